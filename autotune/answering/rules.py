@@ -44,11 +44,7 @@ class Chooser:
         self._least, self._most = dict(rule.least), dict(rule.most)
         self._before = [dict(one.dims) for one in rule.compiled]
         self._allowed = max((one.vmem_allowed_bytes for one in rule.compiled), default=0)
-        named = {*rule.grows, *rule.runs, *(one.dim for one in (*rule.axes, *rule.costs))}
-        named |= {name for one in rule.costs for name in (one.axis, one.each_block)}
-        terms = (*rule.costs, *rule.vmem, *rule.hbm)
-        named |= {name for names in (*rule.divides, *(one.of for one in terms)) for name in names}
-        if not is_small(rule) or not named <= {"", *self._names, *self._least}:
+        if not is_small(rule) or not _names_of(rule) <= {"", *self._names, *self._least}:
             raise ValueError("the rule offers too many sizes, or rests on too much")
         self._axes = [_AxisTable(rule, axis, self._before) for axis in rule.axes]
         self._sides = [self._names.index(name) for name in rule.diagonal]
@@ -57,10 +53,7 @@ class Chooser:
             for one in rule.hbm
         ]
         cut = {axis.dim for axis in rule.axes}
-        self._same: dict[str, dict[int, int]] = {n: {} for n in self._least if n not in cut}
-        for name, masks in self._same.items():
-            for number, dims in enumerate(self._before):
-                masks[dims[name]] = masks.get(dims[name], 0) | 1 << number
+        self._same = {n: _masks(n, self._before) for n in self._least if n not in cut}
         self._alike = {
             tuple(dict(one.uncut)[name] for name in self._same): {
                 name: (least, dict(one.most)[name]) for name, least in one.least
@@ -198,21 +191,36 @@ class Chooser:
         return [costs[0], *(own if any(own) else [] for own in costs[1:])]
 
 
+def _names_of(rule: Any) -> set[str]:
+    """All axes and dimensions that a rule names."""
+    costs = {name for term in rule.costs for name in (term.dim, term.axis, term.each_block)}
+    terms = {name for term in (*rule.costs, *rule.vmem, *rule.hbm) for name in term.of}
+    pairs = {name for pair in rule.divides for name in pair}
+    return {*rule.grows, *rule.runs, *(axis.dim for axis in rule.axes), *costs, *terms, *pairs}
+
+
+def _masks(name: str, before: Sequence[Mapping[str, int]]) -> dict[int, int]:
+    """For each size of a dimension, a mask of the compiled blocks that had it."""
+    masks: dict[int, int] = {}
+    for number, dims in enumerate(before):
+        masks[dims[name]] = masks.get(dims[name], 0) | 1 << number
+    return masks
+
+
 class _AxisTable:
     """``_dims``: those that it divides. ``_multiples``, ``_divisors``: places of earlier axes."""
 
     def __init__(self, rule: Any, axis: Any, before: Sequence[Mapping[str, int]]) -> None:
         own = [dict(one.config.axes)[axis.name] for one in rule.compiled]
-        cutting = [
-            not axis.dim or size < dims[axis.dim] for size, dims in zip(own, before, strict=True)
-        ]
+        pairs = zip(own, before, strict=True)
+        cutting = [not axis.dim or size < dims[axis.dim] for size, dims in pairs]
         names, dims = [one.name for one in rule.axes], dict(rule.least)
         earlier = {name: place for place, name in enumerate(names[: names.index(axis.name)])}
         of_it = [other for name, other in rule.divides if name == axis.name]
+        by_it = [name for name, other in rule.divides if other == axis.name]
         self._axis, self._dims = axis, [name for name in of_it if name in dims]
-        self._multiples = [earlier[name] for name in of_it if name in earlier]
-        pairs = [name for name, other in rule.divides if other == axis.name]
-        self._divisors = [earlier[name] for name in pairs if name in earlier]
+        self._multiples = _places(of_it, earlier)
+        self._divisors = _places(by_it, earlier)
         self._sizes = [
             (size, _mask(is_cut and one >= size for one, is_cut in zip(own, cutting, strict=True)))
             for size in axis.sizes
@@ -250,6 +258,10 @@ class _AxisTable:
         return all(earlier[place] % size == 0 for place in self._multiples) and all(
             size % earlier[place] == 0 for place in self._divisors
         )
+
+
+def _places(names: Iterable[str], earlier: Mapping[str, int]) -> list[int]:
+    return [earlier[name] for name in names if name in earlier]
 
 
 def is_small(rule: Any) -> bool:

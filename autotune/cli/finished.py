@@ -34,7 +34,7 @@ class SearchQuestion:
     chip: Chip
     shape: str | None
     dtype: str | None
-    options: Sequence[str]
+    options: tuple[str, ...]
     call: str
     python: str
     allow_unverified: bool

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,11 +22,18 @@ from autotune.cli.options import (
     subject_of,
 )
 from autotune.cli.output import echo
+from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.measuring.attached import attached_chip, attached_chips
 from autotune.wording.command import asked
+
+if TYPE_CHECKING:
+    from autotune.cli.finished import SearchQuestion
+    from autotune.publishing.publish import Publication
+    from autotune.searching.limits import SearchLimits
+    from autotune.searching.result import SearchResult
 
 
 @click.command()
@@ -129,19 +136,13 @@ def search(
     from autotune.declaring.discovery import find_kernel
     from autotune.searching.limits import SearchLimits
 
+    limits = SearchLimits(trials=trials, timeout_s=timeout, full=full)
     if len(shapes) > 1 or len(chips) > 1:
         if starts or fixed or only:
             raise InvalidInputError("--start-from, --fix and --only are for one shape on one chip")
+        problem = WorkloadProblem(kernel=kernel, dtype=dtype, options=options, args=call)
         tune_workload(
-            Workload(
-                problems=tuple(
-                    WorkloadProblem(
-                        kernel=kernel, shape=shape, dtype=dtype, options=options, args=call
-                    )
-                    for shape in shapes or ("",)
-                ),
-                chips=chips or (attached_chip().value,),
-            ),
+            _workload(problem, shapes, chips),
             None,
             trials=trials,
             timeout_s=timeout,
@@ -156,41 +157,110 @@ def search(
         )
     shape, chip = next(iter(shapes), None), next(iter(chips), None)
     target, ref = chip_or_attached(chip), find_kernel(kernel)
-    limits = SearchLimits(trials=trials, timeout_s=timeout, full=full)
-    is_farm = compilers["ray"] is not None
-    is_timed = measure and not is_farm and target in attached_chips()
-    if not (as_json or full or starts or fixed or only or is_timed or is_farm):
-        question = SearchQuestion(
-            ref, target, shape, dtype, options, call, compilers["python"], allow_unverified
-        )
-        if earlier := finished(question, trials, database, predicted=limits.may_end_early(method)):
+    timed = (device, measure_seconds) if measure and compilers["ray"] is None else None
+    is_timed = timed is not None and target in attached_chips()
+    question = SearchQuestion(
+        ref, target, shape, dtype, options, call, compilers["python"], allow_unverified
+    )
+    wanted = _Wanted(limits, seed, method, timed, starts, fixed, only)
+    is_plain = not (as_json or full or is_timed or wanted.is_part)
+    if is_plain and compilers["ray"] is None:
+        may_end_early = limits.may_end_early(method)
+        if earlier := finished(question, trials, database, predicted=may_end_early):
             report.print_report(earlier)
             sys.exit(0)
+    done = _searched(question, wanted, database, silent=as_json, **compilers)
+    _show(done, target if measure and not is_timed else None, as_json=as_json)
+    sys.exit(0 if done.published.record else 1)
 
+
+def _workload(
+    problem: WorkloadProblem, shapes: tuple[str, ...], chips: tuple[str, ...]
+) -> Workload:
+    problems = tuple(replace(problem, shape=shape) for shape in shapes or ("",))
+    return Workload(problems=problems, chips=chips or (attached_chip().value,))
+
+
+class _Wanted(NamedTuple):
+    """``timed``: the number of the device to measure on, and for how many seconds. ``starts``,
+    ``fixed``, ``only``: configs and values of axes, as they were given."""
+
+    limits: "SearchLimits"
+    seed: int
+    method: str
+    timed: tuple[int, float] | None
+    starts: tuple[str, ...]
+    fixed: tuple[str, ...]
+    only: tuple[str, ...]
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is not the whole space from its default on."""
+        return bool(self.starts or self.fixed or self.only)
+
+
+class _Searched(NamedTuple):
+    """``ids``: of the trials, by their numbers; ``place``: the database."""
+
+    result: "SearchResult"
+    published: "Publication"
+    ids: dict[int, int | None]
+    place: str
+
+
+def _show(done: _Searched, unmeasured: Chip | None, *, as_json: bool) -> None:
+    """``unmeasured``: the chip that was to be measured on and is not attached."""
+    from autotune.cli import report
+
+    if as_json:
+        print_json(report.as_data(done.result, done.published, done.ids))
+        return
+    report.print_report(report.report_of(done.result, done.published, done.ids, done.place))
+    if unmeasured is not None:
+        from autotune.publishing.timing import why_estimated
+
+        echo(why_estimated(unmeasured))
+
+
+def _searched(
+    question: "SearchQuestion",
+    wanted: _Wanted,
+    database: str | None,
+    *,
+    silent: bool,
+    **compilers: Any,
+) -> _Searched:
+    """A search of one problem, from the compilers to the record."""
     from autotune.cli import progress
     from autotune.cli.observer import ReportingObserver, say_interrupted
-    from autotune.publishing.timing import Timing, why_estimated
+    from autotune.publishing.timing import Timing
     from autotune.publishing.tuning import Plan, tune
     from autotune.searching.axis_values import wanted_values
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import explore_space
 
-    python = compilers["python"]
-    timing = Timing(device=device, seconds=measure_seconds, seed=seed, python=python)
+    ref, target, call = question.ref, question.chip, question.call
     plan = Plan(
-        limits=limits,
-        seed=seed,
-        method=method,
-        allow_unverified=allow_unverified,
-        timing=timing if measure and not is_farm else None,
+        limits=wanted.limits,
+        seed=wanted.seed,
+        method=wanted.method,
+        allow_unverified=question.allow_unverified,
     )
-    with new_pool(**compilers) as pool, progress.terminal_observer(silent=as_json) as terminal:
-        python = compiles_with(pool, python, compilers["ray"])
-        subject = subject_of(pool, ref, target, shape, dtype, options, call)
-        if starts:
+    if wanted.timed is not None:
+        device, seconds = wanted.timed
+        python = compilers["python"]
+        timing = Timing(device=device, seconds=seconds, seed=wanted.seed, python=python)
+        plan = replace(plan, timing=timing)
+    with new_pool(**compilers) as pool, progress.terminal_observer(silent=silent) as terminal:
+        python = compiles_with(pool, compilers["python"], compilers["ray"])
+        subject = subject_of(
+            pool, ref, target, question.shape, question.dtype, question.options, call
+        )
+        if wanted.starts:
             judge = config_judge(pool, subject)
-            plan = replace(plan, start_from=tuple(judge.read(text) for text in starts))
-        space = explore_space(pool, subject, terminal.tracing, wanted_values(fixed, only))
+            plan = replace(plan, start_from=tuple(judge.read(text) for text in wanted.starts))
+        values = wanted_values(wanted.fixed, wanted.only)
+        space = explore_space(pool, subject, terminal.tracing, values)
         with open_database(database, create=True) as store:
             observer = ReportingObserver(
                 terminal,
@@ -199,15 +269,8 @@ def search(
                 asked(ref, subject.spec.name, call or subject.problem, target, python),
             )
             result, published = tune(pool, store, subject, space, plan, observer)
-            observer.end("" if fixed or only else result.stopped_by)
+            observer.end("" if wanted.fixed or wanted.only else result.stopped_by)
             if published is None:
                 say_interrupted([result], str(store))
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
-            place = str(store)
-    if as_json:
-        print_json(report.as_data(result, published, ids))
-    else:
-        report.print_report(report.report_of(result, published, ids, place))
-        if measure and not is_timed:
-            echo(why_estimated(target))
-    sys.exit(0 if published.record else 1)
+            return _Searched(result, published, ids, str(store))

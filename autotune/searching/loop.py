@@ -171,17 +171,11 @@ class Search:
         if first_runs and self.compilers.size < _WIDE:
             return "the first is not done"
         full = bool(self.trials) and len(self.trials) >= self.goal
-        # What all is compared with is tried in any case.
-        first = iter(self._given[:1]) if full else self._first
-        skips_first = first_runs or (late and self.trials)
-        while not skips_first and (config := next(first, None)):
-            if self._tried(config):
-                continue
-            if self._runs(config):
-                break  # the next one may depend on it
-            if config != self.space.default or self.space.default_verdict is None:
-                return self._run(_Running(config, self._candidate(config), asked=False))
-            self._keep([(config, self.space.default_verdict, 0.0)])
+        if not (first_runs or (late and self.trials)):
+            # What all is compared with is tried in any case.
+            first = self._next_first(iter(self._given[:1]) if full else self._first)
+            if first is not None:
+                return self._run(_Running(first, self._candidate(first), asked=False))
         if over := self._over(late):
             # What runs may yet speak against the prediction.
             if self.running or not self._lacks_default or self._predicted_default():
@@ -195,6 +189,19 @@ class Search:
         if candidate is None:
             return "exhausted"
         return self._run(_Running(candidate.config, candidate, asked=True))
+
+    def _next_first(self, configs: Iterator[Config]) -> Config | None:
+        """The next of those that are tried before the study is asked. None: all were, or one runs
+        that the next may depend on. A default with a verdict need not be compiled."""
+        for config in configs:
+            if self._tried(config):
+                continue
+            if self._runs(config):
+                return None
+            if config != self.space.default or self.space.default_verdict is None:
+                return config
+            self._keep([(config, self.space.default_verdict, 0.0)])
+        return None
 
     def _over(self, late: bool) -> str:
         """Why no further candidate is tried, or an empty string."""

@@ -5,7 +5,7 @@ differ. So the cost of a step is learned from all trials of the kernel, by what 
 candidate's own grid and transfers make a time of it (``cost_model.prediction``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import ceil, inf, log
@@ -104,32 +104,9 @@ class Lessons:
         own: Sequence[tuple[Key, Trial]],
     ) -> Posterior | None:
         """Of the logarithm of each candidate's time; None where too little is known to say."""
-        known = [
-            (key, trial.config, trial.outcome.step, trial.outcome)
-            for key, trial in (*others, *own)
-            if isinstance(trial.outcome, Estimated)
-            and trial.outcome.step is not None
-            and trial.outcome.step.can_teach
-            and trial.outcome.estimate.model == MODEL
-            and not trial.pushed_by
-        ]
-        of_others = [_body(key) for key, *_ in known if key != self._key]
-        is_own_enough = len(known) - len(of_others) >= ENOUGH_OWN
-        surprises = [
-            surprise
-            for key, *_, outcome in known
-            if key == self._key and (surprise := outcome.surprise) is not None
-        ]
-        is_other = max(surprises[-_AGAIN:], default=0.0) > _OTHER_BODY
-        in_vmem = {step.in_vmem for key, _, step, _ in known if key == self._key}
-        is_alike = len(in_vmem) <= 1  # XLA puts arrays there by what the blocks leave of it
-        is_taught = of_others.count(_body(self._key)) >= FEWEST_TRIALS
-        self._forecasts = is_alike and (is_own_enough or is_taught)
-        is_taught = is_taught and not is_other
-        self.are_sure = is_alike and (is_own_enough or is_taught)
-        self.worth = WORTH if is_taught else WORTH_ALONE
+        known = list(_teaching((*others, *own)))
         self.error = self._confirmed_error(others)
-        if len(of_others) < FEWEST_TRIALS and not is_own_enough:
+        if not self._judge(known):
             return None
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
         self._ask(tuple(candidates))
@@ -140,6 +117,22 @@ class Lessons:
         alike = list(timed.values()) or self._alike(known)
         times = self._times(core_us, found.deviation, list(timed.values()), alike)
         return _without_twins(times, self._asked, timed)
+
+    def _judge(self, known: Sequence[tuple[Key, Config, StepCost, Estimated]]) -> bool:
+        """Whether enough is known to predict anything; and how far that is to be believed."""
+        of_others = [_body(key) for key, *_ in known if key != self._key]
+        is_own_enough = len(known) - len(of_others) >= ENOUGH_OWN
+        own = [(step, outcome) for key, _, step, outcome in known if key == self._key]
+        surprises = [o.surprise for _, o in own if o.surprise is not None]
+        is_other = max(surprises[-_AGAIN:], default=0.0) > _OTHER_BODY
+        # XLA puts arrays in VMEM by what the blocks leave of it.
+        is_alike = len({step.in_vmem for step, _ in own}) <= 1
+        is_taught = of_others.count(_body(self._key)) >= FEWEST_TRIALS
+        self._forecasts = is_alike and (is_own_enough or is_taught)
+        is_taught = is_taught and not is_other
+        self.are_sure = is_alike and (is_own_enough or is_taught)
+        self.worth = WORTH if is_taught else WORTH_ALONE
+        return len(of_others) >= FEWEST_TRIALS or is_own_enough
 
     def _confirmed_error(self, others: Sequence[tuple[Key, Trial]]) -> float:
         """Of all that was predicted with these options and of the defaults among it, whichever is
@@ -358,3 +351,15 @@ def _facts(key: Key, config: Config, facts: Sequence[tuple[str, float]]) -> dict
         **dict(problem.options),
     }
     return found | axis_features(config) | {f"{name}={value}": 1.0 for name, value in flags.items()}
+
+
+def _teaching(
+    trials: Sequence[tuple[Key, Trial]],
+) -> Iterator[tuple[Key, Config, StepCost, Estimated]]:
+    """Trials that were compiled here, with a step's cost by this version's model."""
+    for key, trial in trials:
+        outcome = trial.outcome
+        if not isinstance(outcome, Estimated) or outcome.step is None or trial.pushed_by:
+            continue
+        if outcome.step.can_teach and outcome.estimate.model == MODEL:
+            yield key, trial.config, outcome.step, outcome

@@ -129,11 +129,7 @@ def call_us(rule: ShapeRule, both: Mapping[str, int]) -> float:
 
 def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
     """One of the costs of a call; ``both``: dimensions and sizes."""
-    if term.axis and term.dim:
-        size, whole = both[term.axis], both[term.dim]
-        if size >= whole if term.cuts else whole % size == 0:
-            return 0.0
-    elif term.dim and (both[term.dim] % rules.LANES == 0) != term.aligned:
+    if not _counts(term, both):
         return 0.0
     sizes = {axis.name: rules.in_tiles(both[axis.name]) for axis in rule.axes} if term.tiles else {}
     us: float = term.us * prod({**both, **sizes}[name] for name in term.of)
@@ -152,37 +148,49 @@ def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
     return us * prod(blocks) * prod(both[name] for name in rule.runs)
 
 
+def _counts(term: CostTerm, both: Mapping[str, int]) -> bool:
+    """Whether a problem has such a cost at all."""
+    if not term.dim:
+        return True
+    whole = both[term.dim]
+    if not term.axis:
+        return (whole % rules.LANES == 0) == term.aligned
+    return both[term.axis] < whole if term.cuts else whole % both[term.axis] != 0
+
+
 def _terms(rule: ShapeRule, *, each_block: bool) -> list[CostTerm]:
     """Of a microsecond each: for products of sizes, each step and once, for all problems and
     for those with an array whose edge is a tile's, or is not; by what an axis that cuts no array
     does in turns inside a block; of whole tiles, each step; and for ``each_block`` of an axis."""
     names = [*(axis.name for axis in rule.axes), *rule.inside]
     products = [some for n in range(MOST_NAMES + 1) for some in combinations(names, n)]
-    dims = dict.fromkeys(axis.dim for axis in rule.axes if axis.dim)
-    where = [
-        ("", True, "", False),
-        *((dim, aligned, "", False) for dim in dims for aligned in (True, False)),
-        *((axis.dim, True, axis.name, False) for axis in rule.axes),
-        *((axis.dim, True, axis.name, True) for axis in rule.axes if axis.dim),
-    ]
     found = [
         CostTerm(us=1.0, of=of, each_step=each_step, dim=dim, aligned=aligned, axis=axis, cuts=cuts)
-        for dim, aligned, axis, cuts in where
+        for dim, aligned, axis, cuts in _where(rule)
         for each_step in (True, False)
         for of in products
         if dim or axis not in of
     ]
     found += [CostTerm(us=1.0, of=of, each_step=True, tiles=True) for of in products if of]
-    if rule.diagonal:
-        found += [
-            CostTerm(us=1.0, of=of, each_step=True, odd=True)
-            for of in products
-            if set(rule.diagonal) <= set(of)
-        ]
+    diagonal = [of for of in products if rule.diagonal and set(rule.diagonal) <= set(of)]
+    found += [CostTerm(us=1.0, of=of, each_step=True, odd=True) for of in diagonal]
+    blocks = [axis.name for axis in rule.axes if axis.dim and each_block]
     found += [
-        CostTerm(us=1.0, of=of, each_step=False, each_block=axis.name)
-        for axis in rule.axes
-        if axis.dim and each_block
+        CostTerm(us=1.0, of=of, each_step=False, each_block=name)
+        for name in blocks
         for of in products
     ]
     return found
+
+
+def _where(rule: ShapeRule) -> list[tuple[str, bool, str, bool]]:
+    """Where a cost may arise: the dimension, whether it is aligned, the axis, and whether that
+    cuts it."""
+    cut = [axis for axis in rule.axes if axis.dim]
+    dims = dict.fromkeys(axis.dim for axis in cut)
+    return [
+        ("", True, "", False),
+        *((dim, aligned, "", False) for dim in dims for aligned in (True, False)),
+        *((axis.dim, True, axis.name, False) for axis in rule.axes),
+        *((axis.dim, True, axis.name, True) for axis in cut),
+    ]

@@ -1,7 +1,7 @@
 """A ``ShapeRule`` from all that was compiled of a kernel. It is judged in ``rule_maker``."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations, permutations
@@ -80,9 +80,8 @@ def make_rule(
         return None
     names = [name for name, value in rows[0][1].axes if _is_size(value)]
     cut = dict(cuts)
-    dims = list(rows[0][0])
-    least = {name: min(own[name] for own, *_ in rows) for name in dims}
-    most = {name: max(own[name] for own, *_ in rows) for name in dims}
+    least, most = _ranges([sizes for sizes, *_ in rows])
+    dims = list(least)
     free = [name for name in dims if name not in cut.values() and least[name] < most[name]]
     blank = ShapeRule(
         made_at=datetime.now(UTC),
@@ -100,17 +99,22 @@ def make_rule(
     )
     blank = with_diagonal(blank, rows)
     blank = with_traffic(blank, rows) if traffic else blank
-    found = [
-        FittedCosts(
-            replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs)),
-            rows,
-            each_block=each_block,
-        )
-        for count in range(min(len(free), MOST_NAMES) + 1)
-        for runs in combinations(free, count)
-    ]
-    made = min(found, key=lambda one: one.off).fitted()
+    fits = [FittedCosts(with_runs, rows, each_block=each_block) for with_runs in _runs(blank, free)]
+    made = min(fits, key=lambda fit: fit.off).fitted()
     return made if rules.is_small(made) else None
+
+
+def _ranges(problems: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], dict[str, int]]:
+    """The least and the most of each dimension."""
+    least = {name: min(dims[name] for dims in problems) for name in problems[0]}
+    return least, {name: max(dims[name] for dims in problems) for name in problems[0]}
+
+
+def _runs(blank: ShapeRule, free: Sequence[str]) -> Iterator[ShapeRule]:
+    """With each choice of dimensions that the grid alone runs over; the others are inside."""
+    for count in range(min(len(free), MOST_NAMES) + 1):
+        for runs in combinations(free, count):
+            yield replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs))
 
 
 def fitting_rows(

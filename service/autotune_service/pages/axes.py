@@ -1,6 +1,6 @@
 """The two parts of a config that the heat map is drawn over, and which of their values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -27,11 +27,7 @@ class Axes:
 
 def axes(shown: Sequence[ShownTrial], refusals: Refusals | None, query: Query) -> Axes:
     """Parts of the config with several values, tried or refused; all of them where none has."""
-    several = set(varying(shown))
-    known = [*(refusals.values if refusals else ()), *(name for c in shown for name in c.values)]
-    if refusals is not None:
-        several |= {name for name, values in refusals.values.items() if len(values) > 1}
-    names = [name for name in dict.fromkeys(known) if name in several or not several]
+    names = _names(shown, refusals.values if refusals else {})
     x = query.choice("x", names) or (names[0] if names else None)
     rest = [name for name in names if name != x]
     y = query.choice("y", names)
@@ -47,6 +43,13 @@ def axes(shown: Sequence[ShownTrial], refusals: Refusals | None, query: Query) -
         note=" ".join(filter(None, (_unknown(refusals, x, y), cut))),
         refused=[(*cell, one) for cell, one in islice(closed, _MOST_REFUSED)],
     )
+
+
+def _names(shown: Sequence[ShownTrial], refused: Mapping[str, Sequence[object]]) -> list[str]:
+    """Parts of the config with several values, else all."""
+    several = {*varying(shown), *(name for name, values in refused.items() if len(values) > 1)}
+    known = dict.fromkeys([*refused, *(name for c in shown for name in c.values)])
+    return [name for name in known if name in several or not several]
 
 
 def values_of(found: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:

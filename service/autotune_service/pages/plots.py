@@ -1,7 +1,7 @@
 """Figures for plotly.js as plain data. ``@name`` stands for a colour of the theme, which the page
 puts in; every axis has its unit."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import log10
 from typing import Any
@@ -178,12 +178,7 @@ def vmem(found: Sequence[ShownTrial]) -> Figure | None:
         {**dots, "x": _used_mib(mine), "y": [c.time_us for c in mine]}
         for dots, mine in by_role(known)
     ]
-    over = [c for c in known if c.time_us is None]
-    for group in dict.fromkeys(c.group for c in over):
-        mine = [c for c in over if c.group == group]
-        colour, sign, _ = GROUPS[group]
-        dots = _markers(group, mine, color=colour, symbol=sign, size=10)
-        traces.append({**dots, "yaxis": "y2", "x": _used_mib(mine), "y": [1 for _ in mine]})
+    traces += _beyond_limits([c for c in known if c.time_us is None])
     limits = sorted({c.allowed_bytes for c in known if c.allowed_bytes})
     shapes = [_limit_line(limit) for limit in limits]
     notes = [_limit_note(limit) for limit in limits]
@@ -196,6 +191,15 @@ def vmem(found: Sequence[ShownTrial]) -> Figure | None:
         "annotations": notes,
     }
     return {"data": traces, "layout": layout}
+
+
+def _beyond_limits(over: Sequence[ShownTrial]) -> Iterator[Figure]:
+    """Of each group of trials without a time, dots on an axis of their own."""
+    for group in dict.fromkeys(c.group for c in over):
+        mine = [c for c in over if c.group == group]
+        colour, sign, _ = GROUPS[group]
+        dots = _markers(group, mine, color=colour, symbol=sign, size=10)
+        yield {**dots, "yaxis": "y2", "x": _used_mib(mine), "y": [1 for _ in mine]}
 
 
 def _used_mib(found: Sequence[ShownTrial]) -> list[float]:

@@ -173,22 +173,23 @@ def _beside(shown: Sequence[ShownTrial], record: Record | None) -> list[tuple[st
     timed = [c for c in shown if c.estimate and c.group == ESTIMATED]
     default = next((c for c in timed if c.number == 0), None)
     winner = next((c for c in timed if c.role == WINNER), None)
-    found: list[tuple[str, Estimate | None]] = []
+    named: list[tuple[str, Estimate | None]] = []
     if record is not None and record.estimate.time_us >= LEAST_US:
-        name = DEFAULT if record.is_default else WINNER
-        found.append(
-            (
-                f"{name} (trial {winner.id})" if winner else name,
-                served(record, winner.estimate if winner else None),
-            )
-        )
+        named.append(_served(record, winner))
     elif timed:
-        best = min(timed, key=lambda c: c.time_us or 0.0)
-        winner = best
-        found.append((f"fastest so far (trial {best.id})", best.estimate))
+        winner = min(timed, key=lambda c: c.time_us or 0.0)
+        named.append((f"fastest so far (trial {winner.id})", winner.estimate))
     if default is not None and default is not winner and not (record and record.is_default):
-        found.append((f"default (trial {default.id})", default.estimate))
-    return [(name, e) for name, e in found if e]
+        named.append((f"default (trial {default.id})", default.estimate))
+    return [(name, estimate) for name, estimate in named if estimate]
+
+
+def _served(record: Record, winner: ShownTrial | None) -> tuple[str, Estimate]:
+    """What is served, by name."""
+    name = DEFAULT if record.is_default else WINNER
+    if winner is None:
+        return name, served(record, None)
+    return f"{name} (trial {winner.id})", served(record, winner.estimate)
 
 
 def served(record: Record, trial: Estimate | None) -> Estimate:
