@@ -242,7 +242,9 @@ class Client:
         if type(number) is not int or pinned not in (None, number):
             raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
         matches = [_match(*pair) for pair in zip(questions, answers, strict=True)]
-        return number, [one if one.kind in (*kinds, DEFAULT) else _refused(one) for one in matches]
+        return number, [
+            match if match.kind in (*kinds, DEFAULT) else _refused(match) for match in matches
+        ]
 
     def _post(self, remote: Remote, data: Mapping[str, Any], newer: Mapping[str, Any]) -> Any:
         """``newer``: what an older service does not know, and refuses."""

@@ -23,7 +23,7 @@ def _fits(axis: Axis, problem: Problem, value: AxisValue) -> bool:
     """A choice, or a block that somebody has found: no longer than what it cuts."""
     if axis.dim is not None and type(value) is int and 0 < value <= problem[axis.dim]:
         return True
-    same = (one for one in axis.choices(problem) if type(one) is type(value))
+    same = (choice for choice in axis.choices(problem) if type(choice) is type(value))
     return any(one == value for one in same) and not (type(value) is int and value < 0)
 
 
@@ -31,7 +31,7 @@ def _misfit_of_grid(kernel: Kernel, config: Config) -> str | None:
     order, semantics = config.grid_order, config.dimension_semantics
     if order and sorted(order) != sorted(kernel.grid):
         return f"its grid order {' > '.join(order)} does not name {', '.join(kernel.grid)}"
-    if any(one not in (PARALLEL, ARBITRARY) for one in semantics):
+    if any(semantic not in (PARALLEL, ARBITRARY) for semantic in semantics):
         return f"its dimension semantics are {', '.join(map(str, semantics))}"
     if kernel.grid and semantics and len(semantics) != len(kernel.grid):
         return f"it has semantics for {len(semantics)} grid axes of {len(kernel.grid)}"

@@ -110,8 +110,10 @@ class Index:
         record = self._exact.get(asked)
         if record is not None and EXACT in accept:
             return exact_match(record)
-        others = [one for one in self._any_versions(asked) if one is not record]
-        broken = [one for one in others if _is_unusable(one, key.toolchain)]
+        others = [
+            any_version for any_version in self._any_versions(asked) if any_version is not record
+        ]
+        broken = [other for other in others if _is_unusable(other, key.toolchain)]
         found = self._inexact(key, asked, others, {one.config for one in broken}, accept)
         if found is None and len(beside_default(accept)) < len(KINDS) - 1:
             best = self.match(key)
@@ -146,7 +148,7 @@ class Index:
         accept: Collection[str],
     ) -> Match | None:
         """``broken``: configs that are known not to work for this problem there, whoever's."""
-        usable = [one for one in others if one.config not in broken]
+        usable = [other for other in others if other.config not in broken]
         if usable and TOOLCHAIN in accept:
             record = nearest_toolchain(key.toolchain, usable)
             return _match(

@@ -165,7 +165,7 @@ def send_checks(
         part = _part(specs, {(one.key.kernel, one.key.fingerprint) for one in some}, [])
         data = [_clipped(to_data(one)) for one in some]
         body = json.dumps({"kernels": part.kernels, "results": [], "checks": data}).encode()
-        yield Pushed(**json.loads(_insist(remote, body)))
+        yield from_data(Pushed, json.loads(_insist(remote, body)))
 
 
 def _insist(remote: Remote, body: bytes) -> bytes:

@@ -34,7 +34,7 @@ class RemoteJobs:
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
         if able != self._able:  # a worker asks every other second, and is able to the same
-            self._described = [kernel_to_data(self._spec(*one)) for one in able.kernels.items()]
+            self._described = [kernel_to_data(self._spec(*item)) for item in able.kernels.items()]
             self._able = able
         found = self._call(
             "/v1/claims",

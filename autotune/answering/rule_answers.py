@@ -25,7 +25,7 @@ class AskedRule(NamedTuple):
 
 def newest_rule(carriers: Iterable[Record]) -> AskedRule | None:
     """None where there is none, or where it cannot be asked: a file may hold anything."""
-    ruled = [(one, one.rule) for one in carriers if one.rule is not None]
+    ruled = [(carrier, carrier.rule) for carrier in carriers if carrier.rule is not None]
     if not ruled:
         return None
     record, rule = max(ruled, key=lambda pair: pair[1].made_at)

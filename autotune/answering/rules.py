@@ -172,21 +172,21 @@ class Chooser:
         count, width = len(self._names), 4 if self._hbm else 2
         costs = [[0.0] * (width << count) for _ in range(3 * count + 4)]
         runs = prod(dims[name] for name in self._rule.runs)
-        for one in self._rule.costs:
-            if not one.axis and one.dim and (dims[one.dim] % LANES == 0) != one.aligned:
+        for cost in self._rule.costs:
+            if not cost.axis and cost.dim and (dims[cost.dim] % LANES == 0) != cost.aligned:
                 continue
-            place, us = (width - 2) * one.waits + (not one.each_step), one.us
-            for name in one.of:
+            place, us = (width - 2) * cost.waits + (not cost.each_step), cost.us
+            for name in cost.of:
                 if name in dims:
                     us *= dims[name]
                 else:
                     place |= (width << count - 1) >> self._names.index(name)
-            share = share_of(self._rule, one)
-            own = share + 1 if share else int(one.tiles)
-            if one.each_block:
-                own, us = 3 * self._names.index(one.each_block) + 4, us * runs
-            elif one.axis:
-                own = 3 * self._names.index(one.axis) + 6 - one.cuts
+            share = share_of(self._rule, cost)
+            own = share + 1 if share else int(cost.tiles)
+            if cost.each_block:
+                own, us = 3 * self._names.index(cost.each_block) + 4, us * runs
+            elif cost.axis:
+                own = 3 * self._names.index(cost.axis) + 6 - cost.cuts
             costs[own][place] += us
         return [costs[0], *(own if any(own) else [] for own in costs[1:])]
 

@@ -60,7 +60,7 @@ class BundleSource:
             self._index = Index(bundle.records, bundle.kernels)
         return self._index.match(key, accept)
 
-    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:  # noqa: ARG002
+    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:  # noqa: ARG002 (a file keeps none)
         self.misses[key] = self.misses.get(key, 0) + 1
 
 

@@ -109,7 +109,7 @@ def audit(
         _write(markdown, found, rows)
     if as_json:
         left = [asdict(one) | {"file": str(t.path)} for t in found for one in t.table.unread]
-        print_json({"rows": [asdict(one) for one in rows], "unread": left})
+        print_json({"rows": [asdict(row) for row in rows], "unread": left})
     else:
         for line in _lines(found, chips, rows):
             echo(line)
@@ -125,7 +125,7 @@ def _asked(
 ) -> list[RowAudit]:
     reached = work.reaches(found, chips)
     if not work.limit:
-        return [one.audit for _, rows in reached for one in rows]
+        return [row.audit for _, rows in reached for row in rows]
     done: list[RowAudit] = []
     with new_pool(**compilers) as pool, open_database(database, create=True) as store:
         for chip, rows in reached:
@@ -151,7 +151,7 @@ def _lines(
     for one in found:
         said.append(f"{one.format.name} {one.path}")
         said += [f"  {unread.place}: {unread.reason}" for unread in one.table.unread]
-    bad = [_line(one) for one in rows if _is_bad(one)]
+    bad = [_line(row) for row in rows if _is_bad(row)]
     said += bad[:_SHOWN]
     if len(bad) > _SHOWN:
         said.append(f"and {len(bad) - _SHOWN} more: --markdown and --json have them")
@@ -186,14 +186,14 @@ def _times(one: RowAudit) -> str:
 
 def _counts(rows: Sequence[RowAudit]) -> dict[tuple[str, Chip], str]:
     groups: dict[tuple[str, Chip], list[RowAudit]] = {}
-    for one in rows:
-        groups.setdefault((one.table, one.chip), []).append(one)
+    for row in rows:
+        groups.setdefault((row.table, row.chip), []).append(row)
     return {place: _counted(own) for place, own in groups.items()}
 
 
 def _counted(rows: Sequence[RowAudit]) -> str:
-    reach = Counter(one.reach for one in rows)
-    standing = Counter(one.standing for one in rows)
+    reach = Counter(row.reach for row in rows)
+    standing = Counter(row.standing for row in rows)
     parts = [f"{len(rows)} rows"]
     parts += [f"{reach[one]} {one.value}" for one in Reach if reach[one]]
     parts += [
@@ -205,7 +205,7 @@ def _counted(rows: Sequence[RowAudit]) -> str:
     if timed:
         near = sum(ratio <= 1 + _NEAR for _, ratio in timed)
         parts.append(f"{near} of {len(timed)} within {_NEAR:.0%} of the best that is known")
-    contests = Counter(one.contest for one in rows if one.contest is not None)
+    contests = Counter(row.contest for row in rows if row.contest is not None)
     parts += [f"{contests[one]} {one}" for one in Contest if contests[one]]
     lost = [ratio - 1 for a, ratio in timed if a.standing is RowStanding.BEATEN]
     if lost:
@@ -226,11 +226,11 @@ def _write(path: Path, found: Sequence[FoundTable], rows: Sequence[RowAudit]) ->
     ]
     lines += ["", "| row | TPU | lookup | standing | row | fallback | best | why |"]
     lines.append("|" + "---|" * 8)
-    for one in rows:
-        if _is_bad(one) or one.standing is not RowStanding.NOT_COMPILED:
-            cells = [f"{one.place}: {one.key}", one.chip.value, one.reach.value]
-            cells += [one.standing.value, *map(_time, (one.row_us, one.fallback_us, one.best_us))]
-            lines.append("| " + " | ".join(map(_cell, [*cells, one.why])) + " |")
+    for row in rows:
+        if _is_bad(row) or row.standing is not RowStanding.NOT_COMPILED:
+            cells = [f"{row.place}: {row.key}", row.chip.value, row.reach.value]
+            cells += [row.standing.value, *map(_time, (row.row_us, row.fallback_us, row.best_us))]
+            lines.append("| " + " | ".join(map(_cell, [*cells, row.why])) + " |")
     try:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     except OSError as error:

@@ -31,8 +31,8 @@ def print_breakdown(
 def differing_rows(configs: Sequence[Config]) -> list[tuple[str, ...]]:
     """Where configs differ, value beside value."""
     parts = [parts_of(config) for config in configs]
-    names = dict.fromkeys(name for one in parts for name in one)
-    rows = [(name, *(str(one.get(name, "–")) for one in parts)) for name in names]
+    names = dict.fromkeys(name for part in parts for name in part)
+    rows = [(name, *(str(part.get(name, "–")) for part in parts)) for name in names]
     return [row for row in rows if len(set(row[1:])) > 1]
 
 

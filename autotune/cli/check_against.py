@@ -167,7 +167,7 @@ class AgainstCheck:
 
     def _chosen(self, records: Iterable[Record], kernels: Collection[str]) -> list[Record]:
         return selected(
-            [one for one in records if one.key.kernel in kernels],
+            [record for record in records if record.key.kernel in kernels],
             chips=self.chips,
             made_with=self.made_with,
         )

@@ -80,9 +80,9 @@ class UpgradeCheck:
         problems = None
         if self.workload is not None:
             problems = set()
-            for one in _named_problems(compilers, self.workload):
-                refs[one.spec.name] = replace(one.ref, call="")
-                problems.add((one.spec.name, one.problem))
+            for named_problem in _named_problems(compilers, self.workload):
+                refs[named_problem.spec.name] = replace(named_problem.ref, call="")
+                problems.add((named_problem.spec.name, named_problem.problem))
         some = selected(
             records,
             not_with=None if self.chips else compilers.toolchain(),

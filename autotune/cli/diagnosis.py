@@ -89,7 +89,10 @@ def interpreters(python: str) -> Iterator[Finding]:
     """That interpreter, and those of ``autotune env``."""
     from autotune.compiling.environments.environment import environments, environments_folder
 
-    made = {one.python: f"jax {one.name}" for one in environments(environments_folder())}
+    made = {
+        environment.python: f"jax {environment.name}"
+        for environment in environments(environments_folder())
+    }
     for path in dict.fromkeys([python, *made]):
         yield _interpreter(path, made.get(path, "compiler"))
 
@@ -164,7 +167,7 @@ def database(url: str | None) -> Finding:
             says = f"there is none at {place.path} yet: the first search makes it"
             return not_there("database", says)
         with open_store(url, create=False) as store:
-            number = next((one.number for one in store.snapshots(1)), 0)
+            number = next((snapshot.number for snapshot in store.snapshots(1)), 0)
             says = f"{store}, snapshot {number}"
             return good("database", says)
     except StoreError as error:

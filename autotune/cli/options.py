@@ -214,7 +214,7 @@ def new_pool(
     memory_bytes = round(candidate_memory * 2**30)
     if ray is not None:
         return _new_farm(ray, python, candidate_timeout, memory_bytes)
-    known = [one.python for one in environments(environments_folder())]
+    known = [environment.python for environment in environments(environments_folder())]
     return CompilerPool(
         compilers,
         python=python,
@@ -230,7 +230,7 @@ def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "
     jax = python.removeprefix(NODES_JAX) if python.startswith(NODES_JAX) else None
     if jax is None and python != sys.executable:
         raise InvalidInputError("--python is of this machine: of a Ray cluster name the --jax")
-    if any(_PASSWORD.search(str(one)) for one in click.get_current_context().params.values()):
+    if any(_PASSWORD.search(str(param)) for param in click.get_current_context().params.values()):
         raise InvalidInputError(
             "a Ray cluster shows this command line with its password to all: keep the URL of the "
             "database in a file that AUTOTUNE_DATABASE_URL_FILE names, in the place of --db"

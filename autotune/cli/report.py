@@ -221,7 +221,11 @@ def _table_for(console: Console, report: SearchReport) -> Table:
     names = (*report.axes, "order", "sem.", "limit")
     told = [n for n, column in enumerate(zip(*cells, strict=True)) if set(column) - {"", _OWN}]
     wide = _table(
-        report, rows, [names[n] for n in told], [[one[n] for n in told] for one in cells], full=True
+        report,
+        rows,
+        [names[n] for n in told],
+        [[cell[n] for n in told] for cell in cells],
+        full=True,
     )
     any_width = console.options.update(width=_ANY_WIDTH)
     if console.measure(wide, options=any_width).maximum <= console.width:

@@ -62,10 +62,10 @@ def with_xla(picture: Picture, estimate: Estimate | None) -> Picture:
     if estimate is None or not estimate.operations:
         return picture
     slices, now = [], 0.0
-    for one in estimate.operations:
-        details = {"opcode": one.opcode, "runs": one.runs, BYTES: one.hbm_bytes}
-        slices.append(TraceSlice(one.name, now, now + one.time_us, details))
-        now += one.time_us
+    for operation in estimate.operations:
+        details = {"opcode": operation.opcode, "runs": operation.runs, BYTES: operation.hbm_bytes}
+        slices.append(TraceSlice(operation.name, now, now + operation.time_us, details))
+        now += operation.time_us
     note = f"XLA adds {micros(now)} around the kernel: its track says how long, not when"
     tracks = (*picture.tracks, Track(XLA, slices))
     return replace(picture, tracks=tracks, notes=(*picture.notes, note))

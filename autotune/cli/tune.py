@@ -48,7 +48,7 @@ class Duration(click.ParamType[float]):
         found = _BUDGET.fullmatch(str(value))
         if not found or not any(found.groups()):
             self.fail(f"{value!r} is no time such as 2h, 90m or 30s", param, ctx)
-        hours, minutes, seconds = (int(one or 0) for one in found.groups())
+        hours, minutes, seconds = (int(group or 0) for group in found.groups())
         return hours * 3600.0 + minutes * 60.0 + seconds
 
 

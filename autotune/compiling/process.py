@@ -233,7 +233,7 @@ def _cause_of_death(what: str, code: int | None) -> str:
 
 def _temp() -> str | None:
     """None for the usual place. libtpu's switches are parted by spaces, so its folder has none."""
-    return "/tmp" if any(c.isspace() for c in tempfile.gettempdir()) else None  # noqa: S108
+    return "/tmp" if any(c.isspace() for c in tempfile.gettempdir()) else None  # noqa: S108 (without a space)
 
 
 @contextlib.contextmanager

@@ -246,5 +246,5 @@ def _fields(cls: type[Any]) -> list[tuple[Field[Any], _Codec, tuple[Any, ...]]]:
 
 
 def _compiled(argument: str, expression: str, names: dict[str, Any]) -> Callable[[Any], Any]:
-    function: Callable[[Any], Any] = eval(f"lambda {argument}: {expression}", names)  # noqa: S307
+    function: Callable[[Any], Any] = eval(f"lambda {argument}: {expression}", names)  # noqa: S307 (made of field names)
     return function

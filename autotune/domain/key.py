@@ -24,7 +24,7 @@ class Key:
         """In the spelling of its kernel. Raises ``InvalidInputError`` for what it does not take."""
         problem = self.problem
         options = dict(problem.options)
-        missing = [one.name for one in problems.options if one.name not in options]
+        missing = [option.name for option in problems.options if option.name not in options]
         if missing:
             raise InvalidInputError(f"the problem lacks the options {', '.join(missing)}")
         same = problems.problem(dict(problem.dims), problem.dtype, options)

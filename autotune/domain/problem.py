@@ -180,8 +180,8 @@ def _choice(option: Option, given: OptionValue) -> OptionValue:
     """The one allowed value that is meant."""
     if not option.choices:
         return option.default if same_value(option.default, given) else _of_text(given)
-    exact = [one for one in option.choices if type(one) is type(given) and one == given]
-    meant = exact or [one for one in option.choices if same_value(one, given)]
+    exact = [choice for choice in option.choices if type(choice) is type(given) and choice == given]
+    meant = exact or [choice for choice in option.choices if same_value(choice, given)]
     if len(meant) == 1:
         return meant[0]
     allowed = ", ".join(str(value).lower() for value in option.choices)

@@ -83,7 +83,7 @@ class Record:
 
     def check(self, toolchain: Toolchain) -> RecordCheck | None:
         """What is known of its config under another toolchain."""
-        return next((one for one in self.checks if one.toolchain == toolchain), None)
+        return next((check for check in self.checks if check.toolchain == toolchain), None)
 
     def with_check(self, check: RecordCheck) -> "Record":
         """The same record, with this in the place of what was known of that toolchain. Where there

@@ -92,7 +92,7 @@ def decide(
         sample,
         default,
         tuple(cannot_win),
-        random.Random(seed),  # noqa: S311
+        random.Random(seed),  # noqa: S311 (no secret)
         most_samples,
         out_of_time,
     )

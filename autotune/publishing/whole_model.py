@@ -96,15 +96,15 @@ def explore_all(
     tracing: Callable[[ModelProblem, int, int], None],
 ) -> Iterator[tuple[ModelProblem, Space, tuple[Config, ...]] | InvalidProblem]:
     """Each with its space and the config that the model runs today, where that is known."""
-    for one in problems:
+    for problem in problems:
         try:
-            space = explore_space(compilers, one.subject, partial(tracing, one))
-            today = one.asked.config
-            configs = (config_judge(compilers, one.subject).read(today),) if today else ()
+            space = explore_space(compilers, problem.subject, partial(tracing, problem))
+            today = problem.asked.config
+            configs = (config_judge(compilers, problem.subject).read(today),) if today else ()
         except AutotuneError as error:
-            yield _invalid(one.asked, error)
+            yield _invalid(problem.asked, error)
         else:
-            yield one, space, configs
+            yield problem, space, configs
 
 
 def _invalid(one: WorkloadProblem, error: Exception) -> InvalidProblem:

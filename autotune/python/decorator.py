@@ -241,7 +241,7 @@ def _places(declaration: FunctionKernel) -> int:
 
 def _fast_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """What tells two calls apart, without describing them."""
-    key: list[Any] = [_part(one) for one in args]
+    key: list[Any] = [_part(arg) for arg in args]
     if kwargs:
         key.append([(name, _part(kwargs[name])) for name in sorted(kwargs)])
         key[-1] = tuple(key[-1])

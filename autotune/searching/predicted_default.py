@@ -44,5 +44,5 @@ def is_enough(found: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool
         return False
     timed = [t.outcome for t in trials if isinstance(t.outcome, Estimated)]
     surprises = [outcome.surprise for outcome in timed]
-    as_told = all(one is None or one <= bar for one in surprises)
+    as_told = all(surprise is None or surprise <= bar for surprise in surprises)
     return as_told and any(beats(one.estimate, found) for one in timed)

@@ -25,9 +25,9 @@ def tuned_elsewhere(
 ) -> list[Config]:
     """The fastest first where their tables have times. ``announce`` hears of each."""
     known = [
-        one
-        for one in store.known_configs(subject.spec.name)
-        if one.serves(subject.problem, subject.chip.chip)
+        known_config
+        for known_config in store.known_configs(subject.spec.name)
+        if known_config.serves(subject.problem, subject.chip.chip)
     ]
     if not known:
         return []
@@ -69,5 +69,5 @@ def _alike(configs: Sequence[Config], space: Space) -> list[Candidate]:
     if not configs:
         return []
     by_blocks = {(c.config.axes, c.config.grid_order): c for c in space.candidates[::-1]}
-    found = [by_blocks.get((one.axes, one.grid_order)) for one in configs]
+    found = [by_blocks.get((config.axes, config.grid_order)) for config in configs]
     return list({one.config: one for one in found if one}.values())

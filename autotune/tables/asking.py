@@ -57,7 +57,7 @@ def ask_lookup(
                 "path": _to_plain(row.path),
                 "depth": len(row.path),
                 "value": _to_plain(form.leaf(row)),
-                "asks": [{n: _to_plain(v) for n, v in one.items()} for one in form.asks(row)],
+                "asks": [{n: _to_plain(v) for n, v in ask.items()} for ask in form.asks(row)],
             }
             for row in rows
         ],

@@ -120,8 +120,12 @@ class TableAudit:
     ) -> list[tuple[Chip, list[_Row]]]:
         """Which rows for those chips the libraries find; no compiler is asked."""
         asked = [
-            (chip, one, [row for row in one.table.rows if self._is_for(one.format, row, chip)])
-            for one in tables
+            (
+                chip,
+                table,
+                [row for row in table.table.rows if self._is_for(table.format, row, chip)],
+            )
+            for table in tables
             for chip in chips
         ]
         caches = {one.path for _, one, rows in asked if rows and _is_cache(one)}
@@ -157,7 +161,7 @@ class TableAudit:
     ) -> list[RowAudit]:
         """All of them, with the standing of a sample of those that are in the catalogue."""
         can = [place for place, one in enumerate(rows) if isinstance(one.known, KnownConfig)]
-        chosen = set(random.Random(self.seed).sample(can, min(self.limit, len(can))))  # noqa: S311
+        chosen = set(random.Random(self.seed).sample(can, min(self.limit, len(can))))  # noqa: S311 (no secret)
 
         def judged(place: int) -> RowAudit:
             one = rows[place]
@@ -291,7 +295,11 @@ class _Judge:
             else self._check(subject, fallback).after_us,
         )
         found = self._with_best(found, subject, check)
-        others = [one for one in self._estimates(subject, searched) if one[0] != check.config]
+        others = [
+            estimate
+            for estimate in self._estimates(subject, searched)
+            if estimate[0] != check.config
+        ]
         if not others or not isinstance(check.winner, Estimated):
             return found
         config, best = min(others, key=_time)

@@ -124,7 +124,9 @@ class TableExport:
         name = form.file
         before, after = (re.findall(r"[^\n]*\n|[^\n]+", source) for source in (old, new))
         changes = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
-        return "".join(one if one.endswith("\n") else f"{one}\n{_NO_END}" for one in changes)
+        return "".join(
+            change if change.endswith("\n") else f"{change}\n{_NO_END}" for change in changes
+        )
 
     def _source(self, form: PythonTable) -> FoundTable:
         if self.table is None:

@@ -90,7 +90,7 @@ def _columns(row: TableRow) -> dict[str, Any]:
     }
 
 
-def _json_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:  # noqa: ARG001
+def _json_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:  # noqa: ARG001 (as each reader takes it)
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:

@@ -83,12 +83,14 @@ def imports_of(text: str, module: str, own: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import) and any(one.name == module for one in node.names):
+        if isinstance(node, ast.Import) and any(name.name == module for name in node.names):
             return True
         if isinstance(node, ast.ImportFrom):
             base = own.split(".")[: -node.level] if node.level else []
             source = ".".join([*base, *filter(None, [node.module])])
-            if source == module or (source == parent and leaf in {one.name for one in node.names}):
+            if source == module or (
+                source == parent and leaf in {name.name for name in node.names}
+            ):
                 return True
     return False
 
@@ -257,7 +259,7 @@ def _plain(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Any:
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
             return value
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            return tuple(_plain(one, classes) for one in parts)
+            return tuple(_plain(part, classes) for part in parts)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_number(_plain(operand, classes))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _SUMS:

@@ -176,7 +176,7 @@ class PythonTable:
         if self.key_class:
             return [{"tuning_key": ConstructorCall(self.key_class, tuple(key.items()))}]
         try:
-            return [{**one, **self.given} for one in self.preimages(key)]
+            return [{**preimage, **self.given} for preimage in self.preimages(key)]
         except UNTYPED:
             return []
 
@@ -229,8 +229,8 @@ class _Generic(PythonTable):
     def read(self, text: str, file: str) -> Table:
         names = self.variable.split(",")
         tables = [PythonTable.read(replace(self, variable=name), text, file) for name in names]
-        rows = [row for one in tables for row in one.rows]
-        return Table(file=file, rows=rows, unread=[row for one in tables for row in one.unread])
+        rows = [row for table in tables for row in table.rows]
+        return Table(file=file, rows=rows, unread=[row for table in tables for row in table.unread])
 
     def _row(self, entry: Entry) -> TableRow | UnreadRow:
         key = [part for level in entry.path for part in _parts(level)]

@@ -66,7 +66,7 @@ class FittedCosts:
         costs = np.array(table, dtype=float)
         times_us, *others = np.array(own).T
         self._places, self._rates = list(places.values()), 1 / times_us
-        busy, self._moved, self._steps = (one * self._rates for one in others)
+        busy, self._moved, self._steps = (other * self._rates for other in others)
         self._scale = np.maximum(costs.max(axis=0), 1e-9)
         self._shares = costs / self._scale * self._rates[:, None]
         self._within = self._without_level(self._shares)

@@ -127,7 +127,7 @@ class RuleMaker:
     def make(self) -> ShapeRule | str:
         """Judged by what is in ``left_out`` then; or why there is none, as where the gate does not
         pass all that it answers, or has called any config of these problems wrong."""
-        self._trials = {one.key: list(self.store.trials(one.key)) for one in self.records}
+        self._trials = {record.key: list(self.store.trials(record.key)) for record in self.records}
         wrong = sum(
             isinstance(t.outcome, WrongResult) for own in self._trials.values() for t in own
         )
@@ -189,7 +189,7 @@ class RuleMaker:
     def _show_more(self, grows: Sequence[str]) -> None:
         """What would be given for other problems of the range, if it were known to be safe, is
         compiled for the smallest known one that is no shorter anywhere."""
-        draw = random.Random(0)  # noqa: S311
+        draw = random.Random(0)  # noqa: S311 (no secret)
         keys = sorted(self._known(), key=lambda key: size_of(key.problem))
         for _ in range(_OTHER_PROBLEMS):
             rule, key = self._costs(self._known(), self._passed, grows), draw.choice(keys)
@@ -212,7 +212,7 @@ class RuleMaker:
         """The largest value that the kernel declares of each axis, for any of the problems."""
         for key in {} if self._most else self._known():
             for name, values in self.pool.choices(self.ref, key.problem, key.chip).axes.items():
-                largest = max((one for one in values if type(one) is int), default=0)
+                largest = max((value for value in values if type(value) is int), default=0)
                 self._most[name] = max(largest, self._most.get(name, 0))
         return self._most
 
@@ -220,7 +220,7 @@ class RuleMaker:
         """The problem answered by each form of a rule, and by an index, of the others."""
         forms = self._forms(grows, without=key)
         configs = [ruled_config(rule, key.problem) if rule else None for rule in forms]
-        others = [replace(one, rule=None) for one in self.records if one.key != key]
+        others = [replace(record, rule=None) for record in self.records if record.key != key]
         nearest = Index(others, [self.spec]).match(key, (NEAREST,)).config
         default = self._default(key)
         # what may be better is tried, and at the ends of the range what a rule of all gives: others
@@ -258,7 +258,7 @@ class RuleMaker:
         return trial.estimate.time_us if trial.estimate else float("inf")
 
     def _default(self, key: Key) -> Config | None:
-        return next(one for one in self.records if one.key == key).default.config
+        return next(record for record in self.records if record.key == key).default.config
 
     def _judge(self, key: Key) -> ConfigJudge:
         if key not in self._judges:

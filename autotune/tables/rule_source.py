@@ -94,9 +94,9 @@ def _literal(value: Any, depth: int = 0) -> str:
     if is_dataclass(value):
         pad = "    " * (depth + 1)
         own = "".join(
-            f"{pad}{one.name}={_literal(getattr(value, one.name), depth + 1)},\n"
-            for one in fields(value)
-            if not isinstance(getattr(value, one.name), datetime)
+            f"{pad}{field.name}={_literal(getattr(value, field.name), depth + 1)},\n"
+            for field in fields(value)
+            if not isinstance(getattr(value, field.name), datetime)
         )
         return f"SimpleNamespace(\n{own}{'    ' * depth})"
     if isinstance(value, tuple) and value and is_dataclass(value[0]):

@@ -208,7 +208,7 @@ def undivided(
     for axis, other in _may_divide(names, list(dict(rows[0][0].problem.dims)), dict(cuts)):
         broken = {key: config for key, config, both in reversed(rows) if both[other] % both[axis]}
         found += list(broken.items())[-_UNDIVIDED:]
-    return [one for one in dict.fromkeys(found) if one not in passed]
+    return [fromkey for fromkey in dict.fromkeys(found) if fromkey not in passed]
 
 
 def _may_divide(

@@ -39,8 +39,8 @@ class TokamaxCache:
         data = _loaded(text, file)
         rows: list[TableRow] = []
         unread: list[UnreadRow] = []
-        for one in _entries(data, file):
-            (rows if isinstance(one, TableRow) else unread).append(one)  # type: ignore[arg-type]
+        for entry in _entries(data, file):
+            (rows if isinstance(entry, TableRow) else unread).append(entry)  # type: ignore[arg-type]
         return Table(file=file, rows=rows, unread=unread)
 
     def known(self, row: TableRow) -> KnownConfig | str:
@@ -174,7 +174,7 @@ def _array(text: Any) -> tuple[str, list[int]]:
 
 
 def _alike(*arrays: Any) -> str:
-    types = {one[0] for one in arrays}
+    types = {array[0] for array in arrays}
     if len(types) > 1:
         raise ValueError(f"{' with '.join(sorted(types))} is not in the catalogue")
     return str(types.pop())

@@ -234,9 +234,9 @@ class SqlBrowse(SqlCheckPages):
 
     def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
         chosen = (
-            one.trial.config
+            fastest_and_other.trial.config
             for key_id in key_ids
-            for one in self.fastest_and_others(key_id, fastest, fastest)
+            for fastest_and_other in self.fastest_and_others(key_id, fastest, fastest)
         )
         by_config: dict[Config, dict[int, NumberedTrial]] = {config: {} for config in chosen}
         digests = [digest(to_data(config)) for config in by_config]

@@ -59,7 +59,7 @@ class SqlJobs(Adapter):
 
     def counts(self) -> dict[str, int]:
         statement = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
-        return self._work.read(lambda s: {state: n for state, n in s.execute(statement)})  # noqa: C416
+        return self._work.read(lambda s: {state: n for state, n in s.execute(statement)})  # noqa: C416 (typed)
 
     def claim(self, worker: str, able: Ability, lease_s: float = LEASE_S) -> Job | None:
         def write(connection: Connection, again: bool) -> Job | None:

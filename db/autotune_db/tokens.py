@@ -4,8 +4,9 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Select, insert, select, update
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.token import Token, check_name
@@ -38,7 +39,7 @@ class SqlTokens(Adapter):
         }
 
         def write(connection: Connection, again: bool) -> Token:
-            row = connection.execute(_with(made["digest"])).first() if again else None
+            row = connection.execute(_with_digest(str(made["digest"]))).first() if again else None
             if row is None:
                 query.one_publisher(connection)  # else two at once could take the same name
                 _refuse_namesakes(connection, name, self._clock())
@@ -68,7 +69,7 @@ class SqlTokens(Adapter):
 
     def find(self, secret: str) -> Token | None:
         def read(connection: Connection) -> Token | None:
-            row = connection.execute(_with(digest_of(secret))).first()
+            row = connection.execute(_with_digest(digest_of(secret))).first()
             return rows.token_from_row(row) if row else None
 
         found = self._work.read(read)
@@ -84,7 +85,7 @@ class SqlTokens(Adapter):
         return {d: token for d, token in self._work.read(read).items() if token.is_valid(now)}
 
 
-def _with(digest: object):  # type: ignore[no-untyped-def]
+def _with_digest(digest: str) -> Select[Any]:
     return select(TOKENS).where(TOKENS.c.digest == digest)
 
 

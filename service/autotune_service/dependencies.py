@@ -33,7 +33,7 @@ BEARER = Depends(HTTPBearer(auto_error=False))
 def refuse_unknown_parameters(request: Request) -> None:
     """Raises ``HttpError``."""
     fields = request.scope["route"].dependant.query_params
-    refuse_parameters_but(request, {one.alias for one in fields})
+    refuse_parameters_but(request, {field.alias for field in fields})
 
 
 def refuse_parameters_but(

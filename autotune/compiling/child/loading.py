@@ -76,7 +76,7 @@ class CopiedTrees:
         """None where nothing of the path is in a tree, or a copy of one."""
         back = {copy: tree for tree, copy in self.copies.items()}
         places = [self._moved(one) or one for one in path]
-        trees = [tree for one in places if (tree := _moved(one, back))]
+        trees = [tree for place in places if (tree := _moved(place, back))]
         if not trees:
             return None
         found = PathFinder.find_spec(name, places) or PathFinder.find_spec(name, trees)

@@ -43,9 +43,9 @@ def create_environment(
     version = _version_of(release)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / f".{version}.lock", announce):
-        for one in environments(folder):
-            if one.name == version and set(extra) <= set(one.extra):
-                return one
+        for environment in environments(folder):
+            if environment.name == version and set(extra) <= set(environment.extra):
+                return environment
         announce(f"asking the package index about jax {version}")
         requires = _requires_python(version)
         base, _ = fitting_interpreter(requires, f"jax {version}", python)

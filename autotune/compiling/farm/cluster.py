@@ -137,8 +137,10 @@ class RayCluster:
         """Of nodes that answer in time."""
         ray = _ray()
         asked = {
-            ray.remote(node_facts).options(**_only_on(one), num_cpus=0, max_retries=0).remote(): one
-            for one in node_ids
+            ray.remote(node_facts)
+            .options(**_only_on(node_id), num_cpus=0, max_retries=0)
+            .remote(): node_id
+            for node_id in node_ids
         }
         with _answering():
             done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_FACTS_S)

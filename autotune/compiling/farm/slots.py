@@ -220,7 +220,7 @@ class Slots:
 def wanted_toolchain(jax: str | None, facts: list[NodeFacts]) -> Toolchain | None:
     """The toolchain that is compiled with: of the version that is named, else this interpreter's
     where a node has it, else what most nodes have."""
-    found = [one.toolchain for one in facts if one.toolchain]
+    found = [fact.toolchain for fact in facts if fact.toolchain]
     if jax is not None:
         found = [one for one in found if one.jax == jax or one.jax.startswith(f"{jax}.")]
         if not found:

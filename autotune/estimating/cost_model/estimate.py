@@ -104,7 +104,7 @@ def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
 
 def _longest(operations: Sequence[OperationTime], time_us: float) -> tuple[OperationTime, ...]:
     """Those that are worth a line, in the order of the schedule."""
-    worth = [one for one in operations if one.time_us >= _LISTED_SHARE * time_us]
+    worth = [operation for operation in operations if operation.time_us >= _LISTED_SHARE * time_us]
     most = sorted(worth, key=lambda one: -one.time_us)[:_MOST_LISTED]
     return tuple(one for one in worth if one in most)
 

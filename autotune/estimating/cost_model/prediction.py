@@ -100,7 +100,7 @@ def _waited(calls: Sequence[Pipeline], cycles: Array, channel: dma.Channel) -> A
     the work, the write, and the wait for the write before it."""
     last = np.minimum([call.steps for call in calls], MOST_STEPS)
     kinds = sorted({which for call in calls for which in call.moves})
-    moved = {one: _side_by_side(calls, one) for one in kinds}
+    moved = {kind: _side_by_side(calls, kind) for kind in kinds}
     reads, writes = ([k for k in kinds if k[0] is is_output] for is_output in (False, True))
     cores, waited = _Cores(channel, len(calls)), []
     for one in reads:
@@ -108,7 +108,7 @@ def _waited(calls: Sequence[Pipeline], cycles: Array, channel: dma.Channel) -> A
     for step in range(last.max()):
         clock = step * cycles
         waited.append(cores.waited)
-        own = [cores.issue(one, moved[one][step + 1], clock) for one in reads]
+        own = [cores.issue(read, moved[read][step + 1], clock) for read in reads]
         for arrived in own:
             cores.wait(arrived, clock + _ISSUE_CYCLES)
         for one in writes:

@@ -70,7 +70,7 @@ def lower(
     writer = _Writer(listing, graph, part, costs, tell_blocks)
     source = "\n".join([*_prologue(part, scalars), *writer.dispatch(), " return walk", ""])
     scope: dict[str, Any] = {"CoreWork": CoreWork}
-    exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102
+    exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102 (made of a listing here)
     memory = part.memory
     fill = partial(memory.fill, granule_bytes=granule_bytes)
     return LoweredKernel(walk=scope["make"](memory.load, memory.store, fill, memory.spoil))

@@ -50,10 +50,10 @@ class RevisionCheck:
                 tree: stack.enter_context(checked_out(tree, self.revision))
                 for tree in set(trees.values())
             }
-            for one in revisions.values():
-                _warn_of(one, warn)
+            for revision in revisions.values():
+                _warn_of(revision, warn)
             there = {name: revisions[trees[name]].ref(ref) for name, ref in refs.items()}
-            label = " ".join(sorted({self._label(one) for one in revisions.values()}))
+            label = " ".join(sorted({self._label(revision) for revision in revisions.values()}))
             before = self._before({n: r for n, r in there.items() if r}, asked, label)
             run = CheckRun(
                 compilers=compilers,

@@ -37,16 +37,16 @@ class OwnTrials:
     def save_refusals(self, key: Key, refusals: Refusals) -> None:
         pass
 
-    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:  # noqa: ARG002
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:  # noqa: ARG002 (one key)
         return ()
 
     def trials(self, key: Key) -> Sequence[Trial]:  # noqa: ARG002 (of one key only)
         return self.kept
 
-    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:  # noqa: ARG002
+    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:  # noqa: ARG002 (one key)
         return ()
 
-    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:  # noqa: ARG002
+    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:  # noqa: ARG002 (one key)
         self.kept += trials
         return len(trials)
 

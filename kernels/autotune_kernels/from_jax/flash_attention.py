@@ -81,7 +81,7 @@ def _backward(
         mask_value=versions.op(_MODULE, "DEFAULT_MASK_VALUE"),
     )
 
-    def gradient(q: Any, k: Any, v: Any, l: Any, m: Any, do: Any, di: Any) -> Any:  # noqa: E741
+    def gradient(q: Any, k: Any, v: Any, l: Any, m: Any, do: Any, di: Any) -> Any:  # noqa: E741 (JAX's name)
         gradients = function(q, k, v, None, None, l, m, do, di, **settings)
         return [array for array in gradients if array is not None]
 
@@ -97,7 +97,7 @@ def _plain_backward(
     """The gradients called ``names``."""
     dtype = jnp.dtype(problem.dtype)
 
-    def gradient(q: Any, k: Any, v: Any, l: Any, m: Any, do: Any, di: Any) -> Any:  # noqa: E741
+    def gradient(q: Any, k: Any, v: Any, l: Any, m: Any, do: Any, di: Any) -> Any:  # noqa: E741 (JAX's name)
         q, k, v, do = (x if convert is None else x.astype(convert) for x in (q, k, v, do))
 
         def weights(scores: Any) -> Any:

@@ -157,7 +157,7 @@ def _published(
     versions = f"{toolchain.jax}{toolchain.jaxlib}{toolchain.libtpu}" if toolchain else ""
     if not f"{chip}{versions}".isprintable():  # it may be that no question uses them
         return snapshot, []
-    keys = [known_identity(one, chip, toolchain, snapshot) for one in call.questions]
+    keys = [known_identity(question, chip, toolchain, snapshot) for question in call.questions]
     return snapshot, [None if key is None else exact.get(key) for key in keys]
 
 

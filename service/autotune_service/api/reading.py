@@ -181,7 +181,7 @@ async def job_log(request: Request, number: Number) -> JobLogs:
     """What its workers have said, by attempt."""
     found = await known_job(request, number)
     logs = await ask(request, store(request).jobs.logs, found.number)
-    return JobLogs(logs=[JobLogData(**to_data(one)) for one in logs])
+    return JobLogs(logs=[JobLogData(**to_data(log)) for log in logs])
 
 
 async def known_job(request: Request, number: int) -> Job:

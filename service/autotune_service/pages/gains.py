@@ -124,7 +124,7 @@ def told(mine: Sequence[Gain]) -> str:
 
 def middle(times: Sequence[float | None]) -> float | None:
     """The geometric mean of what is known: twice and half as fast make no difference."""
-    known = [log(one) for one in times if one]
+    known = [log(time) for time in times if time]
     return exp(sum(known) / len(known)) if known else None
 
 

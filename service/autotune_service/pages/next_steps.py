@@ -44,7 +44,7 @@ def next_steps(
     """The worst first, of each kind some."""
     kinds: list[list[NextStep]] = [
         list(_broken(checks, snapshot)),
-        [_missing(one) for one in misses],
+        [_missing(miss) for miss in misses],
         [_stale(key, number) for key, number in stale],
     ]
     first = [one for kind in kinds for one in kind[:_MOST_OF_A_KIND]]
@@ -75,14 +75,14 @@ def _find_stale(snapshot: IndexedSnapshot) -> list[tuple[Key, str]]:
 
 
 def _broken(checks: Iterable[NumberedCheck], snapshot: IndexedSnapshot) -> Iterable[NextStep]:
-    for one in checks:
-        shown = row(one, snapshot)
-        if shown.job and one.check.verdict.wants_retuning:
+    for check in checks:
+        shown = row(check, snapshot)
+        if shown.job and check.check.verdict.wants_retuning:
             yield NextStep(
-                kind="slower" if one.check.verdict.compiles else "broken",
-                key=one.check.target,
-                link=f"/keys/{one.key_id}",
-                why=f"checked with {one.check.toolchain.jax}: {shown.finding}",
+                kind="slower" if check.check.verdict.compiles else "broken",
+                key=check.check.target,
+                link=f"/keys/{check.key_id}",
+                why=f"checked with {check.check.toolchain.jax}: {shown.finding}",
                 body=shown.job,
             )
 

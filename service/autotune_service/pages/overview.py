@@ -117,8 +117,8 @@ def cards(
     searched = Counter({(p.kernel, p.chip, p.toolchain): p.searched for p in places})
     there = {place[:2] for place in {*searched, *published} if place[2] in shown}
     by_place: dict[tuple[str, Chip], list[Gain]] = {}
-    for one in all_gains:
-        by_place.setdefault((one.key.kernel, one.key.chip), []).append(one)
+    for all_gain in all_gains:
+        by_place.setdefault((all_gain.key.kernel, all_gain.key.chip), []).append(all_gain)
     made = []
     for name in sorted({name for name, _ in there} | set(kernels)):
         chips = sorted(chip for kernel, chip in there if kernel == name)

@@ -62,7 +62,7 @@ async def show(request: Request) -> Response:
     query, browse = query_of(request), store(request).browse
     counts = await ask(request, browse.check_counts)
     only = check_filter(query, counts)
-    matching = [one for one in counts if _admits(only, one)]
+    matching = [count for count in counts if _admits(only, count)]
     shown = pages(query, sum(one.count for one in matching))
     found = await ask(request, browse.worst_checks, only, shown.offset, PAGE_ROWS)
     return await page(
@@ -71,10 +71,10 @@ async def show(request: Request) -> Response:
         query=query.done(),
         steps=steps(matching)[:_MOST_STEPS],
         is_any=bool(counts),
-        starts=newest_first({one.made_with for one in counts}),
-        ends=newest_first({one.toolchain for one in counts}),
-        kernels=sorted({one.kernel for one in counts}),
-        chips=sorted({one.chip for one in counts}),
+        starts=newest_first({count.made_with for count in counts}),
+        ends=newest_first({count.toolchain for count in counts}),
+        kernels=sorted({count.kernel for count in counts}),
+        chips=sorted({count.chip for count in counts}),
         verdicts=list(CheckVerdict),
         colours=_COLOURS,
         only=only,
@@ -86,8 +86,10 @@ async def show(request: Request) -> Response:
 def steps(counts: Sequence[CheckCount]) -> list[UpgradeStep]:
     """To the newest toolchain first."""
     found: dict[tuple[Toolchain, Toolchain], Counter[CheckVerdict]] = {}
-    for one in counts:
-        found.setdefault((one.made_with, one.toolchain), Counter())[one.verdict] += one.count
+    for count in counts:
+        found.setdefault((count.made_with, count.toolchain), Counter())[count.verdict] += (
+            count.count
+        )
     order = newest_first({toolchain for pair in found for toolchain in pair})
     ordered = sorted(found, key=lambda pair: (order.index(pair[1]), order.index(pair[0])))
     return [
@@ -126,14 +128,14 @@ def _job(check: Check) -> str:
 
 
 def check_filter(query: Query, counts: Sequence[CheckCount]) -> CheckFilter:
-    made_with = {toolchain_name(one.made_with): one.made_with for one in counts}
-    toolchains = {toolchain_name(one.toolchain): one.toolchain for one in counts}
+    made_with = {toolchain_name(count.made_with): count.made_with for count in counts}
+    toolchains = {toolchain_name(count.toolchain): count.toolchain for count in counts}
     verdict = query.choice("verdict", [one.value for one in CheckVerdict])
     return CheckFilter(
         made_with=made_with.get(query.choice("from", list(made_with)) or ""),
         toolchain=toolchains.get(query.choice("to", list(toolchains)) or ""),
-        kernel=query.choice("kernel", sorted({one.kernel for one in counts})),
-        chip=query.chip(sorted({one.chip for one in counts})),
+        kernel=query.choice("kernel", sorted({count.kernel for count in counts})),
+        chip=query.chip(sorted({count.chip for count in counts})),
         verdict=CheckVerdict(verdict) if verdict else None,
     )
 

@@ -59,7 +59,7 @@ async def workload(request: Request, name: str) -> Response:
     known = await ask(request, lines, tuned.entries, snapshots_of(request).current)
     shown = pages(query, len(known))
     rows = known[shown.offset :][:PAGE_ROWS]
-    numbers = await ask(request, store(request).browse.numbers, [one.entry.key for one in rows])
+    numbers = await ask(request, store(request).browse.numbers, [row.entry.key for row in rows])
     return await page(
         request,
         "workload.html",

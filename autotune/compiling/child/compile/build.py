@@ -171,7 +171,7 @@ def _listed(
 ) -> tuple[Trace, _Made]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
     staged = _staged(kernel, problem, config, chip)
-    _Last.question = None  # compiled once more, the same trace would be listed by nobody
+    _traced_last.clear()  # compiled once more, the same trace would be listed by nobody
     started = time.perf_counter()
     text = _compile(staged, dump)
     seconds = time.perf_counter() - started
@@ -213,26 +213,25 @@ def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalLis
     )
 
 
-class _Last:
-    """What was traced last: the rules are asked of a config just before it is compiled."""
-
-    question: tuple[Kernel, Problem, Config, Chip | None] | None = None
-    answer: _Staged
+_traced_last: list[tuple[Kernel, tuple[Problem, Config, Chip | None], _Staged]] = []
+"""At most one: the rules are asked of a config just before it is compiled."""
 
 
 def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> _Staged:
     """Code that asks for the TPU while it is traced is told of the chip. Raises ``StageError``."""
-    known, question = _Last.question, (kernel, problem, config, chip)
-    if known is None or known[0] is not kernel or known[1:] != question[1:]:
-        _Last.question = None
-        with _refusing():
-            axes = kernel.mesh_axes(problem)
-            with told_of(chip, axes):
-                function, arrays = built(kernel, problem, config)
-                target = None if chip is None else compile_only_target(chip, axes)
-                _Last.answer = _trace(function, arrays, target)
-        _Last.question = question
-    return _Last.answer
+    question = problem, config, chip
+    for known, asked, staged in _traced_last:
+        if known is kernel and asked == question:
+            return staged
+    _traced_last.clear()
+    with _refusing():
+        axes = kernel.mesh_axes(problem)
+        with told_of(chip, axes):
+            function, arrays = built(kernel, problem, config)
+            target = None if chip is None else compile_only_target(chip, axes)
+            staged = _trace(function, arrays, target)
+    _traced_last.append((kernel, question, staged))
+    return staged
 
 
 def _trace(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> _Staged:
