@@ -51,9 +51,9 @@ def _misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
         if op.space == "smem" and op.blocks == op.blocks_total == 1:
             continue
         if op.space in ("default", "vmem", "smem"):
-            found = _misaligned_block(op, chip)
-            if found:
-                return found
+            broken = _misaligned_block(op, chip)
+            if broken:
+                return broken
     return None
 
 
@@ -155,9 +155,9 @@ def _illegal_semantics(
             continue
         if ARBITRARY in semantics[:axis]:
             return ParallelAfterArbitrary(axis=axis)
-        found = sequential_axis(trace, axis, shown=False)
-        if found:
-            return found
+        sequential = sequential_axis(trace, axis, shown=False)
+        if sequential:
+            return sequential
     return None
 
 
@@ -227,8 +227,11 @@ def _nearest(size: int, whole: int, multiple: int, least_power: int | None) -> t
     if least_power is not None:
         power = 1 << (size.bit_length() - 1)
         legal |= {max(p, least_power) for p in (power, 2 * power)}
-    kept = [one for one in legal if 0 < one <= whole]
-    below, above = [one for one in kept if one < size], [one for one in kept if one > size]
+    sizes = [choice for choice in legal if 0 < choice <= whole]
+    below, above = (
+        [choice for choice in sizes if choice < size],
+        [choice for choice in sizes if choice > size],
+    )
     return tuple(([max(below)] if below else []) + ([min(above)] if above else []))
 
 

@@ -117,14 +117,14 @@ def explore(
     space = Space(
         candidates=[], default=default, default_verdict=None, sampled=sampled, passed_on=passed_on
     )
-    own = None
-    for config, found in _traced(tracer, ref, problem, [default, *points], chip, progress):
+    default_traced = None
+    for config, traced in _traced(tracer, ref, problem, [default, *points], chip, progress):
         if config is default:
-            own = _judge_default(space, found, chip)
+            default_traced = _judge_default(space, traced, chip)
         else:
-            _add_point(space, config, found, chip)
-    if own is not None and all(c.config != space.default for c in space.candidates):
-        space.candidates.append(own)
+            _add_point(space, config, traced, chip)
+    if default_traced is not None and all(c.config != space.default for c in space.candidates):
+        space.candidates.append(default_traced)
     if not space.candidates:
         raise NoLegalConfigError(_why_none(space))
     space.candidates.sort(key=lambda c: c.roofline.guess_us)
@@ -143,8 +143,8 @@ def limit_named(space: Space, config: Config, refused: OutOfVmem, chip: ChipInfo
     """A verdict of the compiler, and who set the limit: its message does not say."""
     if space.passed_on.limit:
         return with_limit_source(refused, config.vmem_limit_bytes, chip)
-    own = None if refused.allowed_bytes == chip.scoped_vmem_bytes else refused.allowed_bytes
-    return with_limit_source(refused, own, chip, own_limit_bytes=refused.used_bytes)
+    allowed = None if refused.allowed_bytes == chip.scoped_vmem_bytes else refused.allowed_bytes
+    return with_limit_source(refused, allowed, chip, own_limit_bytes=refused.used_bytes)
 
 
 def _points(choices: Choices) -> list[Config]:
@@ -167,8 +167,8 @@ def passed_on_of(
 
     def traced(**changes: Any) -> Trace | None:
         config = default.replace(**changes)
-        (found,) = tracer.traces(ref, problem, [config], orders=False, chip=chip.chip)
-        return found[0] if isinstance(found, list) else None
+        (traced_config,) = tracer.traces(ref, problem, [config], orders=False, chip=chip.chip)
+        return traced_config[0] if isinstance(traced_config, list) else None
 
     plain = traced()
     if plain is None:
@@ -200,15 +200,15 @@ def _traced(
         progress(done, len(configs))
 
 
-def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -> Candidate | None:
+def _judge_default(space: Space, traced: list[Trace] | Failure, chip: ChipInfo) -> Candidate | None:
     """The default as a candidate, or its verdict in the space when the rules refuse it.
 
     It has the most parallel semantics that are legal and the compiler's own limit.
     """
-    if not isinstance(found, list):
-        space.default_verdict = found
+    if not isinstance(traced, list):
+        space.default_verdict = traced
         return None
-    trace = found[0]
+    trace = traced[0]
     if trace.io_bytes > chip.hbm_capacity_bytes:
         raise InvalidInputError(
             f"the problem needs {trace.io_bytes / 2**30:.1f} GiB of HBM, {chip.chip} has "
@@ -233,17 +233,17 @@ def refusal(
     return over and _over_vmem(passed_on(), *over, chip)
 
 
-def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo) -> None:
-    if not isinstance(found, list):
+def _add_point(space: Space, config: Config, traced: list[Trace] | Failure, chip: ChipInfo) -> None:
+    if not isinstance(traced, list):
         space.raw_points += 1
-        _count(space, found)
+        _count(space, traced)
         for order in permutations(config.grid_order):
-            judged = Judged(config=config.replace(grid_order=order), refused=found)
+            judged = Judged(config=config.replace(grid_order=order), refused=traced)
             space.judged.append(judged)
         return
-    orders = list(permutations(config.grid_order)) if len(found) > 1 else [config.grid_order]
+    orders = list(permutations(config.grid_order)) if len(traced) > 1 else [config.grid_order]
     seen: dict[tuple[str, ...], Judged] = {}
-    for order, trace in zip(orders, found, strict=True):
+    for order, trace in zip(orders, traced, strict=True):
         space.raw_points += 1
         moving = _moving_axes(order, trace)
         ordered = config.replace(grid_order=order)
@@ -256,8 +256,8 @@ def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip:
 
 
 def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Judged:
-    own = None if space.passed_on.semantics else rules.illegal_semantics(trace)
-    broken = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or own
+    illegal = None if space.passed_on.semantics else rules.illegal_semantics(trace)
+    broken = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or illegal
     if broken:
         return Judged(config=config, refused=_count(space, rules.illegal(broken)))
     use = vmem_use(trace, chip)
@@ -291,15 +291,15 @@ def _count(space: Space, refused: _Refused) -> _Refused:
 
 
 def _over_vmem(passed_on: PassedOn, use: VmemUse, limit: int | None, chip: ChipInfo) -> OutOfVmem:
-    own = None if passed_on.limit else max(use.expected_bytes, use.certain_bytes)
-    return out_of_vmem(use.certain_bytes, limit, chip, own_limit_bytes=own)
+    needed = None if passed_on.limit else max(use.expected_bytes, use.certain_bytes)
+    return out_of_vmem(use.certain_bytes, limit, chip, own_limit_bytes=needed)
 
 
 def _sequential(trace: Trace, semantics: tuple[str, ...]) -> Illegal | None:
     if ARBITRARY not in semantics:
         return None
-    found = rules.sequential_axis(trace, trace.own_axes[semantics.index(ARBITRARY)])
-    return rules.illegal(found) if found else None
+    sequential = rules.sequential_axis(trace, trace.own_axes[semantics.index(ARBITRARY)])
+    return rules.illegal(sequential) if sequential else None
 
 
 def _first_rung(

@@ -44,11 +44,11 @@ def survey(space: Space, chip: ChipInfo) -> Refusals:
     cells: dict[Pair, dict[Cell, Refused]] = {}
     left_out: list[Pair] = []
     for x, y in combinations_with_replacement(parts, 2):
-        found = dict(table.closed(x, y))
-        if sum(map(len, cells.values())) + len(found) > MOST_CELLS:
+        closed = dict(table.closed(x, y))
+        if sum(map(len, cells.values())) + len(closed) > MOST_CELLS:
             left_out.append((x.name, y.name))
-        elif found:
-            cells[x.name, y.name] = found
+        elif closed:
+            cells[x.name, y.name] = closed
     return Refusals(
         values={part.name: part.values for part in parts},
         cells=cells,
@@ -82,10 +82,10 @@ def _columns(points: Sequence[Judged]) -> list[_ConfigPart]:
     return columns
 
 
-def _column(name: str, found: Sequence[AxisValue]) -> _ConfigPart:
+def _column(name: str, values: Sequence[AxisValue]) -> _ConfigPart:
     """True is 1 to a dictionary: so it goes by the text."""
-    texts = list(map(str, found))
-    first = dict(zip(reversed(texts), reversed(found), strict=True))
+    texts = list(map(str, values))
+    first = dict(zip(reversed(texts), reversed(values), strict=True))
     place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     codes = np.array([place[text] for text in texts], dtype=np.int64)
     return _ConfigPart(name=name, values=tuple(first[text] for text in place), codes=codes)
@@ -154,8 +154,8 @@ class _Table:
         counts = np.bincount(codes, minlength=len(closest))
         cells = np.flatnonzero(closest >= 0)
         points = ranked.order[closest[cells]]
-        kept = ranked.stage[points] != _LEGAL
-        for cell, point in zip(cells[kept].tolist(), points[kept].tolist(), strict=True):
+        refused = ranked.stage[points] != _LEGAL
+        for cell, point in zip(cells[refused].tolist(), points[refused].tolist(), strict=True):
             yield divmod(cell, width), point, int(counts[cell])
 
     def _under(self, under: Under) -> _Ranked:

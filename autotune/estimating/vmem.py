@@ -38,10 +38,10 @@ class VmemUse:
 
 def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
     """VMEM bytes of one core, with tile padding and double buffering, of the call with most."""
-    found = [_of_call(call, chip) for call in trace.calls]
+    uses = [_of_call(call, chip) for call in trace.calls]
     return VmemUse(
-        expected_bytes=max(use.expected_bytes for use in found),
-        certain_bytes=max(use.certain_bytes for use in found),
+        expected_bytes=max(use.expected_bytes for use in uses),
+        certain_bytes=max(use.certain_bytes for use in uses),
     )
 
 
@@ -59,22 +59,22 @@ def _of_call(trace: Trace, chip: ChipInfo) -> VmemUse:
     scratch = [s for s in trace.scratch if s.space == "vmem"]
     expected = sum(operand_bytes(op, chip) for op in blocks)
     expected += sum(scratch_bytes(s, chip) for s in scratch)
-    kept = max(0, trace.kept_bytes - _REGISTERS_BYTES)
+    kept_bytes = max(0, trace.kept_bytes - _REGISTERS_BYTES)
     fixed = sum(scratch_bytes(s, chip) for s in scratch if s.carried)
-    fixed += round(kept * _CERTAIN_SHARE)
+    fixed += round(kept_bytes * _CERTAIN_SHARE)
     return VmemUse(
-        expected_bytes=expected + kept, certain_bytes=_certain_bytes(blocks, fixed, chip)
+        expected_bytes=expected + kept_bytes, certain_bytes=_certain_bytes(blocks, fixed, chip)
     )
 
 
 def vmem_by_name(trace: Trace, chip: ChipInfo) -> tuple[tuple[str, int], ...]:
     """Of one call: expected VMEM bytes of each operand and scratch buffer, and of large values
     kept."""
-    found = [(op.name, operand_bytes(op, chip)) for op in trace.operands if op.is_pipelined]
+    parts = [(op.name, operand_bytes(op, chip)) for op in trace.operands if op.is_pipelined]
     scratch = [s for s in trace.scratch if s.space == "vmem"]
-    found += [(f"scratch {n}", scratch_bytes(s, chip)) for n, s in enumerate(scratch)]
-    kept = max(0, trace.kept_bytes - _REGISTERS_BYTES)
-    return (*found, ("values kept", kept)) if kept else tuple(found)
+    parts += [(f"scratch {n}", scratch_bytes(s, chip)) for n, s in enumerate(scratch)]
+    kept_bytes = max(0, trace.kept_bytes - _REGISTERS_BYTES)
+    return (*parts, ("values kept", kept_bytes)) if kept_bytes else tuple(parts)
 
 
 def operand_bytes(operand: Operand, chip: ChipInfo) -> int:
@@ -218,8 +218,12 @@ def _array_bytes(operand: Operand) -> int:
 
 def _least_bytes(operand: Operand, chip: ChipInfo) -> int:
     """Bytes of the blocks even if the compiler drops double buffering."""
-    one = _block_bytes(operand, chip)
-    return one if chip.single_buffer_fallback else one * _certain_buffers(operand, chip)
+    block_bytes = _block_bytes(operand, chip)
+    return (
+        block_bytes
+        if chip.single_buffer_fallback
+        else block_bytes * _certain_buffers(operand, chip)
+    )
 
 
 def _certain_buffers(operand: Operand, chip: ChipInfo) -> int:

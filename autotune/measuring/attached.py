@@ -23,15 +23,15 @@ _BUS = Path("/sys/bus/pci/devices")
 
 def attached_chips(bus: Path = _BUS) -> list[Chip]:
     """The generations of the attached TPUs, one for each device on the bus; empty without any."""
-    found = (_chip(vendor) for vendor in sorted(bus.glob("*/vendor")))
-    return [chip for chip in found if chip is not None]
+    chips = (_chip(vendor) for vendor in sorted(bus.glob("*/vendor")))
+    return [chip for chip in chips if chip is not None]
 
 
 def attached_chip(bus: Path = _BUS) -> Chip:
     """The generation of the attached TPU. Raises ``InvalidInputError`` that lists the chips."""
-    found = attached_chips(bus)
-    if found:
-        return found[0]
+    chips = attached_chips(bus)
+    if chips:
+        return chips[0]
     raise InvalidInputError(
         f"no TPU is attached to this machine: name the chip with --chip, one of {', '.join(Chip)}"
     )

@@ -50,45 +50,45 @@ class Fit:
         """Samples of a candidate that are used."""
         return len(self._squares.get(name, ()))
 
-    def gap(self, one: str, other: str) -> float:
+    def gap(self, first: str, other: str) -> float:
         """Logarithm of the ratio of their times: positive where ``one`` is slower."""
-        return self.levels[one] - self.levels[other]
+        return self.levels[first] - self.levels[other]
 
-    def error(self, one: str, other: str) -> float:
+    def error(self, first: str, other: str) -> float:
         """Standard error of the gap."""
-        return sqrt(self.variance(one) + self.variance(other))
+        return sqrt(self.variance(first) + self.variance(other))
 
     def variance(self, name: str) -> float:
         """Of the level of a candidate."""
         return self._of_one(name) / self.count(name)
 
-    def chance(self, one: str, other: str, by: float = 0.0) -> float:
+    def chance(self, first: str, other: str, by: float = 0.0) -> float:
         """The probability that ``one`` is faster than ``other`` by more than ``by`` (log)."""
         from scipy.special import stdtr
 
-        return float(stdtr(self.freedom, (-by - self.gap(one, other)) / self.error(one, other)))
+        return float(stdtr(self.freedom, (-by - self.gap(first, other)) / self.error(first, other)))
 
-    def half_width(self, one: str, other: str, alpha: float) -> float:
+    def half_width(self, first: str, other: str, alpha: float) -> float:
         """Half of the interval of the gap that misses the truth with the chance ``alpha``."""
         from scipy.special import stdtrit
 
-        wide = float(stdtrit(self.freedom, 1 - alpha / 2)) * self.error(one, other)
+        wide = float(stdtrit(self.freedom, 1 - alpha / 2)) * self.error(first, other)
         return min(wide, _WIDEST)
 
     def _of_one(self, name: str) -> float:
         """The variance of one sample: its own, drawn to that of all while there are few."""
-        own = self._squares[name]
-        return (_PRIOR * self.noise**2 + sum(own)) / (_PRIOR + len(own))
+        squares = self._squares[name]
+        return (_PRIOR * self.noise**2 + sum(squares)) / (_PRIOR + len(squares))
 
     @cached_property
     def _squares(self) -> dict[str, list[float]]:
         """Squared residuals of each candidate, larger by what fitting takes away."""
-        kept = max(0.2, self.freedom / _LOST / max(1, len(self.used)))
-        found: dict[str, list[float]] = {}
+        share = max(0.2, self.freedom / _LOST / max(1, len(self.used)))
+        rests: dict[str, list[float]] = {}
         for name, number, value in self.used:
             rest = value - self.levels[name] - self.effects[number]
-            found.setdefault(name, []).append(rest**2 / kept)
-        return found
+            rests.setdefault(name, []).append(rest**2 / share)
+        return rests
 
 
 def fit(rounds: Sequence[Round]) -> Fit:
@@ -135,12 +135,12 @@ def _settled(
     for _ in range(_PASSES):
         for name, own in by_name.items():
             levels[name] = _location([value - effects[n] for _, n, value in own], cut)
-        for number, one in enumerate(rounds):
-            rests = [log(us) - levels[name] for name, us in one.items() if name in levels]
+        for number, times in enumerate(rounds):
+            rests = [log(us) - levels[name] for name, us in times.items() if name in levels]
             if rests:
                 effects[number] = _location(rests, cut, few_near_zero=True)
         if rough is not None:
-            fitted = _shrink(effects, [len(one) for one in rounds], rough)
+            fitted = _shrink(effects, [len(times) for times in rounds], rough)
     return levels, fitted
 
 
@@ -149,9 +149,9 @@ def _shrink(effects: list[float], sizes: Sequence[int], noise: float) -> float:
     and times of different rounds may then be compared as they are. How many effects remain."""
     middle = median(effects)
     by_noise = [noise**2 / size for size in sizes]
-    surplus = [(e - middle) ** 2 - own for e, own in zip(effects, by_noise, strict=True)]
+    surplus = [(e - middle) ** 2 - noise for e, noise in zip(effects, by_noise, strict=True)]
     real = max(_LEAST_NOISE**2, sum(surplus) / len(surplus))
-    shares = [real / (real + own) for own in by_noise]
+    shares = [real / (real + noise) for noise in by_noise]
     for number, share in enumerate(shares):
         effects[number] = middle + (effects[number] - middle) * share
     return max(1.0, sum(shares))
@@ -161,10 +161,10 @@ def _first_effects(rounds: Sequence[Round]) -> list[float]:
     """The median of each round against the first time of each of its candidates."""
     first: dict[str, float] = {}
     effects = []
-    for one in rounds:
-        known = [log(us) - first[name] for name, us in one.items() if name in first]
+    for times in rounds:
+        known = [log(us) - first[name] for name, us in times.items() if name in first]
         effects.append(median(known) if known else 0.0)
-        for name, us in one.items():
+        for name, us in times.items():
             first.setdefault(name, log(us) - effects[-1])
     return effects
 
@@ -198,25 +198,25 @@ def _free(samples: Sequence[Sample], fitted: float) -> float:
     return len(samples) - len({name for name, _, _ in samples}) - fitted + 1
 
 
-def _tells(found: Fit, number: int) -> bool:
+def _tells(fitted: Fit, number: int) -> bool:
     """Whether a round tells the state of the device: so do many candidates, and two that agree."""
-    one = found.rounds[number]
-    rests = [log(us) - found.levels[name] for name, us in one.items() if name in found.levels]
-    agree = len(rests) == _FEW - 1 and max(rests) - min(rests) <= _FAR * found.noise
-    return len(one) >= _FEW or agree
+    times = fitted.rounds[number]
+    rests = [log(us) - fitted.levels[name] for name, us in times.items() if name in fitted.levels]
+    agree = len(rests) == _FEW - 1 and max(rests) - min(rests) <= _FAR * fitted.noise
+    return len(times) >= _FEW or agree
 
 
-def _fastest_state(found: Fit) -> tuple[int, ...]:
+def _fastest_state(fitted: Fit) -> tuple[int, ...]:
     """The rounds that are slower by no more than :data:`UNSTEADY`, or what the noise explains, than
     the state of the fastest one of those that have enough candidates to tell."""
-    sure = [n for n in range(len(found.rounds)) if _tells(found, n)] or [0]
+    sure = [n for n in range(len(fitted.rounds)) if _tells(fitted, n)] or [0]
 
     def as_fast(number: int, effect: float, size: int) -> bool:
-        explained = 3 * found.noise * sqrt(1 / size + 1 / len(found.rounds[number]))
-        return found.effects[number] - effect <= max(UNSTEADY, explained)
+        explained = 3 * fitted.noise * sqrt(1 / size + 1 / len(fitted.rounds[number]))
+        return fitted.effects[number] - effect <= max(UNSTEADY, explained)
 
-    fastest = min(sure, key=lambda n: found.effects[n])
-    alike = [n for n in sure if as_fast(n, found.effects[fastest], len(found.rounds[fastest]))]
-    effect = sum(found.effects[n] for n in alike) / len(alike)  # the fastest alone is an extreme
-    size = sum(len(found.rounds[n]) for n in alike)
-    return tuple(n for n in range(len(found.rounds)) if as_fast(n, effect, size))
+    fastest = min(sure, key=lambda n: fitted.effects[n])
+    alike = [n for n in sure if as_fast(n, fitted.effects[fastest], len(fitted.rounds[fastest]))]
+    effect = sum(fitted.effects[n] for n in alike) / len(alike)  # the fastest alone is an extreme
+    size = sum(len(fitted.rounds[n]) for n in alike)
+    return tuple(n for n in range(len(fitted.rounds)) if as_fast(n, effect, size))

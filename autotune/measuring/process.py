@@ -81,13 +81,13 @@ class Child:
     def open(self) -> Device:
         """Start, open the device, make the inputs. Raises ``CannotMeasureError``."""
         try:
-            found = self._demand(protocol.OpenDevice(number=self.number))
+            device = self._demand(protocol.OpenDevice(number=self.number))
             self._demand(protocol.MakeInputs(**self._subject, seed=self.work.seed))
         except ChildTimedOutError as error:
             raise CannotMeasureError(f"the accelerator does not open: {error}") from error
         except ChildDiedError as error:
             raise CannotMeasureError(_with_tail(error)) from error
-        return found
+        return device
 
     def load(self, program: Program) -> NotMeasured | Loaded:
         """Make a candidate ready. Raises ``DeviceLostError`` where the device does not open
@@ -120,10 +120,10 @@ class Child:
         bad: dict[str, NotMeasured] = {}
         times: list[float | NotMeasured] = []
         for name in order:
-            one = bad.get(name) or self.sample([name])[0]
-            if isinstance(one, NotMeasured):
-                bad[name] = one
-            times.append(one)
+            sample = bad.get(name) or self.sample([name])[0]
+            if isinstance(sample, NotMeasured):
+                bad[name] = sample
+            times.append(sample)
         return times
 
     def close(self) -> None:
@@ -152,9 +152,9 @@ class Child:
         except CannotMeasureError as error:
             raise DeviceLostError(f"the device was lost: {error}") from error
         for program in list(self.loaded.values()):
-            found = self.load(program)
-            if isinstance(found, NotMeasured):
-                raise DeviceLostError(f"{program.name} cannot be loaded again: {found.reason}")
+            loaded = self.load(program)
+            if isinstance(loaded, NotMeasured):
+                raise DeviceLostError(f"{program.name} cannot be loaded again: {loaded.reason}")
 
     def _demand(self, question: ChildQuestion[T]) -> T:
         answer = self._ask(question, START_LIMIT_S)

@@ -138,17 +138,17 @@ class _Race:
         orders = [self.shuffler.sample(left, len(left)) for _ in range(count)]
         times = iter(self.sample([name for order in orders for name in order]))
         for order in orders:
-            found: dict[str, float] = {}
+            times_us: dict[str, float] = {}
             for name, time in zip(order, times, strict=False):
                 if isinstance(time, NotMeasured):
                     self.refused.setdefault(name, time.reason)
                 elif not 0 < time < inf:
                     self.refused.setdefault(name, f"its run took {time} µs, which is no time")
                 else:
-                    found[name] = time
+                    times_us[name] = time
                     self.samples.setdefault(name, []).append(time)
-            if found:
-                self.rounds.append(found)
+            if times_us:
+                self.rounds.append(times_us)
         return True
 
     def _can_decide(self) -> bool:
@@ -160,53 +160,53 @@ class _Race:
 
     def _next(self, looks: int) -> tuple[list[str], int]:
         """Who is timed next, and in how many rounds; nobody when all is settled."""
-        found = fit(self.rounds)
+        fitted = fit(self.rounds)
         racers, more = self._racers(), 1 + looks // _LOOKS
-        if len(self.rounds) - 1 not in found.steady and len(self.rounds) > _FIRST:
-            return self._probe(found), more
-        if not all(found.count(n) for n in racers) or len(found.steady) < _FIRST:
+        if len(self.rounds) - 1 not in fitted.steady and len(self.rounds) > _FIRST:
+            return self._probe(fitted), more
+        if not all(fitted.count(n) for n in racers) or len(fitted.steady) < _FIRST:
             return [n for n in self.names if n not in self.refused], 1
-        leader, *others = sorted(racers, key=lambda n: found.levels[n])
-        believed = beliefs(found, racers, leader)
+        leader, *others = sorted(racers, key=lambda n: fitted.levels[n])
+        believed = beliefs(fitted, racers, leader)
         better = {n: believed.chance(n, leader, by=RESOLUTION) for n in others}
         first = {leader} | {n for n in racers if n == self.default}
         if len(self.rounds) == _FIRST:  # what two samples said may have been two accidents
             return self._with_open_questions(first, better), 1
         if sum(better.values()) > _UNSURE:
             return self._with_open_questions({leader}, better), more
-        duel = self._duel(found, leader, looks)
-        return (duel, more) if duel else (self._at_the_end(found, first), 1)
+        duel = self._duel(fitted, leader, looks)
+        return (duel, more) if duel else (self._at_the_end(fitted, first), 1)
 
-    def _probe(self, found: Fit) -> list[str]:
+    def _probe(self, fitted: Fit) -> list[str]:
         """In a slower state: only the default, until it is as fast as before or patience ends."""
-        waited = len(self.rounds) - 1 - max(found.steady)
+        waited = len(self.rounds) - 1 - max(fitted.steady)
         if waited > _PATIENCE:
             return []
-        usable = self.default in found.levels and self.default not in self.refused
+        usable = self.default in fitted.levels and self.default not in self.refused
         return [n for n in self.names if n == self.default] if usable else list(self.rounds[-1])
 
-    def _with_open_questions(self, some: set[str], better: Mapping[str, float]) -> list[str]:
+    def _with_open_questions(self, names: set[str], better: Mapping[str, float]) -> list[str]:
         """Them and whoever may still be better than the leader by more than the resolution."""
         total = sum(better.values())
         asked = [n for n in better if total > _UNSURE and better[n] > _UNSURE / 2 / len(better)]
         asked = sorted(asked, key=lambda n: -better[n])[:_CHALLENGERS]
-        return [n for n in self.names if n in some or n in asked]
+        return [n for n in self.names if n in names or n in asked]
 
-    def _duel(self, found: Fit, leader: str, looks: int) -> list[str]:
+    def _duel(self, fitted: Fit, leader: str, looks: int) -> list[str]:
         """The leader and the default, while a gain that counts is not sure enough to declare."""
         default = self.default
         if default is None or default in self.refused or default == leader:
             return []
-        half = found.half_width(default, leader, self._alpha(looks))
-        gap = found.gap(default, leader)
+        half = fitted.half_width(default, leader, self._alpha(looks))
+        gap = fitted.gap(default, leader)
         return [] if gap > half or gap < RESOLUTION else [leader, default]
 
-    def _at_the_end(self, found: Fit, first: set[str]) -> list[str]:
+    def _at_the_end(self, fitted: Fit, first: set[str]) -> list[str]:
         """The default once more: the device may have changed. Once again where that seems so."""
         if self.default is None or self.default in self.refused:
             return []
         if self.default in self.rounds[-1]:
-            if self.again == len(self.rounds) - 1 or not _far(self._drift(found), found):
+            if self.again == len(self.rounds) - 1 or not _far(self._drift(fitted), fitted):
                 return []
             self.again = len(self.rounds)
         return [n for n in self.names if n in first]
@@ -218,34 +218,34 @@ class _Race:
     def _decision(self, looks: int, stopped_by: str, lost: str) -> Decision:
         if not self._can_decide():
             return self._made((), stopped_by, lost or "no candidate could be timed", 0.0, 0, looks)
-        found = fit(self.rounds)
-        drift, aside = self._drift(found), len(self.rounds) - len(found.steady)
+        fitted = fit(self.rounds)
+        drift, aside = self._drift(fitted), len(self.rounds) - len(fitted.steady)
         void = lost
-        if len(self.rounds) - 1 not in found.steady:
+        if len(self.rounds) - 1 not in fitted.steady:
             void = "the device became slower and stayed so: throttled, or used by somebody else"
-        elif _far(drift, found):
+        elif _far(drift, fitted):
             void = f"the default took {drift:+.1%} at the end of the run: the device changed"
-        ranking = self._ranking(found, self._alpha(looks))
+        ranking = self._ranking(fitted, self._alpha(looks))
         return self._made(ranking, stopped_by, void, drift, aside, looks)
 
-    def _ranking(self, found: Fit, alpha: float) -> tuple[RankedCandidate, ...]:
-        known = [n for n in self.names if found.count(n) and n not in self.refused]
+    def _ranking(self, fitted: Fit, alpha: float) -> tuple[RankedCandidate, ...]:
+        known = [n for n in self.names if fitted.count(n) and n not in self.refused]
         racers = [n for n in known if n not in self.cannot_win]
         if not racers:
             return ()
-        winner = min(racers, key=lambda n: found.levels[n])
-        rest = sorted((n for n in known if n != winner), key=lambda n: found.levels[n])
+        winner = min(racers, key=lambda n: fitted.levels[n])
+        rest = sorted((n for n in known if n != winner), key=lambda n: fitted.levels[n])
         first = RankedCandidate(name=winner, ratio=1.0, low=1.0, high=1.0, slower=False)
-        return (first, *(_ranked(found, name, winner, alpha) for name in rest))
+        return (first, *(_ranked(fitted, name, winner, alpha) for name in rest))
 
-    def _drift(self, found: Fit) -> float:
+    def _drift(self, fitted: Fit) -> float:
         """The default at the end against the state that the comparison rests on; the smaller one
         of two when it was looked at again."""
-        last = found.rounds[-2:] if self.again == len(found.rounds) - 1 else found.rounds[-1:]
-        if self.default is None or self.default not in found.levels:
+        last = fitted.rounds[-2:] if self.again == len(fitted.rounds) - 1 else fitted.rounds[-1:]
+        if self.default is None or self.default not in fitted.levels:
             return 0.0
-        true_us = exp(found.levels[self.default])
-        drifts = [one[self.default] / true_us - 1 for one in last if self.default in one]
+        true_us = exp(fitted.levels[self.default])
+        drifts = [times[self.default] / true_us - 1 for times in last if self.default in times]
         return min(drifts, key=abs, default=0.0)
 
     def _made(
@@ -269,13 +269,13 @@ class _Race:
         )
 
 
-def _far(drift: float, found: Fit) -> bool:
-    return abs(drift) > max(_DRIFT, 3 * found.noise)
+def _far(drift: float, fitted: Fit) -> bool:
+    return abs(drift) > max(_DRIFT, 3 * fitted.noise)
 
 
-def _ranked(found: Fit, name: str, winner: str, alpha: float) -> RankedCandidate:
-    gap, half = found.gap(name, winner), found.half_width(name, winner, alpha)
-    enough = found.count(winner) >= _DECLARED[0] and found.count(name) >= _DECLARED[1]
+def _ranked(fitted: Fit, name: str, winner: str, alpha: float) -> RankedCandidate:
+    gap, half = fitted.gap(name, winner), fitted.half_width(name, winner, alpha)
+    enough = fitted.count(winner) >= _DECLARED[0] and fitted.count(name) >= _DECLARED[1]
     return RankedCandidate(
         name=name,
         ratio=exp(gap),

@@ -95,7 +95,7 @@ class Session:
             most_samples=self._limits.samples,
             out_of_time=lambda: time.monotonic() > deadline or self._limits.stop(),
         )
-        found = _measurement(
+        measurement = _measurement(
             device,
             decision,
             configs,
@@ -104,7 +104,7 @@ class Session:
             seed=self._work.seed,
             seconds=time.monotonic() - started,
         )
-        return _with_twins(found, candidates)
+        return _with_twins(measurement, candidates)
 
     def _program(self, name: str, config: Config | None, folder: Path) -> Program:
         """Compiled by a compiler process where that is possible: the accelerator does not wait."""
@@ -122,11 +122,11 @@ class Session:
         notes: dict[str, str] = {}
         refused: dict[str, str] = {}
         for program in programs:
-            found = self._child.load(program)
-            if isinstance(found, NotMeasured):
-                refused[program.name] = found.reason
-            elif found.compiled_here:
-                notes[program.name] = compiled_here_note(found.refusal)
+            loaded = self._child.load(program)
+            if isinstance(loaded, NotMeasured):
+                refused[program.name] = loaded.reason
+            elif loaded.compiled_here:
+                notes[program.name] = compiled_here_note(loaded.refusal)
         return notes, refused
 
 
@@ -161,9 +161,9 @@ def _name_of(
     configs: dict[str, Config | None],
 ) -> str | None:
     """The name under which a config is measured, or the one with the same program."""
-    own = next((c.identity for c in candidates if c.config == config), None)
-    same = {c.config for c in candidates if c.identity == own}
-    return next((name for name, found in configs.items() if found in same), None)
+    identity = next((c.identity for c in candidates if c.config == config), None)
+    same = {c.config for c in candidates if c.identity == identity}
+    return next((name for name, other in configs.items() if other in same), None)
 
 
 def _measurement(
@@ -213,13 +213,15 @@ def _measurement(
     )
 
 
-def _with_twins(found: Measurement, candidates: Sequence[MeasurementCandidate]) -> Measurement:
+def _with_twins(
+    measurement: Measurement, candidates: Sequence[MeasurementCandidate]
+) -> Measurement:
     """The same, with what has the program of a measured config listed beside it."""
-    timed = list(found.timed)
+    timed = list(measurement.timed)
     for candidate in candidates:
         same = next(c for c in candidates if c.identity == candidate.identity)
-        measured = found.of(same.config)
-        if measured and found.of(candidate.config) is None:
+        measured = measurement.of(same.config)
+        if measured and measurement.of(candidate.config) is None:
             twin = replace(measured, config=candidate.config, note=SAME_PROGRAM)
             timed.insert(timed.index(measured) + 1, twin)
-    return replace(found, timed=tuple(timed))
+    return replace(measurement, timed=tuple(timed))

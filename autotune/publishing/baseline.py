@@ -34,5 +34,5 @@ def bound_us(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> float:
 def expected_us(cost: XlaCost, chip: ChipInfo) -> float | None:
     """The time of XLA's own program, by the same means as that of a kernel; None where it depends
     on data, or waits for other devices."""
-    found = xla_time(cost.schedule, (), chip)
-    return None if found.unknown or found.collectives else found.time_us or None
+    xla = xla_time(cost.schedule, (), chip)
+    return None if xla.unknown or xla.collectives else xla.time_us or None

@@ -39,14 +39,14 @@ def candidate(trial: Trial) -> MeasurementCandidate:
 def decides(run: Measurement, default: Trial | None) -> bool:
     """Whether a winner may be concluded: there is one, and the default, if it was raced, was timed
     as well."""
-    own = None if default is None else run.of(default.config)
-    return run.winner is not None and (own is None or not own.refused)
+    timed = None if default is None else run.of(default.config)
+    return run.winner is not None and (timed is None or not timed.refused)
 
 
 def winner(run: Measurement, trials: Sequence[Trial], default: Trial | None) -> Trial:
     """The fastest, unless the default cannot be told from it: then the default stays."""
-    own = None if default is None else run.of(default.config)
-    if default is not None and own is not None and not own.slower:
+    timed = None if default is None else run.of(default.config)
+    if default is not None and timed is not None and not timed.slower:
         return default
     assert run.winner is not None
     return next(t for t in trials if t.config == run.winner.config)

@@ -91,8 +91,8 @@ def unpublished(result: "SearchResult", reason: str) -> Publication:
 
 def _verified_before(store: Store, key: Key) -> Record | None:
     """What an earlier run with this database has published for the key."""
-    own = (r for r in store.records(key.kernel, key.chip) if r.key == key and not r.pushed_by)
-    return next((record for record in own if record.verified), None)
+    earlier = (r for r in store.records(key.kernel, key.chip) if r.key == key and not r.pushed_by)
+    return next((record for record in earlier if record.verified), None)
 
 
 @dataclass(slots=True)
@@ -163,19 +163,23 @@ class _Draft:
 def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
     """The publication that a measurement decides; None where it decides nothing."""
     default = draft.default
-    some = [t for t in measured.shortlist(draft.result.trials, default) if draft.gate.passed(t)]
-    if not some:
+    shortlist = [
+        t for t in measured.shortlist(draft.result.trials, default) if draft.gate.passed(t)
+    ]
+    if not shortlist:
         return None
-    own = default if default in some else None
-    found = measure([measured.candidate(t) for t in some], None if own is None else own.config)
-    draft.measurement = None if isinstance(found, NotMeasured) else found
-    if isinstance(found, NotMeasured) or not measured.decides(found, own):
-        draft.undecided = words.undecided_reason(found, own)
+    compared = default if default in shortlist else None
+    measurement = measure(
+        [measured.candidate(t) for t in shortlist], None if compared is None else compared.config
+    )
+    draft.measurement = None if isinstance(measurement, NotMeasured) else measurement
+    if isinstance(measurement, NotMeasured) or not measured.decides(measurement, compared):
+        draft.undecided = words.undecided_reason(measurement, compared)
         return None
-    chosen = measured.winner(found, some, own)
+    chosen = measured.winner(measurement, shortlist, compared)
     verdict = draft.gate.passed(chosen)
     assert verdict is not None
-    reason = words.measured_reason(found, chosen, own)
+    reason = words.measured_reason(measurement, chosen, compared)
     return _published(draft, chosen, verdict, reason, Method.MEASURED)
 
 

@@ -104,19 +104,23 @@ def _until_all_right(
     """Once more, to the limit, where a prediction ended a search and the gate refuses what it
     found: few others were tried."""
     done = one_round(tasks, limits)
-    again = [n for n, (result, found) in enumerate(done) if found and _is_refused(result, found)]
-    if not again or not all(found for _, found in done):
+    again = [
+        n
+        for n, (result, publication) in enumerate(done)
+        if publication and _is_refused(result, publication)
+    ]
+    if not again or not all(publication for _, publication in done):
         return done
     spent_s = max(result.seconds for result, _ in done)
     left_s = None if limits.timeout_s is None else max(0.0, limits.timeout_s - spent_s)
     last = replace(limits, full=True, timeout_s=left_s)
-    for n, one in zip(again, one_round([tasks[n] for n in again], last), strict=True):
-        done[n] = one
+    for n, repeated in zip(again, one_round([tasks[n] for n in again], last), strict=True):
+        done[n] = repeated
     return done
 
 
-def _is_refused(result: SearchResult, found: Publication) -> bool:
-    return result.stopped_by == "prediction" and bool(found.wrong or found.unverified)
+def _is_refused(result: SearchResult, publication: Publication) -> bool:
+    return result.stopped_by == "prediction" and bool(publication.wrong or publication.unverified)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +148,8 @@ def tune_all(
     tasks = [_with_known(compilers, store, task) for task in tasks]
     return _until_all_right(
         tasks,
-        lambda some, limits: _side_by_side(
-            compilers, store, some, replace(plan, limits=limits), published
+        lambda parts, limits: _side_by_side(
+            compilers, store, parts, replace(plan, limits=limits), published
         ),
         plan.limits,
     )
@@ -171,17 +175,17 @@ def _side_by_side(
         pending: dict[int, Future[Publication]] = {}
 
         def publish_soon(search: Search) -> None:
-            place = next(n for n, one in enumerate(searches) if one is search)
+            place = next(n for n, other in enumerate(searches) if other is search)
             pending[place] = threads.submit(publish_now, tasks[place], search.result())
 
         def publish_now(task: TuningTask, result: SearchResult) -> Publication:
             try:
-                found = _published(compilers, store, result, plan, task.watcher)
+                publication = _published(compilers, store, result, plan, task.watcher)
             except AutotuneError as error:  # the others go on, and the report says so
-                found = unpublished(result, str(error))
-            if not _is_refused(result, found):
-                published(result, found)
-            return found
+                publication = unpublished(result, str(error))
+            if not _is_refused(result, publication):
+                published(result, publication)
+            return publication
 
         limits = plan.limits
         run_together(searches, compilers.size, limits.timeout_s, limits.stop, publish_soon)

@@ -66,7 +66,7 @@ def find_problems(
     """Those that there are, and why there is no other. ``chips``: of those that name none. The
     chips of one problem follow one another: it is traced for all of them at once."""
     toolchain, info = compilers.toolchain(), cache(compilers.chip_info)
-    found: dict[Key, ModelProblem] = {}
+    problems: dict[Key, ModelProblem] = {}
     invalid = []
     for named in name_problems(compilers, asked, folder):
         if isinstance(named, InvalidProblem):
@@ -85,9 +85,9 @@ def find_problems(
         for chip in dict.fromkeys(known):
             subject = Subject(ref=ref, spec=spec, problem=problem, chip=chip, toolchain=toolchain)
             new = ModelProblem(asked=one, subject=subject, weight=0.0)
-            same = found.get(subject.key, new)
-            found[subject.key] = replace(same, weight=same.weight + one.weight)
-    return list(found.values()), invalid
+            same = problems.get(subject.key, new)
+            problems[subject.key] = replace(same, weight=same.weight + one.weight)
+    return list(problems.values()), invalid
 
 
 def explore_all(
@@ -107,5 +107,5 @@ def explore_all(
             yield problem, space, configs
 
 
-def _invalid(one: WorkloadProblem, error: Exception) -> InvalidProblem:
-    return InvalidProblem(line=one.line, problem=str(one), reason=str(error))
+def _invalid(problem: WorkloadProblem, error: Exception) -> InvalidProblem:
+    return InvalidProblem(line=problem.line, problem=str(problem), reason=str(error))

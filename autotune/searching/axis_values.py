@@ -17,16 +17,16 @@ def narrowed(choices: Choices, wanted: Mapping[str, Sequence[str]]) -> Choices:
 
 def wanted_values(fixed: Iterable[str], only: Iterable[str]) -> dict[str, list[str]]:
     """``AXIS=VALUE`` and ``AXIS=A,B`` by axis. Raises ``InvalidInputError``."""
-    found: dict[str, list[str]] = {}
+    wanted: dict[str, list[str]] = {}
     for text, values in (*((t, [t.partition("=")[2]]) for t in fixed), *map(_listed, only)):
         name, sign, _ = text.partition("=")
-        if not (name and sign and all(values)) or name in found:
+        if not (name and sign and all(values)) or name in wanted:
             raise InvalidInputError(
                 f"{text!r} is not AXIS=VALUE, or its axis is named twice: give --fix block_q=512 "
                 "or --only block_q=256,512"
             )
-        found[name] = values
-    return found
+        wanted[name] = values
+    return wanted
 
 
 def _listed(text: str) -> tuple[str, list[str]]:

@@ -19,11 +19,11 @@ class ConfigEstimate:
         return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
 
     def __str__(self) -> str:
-        found = self.estimate
-        if found is None:
+        estimate = self.estimate
+        if estimate is None:
             return f"{self.config}: {self.outcome.kind}, {self.outcome.reason}"
         return (
-            f"{self.config}: {micros(found.time_us)} {error_bar(found.error)}, limited by "
-            f"{found.limiting_part}, VMEM {mebibytes(found.vmem_used_bytes)} of "
-            f"{mebibytes(found.vmem_allowed_bytes)}"
+            f"{self.config}: {micros(estimate.time_us)} {error_bar(estimate.error)}, limited by "
+            f"{estimate.limiting_part}, VMEM {mebibytes(estimate.vmem_used_bytes)} of "
+            f"{mebibytes(estimate.vmem_allowed_bytes)}"
         )

@@ -35,14 +35,14 @@ def keep_trials(
     store: SearchStore,
     key: Key,
     trials: list[Trial],
-    found: Sequence[tuple[Config, Outcome, float]],
+    outcomes: Sequence[tuple[Config, Outcome, float]],
     *,
     default: Config | None,
 ) -> list[Trial]:
     """The trials that count, in the store and in ``trials``, which are those of the key that are
     known here. One is another one's where that one was first with the same config."""
-    kept, known = list[Trial](), list(trials)
-    while left := found[len(kept) :]:
+    saved, known = list[Trial](), list(trials)
+    while left := outcomes[len(saved) :]:
         new = list[Trial]()
         for config, outcome, seconds in left:
             new.append(
@@ -55,12 +55,12 @@ def keep_trials(
                 )
             )
         count = store.save_trials(key, new)
-        kept += new[:count]
+        saved += new[:count]
         if count < len(new):  # another machine, or thread, on the same key was first
             known = list(store.trials(key))
-            kept += [t for t in known if t.config == new[count].config]
-    trials += kept
-    return kept
+            saved += [t for t in known if t.config == new[count].config]
+    trials += saved
+    return saved
 
 
 def _next_number(trials: Sequence[Trial], *, is_default: bool) -> int:

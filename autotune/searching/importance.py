@@ -17,10 +17,10 @@ def importances(
     varying = [name for name in sorted(names) if len({values[name] for values, _ in texts}) > 1]
     if len(texts) < _FEWEST or not varying:
         return ()
-    found = axis_importances(
+    shares = axis_importances(
         [({name: values[name] for name in varying}, us) for values, us in texts]
     )
-    return sorted(found.items(), key=lambda one: -one[1])
+    return sorted(shares.items(), key=lambda pair: -pair[1])
 
 
 _FEWEST = 8  # trials with a time

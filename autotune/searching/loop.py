@@ -167,7 +167,7 @@ class Search:
 
     def _start(self, late: bool) -> str:
         """Why nothing was started, or an empty string."""
-        first_runs = any(not one.asked for one in self.running.values())
+        first_runs = any(not run.asked for run in self.running.values())
         if first_runs and self.compilers.size < _WIDE:
             return "the first is not done"
         full = bool(self.trials) and len(self.trials) >= self.goal
@@ -211,29 +211,29 @@ class Search:
             return "timeout"
         return "prediction" * (self._predict() and self._is_settled())
 
-    def _run(self, one: _Running) -> str:
-        one = one._replace(forecast=self.lessons.forecast(one.config) if self.lessons else None)
-        if one.candidate and not one.asked:
-            self.study.hold(one.candidate)
-        self.running[compile_config(self.compilers, self.subject, one.config)] = one
+    def _run(self, run: _Running) -> str:
+        run = run._replace(forecast=self.lessons.forecast(run.config) if self.lessons else None)
+        if run.candidate and not run.asked:
+            self.study.hold(run.candidate)
+        self.running[compile_config(self.compilers, self.subject, run.config)] = run
         return ""
 
     def collect(self, done: Collection[Future[Attempt]]) -> None:
         """Keep those of ``done`` that are its own."""
-        found = list[tuple[Config, Outcome, float]]()
-        own = {future: one for future, one in self.running.items() if future in done}
-        for future, one in own.items():
+        judged = list[tuple[Config, Outcome, float]]()
+        finished = {future: run for future, run in self.running.items() if future in done}
+        for future, run in finished.items():
             outcome, seconds = self._judged(future)
-            if self.lessons and one.candidate:
-                outcome = self.lessons.confirmed(one.candidate, one.forecast, outcome)
-            found.append((one.config, outcome, seconds))
-        self._keep(found)
-        for (future, one), (_, outcome, _) in zip(own.items(), found, strict=True):
+            if self.lessons and run.candidate:
+                outcome = self.lessons.confirmed(run.candidate, run.forecast, outcome)
+            judged.append((run.config, outcome, seconds))
+        self._keep(judged)
+        for (future, run), (_, outcome, _) in zip(finished.items(), judged, strict=True):
             del self.running[future]
             self._blocked = False
-            if one.candidate is None:
+            if run.candidate is None:
                 continue
-            self._inform(self.study.tell if one.asked else self.study.learn, one.candidate, outcome)
+            self._inform(self.study.tell if run.asked else self.study.learn, run.candidate, outcome)
 
     def result(self) -> SearchResult:
         return SearchResult(
@@ -267,10 +267,10 @@ class Search:
 
     def keep_finished(self) -> None:
         """Candidates that were done when the search was stopped are trials like all others."""
-        for future, one in self.running.items():
+        for future, run in self.running.items():
             finished = future.done() and not future.cancelled() and future.exception() is None
-            if finished and not self._tried(one.config):
-                self._keep([(one.config, *self._judged(future))])
+            if finished and not self._tried(run.config):
+                self._keep([(run.config, *self._judged(future))])
 
     def _predict(self, *, anew: bool = False) -> bool:
         """Have the study know what other problems of the kernel say, ``anew`` of all trials so far;
@@ -283,8 +283,8 @@ class Search:
         often = max(1, size // _WIDE) if done <= _OFTEN else max(_OFTEN, then // _SHARE, size)
         if done - then >= (1 if anew else often) or count != candidates:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
-            own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
-            self._predicted = self.lessons.predict(self.space.candidates, others, own)
+            trials = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
+            self._predicted = self.lessons.predict(self.space.candidates, others, trials)
             sure, key = self.lessons.are_sure, self.subject.key
             self._elsewhere = [] if sure else fastest_elsewhere(others, key, self.space)
             self.study.predict(self._predicted)
@@ -322,11 +322,13 @@ class Search:
         if candidate is None or not self.lessons.are_sure or self._predicted is None:
             return None
         place = self.space.candidates.index(candidate)
-        found = predicted(candidate.config, self._predicted, place, self.lessons.error)
-        return found if is_enough(found, self.trials, exp(self._predicted.mean.min())) else None
+        evidence = predicted(candidate.config, self._predicted, place, self.lessons.error)
+        return (
+            evidence if is_enough(evidence, self.trials, exp(self._predicted.mean.min())) else None
+        )
 
     def _runs(self, config: Config) -> bool:
-        return any(one.config == config for one in self.running.values())
+        return any(run.config == config for run in self.running.values())
 
     def _tried(self, config: Config) -> bool:
         self._configs.update(trial.config for trial in self.trials[len(self._configs) :])
@@ -372,9 +374,9 @@ class Search:
                 self.space.candidates.append(higher)
                 self.space.climbed += 1
 
-    def _keep(self, found: Sequence[tuple[Config, Outcome, float]]) -> None:
+    def _keep(self, judged: Sequence[tuple[Config, Outcome, float]]) -> None:
         """At once: a commit for each takes the driver of a farm as long as a proposal."""
-        named = [(config, self._named(config, outcome), s) for config, outcome, s in found]
+        named = [(config, self._named(config, outcome), s) for config, outcome, s in judged]
         for trial in keep_trials(
             self.store, self.subject.key, self.trials, named, default=self.space.default
         ):

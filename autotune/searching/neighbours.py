@@ -25,18 +25,18 @@ class Neighbours:
         that fit their arrays have no neighbours that reach over the edge."""
         if self._near[0] != best:
             self._near = best, self._by_distance(best)
-        near = (one for one in self._near[1] if one[1] in untried)
+        near = (pair for pair in self._near[1] if pair[1] in untried)
         nearest = next(near, None)
         if nearest is None:
             return []
-        alike = takewhile(lambda one: one[0] == nearest[0], near)
+        alike = takewhile(lambda pair: pair[0] == nearest[0], near)
         return [nearest[1], *(number for _, number in alike)]
 
     def _by_distance(self, best: int) -> list[tuple[float, int]]:
         here, whole = self._candidates[best].config, not is_ragged(self._candidates[best].trace)
-        steps = ((_step(here, one.config), n) for n, one in enumerate(self._candidates))
+        steps = ((_step(here, candidate.config), n) for n, candidate in enumerate(self._candidates))
         near = sorted((step, number) for step, number in steps if step is not None)
-        return [one for one in near if not (whole and is_ragged(self._candidates[one[1]].trace))]
+        return [pair for pair in near if not (whole and is_ragged(self._candidates[pair[1]].trace))]
 
 
 def is_ragged(trace: Trace) -> bool:

@@ -79,8 +79,8 @@ class ConfigJudge:
         return refused or evaluate(self.compilers, self.subject, config)
 
     def _axes(self, given: Mapping[str, str]) -> dict[str, AxisValue]:
-        own = {name: axis_value(self.choices, name, value) for name, value in given.items()}
-        return {**dict(self.default.axes), **own}
+        values = {name: axis_value(self.choices, name, value) for name, value in given.items()}
+        return {**dict(self.default.axes), **values}
 
     def _order(self, text: str) -> tuple[str, ...]:
         order = tuple(text.split(">")) if text else self.default.grid_order
@@ -108,8 +108,8 @@ def config_judge(compilers: Compilers, subject: Subject) -> ConfigJudge:
 def trace_one(tracer: Tracer, subject: Subject, config: Config) -> Trace | Failure:
     """A config in its own grid order."""
     chip = subject.chip.chip
-    (found,) = tracer.traces(subject.ref, subject.problem, [config], orders=False, chip=chip)
-    return found[0] if isinstance(found, list) else found
+    (traced,) = tracer.traces(subject.ref, subject.problem, [config], orders=False, chip=chip)
+    return traced[0] if isinstance(traced, list) else traced
 
 
 def refused_early(
@@ -125,16 +125,16 @@ def parts_of_text(text: str) -> dict[str, str]:
     """``a=1,b=2`` by name; nothing for *default*. Raises ``InvalidInputError``."""
     if text.strip() == "default":
         return {}
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for part in re.split(r"[,\s]+", text.strip()):
         name, sign, value = part.partition("=")
-        if not (name and sign and value) or name in found:
+        if not (name and sign and value) or name in values:
             raise InvalidInputError(
                 f"config {text!r}: {part!r} is not NAME=VALUE, or is there twice: give "
                 "block_m=256,block_n=512 or default"
             )
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _semantics(text: str, rank: int) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def _semantics(text: str, rank: int) -> tuple[str, ...]:
 def _limit_bytes(text: str) -> int | None:
     if text == _OWN:
         return None
-    found = _LIMIT.fullmatch(text)
-    if found is None:
+    match = _LIMIT.fullmatch(text)
+    if match is None:
         raise InvalidInputError(f"vmem={text}: give MiB, such as vmem=64MiB, or own")
-    return int(found[1]) if found[2] == "B" else int(found[1]) << 20
+    return int(match[1]) if match[2] == "B" else int(match[1]) << 20

@@ -22,22 +22,22 @@ _NINE_OF_TEN = 1.645  # deviations of a normal distribution
 _MOST_DOUBT = 0.2
 
 
-def predicted(default: Config, found: Posterior, place: int, error: float) -> Evidence:
+def predicted(default: Config, posterior: Posterior, place: int, error: float) -> Evidence:
     """Of the candidate at ``place``; ``error``: what earlier predictions were within."""
-    bar = max(error, _NINE_OF_TEN * float(found.deviation[place]))
+    bar = max(error, _NINE_OF_TEN * float(posterior.deviation[place]))
     return Evidence(
         config=default,
         time_us=None,
-        expected_us=exp(found.mean[place]),
+        expected_us=exp(posterior.mean[place]),
         expected_error=bar,
         note=PREDICTED_DEFAULT,
     )
 
 
-def is_enough(found: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool:
+def is_enough(default: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool:
     """Whether the default need not be compiled: what was compiled here came out as predicted, and
     something of it is surely faster; before anything was, what is ``hoped_us``."""
-    bar, least_us = found.expected_error or inf, expected_range(found)[0]
+    bar, least_us = default.expected_error or inf, expected_range(default)[0]
     if not trials:
         return hoped_us < least_us
     if bar > _MOST_DOUBT:
@@ -45,4 +45,4 @@ def is_enough(found: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool
     timed = [t.outcome for t in trials if isinstance(t.outcome, Estimated)]
     surprises = [outcome.surprise for outcome in timed]
     as_told = all(surprise is None or surprise <= bar for surprise in surprises)
-    return as_told and any(beats(one.estimate, found) for one in timed)
+    return as_told and any(beats(outcome.estimate, default) for outcome in timed)

@@ -164,10 +164,12 @@ def _fill(study: optuna.Study, trials: _Trials) -> None:
     choices = {n: sorted({values[n] for values, _ in trials if n in values}) for n in names}
     space = {name: CategoricalDistribution(values) for name, values in choices.items()}
     for values, time_us in trials:
-        own: dict[str, BaseDistribution] = {name: space[name] for name in values}
+        distributions: dict[str, BaseDistribution] = {name: space[name] for name in values}
         params = dict(values)
         study.add_trial(
-            create_trial(state=_state(time_us), value=time_us, params=params, distributions=own)
+            create_trial(
+                state=_state(time_us), value=time_us, params=params, distributions=distributions
+            )
         )
 
 

@@ -163,9 +163,9 @@ class Risk:
         odds[self._good.smaller] = 0.0
         return np.asarray(odds[self._shape])
 
-    def same_blocks(self, some: Sequence[int]) -> _Mask:
+    def same_blocks(self, numbers: Sequence[int]) -> _Mask:
         """Which candidates have the blocks of one of these."""
-        return np.isin(self._shape, self._shape[list(some)])
+        return np.isin(self._shape, self._shape[list(numbers)])
 
     def _grown(self, around: "_Around", numbers: Sequence[int]) -> "_Around":
         """Those that came since the last time are added: nearly all are the same."""
@@ -174,12 +174,12 @@ class Risk:
             known, around = 0, _Around.nothing(len(self._points))
         for shape in self._shape[list(numbers[known:])]:
             square = cdist(self._points, self._points[[shape]], "sqeuclidean")[:, 0]
-            own = self._order[:, [shape]]
+            same_shape = self._order[:, [shape]]
             around = _Around(
                 (),
                 around.near + np.exp(-0.5 * square),
-                around.larger | (self._order >= own).all(axis=0),
-                around.smaller | (self._order <= own).all(axis=0),
+                around.larger | (self._order >= same_shape).all(axis=0),
+                around.smaller | (self._order <= same_shape).all(axis=0),
             )
         return around._replace(numbers=tuple(numbers))
 
@@ -207,9 +207,9 @@ def features(candidates: Sequence[Candidate]) -> Array:
     spread = table.std(axis=0)
     flags = np.array(["=" in name for name in names])
     scale = np.where(flags, _FLAG_SPREAD, spread)
-    kept = spread > 1e-9
-    scaled = (table - table.mean(axis=0))[:, kept] / scale[kept]
-    return np.asarray(scaled / sqrt(max(1, scaled.shape[1] - max(0, flags[kept].sum() - 1))))
+    varies = spread > 1e-9
+    scaled = (table - table.mean(axis=0))[:, varies] / scale[varies]
+    return np.asarray(scaled / sqrt(max(1, scaled.shape[1] - max(0, flags[varies].sum() - 1))))
 
 
 def _raw_features(candidate: Candidate) -> dict[str, float]:

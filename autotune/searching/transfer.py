@@ -111,22 +111,22 @@ class Lessons:
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
         self._ask(tuple(candidates))
         costs = [log(step.core_us / dict(step.facts)["core_us"]) for _, _, step, _ in known]
-        found = _fitted(_table(rows), costs, self._asked.table)
+        fitted = _fitted(_table(rows), costs, self._asked.table)
         timed = {config: outcome for key, config, _, outcome in known if key == self._key}
-        core_us = self._asked.base_us * np.exp(found.mean)
+        core_us = self._asked.base_us * np.exp(fitted.mean)
         alike = list(timed.values()) or self._alike(known)
-        times = self._times(core_us, found.deviation, list(timed.values()), alike)
+        times = self._times(core_us, fitted.deviation, list(timed.values()), alike)
         return _without_twins(times, self._asked, timed)
 
     def _judge(self, known: Sequence[tuple[Key, Config, StepCost, Estimated]]) -> bool:
         """Whether enough is known to predict anything; and how far that is to be believed."""
         of_others = [_body(key) for key, *_ in known if key != self._key]
         is_own_enough = len(known) - len(of_others) >= ENOUGH_OWN
-        own = [(step, outcome) for key, _, step, outcome in known if key == self._key]
-        surprises = [o.surprise for _, o in own if o.surprise is not None]
+        alike = [(step, outcome) for key, _, step, outcome in known if key == self._key]
+        surprises = [o.surprise for _, o in alike if o.surprise is not None]
         is_other = max(surprises[-_AGAIN:], default=0.0) > _OTHER_BODY
         # XLA puts arrays in VMEM by what the blocks leave of it.
-        is_alike = len({step.in_vmem for step, _ in own}) <= 1
+        is_alike = len({step.in_vmem for step, _ in alike}) <= 1
         is_taught = of_others.count(_body(self._key)) >= FEWEST_TRIALS
         self._forecasts = is_alike and (is_own_enough or is_taught)
         is_taught = is_taught and not is_other
@@ -137,7 +137,7 @@ class Lessons:
     def _confirmed_error(self, others: Sequence[tuple[Key, Trial]]) -> float:
         """Of all that was predicted with these options and of the defaults among it, whichever is
         larger."""
-        told = [
+        surprises = [
             (trial.number, surprise)
             for key, trial in others
             if (_body(key), key.problem.options) == (_body(self._key), self._key.problem.options)
@@ -146,8 +146,10 @@ class Lessons:
             and (surprise := outcome.surprise) is not None
         ]
         return max(
-            _nine_of_ten([one for _, one in told], FEWEST_CONFIRMED),
-            _nine_of_ten([one for number, one in told if number == 0], FEWEST_DEFAULTS),
+            _nine_of_ten([surprise for _, surprise in surprises], FEWEST_CONFIRMED),
+            _nine_of_ten(
+                [surprise for number, surprise in surprises if number == 0], FEWEST_DEFAULTS
+            ),
         )
 
     def forecast(self, config: Config) -> CallForecast | None:
@@ -178,13 +180,13 @@ class Lessons:
         by sizes."""
         sizes, facts = dict(self._key.problem.dims), self._asked.facts[0]
 
-        def far(one: _Known) -> float:
-            return sum(abs(log(n / sizes[name])) for name, n in one[0].problem.dims)
+        def far(lesson: _Known) -> float:
+            return sum(abs(log(n / sizes[name])) for name, n in lesson[0].problem.dims)
 
         same = [
-            one
-            for one in known
-            if _body(one[0]) == _body(self._key) and _lanes(one[2].facts) == _lanes(facts)
+            lesson
+            for lesson in known
+            if _body(lesson[0]) == _body(self._key) and _lanes(lesson[2].facts) == _lanes(facts)
         ]
         return [min(same, key=far)[3]] if same else []
 
@@ -196,42 +198,44 @@ class Lessons:
         if candidates[: len(before.candidates)] != before.candidates:
             before, self._calls = _Asked.nothing(), []
         new = candidates[len(before.candidates) :]
-        facts = [*before.facts, *(step_facts(one.trace, self._chip) for one in new)]
+        facts = [*before.facts, *(step_facts(candidate.trace, self._chip) for candidate in new)]
         pairs = list(zip(candidates, facts, strict=True))
-        rows = [_facts(self._key, one.config, of) for one, of in pairs[len(before.rows) :]]
-        kinds = [(one.config.axes, one.trace.steps, of) for one, of in pairs]
+        rows = [
+            _facts(self._key, candidate.config, of) for candidate, of in pairs[len(before.rows) :]
+        ]
+        kinds = [(candidate.config.axes, candidate.trace.steps, of) for candidate, of in pairs]
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
         self._asked = _Asked(
             candidates=candidates,
-            places={one.config: place for place, one in enumerate(candidates)},
+            places={candidate.config: place for place, candidate in enumerate(candidates)},
             facts=facts,
             rows=[*before.rows, *rows],
             table=_table([*before.rows, *rows]),
             base_us=np.array([dict(of)["core_us"] for of in facts]),
             steps=np.array([c.trace.steps / c.roofline.cores for c in candidates]),
-            twins=np.array([numbers[one] for one in kinds]),
+            twins=np.array([numbers[kind] for kind in kinds]),
         )
 
     def _times(
         self,
         core_us: Array,
         deviation: Array,
-        own: Sequence[Estimated],
+        outcomes: Sequence[Estimated],
         alike: Sequence[Estimated],
     ) -> Posterior:
         """From costs of steps to times; what XLA does around the call, and what it puts in VMEM, is
         the same for all candidates of a problem, and known from the first; ahead of it the
         latter is as for what is ``alike``."""
         in_vmem = alike[0].step.in_vmem if alike and alike[0].step else ()
-        around_us = min((one.estimate.xla_us for one in own), default=0.0)
+        around_us = min((outcome.estimate.xla_us for outcome in outcomes), default=0.0)
         if in_vmem != self._in_vmem:
             self._calls, self._in_vmem = [], in_vmem
         new = self._asked.candidates[len(self._calls) :]
-        self._calls += [pipeline(one.trace, self._chip, in_vmem) for one in new]
+        self._calls += [pipeline(candidate.trace, self._chip, in_vmem) for candidate in new]
         times_us = self._predicted_us(self._calls, core_us)
         self._told = core_us, times_us
         share = np.minimum(1.0, core_us * self._asked.steps / times_us)
-        replay = _REPLAY_APART if own else _REPLAY_ERROR
+        replay = _REPLAY_APART if outcomes else _REPLAY_ERROR
         return Posterior(
             mean=np.log(times_us + around_us), deviation=np.hypot(deviation * share, replay)
         )
@@ -241,12 +245,12 @@ class Lessons:
 
 
 def _without_twins(
-    found: Posterior, asked: "_Asked", timed: Mapping[Config, Estimated]
+    posterior: Posterior, asked: "_Asked", timed: Mapping[Config, Estimated]
 ) -> Posterior:
     """The same blocks in another grid order, which moves as much in as many steps, take as long as
     the one that was compiled."""
-    places = {asked.places[one]: timed[one] for one in timed if one in asked.places}
-    mean, deviation = found.mean.copy(), found.deviation.copy()
+    places = {asked.places[config]: timed[config] for config in timed if config in asked.places}
+    mean, deviation = posterior.mean.copy(), posterior.deviation.copy()
     for place in sorted(places):
         alike = asked.twins == asked.twins[place]
         mean[alike], deviation[alike] = log(places[place].estimate.time_us), _TWINS_APART
@@ -268,10 +272,10 @@ def _body(key: Key) -> tuple[str, ...]:
     return key.fingerprint, key.chip.value, key.toolchain.libtpu, key.problem.dtype
 
 
-def _compared(some: Array, others: Array) -> tuple[Array, Array]:
+def _compared(rows: Array, others: Array) -> tuple[Array, Array]:
     """Of each two rows, the square of their distance, and how far they go the same way: near ones
     are alike, and there may be a trend."""
-    return cdist(some, others, "sqeuclidean"), some @ others.T / max(1, some.shape[1])
+    return cdist(rows, others, "sqeuclidean"), rows @ others.T / max(1, rows.shape[1])
 
 
 class _FactTable(NamedTuple):
@@ -340,8 +344,8 @@ def _fitted(known: _FactTable, costs: Sequence[float], asked: _FactTable) -> Pos
 def _facts(key: Key, config: Config, facts: Sequence[tuple[str, float]]) -> dict[str, float]:
     """What decides the cost of a step. Whatever else it was found for, another chip, toolchain,
     version of the kernel or problem, makes it count less."""
-    problem, found = key.problem, dict(facts)
-    del found["core_us"]
+    problem, values = key.problem, dict(facts)
+    del values["core_us"]
     flags = {
         "kernel": key.fingerprint,
         "chip": key.chip.value,
@@ -350,7 +354,9 @@ def _facts(key: Key, config: Config, facts: Sequence[tuple[str, float]]) -> dict
         "problem": str(problem),
         **dict(problem.options),
     }
-    return found | axis_features(config) | {f"{name}={value}": 1.0 for name, value in flags.items()}
+    return (
+        values | axis_features(config) | {f"{name}={value}": 1.0 for name, value in flags.items()}
+    )
 
 
 def _teaching(

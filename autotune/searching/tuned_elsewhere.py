@@ -31,14 +31,14 @@ def tuned_elsewhere(
     ]
     if not known:
         return []
-    judge, found = config_judge(compilers, subject), list[Config]()
-    for one in sorted(known, key=lambda one: one.time_us or inf)[:_MOST_KNOWN]:
+    judge, configs = config_judge(compilers, subject), list[Config]()
+    for entry in sorted(known, key=lambda entry: entry.time_us or inf)[:_MOST_KNOWN]:
         try:
-            found.append(judge.complete(dict(one.axes)))
-            announce(f"tuned elsewhere, toolchain unknown: {found[-1]} ({one.source})")
+            configs.append(judge.complete(dict(entry.axes)))
+            announce(f"tuned elsewhere, toolchain unknown: {configs[-1]} ({entry.source})")
         except InvalidInputError as error:
-            announce(f"{one.source} has no config of this kernel: {error}")
-    return found
+            announce(f"{entry.source} has no config of this kernel: {error}")
+    return configs
 
 
 def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:
@@ -61,13 +61,13 @@ def fastest_elsewhere(
     for of, trial in others:
         if of.problem == key.problem and of != key and trial.estimate:
             timed.setdefault(of, []).append((trial.estimate.time_us, trial.config))
-    enough = [own for own in timed.values() if len(own) >= _FEWEST_TRIALS]
-    return _alike([min(own, key=lambda one: one[0])[1] for own in enough], space)
+    enough = [times for times in timed.values() if len(times) >= _FEWEST_TRIALS]
+    return _alike([min(times, key=lambda pair: pair[0])[1] for times in enough], space)
 
 
 def _alike(configs: Sequence[Config], space: Space) -> list[Candidate]:
     if not configs:
         return []
     by_blocks = {(c.config.axes, c.config.grid_order): c for c in space.candidates[::-1]}
-    found = [by_blocks.get((config.axes, config.grid_order)) for config in configs]
-    return list({one.config: one for one in found if one}.values())
+    candidates = [by_blocks.get((config.axes, config.grid_order)) for config in configs]
+    return list({candidate.config: candidate for candidate in candidates if candidate}.values())

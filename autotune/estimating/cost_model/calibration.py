@@ -70,7 +70,7 @@ GROUPS = {
 
 def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[MeasuredEstimate]:
     """All configs of records, each with the trials of its key, that have both times."""
-    found = []
+    measured = []
     for record, trials in records:
         run = record.measurement
         if run is None or run.void or run.method != DEVICE_TIME:
@@ -79,7 +79,7 @@ def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[MeasuredEs
         for timed in run.timed:
             estimate = estimates.get(timed.config) if timed.config is not None else None
             if estimate is not None and timed.median_us and not timed.refused:
-                found.append(
+                measured.append(
                     MeasuredEstimate(
                         kernel=record.key.kernel,
                         chip=record.key.chip.value,
@@ -87,7 +87,7 @@ def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[MeasuredEs
                         measured_us=timed.median_us,
                     )
                 )
-    return found
+    return measured
 
 
 def points_elsewhere(
@@ -96,20 +96,20 @@ def points_elsewhere(
     """Configs that tables of others have a time for, with what was estimated of them here, under
     whatever toolchain. ``trials`` is asked for keys that a table serves. A table may leave out
     axes."""
-    timed = [one for one in known if one.time_us is not None]
+    timed = [entry for entry in known if entry.time_us is not None]
     return [
         MeasuredEstimate(
             kernel=key.kernel,
             chip=key.chip.value,
             estimate=trial.estimate,
-            measured_us=one.time_us,
+            measured_us=entry.time_us,
         )
         for key in keys
-        if (own := [one for one in timed if one.chips and _is_of(one, key)])
+        if (entries := [entry for entry in timed if entry.chips and _is_of(entry, key)])
         for trial in trials(key)
         if trial.estimate is not None
-        for one in own
-        if one.time_us and dict(one.axes).items() <= dict(trial.config.axes).items()
+        for entry in entries
+        if entry.time_us and dict(entry.axes).items() <= dict(trial.config.axes).items()
     ]
 
 
@@ -117,12 +117,12 @@ def _is_of(known: KnownConfig, key: Key) -> bool:
     return known.kernel == key.kernel and known.serves(key.problem, key.chip)
 
 
-def errors(found: Sequence[MeasuredEstimate]) -> list[EstimateErrors]:
+def errors(measured: Sequence[MeasuredEstimate]) -> list[EstimateErrors]:
     """By kernel and chip, then by what limits the kernel."""
     groups: dict[str, list[float]] = {}
-    for point in found:
+    for point in measured:
         groups.setdefault(f"{point.kernel} on {point.chip}", []).append(point.ratio)
-    for point in found:
+    for point in measured:
         groups.setdefault(f"limited by {point.estimate.limiting_part}", []).append(point.ratio)
     return [
         EstimateErrors(
@@ -136,28 +136,32 @@ def errors(found: Sequence[MeasuredEstimate]) -> list[EstimateErrors]:
     ]
 
 
-def proposals(found: Sequence[MeasuredEstimate]) -> list[Proposal]:
+def proposals(measured: Sequence[MeasuredEstimate]) -> list[Proposal]:
     """For each chip with enough points: least squares of relative errors over the factors."""
-    chips = dict.fromkeys(point.chip for point in found)
-    by_chip = {c: [p for p in found if p.chip == c and p.estimate.explanation] for c in chips}
-    return [_proposal(c, own) for c, own in by_chip.items() if len(own) >= _LEAST_POINTS]
+    chips = dict.fromkeys(point.chip for point in measured)
+    by_chip = {c: [p for p in measured if p.chip == c and p.estimate.explanation] for c in chips}
+    return [
+        _proposal(c, measured_there)
+        for c, measured_there in by_chip.items()
+        if len(measured_there) >= _LEAST_POINTS
+    ]
 
 
-def _proposal(chip: str, own: Sequence[MeasuredEstimate]) -> Proposal:
+def _proposal(chip: str, measured: Sequence[MeasuredEstimate]) -> Proposal:
     """A group that no estimate has a part of keeps its factor."""
     from scipy.optimize import lsq_linear  # for those who measure: a base install has none
 
-    rows = [_row(point) for point in own]
+    rows = [_row(point) for point in measured]
     names = [name for name in GROUPS if any(row[name] for row in rows)]
     factors = dict.fromkeys(GROUPS, 1.0)
     if names:
         weights = [[row[name] for name in names] for row in rows]
         best = lsq_linear(weights, [1 - row["rest"] for row in rows], bounds=_BOUNDS).x
         factors |= zip(names, map(float, best), strict=True)
-    before = [abs(point.ratio - 1) for point in own]
+    before = [abs(point.ratio - 1) for point in measured]
     after = [abs(row["rest"] + sum(factors[n] * row[n] for n in GROUPS) - 1) for row in rows]
     return Proposal(
-        chip=chip, points=len(own), factors=factors, before=median(before), after=median(after)
+        chip=chip, points=len(measured), factors=factors, before=median(before), after=median(after)
     )
 
 

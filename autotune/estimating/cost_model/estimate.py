@@ -37,18 +37,20 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
     if refusal:
         return NotEstimated(reason=refusal, vmem_used_bytes=used, program=compiled.program)
     calls = zip(trace.calls, compiled.calls, strict=True)
-    found = [_from_simulation(call, made, chip) for call, made in calls]
-    impossible = next((e for e in found if _is_impossible(e)), None)
+    estimates = [_from_simulation(call, made, chip) for call, made in calls]
+    impossible = next((e for e in estimates if _is_impossible(e)), None)
     if impossible is not None and impossible.explanation is not None:
         return NotEstimated(
             reason=below_bound_text(impossible.time_us, impossible.explanation.roofline_us),
             vmem_used_bytes=used,
             program=compiled.program,
         )
-    kernels = found[0] if len(found) == 1 and trace.runs == 1 else _together(trace, found)
+    kernels = (
+        estimates[0] if len(estimates) == 1 and trace.runs == 1 else _together(trace, estimates)
+    )
     runs = [call.runs or 1 for call in trace.calls]
     around = xla_time(
-        compiled.schedule, [e.time_us * n for e, n in zip(found, runs, strict=True)], chip
+        compiled.schedule, [e.time_us * n for e, n in zip(estimates, runs, strict=True)], chip
     )
     return Estimated(
         estimate=_with_xla(kernels, around),
@@ -68,11 +70,11 @@ def _step_cost(trace: Trace, compiled: Compiled, chip: ChipInfo) -> StepCost:
     )
 
 
-def _is_impossible(found: Estimate) -> bool:
+def _is_impossible(estimate: Estimate) -> bool:
     """Whether a simulated time is below what the chip's peak rates allow: the listing or the trace
     was misread, and a number would hide that."""
-    bound_us = found.explanation.roofline_us if found.explanation else 0.0
-    return found.time_us < bound_us * (1 - _ROUNDING)
+    bound_us = estimate.explanation.roofline_us if estimate.explanation else 0.0
+    return estimate.time_us < bound_us * (1 - _ROUNDING)
 
 
 def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
@@ -105,8 +107,8 @@ def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
 def _longest(operations: Sequence[OperationTime], time_us: float) -> tuple[OperationTime, ...]:
     """Those that are worth a line, in the order of the schedule."""
     worth = [operation for operation in operations if operation.time_us >= _LISTED_SHARE * time_us]
-    most = sorted(worth, key=lambda one: -one.time_us)[:_MOST_LISTED]
-    return tuple(one for one in worth if one in most)
+    most = sorted(worth, key=lambda operation: -operation.time_us)[:_MOST_LISTED]
+    return tuple(operation for operation in worth if operation in most)
 
 
 def _refusal(trace: Trace, compiled: Compiled) -> str:
@@ -118,23 +120,23 @@ def _refusal(trace: Trace, compiled: Compiled) -> str:
     return ""
 
 
-def _together(trace: Trace, found: Sequence[Estimate]) -> Estimate:
+def _together(trace: Trace, estimates: Sequence[Estimate]) -> Estimate:
     """Calls one after the other, each as often as it runs. What is no sum is that of the longest;
     the error bar is the widest."""
     runs = [call.runs or 1 for call in trace.calls]
-    each = list(zip(found, runs, strict=True))
-    longest = max(each, key=lambda one: one[0].time_us * one[1])[0]
+    each = list(zip(estimates, runs, strict=True))
+    longest = max(each, key=lambda pair: pair[0].time_us * pair[1])[0]
     names = [call.name for call in trace.calls]
-    errors = [e.error for e in found]
+    errors = [e.error for e in estimates]
     return replace(
         longest,
         **{name: sum(getattr(e, name) * n for e, n in each) for name in _SUMMED},
-        vmem_used_bytes=max(e.vmem_used_bytes for e in found),
+        vmem_used_bytes=max(e.vmem_used_bytes for e in estimates),
         error=None if None in errors else max(e for e in errors if e is not None),
-        resolution=max(e.resolution for e in found),
+        resolution=max(e.resolution for e in estimates),
         explanation=_explained_together([(e.explanation, n) for e, n in each]),
         notes=tuple(
-            f"{name}: {note}" for name, e in zip(names, found, strict=True) for note in e.notes
+            f"{name}: {note}" for name, e in zip(names, estimates, strict=True) for note in e.notes
         ),
         calls=tuple(
             CallTime(
@@ -160,8 +162,8 @@ _SUMMED = (
 )
 
 
-def _explained_together(found: Sequence[tuple[Explanation | None, int]]) -> Explanation:
-    each = [(e, n) for e, n in found if e is not None]
+def _explained_together(explanations: Sequence[tuple[Explanation | None, int]]) -> Explanation:
+    each = [(e, n) for e, n in explanations if e is not None]
     dmas = sum(e.dma_count * n for e, n in each)
     return Explanation(
         parts_us=tuple(

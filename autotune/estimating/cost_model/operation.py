@@ -34,23 +34,23 @@ def xla_time(
 ) -> XlaTime:
     """``kernels_us``: of each call of the function, all its runs together."""
     clock = _Clock(hbm_bytes_per_us(chip), _us_per_cycle(chip))
-    for one in schedule:
-        if one.kernel is not None:
-            clock.now += kernels_us[one.kernel]
-        elif not one.is_collective:
-            clock.run(one)
-    own = [one for one in schedule if one.kernel is None]
+    for operation in schedule:
+        if operation.kernel is not None:
+            clock.now += kernels_us[operation.kernel]
+        elif not operation.is_collective:
+            clock.run(operation)
+    others = [operation for operation in schedule if operation.kernel is None]
     return XlaTime(
-        time_us=sum(one.time_us for one in clock.waited),
-        hbm_bytes=sum(one.hbm_bytes * (one.runs or 1) for one in own),
+        time_us=sum(operation.time_us for operation in clock.waited),
+        hbm_bytes=sum(operation.hbm_bytes * (operation.runs or 1) for operation in others),
         operations=tuple(clock.waited),
         unknown=tuple(
-            one.name
-            for one in own
-            if (one.runs is None or one.refusal)
-            and clock.once_us(one) >= _MATTERS_SHARE * clock.now
+            operation.name
+            for operation in others
+            if (operation.runs is None or operation.refusal)
+            and clock.once_us(operation) >= _MATTERS_SHARE * clock.now
         ),
-        collectives=tuple(one.name for one in own if one.is_collective),
+        collectives=tuple(operation.name for operation in others if operation.is_collective),
     )
 
 
@@ -80,29 +80,33 @@ class _Clock:
     ends: dict[str, float] = field(default_factory=dict)
     waited: list[OperationTime] = field(default_factory=list)
 
-    def run(self, one: ScheduledOperation) -> None:
-        runs = 1 if one.runs is None else one.runs
-        takes = runs * self.once_us(one)
-        if one.phase is Phase.START:
+    def run(self, operation: ScheduledOperation) -> None:
+        runs = 1 if operation.runs is None else operation.runs
+        takes = runs * self.once_us(operation)
+        if operation.phase is Phase.START:
             self.channel = max(self.channel, self.now) + takes
-            self.ends[one.name] = self.channel
+            self.ends[operation.name] = self.channel
             return
-        if one.phase is Phase.DONE:
-            takes = max(0.0, self.ends.get(one.awaits, 0.0) - self.now)
+        if operation.phase is Phase.DONE:
+            takes = max(0.0, self.ends.get(operation.awaits, 0.0) - self.now)
         self.now += takes
         if takes > 0:
             self.waited.append(
                 OperationTime(
-                    name=one.name,
-                    opcode=one.opcode,
+                    name=operation.name,
+                    opcode=operation.opcode,
                     runs=runs,
                     time_us=takes,
-                    hbm_bytes=one.hbm_bytes * runs,
+                    hbm_bytes=operation.hbm_bytes * runs,
                 )
             )
 
-    def once_us(self, one: ScheduledOperation) -> float:
-        if one.simulated_us is not None:
-            return one.simulated_us
-        moved_us = one.hbm_bytes / self.bytes_per_us
-        return max(moved_us, one.expected_cycles * self.us_per_cycle) if one.refusal else moved_us
+    def once_us(self, operation: ScheduledOperation) -> float:
+        if operation.simulated_us is not None:
+            return operation.simulated_us
+        moved_us = operation.hbm_bytes / self.bytes_per_us
+        return (
+            max(moved_us, operation.expected_cycles * self.us_per_cycle)
+            if operation.refusal
+            else moved_us
+        )

@@ -38,11 +38,11 @@ def step_facts(trace: Trace, chip: ChipInfo) -> StepFacts:
         "vector": log2(trace.vector_ops / steps + 1),
         **{f"one{axis}={extent == 1}": 1.0 for axis, extent in enumerate(trace.grid)},
     }
-    for number, one in enumerate(trace.operands):
-        if not one.is_pipelined:
+    for number, operand in enumerate(trace.operands):
+        if not operand.is_pipelined:
             continue
-        facts[f"{number} fetches"] = log2(max(1, one.fetches) / steps)
-        facts.update(_block_facts(number, one.shape, one.block))
+        facts[f"{number} fetches"] = log2(max(1, operand.fetches) / steps)
+        facts.update(_block_facts(number, operand.shape, operand.block))
     return tuple(facts.items())
 
 
@@ -70,19 +70,19 @@ def pipeline(trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = ()) -> Pip
     """Without the operands that are ``in_vmem`` ahead of the call."""
     grid = _of_one_core(trace, chip)
     moved = {
-        (one.is_output, number): one
-        for number, one in enumerate(trace.operands)
-        if one.is_pipelined and number not in in_vmem
+        (operand.is_output, number): operand
+        for number, operand in enumerate(trace.operands)
+        if operand.is_pipelined and number not in in_vmem
     }
-    moves = {which: _moved(one, trace.grid, grid) for which, one in moved.items()}
-    return Pipeline(prod(grid), moves, tuple(_stride(one, grid) for one in moved.values()))
+    moves = {which: _moved(operand, trace.grid, grid) for which, operand in moved.items()}
+    return Pipeline(prod(grid), moves, tuple(_stride(operand, grid) for operand in moved.values()))
 
 
 def predicted_us(calls: Sequence[Pipeline], core_us: Array, chip: Chip, libtpu: str) -> Array:
     """Of one run of each call whose steps take ``core_us`` each without waits: the DMAs of its
     pipeline, as the grid and the blocks have them, timed as those of a listing are."""
     known = constants.load(chip.value, libtpu)
-    steps, cycles = np.array([one.steps for one in calls]), core_us * known.clock_hz / 1e6
+    steps, cycles = np.array([call.steps for call in calls]), core_us * known.clock_hz / 1e6
     waited = _waited(calls, cycles, dma.shared(known))
     end = steps * cycles + waited[-1]
     for place, call in enumerate(calls):
@@ -108,8 +108,8 @@ def _waited(calls: Sequence[Pipeline], cycles: Array, channel: dma.Channel) -> A
     for step in range(last.max()):
         clock = step * cycles
         waited.append(cores.waited)
-        own = [cores.issue(read, moved[read][step + 1], clock) for read in reads]
-        for arrived in own:
+        issued = [cores.issue(read, moved[read][step + 1], clock) for read in reads]
+        for arrived in issued:
             cores.wait(arrived, clock + _ISSUE_CYCLES)
         for one in writes:
             before = cores.issue(one, moved[one][step], clock + cycles)
@@ -121,11 +121,11 @@ def _waited(calls: Sequence[Pipeline], cycles: Array, channel: dma.Channel) -> A
 
 def _side_by_side(calls: Sequence[Pipeline], which: _Which) -> Array:
     """[steps, calls]"""
-    found = np.zeros((MOST_STEPS + 1, len(calls)))
+    costs = np.zeros((MOST_STEPS + 1, len(calls)))
     for place, call in enumerate(calls):
         if which in call.moves:
-            found[: len(call.moves[which]), place] = call.moves[which]
-    return found
+            costs[: len(call.moves[which]), place] = call.moves[which]
+    return costs
 
 
 class _Cores:
@@ -169,21 +169,21 @@ def _of_one_core(trace: Trace, chip: ChipInfo) -> tuple[int, ...]:
     )
 
 
-def _stride(one: Operand, grid: tuple[int, ...]) -> int:
+def _stride(operand: Operand, grid: tuple[int, ...]) -> int:
     """For how many steps a block stays."""
-    inner = max((axis for axis, varies in enumerate(one.varies) if varies), default=-1)
+    inner = max((axis for axis, varies in enumerate(operand.varies) if varies), default=-1)
     return prod(grid[inner + 1 :])
 
 
-def _moved(one: Operand, whole: tuple[int, ...], grid: tuple[int, ...]) -> Array:
+def _moved(operand: Operand, whole: tuple[int, ...], grid: tuple[int, ...]) -> Array:
     """Bytes that go with each step, ragged edges clipped; fewer where some fetches are skipped. A
     dimension belongs to the first grid axis that has as many blocks. Reads go with the first step
     of a block, writes with the last."""
     steps = np.arange(min(prod(grid), MOST_STEPS + 1))
     places = np.unravel_index(steps, grid)
     share, mean = np.ones(len(steps)), 1.0
-    free = [axis for axis, varies in enumerate(one.varies) if varies]
-    for size, block in zip(one.shape, one.block, strict=True):
+    free = [axis for axis, varies in enumerate(operand.varies) if varies]
+    for size, block in zip(operand.shape, operand.block, strict=True):
         count = ceil(size / block)
         axis = next((axis for axis in free if whole[axis] == count), None)
         if count == 1 or axis is None:
@@ -192,6 +192,6 @@ def _moved(one: Operand, whole: tuple[int, ...], grid: tuple[int, ...]) -> Array
         rest = (size - block * (count - 1)) / block
         share[places[axis] == count - 1] *= rest
         mean *= (count - 1 + rest) / count
-    visits = prod(whole) / _stride(one, whole)
-    moves = (steps + one.is_output) % _stride(one, grid) == 0
-    return np.asarray(moves * share * (one.hbm_bytes / visits / mean))
+    visits = prod(whole) / _stride(operand, whole)
+    moves = (steps + operand.is_output) % _stride(operand, grid) == 0
+    return np.asarray(moves * share * (operand.hbm_bytes / visits / mean))

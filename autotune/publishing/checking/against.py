@@ -72,11 +72,11 @@ class RevisionCheck:
             return list(asked)
         with self.new_compilers() as compilers, self.new_store() as store:
             run = CheckRun(compilers=compilers, store=store, refs=refs, against=label)
-            found = {_place(c.key, c): c for c in run.run(old, (), lambda _: None)}
-        return [_known(prior, found.get(_place(prior.key, prior))) for prior in asked]
+            checks = {_place(c.key, c): c for c in run.run(old, (), lambda _: None)}
+        return [_known(prior, checks.get(_place(prior.key, prior))) for prior in asked]
 
-    def _label(self, one: Revision) -> str:
-        return f"{self.revision} ({one.commit})"
+    def _label(self, source: Revision) -> str:
+        return f"{self.revision} ({source.commit})"
 
 
 def priors_of(
@@ -92,7 +92,7 @@ def priors_of(
     for record in records:
         if record.key.kernel == spec.name:
             tuned[record.key.problem, record.key.chip] = record
-    found = []
+    priors = []
     for (problem, chip), best in tuned.items():
         key = Key(
             kernel=spec.name,
@@ -101,33 +101,39 @@ def priors_of(
             chip=chip,
             toolchain=toolchain,
         )
-        found.append(PriorConfig(key=key, config=None, outcome=None, is_default=True, call=call))
+        priors.append(PriorConfig(key=key, config=None, outcome=None, is_default=True, call=call))
         if best is not None and not best.is_default:
-            found.append(PriorConfig(key=key, config=best.config, outcome=None, call=call))
-    return found
+            priors.append(PriorConfig(key=key, config=best.config, outcome=None, call=call))
+    return priors
 
 
 def kernels_here(refs: Mapping[str, KernelRef | str], folder: Path) -> dict[str, KernelRef]:
     """Those of the installed kernels whose source is in the working tree around a folder. Raises
     ``InvalidInputError`` where there is none."""
-    tree, found = working_tree(folder), {}
+    tree, kernels = working_tree(folder), {}
     for name, ref in refs.items():
         if isinstance(ref, KernelRef) and Path(ref.path).resolve().is_relative_to(tree):
             try:
                 working_tree(Path(ref.path).resolve())
             except InvalidInputError:
                 continue  # an environment inside the working tree
-            found[name] = ref
-    if not found:
+            kernels[name] = ref
+    if not kernels:
         raise InvalidInputError(
             f"no installed kernel has its source in {tree}: name its file, autotune check "
             "path/to/file.py:NAME"
         )
-    return found
+    return kernels
 
 
-def _place(key: Key, one: Check | PriorConfig) -> tuple[object, ...]:
-    return key.kernel, key.problem, key.chip, one.is_default, None if one.is_default else one.config
+def _place(key: Key, asked: Check | PriorConfig) -> tuple[object, ...]:
+    return (
+        key.kernel,
+        key.problem,
+        key.chip,
+        asked.is_default,
+        None if asked.is_default else asked.config,
+    )
 
 
 def _known(prior: PriorConfig, check: Check | None) -> PriorConfig:

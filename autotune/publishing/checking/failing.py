@@ -63,10 +63,10 @@ class FailOn:
 
     def exit_code(self, checks: Iterable[Check]) -> int:
         """What is new has nothing to be compared with: that is no reason to fail."""
-        found = list(checks)
-        if any(map(self.fails, found)):
+        listed = list(checks)
+        if any(map(self.fails, listed)):
             return WRONG
-        unknown = (c for c in found if c.verdict is CheckVerdict.NOT_CHECKED)
+        unknown = (c for c in listed if c.verdict is CheckVerdict.NOT_CHECKED)
         return UNKNOWN if any(c.cause is not Unchecked.NO_BASELINE for c in unknown) else 0
 
 

@@ -12,13 +12,13 @@ from autotune.wording.checks import finding
 def tell_of(store: Store, checks: Sequence[Check], by: str = "") -> None:
     """The published records say what is known of them: what is broken is not handed out. All in
     one new snapshot; a check on another chip says nothing of what a record is used for."""
-    told = [
+    notes = [
         (check.key, check.config, as_record_check(check))
         for check in checks
         if check.chip is check.key.chip and check.cause is None and not check.against
     ]
-    if told:
-        store.publish_checks(told, by)
+    if notes:
+        store.publish_checks(notes, by)
 
 
 def as_record_check(check: Check) -> RecordCheck:

@@ -59,8 +59,8 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
     and run the gate. What is accepted has the estimates of these compiles; only a measurement is
     still what the token says. ``by``: the name of the worker. Raises ``AutotuneError``.
     """
-    own = OwnTrials()
-    check = _checked(compilers, own, record, ref)
+    store = OwnTrials()
+    check = _checked(compilers, store, record, ref)
     if check.cause not in (None, Unchecked.OTHER_MODEL):  # whose times are not taken over
         return _undecided(f"it could not be checked: {finding(check)}")
     if check.verdict in _refused(record) or not isinstance(check.winner, Estimated):
@@ -70,16 +70,16 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
         return _undecided(words.verification(verdict))
     if not verdict.ok:
         return _refused_because(f"the gate refuses it: {verdict.reason}")
-    accepted = _as_checked(record, check, verdict, own.kept, by)
+    accepted = _as_checked(record, check, verdict, store.kept, by)
     decision = CandidateDecision(state=CandidateState.ACCEPTED, finding=words.verification(verdict))
-    return Rechecked(decision=decision, record=accepted, trials=tuple(own.kept))
+    return Rechecked(decision=decision, record=accepted, trials=tuple(store.kept))
 
 
-def _checked(compilers: Compilers, own: OwnTrials, record: Record, ref: KernelRef) -> Check:
+def _checked(compilers: Compilers, store: OwnTrials, record: Record, ref: KernelRef) -> Check:
     subject = describe_subject(compilers, ref, record.key.chip, lambda _: record.key.problem)
     return RecordChecker(
         compilers=compilers,
-        store=own,
+        store=store,
         subject=subject,
         prior=prior_of(replace(record, is_default=False)),  # else its times are not compared
         blank=Check(

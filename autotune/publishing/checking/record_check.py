@@ -58,7 +58,7 @@ class RecordChecker:
         # Sources are compared config by config.
         default = None if compared else self._outcome(self._default)
         winner = (self._is_default(own) and default) or self._outcome(config)
-        found = replace(
+        check = replace(
             self.blank,
             config=config,
             winner=winner,
@@ -71,10 +71,10 @@ class RecordChecker:
             vmem_bytes=vmem_bytes(winner),
         )
         if self.prior.failed and vmem_bytes(winner) is None:
-            return _without_baseline(found, self.prior)
+            return _without_baseline(check, self.prior)
         if isinstance(winner, OutOfVmem):
-            return self._with_limit(found, winner)
-        return judged(found, self.prior)
+            return self._with_limit(check, winner)
+        return judged(check, self.prior)
 
     def _xla_us(self) -> float | None:
         """The estimate of the plain version."""
@@ -82,15 +82,15 @@ class RecordChecker:
         cost = self.compilers.baseline(subject.ref, subject.problem, subject.chip.chip)
         return expected_us(cost, subject.chip) if isinstance(cost, XlaCost) else None
 
-    def _is_default(self, own: Config) -> bool:
+    def _is_default(self, default: Config) -> bool:
         """A record whose default won has the default's blocks under any toolchain."""
         known = self.prior.config
-        return self.prior.is_default and known is not None and known.axes == own.axes
+        return self.prior.is_default and known is not None and known.axes == default.axes
 
-    def _as_known(self, own: Config) -> Config:
+    def _as_known(self, default: Config) -> Config:
         """The default as the record's search had it: with the semantics that it found legal."""
         known = self.prior.default
-        return known if known is not None and known.axes == own.axes else own
+        return known if known is not None and known.axes == default.axes else default
 
     def _outcome(self, config: Config) -> Outcome:
         """What became of a config; kept as a trial. One that was given up on is tried again, and
@@ -132,32 +132,32 @@ class RecordChecker:
                 return expected
         return refused.used_bytes + _ROUNDED_BYTES
 
-    def _with_limit(self, found: Check, refused: OutOfVmem) -> Check:
+    def _with_limit(self, check: Check, refused: OutOfVmem) -> Check:
         """Arithmetic says the least limit, one compile shows it; a second one where the compiler
         needs more than arithmetic says."""
-        config, capacity = found.config, self.subject.chip.vmem_capacity_bytes
+        config, capacity = check.config, self.subject.chip.vmem_capacity_bytes
         limit = self._least_limit(config, refused)
-        found = replace(
-            found,
+        check = replace(
+            check,
             verdict=CheckVerdict.BROKEN,
             passes_limit=self._passes(config).limit,
             needed_bytes=limit if refused.by_rule else refused.used_bytes,
             allowed_bytes=refused.allowed_bytes,
         )
-        if not found.passes_limit and limit <= capacity:
-            return replace(found, verdict=CheckVerdict.NEEDS_LIMIT, least_limit_bytes=limit)
+        if not check.passes_limit and limit <= capacity:
+            return replace(check, verdict=CheckVerdict.NEEDS_LIMIT, least_limit_bytes=limit)
         raised: Outcome = refused
-        for _ in range(_MOST_RAISES if found.passes_limit else 0):
+        for _ in range(_MOST_RAISES if check.passes_limit else 0):
             if not isinstance(raised, OutOfVmem) or limit > capacity:
                 break
             raised = self._outcome(config.replace(vmem_limit_bytes=limit))
             if isinstance(raised, OutOfVmem):
                 limit = self._least_limit(config, raised)
         if not isinstance(raised, (Estimated, NotEstimated)):
-            return replace(found, winner=raised)
+            return replace(check, winner=raised)
         least = raised.estimate.vmem_used_bytes if isinstance(raised, Estimated) else limit
         return replace(
-            found,
+            check,
             verdict=CheckVerdict.NEEDS_LIMIT,
             winner=raised,
             least_limit_bytes=least,
@@ -166,37 +166,37 @@ class RecordChecker:
         )
 
 
-def judged(found: Check, prior: PriorConfig) -> Check:
+def judged(check: Check, prior: PriorConfig) -> Check:
     """The verdict on what became of the winner and the default."""
-    winner, default = found.winner, found.default
+    winner, default = check.winner, check.default
     if isinstance(winner, (TimedOut, Crashed)):
-        return found.unchecked(Unchecked.NO_ANSWER, winner.reason)
+        return check.unchecked(Unchecked.NO_ANSWER, winner.reason)
     if isinstance(winner, NotEstimated):
         if isinstance(prior.outcome, NotEstimated) and prior.outcome.program == winner.program:
-            return replace(found, verdict=CheckVerdict.SAME)
-        return found.unchecked(Unchecked.NO_ESTIMATE, winner.reason)
+            return replace(check, verdict=CheckVerdict.SAME)
+        return check.unchecked(Unchecked.NO_ESTIMATE, winner.reason)
     if not isinstance(winner, Estimated):
-        return replace(found, verdict=CheckVerdict.BROKEN)
+        return replace(check, verdict=CheckVerdict.BROKEN)
     if isinstance(default, Estimated) and not prior.is_default:
         least = margin(default.estimate, winner.estimate)
         if default.estimate.time_us < winner.estimate.time_us * (1 - least):
             known = prior.outcome.estimate if isinstance(prior.outcome, Estimated) else None
             alike = known is not None and known.model == winner.estimate.model
-            before_us = found.before_us if alike else None  # nobody compares times of two models
-            return replace(found, verdict=CheckVerdict.DEFAULT_WINS, before_us=before_us)
-    if found.chip is not found.key.chip:
-        return replace(found, verdict=CheckVerdict.SAME)
+            before_us = check.before_us if alike else None  # nobody compares times of two models
+            return replace(check, verdict=CheckVerdict.DEFAULT_WINS, before_us=before_us)
+    if check.chip is not check.key.chip:
+        return replace(check, verdict=CheckVerdict.SAME)
     if not isinstance(prior.outcome, Estimated):
-        return _without_baseline(found, prior)
+        return _without_baseline(check, prior)
     before, after = prior.outcome.estimate, winner.estimate
     if before.model != after.model:
-        return found.unchecked(Unchecked.OTHER_MODEL, before.model)
+        return check.unchecked(Unchecked.OTHER_MODEL, before.model)
     least = margin(before, after)
     if after.time_us > before.time_us * (1 + least):
-        return replace(found, verdict=CheckVerdict.SLOWER)
+        return replace(check, verdict=CheckVerdict.SLOWER)
     if after.time_us < before.time_us * (1 - least):
-        return replace(found, verdict=CheckVerdict.FASTER)
-    return replace(found, verdict=CheckVerdict.SAME)
+        return replace(check, verdict=CheckVerdict.FASTER)
+    return replace(check, verdict=CheckVerdict.SAME)
 
 
 def _is_stale(outcome: Outcome) -> bool:
@@ -206,14 +206,14 @@ def _is_stale(outcome: Outcome) -> bool:
     return isinstance(outcome, (TimedOut, Crashed))
 
 
-def _without_baseline(found: Check, prior: PriorConfig) -> Check:
+def _without_baseline(check: Check, prior: PriorConfig) -> Check:
     known = prior.outcome
     if known is None:
-        return found.unchecked(prior.cause, prior.why)
+        return check.unchecked(prior.cause, prior.why)
     unknown = Unchecked.NO_ESTIMATE if isinstance(known, NotEstimated) else Unchecked.NO_ANSWER
     is_unknown = isinstance(known, (NotEstimated, TimedOut, Crashed))
     cause = unknown if is_unknown else Unchecked.NO_BASELINE
-    return found.unchecked(cause, f"{known.kind}: {known.reason}")
+    return check.unchecked(cause, f"{known.kind}: {known.reason}")
 
 
 def _us(outcome: Outcome | None) -> float | None:

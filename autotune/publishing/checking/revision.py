@@ -82,13 +82,13 @@ def _commit(tree: Path, name: str) -> str:
     clone, which does not know where the work began, it is the branch's own."""
     if name.startswith("-"):
         raise InvalidInputError(f"{name!r} is no revision")
-    for one in (name, f"origin/{name}"):
-        found = _asked(tree, "rev-parse", "--verify", "--quiet", f"{one}^{{commit}}")
-        if found is not None:
-            full_name = _asked(tree, "rev-parse", "--symbolic-full-name", one) or ""
+    for ref in (name, f"origin/{name}"):
+        commit = _asked(tree, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}")
+        if commit is not None:
+            full_name = _asked(tree, "rev-parse", "--symbolic-full-name", ref) or ""
             is_branch = full_name.startswith(("refs/heads/", "refs/remotes/"))
-            began = _asked(tree, "merge-base", found.strip(), "HEAD") if is_branch else None
-            return (began or found).strip()
+            began = _asked(tree, "merge-base", commit.strip(), "HEAD") if is_branch else None
+            return (began or commit).strip()
     raise InvalidInputError(
         f"{name!r} is no revision of {tree}, no bundle file and no address of a service: a clone "
         f"with little history gets it with `git fetch --depth=1 origin {name}:{name}`"
@@ -108,14 +108,14 @@ def _write(tree: Path, commit: str, folder: Path) -> list[str]:
             if _asked(tree / name, "cat-file", "-e", inner) is None:
                 missing.append(name)
             else:
-                missing += [f"{name}/{one}" for one in _write(tree / name, inner, folder / name)]
+                missing += [f"{name}/{file}" for file in _write(tree / name, inner, folder / name)]
     return missing
 
 
 def _renamed(tree: Path, commit: str) -> dict[str, str]:
     """Old names of files that Git knows to be renamed since, by their new ones."""
-    told = _git(tree, "diff", "--find-renames", "--diff-filter=R", "--name-status", "-z", commit)
-    parts = told.split("\0")
+    renames = _git(tree, "diff", "--find-renames", "--diff-filter=R", "--name-status", "-z", commit)
+    parts = renames.split("\0")
     return {new: old for _, old, new in zip(parts[0::3], parts[1::3], parts[2::3], strict=False)}
 
 

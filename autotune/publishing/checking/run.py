@@ -46,7 +46,7 @@ class CheckRun:
         soon as it is kept."""
         toolchain, pairs = self.compilers.toolchain(), self.pairs(priors, chips)
         infos = {chip: self._info(chip) for chip in {chip for _, chip in pairs}}
-        found: list[Check] = []
+        checks: list[Check] = []
         threads = ThreadPoolExecutor(self.compilers.size, "checks")
         try:
             pending = [
@@ -56,12 +56,12 @@ class CheckRun:
                 for prior, chip in pairs
             ]
             for future in as_completed(pending):
-                found.append(future.result())
-                done(found[-1])
+                checks.append(future.result())
+                done(checks[-1])
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-            tell_of(self.store, found)
-        return sorted(found, key=worst_first)
+            tell_of(self.store, checks)
+        return sorted(checks, key=worst_first)
 
     def pairs(
         self, priors: Sequence[PriorConfig], chips: Sequence[Chip]

@@ -27,8 +27,8 @@ class VersionFilter:
 
 def parse_version_filter(text: str) -> VersionFilter:
     """``jax=0.10.2`` or ``0.10.2``. Raises ``InvalidInputError``."""
-    name, found, version = text.rpartition("=")
-    name = name.rstrip("=") if found else "jax"
+    name, equals, version = text.rpartition("=")
+    name = name.rstrip("=") if equals else "jax"
     if name not in _VERSIONS or not version:
         raise InvalidInputError(
             f"{text!r} is no version to select records by: write jax=0.10.2 or libtpu=0.0.42.1"

@@ -16,14 +16,14 @@ class SignOfLife:
     file: Path
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
-        found = self.queue.claim(worker, able, lease_s)
+        job = self.queue.claim(worker, able, lease_s)
         self.file.touch()
-        return found
+        return job
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
-        found = self.queue.heartbeat(job, progress)
+        goes_on = self.queue.heartbeat(job, progress)
         self.file.touch()
-        return found
+        return goes_on
 
     def write_log(self, job: Job, text: str) -> bool:
         return self.queue.write_log(job, text)

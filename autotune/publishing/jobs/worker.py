@@ -312,15 +312,15 @@ class Worker:
         if candidate is None or candidate.decision.state is not CandidateState.UNVERIFIED:
             return State.DONE, "it was decided before"
         pushed, ref = candidate.record, self._ref(job.request.kernel, job.request.problem)
-        found = self._recheck(self._compilers, pushed, ref, self._name)
+        rechecked = self._recheck(self._compilers, pushed, ref, self._name)
         if self._stopping.is_set() or not lease.holds():
             return None, ""
-        if found.record is not None:
-            result = KeyResult(record=found.record, trials=found.trials)
+        if rechecked.record is not None:
+            result = KeyResult(record=rechecked.record, trials=rechecked.trials)
             self._store.push((), [result], pushed.pushed_by)
-        self._store.decide(candidate.number, found.decision)
-        decided = found.decision.state is not CandidateState.UNVERIFIED
-        said = f"{found.decision.state}: {found.decision.finding}"
+        self._store.decide(candidate.number, rechecked.decision)
+        decided = rechecked.decision.state is not CandidateState.UNVERIFIED
+        said = f"{rechecked.decision.state}: {rechecked.decision.finding}"
         return State.DONE if decided else State.FAILED, said
 
     def _measure(self, subject: Subject, watch: _Watch, stop: Callable[[], bool]) -> Measure | None:
@@ -355,10 +355,10 @@ def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:
     def measured(
         candidates: Sequence[MeasurementCandidate], default: Config | None
     ) -> Measurement | NotMeasured:
-        found = measure(candidates, default)
+        measured = measure(candidates, default)
         if not ours():
             raise _NotOursError
-        return found
+        return measured
 
     return measured
 
