@@ -99,8 +99,8 @@ def _require_known(version: str | None, database: Database) -> None:
         return
     if version < OLDEST:
         raise StoreError(
-            f"{database} is of version {version}; {OLDEST} is the oldest that is brought along: run "
-            "autotune db upgrade of a checkout of 2026-11-23 first, or begin a new database"
+            f"{database} is of version {version}; {OLDEST} is the oldest that is brought along: "
+            "run autotune db upgrade of a checkout of 2026-11-23 first, or begin a new database"
         )
     raise StoreError(
         f"{database} was written by a newer version of autotune (its tables are of version "
