@@ -170,11 +170,10 @@ class Search:
         first_runs = any(not run.asked for run in self.running.values())
         if first_runs and self.compilers.size < _WIDE:
             return "the first is not done"
-        full = bool(self.trials) and len(self.trials) >= self.goal
         if not (first_runs or (late and self.trials)):
             # What all is compared with is tried in any case.
-            first = self._next_first(iter(self._given[:1]) if full else self._first)
-            if first is not None:
+            is_full = self.trials and len(self.trials) >= self.goal
+            if first := self._next_first(iter(self._given[:1]) if is_full else self._first):
                 return self._run(_Running(first, self._candidate(first), asked=False))
         if over := self._over(late):
             # What runs may yet speak against the prediction.
@@ -231,9 +230,9 @@ class Search:
         for (future, run), (_, outcome, _) in zip(finished.items(), judged, strict=True):
             del self.running[future]
             self._blocked = False
-            if run.candidate is None:
-                continue
-            self._inform(self.study.tell if run.asked else self.study.learn, run.candidate, outcome)
+            if run.candidate is not None:
+                inform = self.study.tell if run.asked else self.study.learn
+                self._inform(inform, run.candidate, outcome)
 
     def result(self) -> SearchResult:
         return SearchResult(
@@ -253,8 +252,7 @@ class Search:
         return max(len(self.space.candidates) + (self._default() is None), len(self.trials))
 
     def reuse(self) -> None:
-        """Take in what earlier runs of the same key have found; what an older model estimated is
-        estimated again: times of two models are not to be compared."""
+        """Take in earlier trials of the key. Those of an older model are estimated again."""
         for place, trial in enumerate(self.trials):
             if trial.estimate is not None and trial.estimate.model != MODEL:
                 outcome = evaluate(self.compilers, self.subject, trial.config)

@@ -16,7 +16,7 @@ if __name__ == "__main__":
     # A simulation makes many objects and no garbage: to look for some took a seventh of it.
     gc.set_threshold(50_000, 20, 20)
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-    import autotune  # noqa: F401  (cached, so that the folder can leave the path again)
+    import autotune.domain  # noqa: F401  (cached, so that the folder can leave the path again)
 
     sys.path.pop(0)
     sys.path[:] = [p for p in sys.path if p != str(Path(__file__).resolve().parent)]

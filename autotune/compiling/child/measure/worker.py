@@ -7,7 +7,7 @@ from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[4]))
-    import autotune  # noqa: F401  (cached, so that the folder can leave the path again)
+    import autotune.domain  # noqa: F401  (cached, so that the folder can leave the path again)
 
     sys.path.pop(0)
     sys.path[:] = [p for p in sys.path if p != str(Path(__file__).resolve().parent)]
