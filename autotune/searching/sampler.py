@@ -7,7 +7,7 @@ by Optuna's TPE, ``ListedRandom`` by chance. All learn from the trials of their 
 
 from collections.abc import Mapping, Sequence
 from math import exp, inf
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import optuna
@@ -132,6 +132,7 @@ class SurrogateSampler(_Listed):
 
     def __init__(self, listed: CandidateList, seed: int) -> None:
         super().__init__(listed, seed)
+        self._known = _Known(listed)
         self._predicted: Posterior | None = None
         self._models: tuple[int, Surrogate, Neighbours] | None = None
         self._scores: tuple[tuple[float, ...], NDArray[np.float64]] | None = None
@@ -148,7 +149,7 @@ class SurrogateSampler(_Listed):
         """One of the best scores; each third time only next to the best so far, where a smooth
         model may overlook a narrow valley. The seed decides between equals: twins in another grid
         order and candidates of which equally little is known."""
-        known = _Known(study, self._listed)
+        known = self._known.read(study)
         score = self._scored(known)
         pool = np.array(self._near_the_best(known) or sorted(self._listed.open))
         tie = 0.0 if self._predicted else _TIE  # known candidates differ by less than their gain
@@ -157,7 +158,7 @@ class SurrogateSampler(_Listed):
 
     def promise(self, study: optuna.Study) -> float:
         """The share of the best time that the next candidate is expected to save."""
-        scores = self._scored(_Known(study, self._listed))
+        scores = self._scored(self._known.read(study))
         return exp(scores[sorted(self._listed.open)].max())
 
     def _scored(self, known: "_Known") -> NDArray[np.float64]:
@@ -197,24 +198,39 @@ class SurrogateSampler(_Listed):
 
 
 class _Known:
-    """What the trials of a study say, by the numbers of candidates. ``times``: in microseconds."""
+    """What the trials of one study say, by the numbers of candidates. ``times``: in microseconds.
 
-    def __init__(self, study: optuna.Study, listed: CandidateList) -> None:
+    A finished trial does not change, so each is read once: reading all of them for every proposal
+    takes 4 ms where there are 1,800.
+    """
+
+    def __init__(self, listed: CandidateList) -> None:
+        self._listed = listed
+        self._read: set[int] = set()
         self.times: dict[int, float] = {}
         self.running: list[int] = []
         self.failed: list[int] = []
         self.untimed: list[int] = []
+
+    def read(self, study: optuna.Study) -> Self:
+        """With what has come in since the last time."""
+        self.running = []
         for trial in study.get_trials(deepcopy=False):
-            if len(trial.params) < len(listed.space):  # the one that is being sampled
+            if trial.number in self._read:
                 continue
-            number = listed.of(trial.params)
+            if len(trial.params) < len(self._listed.space):  # the one that is being sampled
+                continue
+            number = self._listed.of(trial.params)
             assert number is not None, trial.params
+            if trial.state is TrialState.RUNNING:
+                self.running.append(number)
+                continue
+            self._read.add(trial.number)
             if trial.state is TrialState.COMPLETE and trial.value is not None:
                 self.times[number] = trial.value
-            elif trial.state is TrialState.RUNNING:
-                self.running.append(number)
             else:
                 (self.untimed if trial.user_attrs[COMPILES] else self.failed).append(number)
+        return self
 
 
 def _any(random: np.random.Generator, listed: CandidateList) -> int:
