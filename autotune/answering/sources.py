@@ -23,7 +23,7 @@ from autotune.answering.matching import (
     checked_kinds,
     match_in,
 )
-from autotune.domain.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.key import Key
 from autotune.domain.store import Store
 
@@ -144,8 +144,13 @@ def open_source(source: "str | Path | Source") -> Source:
 
 def _open_database(place: str) -> Store:
     """By the installed package that keeps databases, which the engine does not know."""
-    (opener,) = entry_points(group=STORES, name="database")
-    store: Store = opener.load()(place)
+    openers = tuple(entry_points(group=STORES, name="database"))
+    if not openers:  # an editable install of before this entry point existed
+        raise StoreError(
+            f"no installed package declares the entry point {STORES}, which opens databases: "
+            "install pallas-autotune again"
+        )
+    store: Store = openers[0].load()(place)
     return store
 
 

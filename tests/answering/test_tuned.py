@@ -15,7 +15,7 @@ import pytest
 
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.matching import Index, Match
-from autotune.answering.sources import BundleSource, StoreSource, configure
+from autotune.answering.sources import BundleSource, StoreSource, configure, open_source
 from autotune.answering.tuned import Tuned
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
@@ -290,3 +290,11 @@ def test_the_configured_chip_stays_beside_a_source_of_its_own(
     asked.kernel = replace(KERNEL, default_on=lambda _, chip: {"block": 16 if chip == "v5e" else 8})
     assert asked.answer(key().problem).config["block"] == 16
     assert source.asked == [key()]
+
+
+def test_a_database_without_the_package_that_opens_it_is_a_store_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("autotune.answering.sources.entry_points", lambda **_: ())
+    with pytest.raises(StoreError):
+        open_source("sqlite:///results.db")
