@@ -36,7 +36,7 @@ ROOT = Path(__file__).parent
 # Files with slow tests that rarely break and take long: ``make test-nightly`` has them. Those that
 # begin with one of the names beside a file are in every run.
 _NIGHTLY: dict[str, tuple[str, ...]] = {
-    "answering/test_safe_is_legal.py": (),
+    "answering/test_safe_is_legal.py": ("test_safe_is_legal[rmsnorm",),
     "compiling/child/verify/test_broken_kernels.py": ("test_a_broken_config",),
     "compiling/farm/test_cluster.py": ("test_what_dies_costs_nothing",),
     "docker/test_built_images.py": (),

@@ -35,7 +35,8 @@ def _value(hint: Any, numbers: st.SearchStrategy[float]) -> st.SearchStrategy[An
     return st.one_of(*(_value(arg, numbers) for arg in some)) if some else st.from_type(hint)
 
 
-@given(_value(Outcome, st.floats() | st.sampled_from(NOT_FINITE)))
+# A field that has its default is left out, and -0.0 equals 0.0: adding 0.0 makes it that.
+@given(_value(Outcome, st.floats().map(lambda us: us + 0.0) | st.sampled_from(NOT_FINITE)))
 def test_every_outcome_comes_back_the_same_from_its_row(outcome: Outcome) -> None:
     saved = trial(0, outcome)
     row = SimpleNamespace(**trial_values(saved))
