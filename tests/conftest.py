@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = {ROOT / name: names for name, names in _NIGHTLY.items()}
     for item in items:
         is_slow = item.path in files and item.get_closest_marker("slow") is not None
-        if is_slow and not item.name.startswith(files[item.path] or ("-",)):
+        if is_slow and not item.name.startswith(files[item.path]):
             item.add_marker(pytest.mark.nightly)
     items.sort(key=lambda item: item.path not in files)
 

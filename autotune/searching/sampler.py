@@ -32,12 +32,14 @@ Space = dict[str, BaseDistribution]
 
 
 class CandidateList:
-    """Candidates by their coordinates in Optuna's space. ``open``: the numbers of those that were
-    not given out. ``limits``: VMEM limits that may come up later."""
+    """Candidates by their coordinates in Optuna's ``space``; ``free``: the part of it that has more
+    than one value. ``open``: the numbers of those that were not given out. ``limits``: VMEM limits
+    that may come up later."""
 
     def __init__(self, candidates: Sequence[Candidate], limits: Sequence[int | None]) -> None:
         self.candidates = list(candidates)
         self.space = _distributions(self.candidates, limits)
+        self.free = {name: choices for name, choices in self.space.items() if not choices.single()}
         self.open = set(range(len(self.candidates)))
         self._index = {coordinates(c): n for n, c in enumerate(self.candidates)}
 
@@ -69,7 +71,7 @@ class _Listed(BaseSampler):
         self._random = np.random.default_rng(seed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> Space:  # noqa: ARG002 (Optuna's signature)
-        return _free(self._listed)
+        return self._listed.free
 
     def sample_relative(
         self,
@@ -110,7 +112,7 @@ class ListedTpe(TPESampler):
         self._random = np.random.default_rng(seed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> Space:  # noqa: ARG002 (Optuna's signature)
-        return _free(self._listed)
+        return self._listed.free
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Space
@@ -235,10 +237,6 @@ class _Known:
 
 def _any(random: np.random.Generator, listed: CandidateList) -> int:
     return int(random.choice(sorted(listed.open)))
-
-
-def _free(listed: CandidateList) -> Space:
-    return {name: choices for name, choices in listed.space.items() if not choices.single()}
 
 
 class _Choices(CategoricalDistribution):
