@@ -60,10 +60,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from autotune.answering.client import Client
     from autotune.answering.matching import Match
-    from autotune.answering.sources import BundleSource, StoreSource, configure
-    from autotune.answering.tuned import Tuned, TunedConfig
+    from autotune.answering.sources import configure
     from autotune.declaring.kernel import Array, Axis, Kernel, block
     from autotune.declaring.pallas import Grid, compiler_params
     from autotune.domain.chip import Chip
@@ -76,17 +74,19 @@ if TYPE_CHECKING:
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable
     from autotune.python.notebook import Tuning, compare, estimate, lookup, search
-    from autotune.searching.config_estimate import ConfigEstimate
+    from autotune.python.sources import BundleSource, Client, StoreSource
+    from autotune.python.tuned import Tuned, TunedConfig
+    from autotune.wording.config_estimate import ConfigEstimate
 else:
     _MODULES = {
         "Array": "declaring.kernel",
         "AutotuneError": "domain.errors",
         "Axis": "declaring.kernel",
-        "BundleSource": "answering.sources",
+        "BundleSource": "python.sources",
         "Chip": "domain.chip",
-        "Client": "answering.client",
+        "Client": "python.sources",
         "Config": "domain.config",
-        "ConfigEstimate": "searching.config_estimate",
+        "ConfigEstimate": "wording.config_estimate",
         "Grid": "declaring.pallas",
         "Kernel": "declaring.kernel",
         "Key": "domain.key",
@@ -94,11 +94,11 @@ else:
         "Option": "domain.problem",
         "Problem": "domain.problem",
         "Record": "domain.record",
-        "StoreSource": "answering.sources",
+        "StoreSource": "python.sources",
         "Toolchain": "domain.toolchain",
         "Tunable": "python.decorator",
-        "Tuned": "answering.tuned",
-        "TunedConfig": "answering.tuned",
+        "Tuned": "python.tuned",
+        "TunedConfig": "python.tuned",
         "Tuning": "python.notebook",
         "block": "declaring.kernel",
         "collect": "python.collecting",

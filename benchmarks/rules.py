@@ -33,15 +33,16 @@ from autotune.answering.rule_answers import ruled_config
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.record import Record
-from autotune.domain.rule import ShapeRule
+from autotune.domain.rule import NoRule, ShapeRule
 from autotune.domain.store import Store
 from autotune.domain.verdict import Verdict
 from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
-from autotune.searching.progress import Silent
+from autotune.searching.progress import ProgressObserver
 from autotune.searching.subject import explore_space
 from autotune.tables.rule_maker import LeftOut, RuleMaker
+from autotune.wording.rules import no_rule
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, subject_of
 
@@ -117,7 +118,7 @@ def main() -> int:
             cases = _cases(kernel, chip, options.count + options.shapes)
             made, left_out = _ruled(pool, store, cases[: options.count], options.trials)
             found += left_out
-            why = made if isinstance(made, str) else "yes"
+            why = no_rule(made) if isinstance(made, NoRule) else "yes"
             table.add_row(f"{kernel}, {chip}", *_regrets(left_out), why)
             print(f"{kernel}, {chip}:", *_regrets(left_out), why, file=sys.stderr, flush=True)
             if isinstance(made, ShapeRule):
@@ -202,7 +203,7 @@ def _cases(kernel: str, chip: str, count: int) -> list[SpaceCase]:
 
 def _ruled(
     pool: CompilerPool, store: Store, cases: Sequence[SpaceCase], trials: int
-) -> tuple[ShapeRule | str, Sequence[LeftOut]]:
+) -> tuple[ShapeRule | NoRule, Sequence[LeftOut]]:
     """A rule of all, or why there is none, and what became of each that was left out."""
     records = [_searched(pool, store, case, trials) for case in cases]
     known = [record for record in records if record is not None]
@@ -220,7 +221,7 @@ def _searched(pool: CompilerPool, store: Store, case: SpaceCase, trials: int) ->
         return record
     space = explore_space(pool, subject, lambda _, __: None)
     plan = Plan(limits=SearchLimits(trials=trials))
-    result, published = tune(pool, store, subject, space, plan, Silent())
+    result, published = tune(pool, store, subject, space, plan, ProgressObserver())
     if published is None:
         raise KeyboardInterrupt
     tried = f"{len(result.trials)} of {len(space.candidates)}, {result.stopped_by}"

@@ -23,7 +23,7 @@ from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.searching.limits import SearchLimits
-from autotune.searching.progress import Silent
+from autotune.searching.progress import ProgressObserver
 from autotune.searching.run import run_search
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, Table, build
@@ -127,7 +127,7 @@ def _search(table: Table, method: str, seed: int) -> list[Outcome]:
             table.subject,
             space,
             SearchLimits(trials=budget(table)),
-            Silent(),
+            ProgressObserver(),
             seed=seed,
             method=method,
         )

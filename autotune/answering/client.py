@@ -33,6 +33,7 @@ from autotune.answering.matching import (
     MatchKind,
     beside_default,
     checked_kinds,
+    default_match,
 )
 from autotune.domain.check import Check
 from autotune.domain.codec import from_data, to_data
@@ -42,7 +43,6 @@ from autotune.domain.key import Identity, Key, identity_of, may_be_same
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
-from autotune.wording.match import not_accepted
 
 _log = logging.getLogger("autotune")
 
@@ -243,7 +243,8 @@ class Client:
             raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
         matches = [_match(*pair) for pair in zip(questions, answers, strict=True)]
         return number, [
-            match if match.kind in (*kinds, DEFAULT) else _refused(match) for match in matches
+            match if match.kind in (*kinds, DEFAULT) else default_match(not_accepted=match.kind)
+            for match in matches
         ]
 
     def _post(self, remote: Remote, data: Mapping[str, Any], newer: Mapping[str, Any]) -> Any:
@@ -316,10 +317,6 @@ class Client:
             return None
 
 
-def _refused(found: Match) -> Match:
-    return Match(kind=DEFAULT, config=None, record=None, why=not_accepted(found.kind))
-
-
 def _patiently(remote: Remote, body: bytes) -> bytes:
     """A service that takes no more calls in this second is asked again, while the time allows."""
     deadline, left_s = time.monotonic() + remote.timeout_s, remote.timeout_s
@@ -347,14 +344,14 @@ def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
     if "error" in data:
         why = str(data["error"]["message"])
         _log.warning("autotune: a kernel takes its default: %s", why)
-        return Match(kind=DEFAULT, config=None, record=None, why=why)
+        return default_match(why=why)
     kind = data["match"]
     if kind not in KINDS:  # a newer service has words that cannot be judged here
         why = (
             f"the service answered {str(kind)[:50]!r}, which this version does not know: upgrade it"
         )
         _log.warning("autotune: a kernel takes its default: %s", why)
-        return Match(kind=DEFAULT, config=None, record=None, why=why)
+        return default_match(why=why)
     record = data["record"] and from_data(Record, data["record"])
     config = data["config"] and from_data(Config, data["config"])
     if (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):

@@ -28,7 +28,6 @@ from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
-from autotune.wording import match as words
 
 if TYPE_CHECKING:
     from autotune.domain.store import Store
@@ -60,16 +59,24 @@ _ROUNDING = 1e-6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """``config`` and ``record`` are None for *default*: the kernel's own default is meant then,
-    which only its declaration knows. ``why`` is one sentence. ``check``: what is known of the
-    config under the toolchain that was asked for, where it was tuned with another one. Of *rule*
-    the ``record`` is the one that carries it, and the ``expected_regret`` its median one."""
+    which only its declaration knows. ``why``: the sentence of a service; empty for what was matched
+    here (``autotune.wording.match.why`` makes it). ``check``: what is known of the config under the
+    toolchain that was asked for, where it was tuned with another one. Of *rule* the ``record`` is
+    the one that carries it, and the ``expected_regret`` its median one.
+
+    ``passed_over``: a record that is nearer, and known not to work there. Of *default*:
+    ``not_accepted``, the kind of a better answer; ``earlier``, what is published for an earlier
+    source of the kernel."""
 
     kind: MatchKind
     config: Config | None
     record: Record | None
-    why: str
+    why: str = ""
     check: RecordCheck | None = None
     expected_regret: float | None = None
+    passed_over: Record | None = None
+    not_accepted: MatchKind | None = None
+    earlier: Record | None = None
 
 
 class Index:
@@ -118,23 +125,21 @@ class Index:
         if found is None and len(beside_default(accept)) < len(KINDS) - 1:
             best = self.match(key)
             if best.kind != DEFAULT:
-                return _default(words.not_accepted(best.kind))
+                return default_match(not_accepted=best.kind)
         if not broken:
-            return found or _default(self._why_nothing(key, asked))
-        why = words.known_not_to_work(nearest_toolchain(key.toolchain, broken), key.toolchain)
-        return replace(found, why=f"{found.why}; {why}") if found else _default(why)
+            return found or default_match(earlier=self._earlier(key, asked))
+        nearer = nearest_toolchain(key.toolchain, broken)
+        return replace(found or default_match(), passed_over=nearer)
 
-    def _why_nothing(self, key: Key, asked: Identity) -> str:
-        """Where the source of the kernel changed, what was published for the earlier one."""
+    def _earlier(self, key: Key, asked: Identity) -> Record | None:
+        """The last that was published for another source of the kernel."""
         earlier = [
             record
             for name, version in self.kernels
             if name == key.kernel and version != key.fingerprint
             for record in self._any_versions(asked._replace(fingerprint=version))
         ]
-        if not earlier:
-            return words.nothing_published(key)
-        return words.source_changed(max(earlier, key=lambda one: one.created_at))
+        return max(earlier, key=lambda record: record.created_at, default=None)
 
     def _any_versions(self, own: Identity) -> Iterable[Record]:
         return (self._toolchains.get(_any_toolchain(own)) or {}).values()
@@ -151,18 +156,13 @@ class Index:
         usable = [other for other in others if other.config not in broken]
         if usable and TOOLCHAIN in accept:
             record = nearest_toolchain(key.toolchain, usable)
-            return _match(
-                TOOLCHAIN,
-                record,
-                words.other_toolchain(record, key.toolchain),
-                record.check(key.toolchain),
-            )
+            return _match(TOOLCHAIN, record, record.check(key.toolchain))
         by_rule = self._by_rule(key.problem, asked) if RULE in accept else None
         if by_rule is not None and by_rule.config not in broken:
             return by_rule
         cuts = self._cuts(key) if NEAREST in accept else ()
         near = cuts and self._nearest(key.problem, _any_shape(asked, cuts), cuts, broken)
-        return _match(NEAREST, near, words.other_shape(near)) if near else None
+        return _match(NEAREST, near) if near else None
 
     def _by_rule(self, problem: Problem, asked: Identity) -> Match | None:
         """By the newest rule of the kernel there."""
@@ -180,7 +180,6 @@ class Index:
             kind=RULE,
             config=config,
             record=found.record,
-            why=words.by_rule(found.rule),
             expected_regret=found.rule.median_regret,
         )
 
@@ -262,7 +261,7 @@ def checked_kinds(accept: Collection[str]) -> tuple[str, ...]:
 
 def exact_match(record: Record) -> Match:
     """The answer to what a record was published for."""
-    return _match(EXACT, record, words.EXACT)
+    return _match(EXACT, record)
 
 
 def match_in(store: "Store", key: Key, accept: Collection[str] = KINDS) -> Match:
@@ -358,9 +357,14 @@ def _regroup(
     return groups.changed(fresh)
 
 
-def _match(kind: MatchKind, record: Record, why: str, check: RecordCheck | None = None) -> Match:
-    return Match(kind=kind, config=record.config, record=record, why=why, check=check)
+def _match(kind: MatchKind, record: Record, check: RecordCheck | None = None) -> Match:
+    return Match(kind=kind, config=record.config, record=record, check=check)
 
 
-def _default(why: str) -> Match:
-    return Match(kind=DEFAULT, config=None, record=None, why=why)
+def default_match(
+    *, why: str = "", not_accepted: MatchKind | None = None, earlier: Record | None = None
+) -> Match:
+    """The kernel's own default."""
+    return Match(
+        kind=DEFAULT, config=None, record=None, why=why, not_accepted=not_accepted, earlier=earlier
+    )

@@ -19,8 +19,8 @@ from autotune.cli.output import echo
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.estimating.cost_model.comparison import compare
-from autotune.searching.config_estimate import ConfigEstimate
 from autotune.wording.comparison import why
+from autotune.wording.config_estimate import ConfigEstimate
 from autotune.wording.facts import explanation_data
 
 
@@ -63,7 +63,7 @@ def estimate(
         subject = subject_of(pool, ref, target, shape, dtype, options, call)
         judge = config_judge(pool, subject)
         configs = [judge.read(text) for text in texts or ("default",)]
-        found = [judge.estimate(config) for config in configs]
+        found = [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in configs]
     if as_json:
         data = [_data(*named) for named in _named(found)]
         print_json({"key": to_data(subject.key), "configs": data, "compared": _words(found)})

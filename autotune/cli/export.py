@@ -79,8 +79,9 @@ def export(
             write_bundle(file, bundle)
         elif records and form == _RULE:
             from autotune.tables.rule_source import rule_source
+            from autotune.wording.rules import by_rule
 
-            file.write_text(rule_source(records), encoding="utf-8")
+            file.write_text(rule_source(records, by_rule), encoding="utf-8")
         elif records:
             from autotune.tables.export import TableExport
 

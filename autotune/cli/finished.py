@@ -9,6 +9,7 @@ from autotune.cli.options import open_database
 from autotune.cli.report import SearchReport
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.declaring.discovery import fingerprint
+from autotune.domain.arguments import asked
 from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.kernel_ref import KernelRef
@@ -21,7 +22,6 @@ from autotune.domain.trial import Trial, default_trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication, finalists
 from autotune.publishing.ties import contenders
-from autotune.wording.command import asked
 
 _MOST_CALLS = 1_000  # searched keys of a function that are looked through
 

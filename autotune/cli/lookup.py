@@ -22,7 +22,7 @@ from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Evidence, Method, Record
-from autotune.wording.match import checked
+from autotune.wording.match import checked, in_words
 from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros
 
@@ -79,7 +79,7 @@ def lookup(
             chip=target,
             toolchain=versions,
         )
-        found = match_in(store, key)
+        found = in_words(match_in(store, key), key)
         others = [] if found.record else _others(store, key)
         changed = source_change(store, key)
     if changed:

@@ -13,7 +13,8 @@ from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
-from autotune.searching.progress import ProgressObserver, Tally, space_line
+from autotune.searching.progress import ProgressObserver, Tally
+from autotune.wording.progress import space_line
 from autotune_db.searches import SqlSearches
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import click
 
 from autotune.cli.output import echo
 from autotune.compiling.environments.environment import environments, environments_folder
+from autotune.domain.arguments import NODES_JAX
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.measuring.attached import attached_chip
-from autotune.wording.command import NODES_JAX
 
 if TYPE_CHECKING:
     from autotune.compiling.pool import PooledCompilers

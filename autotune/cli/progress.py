@@ -19,7 +19,8 @@ from autotune.cli.output import echo
 from autotune.cli.screen import PlainConsole
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
-from autotune.searching.progress import Lines, ProgressObserver, Silent, Tally, space_line
+from autotune.searching.progress import ProgressObserver, Tally
+from autotune.wording.progress import Lines, space_line, tally_line
 
 _ONE_LINE = Column(no_wrap=True)  # what has no room is cut off
 
@@ -27,7 +28,7 @@ _ONE_LINE = Column(no_wrap=True)  # what has no room is cut off
 def terminal_observer(*, silent: bool) -> ProgressObserver:
     """A bar on a terminal, lines elsewhere, nothing when ``silent``."""
     if silent:
-        return Silent()
+        return ProgressObserver()
     return Bar() if sys.stderr.isatty() else Lines(partial(echo, err=True))
 
 
@@ -62,12 +63,12 @@ class Bar(ProgressObserver):
         self._progress.console.print(space_line(space, len(earlier)))
         self._tally.reuse(earlier)
         self._task = self._progress.add_task(
-            "", total=goal, completed=len(earlier), note=str(self._tally)
+            "", total=goal, completed=len(earlier), note=tally_line(self._tally)
         )
 
     def trial_done(self, trial: Trial) -> None:
         self._tally.add(trial)
-        self._progress.update(self._task, advance=1, note=str(self._tally))
+        self._progress.update(self._task, advance=1, note=tally_line(self._tally))
 
     def announce(self, line: str) -> None:
         self._progress.console.print(line)

@@ -17,7 +17,8 @@ from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.key import Identity, identity_of
 from autotune.domain.record import Record
-from autotune.wording.match import by_rule
+from autotune.domain.rule import ShapeRule
+from autotune.wording.rules import by_rule, no_rule
 
 
 @click.command()
@@ -50,10 +51,11 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
             key = records[0].key
             options = "".join(f" {name}={value}" for name, value in key.problem.options)
             name = f"{key.kernel} {key.problem.dtype}{options} on {key.chip}"
-            ruled = None if isinstance(best, str) else best
+            ruled = best if isinstance(best, ShapeRule) else None
             carrier = store.save_rule([record.key for record in records], ruled)
-            if carrier is None or isinstance(best, str):
-                echo(f"{name}: {best}", err=True)
+            if carrier is None or not isinstance(best, ShapeRule):
+                said = by_rule(best) if isinstance(best, ShapeRule) else no_rule(best)
+                echo(f"{name}: {said}", err=True)
                 continue
             made.append(carrier)
             if not as_json:

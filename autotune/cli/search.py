@@ -22,12 +22,12 @@ from autotune.cli.options import (
     subject_of,
 )
 from autotune.cli.output import echo
+from autotune.domain.arguments import asked
 from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.measuring.attached import attached_chip, attached_chips
-from autotune.wording.command import asked
 
 if TYPE_CHECKING:
     from autotune.cli.finished import SearchQuestion
@@ -217,9 +217,10 @@ def _show(done: _Searched, unmeasured: Chip | None, *, as_json: bool) -> None:
         return
     report.print_report(report.report_of(done.result, done.published, done.ids, done.place))
     if unmeasured is not None:
-        from autotune.publishing.timing import why_estimated
+        from autotune.measuring.attached import attached_chips
+        from autotune.wording.publication import why_estimated
 
-        echo(why_estimated(unmeasured))
+        echo(why_estimated(unmeasured, attached_chips()))
 
 
 def _searched(

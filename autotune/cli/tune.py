@@ -22,11 +22,11 @@ from autotune.cli.options import (
     pool_options,
     ray_option,
 )
+from autotune.domain.arguments import asked
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem
 from autotune.domain.workload_text import read_workload
-from autotune.wording.command import asked
 
 if TYPE_CHECKING:
     from autotune.cli.workload_report import TunedProblem

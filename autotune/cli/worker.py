@@ -93,6 +93,7 @@ def worker(
     """
     from autotune.answering.http import Remote
     from autotune.answering.queue import RemoteJobs
+    from autotune.cli.job_watch import JobWatch
     from autotune.declaring.discovery import installed_kernels
     from autotune.publishing.checking.recheck import recheck
     from autotune.publishing.jobs.sign_of_life import SignOfLife
@@ -116,6 +117,7 @@ def worker(
             jobs if alive is None else SignOfLife(jobs, alive),
             refs,
             name=own_name,
+            watching=JobWatch,
             lease_s=lease,
             poll_s=poll,
             timing=timing,

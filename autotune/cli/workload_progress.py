@@ -22,8 +22,9 @@ from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
-from autotune.searching.progress import ProgressObserver, Silent, Tally
+from autotune.searching.progress import ProgressObserver, Tally
 from autotune.searching.subject import Subject
+from autotune.wording.progress import tally_line
 from autotune.wording.publication import times_default
 from autotune.wording.units import micros, ratio
 
@@ -51,7 +52,7 @@ class WorkloadLines(AbstractContextManager["WorkloadLines"]):
 
     def of(self, problem: ModelProblem) -> ProgressObserver:
         """Who watches one problem."""
-        return Silent()
+        return ProgressObserver()
 
     def published(self, subject: Subject, found: Publication) -> None:
         self._done += 1
@@ -126,7 +127,7 @@ class _ProblemLine(ProgressObserver):
     def trial_done(self, trial: Trial) -> None:
         self._tally.add(trial)
         assert self._task is not None
-        self._bars.advance(self._task, str(self._tally))
+        self._bars.advance(self._task, tally_line(self._tally))
 
 
 def name_of(subject: Subject) -> str:

@@ -1,11 +1,21 @@
 """What was measured on an accelerator: every sample, intervals, and what may be concluded."""
 
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from autotune.domain.config import Config
 
 DEVICE_TIME, WALL_CLOCK = "device time", "wall clock"
+
+NOT_COMPARED = "it was not compared"  # stored as ``Timed.refused``
+
+
+class TimedNote(StrEnum):
+    """Stored as ``Timed.note``, which may also be what a device said of an executable."""
+
+    SAME_PROGRAM = "it compiles to the same program as another config, measured once"
+    COMPILED_HERE = "it was not compiled elsewhere"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

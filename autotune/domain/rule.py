@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from autotune.domain.codec import ByName, OmitDefault
 from autotune.domain.config import Config
+from autotune.domain.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,3 +134,33 @@ class ShapeRule:
     worst_regret: float = 0.0
     nearest_regret: float = 0.0
     default_regret: float | None = 0.0
+
+
+class RuleRefusal(StrEnum):
+    """Why there is no rule."""
+
+    FEW_KNOWN = "few problems known"
+    FEW_ANSWERED = "few problems answered"
+    WRONG_BEFORE = "wrong results before"
+    BEATS_NOTHING = "beats nothing"
+    TOO_SLOW = "too slow"
+    WRONG = "wrong answer"
+    UNVERIFIED = "unverified answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoRule:
+    """``count``: of problems, of ``left_out`` ones where some were, or of configs that are wrong;
+    ``needed``: how many would be enough. ``problem``, ``config``: the answer that is the reason,
+    ``gate``: what the gate said of it. Regrets as ``ShapeRule`` has them, and the most allowed."""
+
+    cause: RuleRefusal
+    count: int = 0
+    needed: int = 0
+    left_out: int = 0
+    problem: Problem | None = None
+    config: Config | None = None
+    gate: str = ""
+    worst_regret: float = 0.0
+    median_regret: float = 0.0
+    most_regret: float = 0.0

@@ -25,7 +25,6 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import Problem
 from autotune.measuring.race import DeviceLostError
-from autotune.wording.measurement import ended_process_text, killed_text, raised_text
 
 T = TypeVar("T")
 
@@ -140,9 +139,9 @@ class Child:
         try:
             answer = self._ask(question, limit_s)
         except ChildTimedOutError as error:
-            return NotMeasured(killed_text(str(error)))
+            return NotMeasured(f"it was killed: {error}")
         except ChildDiedError as error:
-            return NotMeasured(ended_process_text(_with_tail(error)))
+            return NotMeasured(f"it ended the measuring process: {_with_tail(error)}")
         return NotMeasured(_raised(answer)) if isinstance(answer, Raised) else answer
 
     def _again(self) -> None:
@@ -169,7 +168,10 @@ class Child:
 
 
 def _raised(raised: Raised) -> str:
-    return raised_text(raised.stage, raised.type, raised.message)
+    """JAX puts a whole traceback into a message: what happened, and its cause."""
+    text = f"{raised.stage} raised {raised.type}: {raised.message}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:240] if len(lines) == 1 else f"{lines[0][:160]} … {lines[-1][:160]}"
 
 
 def _with_tail(error: ChildDiedError) -> str:

@@ -12,10 +12,16 @@ from autotune.domain.chip import parse_chip
 from autotune.domain.compilers import ExecutableCompiler
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, UnknownNameError
-from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
+from autotune.domain.measurement import (
+    NOT_COMPARED,
+    Measurement,
+    MeasurementCandidate,
+    NotMeasured,
+    Timed,
+    TimedNote,
+)
 from autotune.measuring.process import CannotMeasureError, Child, MeasuringTask, Program
 from autotune.measuring.race import Decision, DeviceLostError, decide
-from autotune.wording.measurement import NOT_COMPARED, SAME_PROGRAM, compiled_here_note
 
 XLA = "xla"
 
@@ -126,8 +132,14 @@ class Session:
             if isinstance(loaded, NotMeasured):
                 refused[program.name] = loaded.reason
             elif loaded.compiled_here:
-                notes[program.name] = compiled_here_note(loaded.refusal)
+                notes[program.name] = _compiled_here(loaded.refusal)
         return notes, refused
+
+
+def _compiled_here(refusal: str) -> str:
+    """``refusal``: of the executable that was compiled elsewhere, empty where there was none."""
+    text = f"what was compiled elsewhere is refused here: {refusal}".splitlines()[0][:240]
+    return text if refusal else TimedNote.COMPILED_HERE.value
 
 
 def _check(device: Device, work: MeasuringTask) -> None:
@@ -222,6 +234,6 @@ def _with_twins(
         same = next(c for c in candidates if c.identity == candidate.identity)
         measured = measurement.of(same.config)
         if measured and measurement.of(candidate.config) is None:
-            twin = replace(measured, config=candidate.config, note=SAME_PROGRAM)
+            twin = replace(measured, config=candidate.config, note=TimedNote.SAME_PROGRAM.value)
             timed.insert(timed.index(measured) + 1, twin)
     return replace(measurement, timed=tuple(timed))

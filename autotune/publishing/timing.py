@@ -12,7 +12,6 @@ from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 from autotune.publishing.measured import Measure
 from autotune.searching.subject import Subject
-from autotune.wording import publication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +51,3 @@ def new_measure(
         announce=announce,
         limits=RaceLimits(seconds=timing.seconds, stop=stop),
     ).measure
-
-
-def why_estimated(chip: Chip) -> str:
-    """Why nothing was measured, in one sentence."""
-    return publication.why_estimated(chip, attached_chips())

@@ -19,7 +19,6 @@ from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search, run_together
 from autotune.searching.subject import Subject
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
-from autotune.wording.match import tried_again
 
 Done = tuple[SearchResult, Publication | None]
 Task = TypeVar("Task")
@@ -59,7 +58,10 @@ def tune(
     if all(record.key != subject.key for record in records):
         for record in records:
             if replace(record.key, fingerprint=subject.spec.fingerprint) == subject.key:
-                watcher.announce(tried_again(record))
+                watcher.announce(
+                    f"the source changed: {record.config}, which won for the earlier source "
+                    f"({record.key.fingerprint}), is tried again first"
+                )
     return until_right(
         lambda limits: run_search(
             compilers,

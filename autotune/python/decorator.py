@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from autotune.answering.matching import DEFAULT
 from autotune.answering.sources import Source
-from autotune.answering.tuned import Tuned, TunedConfig, error_sentence
 from autotune.declaring.calls.function import PARAMS, FunctionKernel
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.place import place_of
@@ -31,6 +30,7 @@ from autotune.domain.config import AxisValue
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
+from autotune.python.tuned import Tuned, TunedConfig, error_sentence
 
 if TYPE_CHECKING:
     from autotune.python.notebook import Tuning

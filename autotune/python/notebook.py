@@ -23,13 +23,13 @@ from autotune.domain.record import Record
 
 if TYPE_CHECKING:
     from autotune.answering.sources import Source
-    from autotune.answering.tuned import TunedConfig
     from autotune.compiling.pool import CompilerPool
     from autotune.declaring.calls.function import FunctionKernel
     from autotune.publishing.publish import Publication
-    from autotune.searching.config_estimate import ConfigEstimate
+    from autotune.python.tuned import TunedConfig
     from autotune.searching.result import SearchResult
     from autotune.searching.subject import Subject
+    from autotune.wording.config_estimate import ConfigEstimate
 
 _DESCRIBING = ("shape", "dtype", "options")  # of a declaration alone
 
@@ -128,12 +128,12 @@ def search(
     from autotune.cli.observer import ReportingObserver
     from autotune.cli.options import chip_or_attached, open_database
     from autotune.cli.progress import terminal_observer
+    from autotune.domain.arguments import asked
     from autotune.publishing.timing import Timing
     from autotune.publishing.tuning import Plan, tune
     from autotune.searching.limits import SearchLimits
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import explore_space
-    from autotune.wording.command import asked
 
     _refuse_doubtful(search, kernel, args, given)
     plan = Plan(
@@ -192,6 +192,7 @@ def estimate(
     given = dict(locals())
     from autotune.cli.options import chip_or_attached
     from autotune.searching.one_config import config_judge
+    from autotune.wording.config_estimate import ConfigEstimate
 
     _refuse_doubtful(estimate, kernel, args, given)
     target = chip_or_attached(chip)
@@ -200,7 +201,7 @@ def estimate(
         judge = config_judge(pool, subject)
         some = [configs] if isinstance(configs, Config | Mapping) else list(configs)
         wanted = [judge.complete(one) for one in some or [judge.default]]
-        return list(map(judge.estimate, wanted))
+        return [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in wanted]
 
 
 def compare(
@@ -287,7 +288,7 @@ def _subject(
     dtype: Any,
     options: Mapping[str, OptionValue] | None,
 ) -> "Subject":
-    from autotune.answering.tuned import dtype_name
+    from autotune.python.tuned import dtype_name
     from autotune.searching.subject import describe_subject
 
     if isinstance(kernel, TunableFunction):

@@ -13,7 +13,6 @@ from autotune.domain.trace import Trace
 from autotune.estimating import rules
 from autotune.estimating.space import PassedOn, default_config, passed_on_of, refusal
 from autotune.searching.axis_values import axis_value
-from autotune.searching.config_estimate import ConfigEstimate
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject
 
@@ -68,9 +67,6 @@ class ConfigJudge:
             return config
         semantics = rules.semantics_variants(traced, self.subject.chip.chip)[0]
         return config.replace(dimension_semantics=semantics)
-
-    def estimate(self, config: Config) -> ConfigEstimate:
-        return ConfigEstimate(config=config, outcome=self.outcome(config))
 
     def outcome(self, config: Config) -> Outcome:
         """By trace, rules and arithmetic where they refuse it, else by the compiler."""

@@ -18,7 +18,7 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
-from autotune.domain.rule import ShapeRule
+from autotune.domain.rule import NoRule, RuleRefusal, ShapeRule
 from autotune.domain.store import Store
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
@@ -37,10 +37,10 @@ from autotune.tables.shape_rule import (
     make_rule,
     undivided,
 )
-from autotune.wording import match as words
 
 MOST_REGRET = 0.1  # of any problem left out: a rule that is worse anywhere is not published
 _MOST_ROUNDS = 3
+_BEATS_NOTHING = NoRule(cause=RuleRefusal.BEATS_NOTHING)
 _OTHER_PROBLEMS = 8  # of the range, for what is compiled to be shown to be safe
 
 
@@ -61,20 +61,32 @@ class LeftOut:
         return self.config is not None
 
 
-def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | str:
+def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | NoRule:
     """With its regrets, over all the problems that it answers, or why it is not to be published.
     The default and the nearest record are judged where there is one."""
     answered = [(one.rule, one) for one in found if one.is_answered and one.rule is not None]
     if len(answered) < FEWEST_ANSWERED:
-        return words.few_answered(len(answered), len(found), FEWEST_ANSWERED)
+        return NoRule(
+            cause=RuleRefusal.FEW_ANSWERED,
+            count=len(answered),
+            left_out=len(found),
+            needed=FEWEST_ANSWERED,
+        )
     own = [regret for regret, _ in answered]
     worst, slowest = max(answered, key=lambda pair: pair[0])
     if worst > MOST_REGRET:
-        return words.too_slow(slowest.key.problem, worst, median(own), len(own), MOST_REGRET)
+        return NoRule(
+            cause=RuleRefusal.TOO_SLOW,
+            count=len(own),
+            problem=slowest.key.problem,
+            worst_regret=worst,
+            median_regret=median(own),
+            most_regret=MOST_REGRET,
+        )
     near = [(regret, one.nearest) for regret, one in answered if one.nearest is not None]
     default = [(regret, one.default) for regret, one in answered if one.default is not None]
     if not near or not all(_beats(pairs) for pairs in (near, default) if pairs):
-        return words.BEATS_NOTHING
+        return _BEATS_NOTHING
     return replace(
         rule,
         left_out=len(found),
@@ -88,10 +100,10 @@ def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | str:
 
 def best_form(
     forms: Iterable[tuple[ShapeRule | None, Sequence[LeftOut]]],
-) -> tuple[ShapeRule | str, Sequence[LeftOut]]:
+) -> tuple[ShapeRule | NoRule, Sequence[LeftOut]]:
     """The form that lost the least of those that may be published, and what it is judged by; where
     there is none, why the first one may not."""
-    each = [(judged(rule, own) if rule else words.BEATS_NOTHING, own) for rule, own in forms]
+    each = [(judged(rule, own) if rule else _BEATS_NOTHING, own) for rule, own in forms]
     good = [one for one in each if isinstance(one[0], ShapeRule)]
     return min(good, key=lambda one: _lost(one[1]), default=each[0])
 
@@ -124,7 +136,7 @@ class RuleMaker:
     _most: dict[str, int] = field(default_factory=dict)
     _passed: Passed = ()
 
-    def make(self) -> ShapeRule | str:
+    def make(self) -> ShapeRule | NoRule:
         """Judged by what is in ``left_out`` then; or why there is none, as where the gate does not
         pass all that it answers, or has called any config of these problems wrong."""
         self._trials = {record.key: list(self.store.trials(record.key)) for record in self.records}
@@ -132,9 +144,11 @@ class RuleMaker:
             isinstance(t.outcome, WrongResult) for own in self._trials.values() for t in own
         )
         if wrong:
-            return words.wrong_before(wrong)
+            return NoRule(cause=RuleRefusal.WRONG_BEFORE, count=wrong)
         if len(self._known()) <= FEWEST_PROBLEMS:  # one of them is left out
-            return words.few_known(len(self._known()), FEWEST_PROBLEMS + 1)
+            return NoRule(
+                cause=RuleRefusal.FEW_KNOWN, count=len(self._known()), needed=FEWEST_PROBLEMS + 1
+            )
         self._passed, grows = self._passed_first(), self._growing()
         self._show_more(grows)
         for _ in range(_MOST_ROUNDS):
@@ -144,7 +158,7 @@ class RuleMaker:
                 break
         forms = zip(self._forms(grows), zip(*found, strict=True), strict=True)
         best, self.left_out = best_form(forms)
-        if isinstance(best, str):
+        if isinstance(best, NoRule):
             return best
         return next(filter(None, map(self._gate, self.left_out)), None) or best
 
@@ -159,18 +173,19 @@ class RuleMaker:
                 own.append((key, config))
         return own
 
-    def _gate(self, one: LeftOut) -> str:
-        """Why an answer is not known to be right; empty where it is, or where there is none."""
+    def _gate(self, one: LeftOut) -> NoRule | None:
+        """Why an answer is not known to be right; None where it is, or where there is none."""
         trial = next((t for t in self._trials[one.key] if t.config == one.config), None)
         if trial is None or trial.estimate is None or (one.key, trial.config) in self._passed:
-            return ""
+            return None
         problem = one.key.problem
         verdict = self.pool.verify(self.ref, problem, trial.config, one.key.chip)
         if verdict.ok:
-            return ""
+            return None
         if verdict.ok is False:
             self.store.replace_outcome(one.key, trial.number, wrong_result(trial, verdict))
-        return words.not_passed(problem, trial.config, verdict)
+        cause = RuleRefusal.WRONG if verdict.ok is False else RuleRefusal.UNVERIFIED
+        return NoRule(cause=cause, problem=problem, config=trial.config, gate=verdict.reason)
 
     def _forms(self, grows: Sequence[str], without: Key | None = None) -> list[ShapeRule | None]:
         """Costs, more of them, and those without traffic, of all problems but one."""

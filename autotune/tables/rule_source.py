@@ -1,7 +1,7 @@
 """Rules as a Python module without dependencies: what is served, and the arithmetic as it is."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from math import isfinite
@@ -11,7 +11,7 @@ from autotune.answering import rules
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import identity_of
 from autotune.domain.record import Record
-from autotune.wording.match import by_rule
+from autotune.domain.rule import ShapeRule
 
 _CONFIG = '''
 
@@ -33,9 +33,10 @@ def config(which: int = 0, /, **dims: int) -> dict[str, Any] | None:
 '''
 
 
-def rule_source(records: Sequence[Record]) -> str:
+def rule_source(records: Sequence[Record], in_words: Callable[[ShapeRule], str]) -> str:
     """Of records that carry rules, of each dtype and set of options the newest; ``config`` is what
-    to call. Raises ``InvalidInputError`` where they are of several kernels or chips."""
+    to call. ``in_words``: what a rule is worth. Raises ``InvalidInputError`` where they are of
+    several kernels or chips."""
     newest = {_group(r): r for r in sorted(records, key=_made_at)}
     for name, option, own in (
         ("kernels", "kernel", {r.key.kernel for r in newest.values()}),
@@ -51,7 +52,7 @@ def rule_source(records: Sequence[Record]) -> str:
             raise InvalidInputError(f"the rule for {record.key} is too large to be asked")
     _, _, code = inspect.getsource(rules).split('"""', 2)
     tables = "".join(
-        f"{_evidence(number, record)}    {_literal(record.rule, 1)},\n"
+        f"{_evidence(number, record, in_words)}    {_literal(record.rule, 1)},\n"
         for number, record in enumerate(newest.values())
     )
     code = code.replace("from typing", "from types import SimpleNamespace\nfrom typing", 1)
@@ -74,7 +75,7 @@ def _made_at(record: Record) -> datetime:
     return record.rule.made_at
 
 
-def _evidence(number: int, record: Record) -> str:
+def _evidence(number: int, record: Record, in_words: Callable[[ShapeRule], str]) -> str:
     """Comments: names and values of options come from others, and must not end one."""
     key, rule = record.key, record.rule
     assert rule is not None
@@ -84,7 +85,7 @@ def _evidence(number: int, record: Record) -> str:
     lines = [
         f"{number}: {key.kernel}[{key.fingerprint}], {key.problem.dtype}{options}, {key.chip},",
         f"{key.toolchain}; {ranges}.",
-        f"Made {rule.made_at:%Y-%m-%d} {by_rule(rule)}.",
+        f"Made {rule.made_at:%Y-%m-%d} {in_words(rule)}.",
     ]
     return "".join(f"    # {ascii(line)[1:-1]}\n" for line in lines)
 

@@ -1,18 +1,11 @@
 """Command lines that search a key, or estimate a config, again."""
 
-import sys
 from shlex import quote
 
+from autotune.domain.arguments import asked_of, config_text, problem_arguments
 from autotune.domain.check import Check
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
-from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
-
-NODES_JAX = "jax=="
-"""Opens what stands in the place of an interpreter where nodes of a cluster have it."""
 
 
 def reproduce(key: Key, trial: Trial, asked: str = "") -> str:
@@ -20,36 +13,6 @@ def reproduce(key: Key, trial: Trial, asked: str = "") -> str:
     ``asked_of`` said it; where that is not known, by the name of the kernel."""
     what = asked or asked_of(key.kernel, problem_arguments(key.problem), key.chip.value)
     return f"autotune estimate {what} --config {quote(config_text(trial.config))}"
-
-
-def asked_of(kernel: str, problem: str, chip: str, python: str = "") -> str:
-    """``kernel``: a name of the catalogue or FILE.py:NAME; ``python``: of another interpreter."""
-    interpreter = f" --python {quote(python)}" if python else ""
-    if python.startswith(NODES_JAX):
-        interpreter = f" --jax {quote(python.removeprefix(NODES_JAX))}"
-    return f"{quote(kernel)} {problem} --chip {chip}{interpreter}"
-
-
-def config_text(config: Config) -> str:
-    """As ``autotune estimate --config`` reads it."""
-    parts = [f"{name}={value}" for name, value in config.axes]
-    if config.grid_order:
-        parts.append("order=" + ">".join(config.grid_order))
-    if config.dimension_semantics:
-        parts.append("semantics=" + "".join(s[0].upper() for s in config.dimension_semantics))
-    limit = config.vmem_limit_bytes
-    if limit is not None:
-        parts.append(f"vmem={limit}B" if limit % 2**20 else f"vmem={limit >> 20}MiB")
-    return ",".join(parts)
-
-
-def asked(ref: KernelRef, name: str, problem: Problem | str, chip: Chip, python: str = "") -> str:
-    """What is asked about, as another command line says it: whoever is in another folder, or has
-    another interpreter, reproduces it. ``problem``: that, or the arguments of a call; ``python``:
-    what compiles."""
-    kernel = name if ref.module else f"{ref.path}:{ref.attribute}"
-    said = f"--args {quote(problem)}" if isinstance(problem, str) else problem_arguments(problem)
-    return asked_of(kernel, said, chip.value, "" if python == sys.executable else python)
 
 
 def retune(check: Check) -> str:
@@ -62,12 +25,3 @@ def search_command(key: Key) -> str:
     """The command that searches a problem; safe to paste, whatever the names are."""
     what = asked_of(key.kernel, problem_arguments(key.problem), key.chip.value)
     return f"autotune search {what}"
-
-
-def problem_arguments(problem: Problem) -> str:
-    """The options of a command that name a problem."""
-    dims = ",".join(f"{name}={size}" for name, size in problem.dims)
-    options = "".join(
-        f" --option {quote(f'{name}={str(value).lower()}')}" for name, value in problem.options
-    )
-    return f"--shape {quote(dims)} --dtype {quote(problem.dtype)}{options}"

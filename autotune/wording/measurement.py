@@ -76,30 +76,3 @@ def _against(name: str, other: Timed | None) -> str:
 
 def _ratio(timed: Timed) -> str:
     return f"{timed.ratio:.3f} ({timed.low:.3f} to {timed.high:.3f})"
-
-
-SAME_PROGRAM = "it compiles to the same program as another config, measured once"
-NOT_COMPARED = "it was not compared"
-
-
-def compiled_here_note(refusal: str) -> str:
-    """Of a config that the measuring process compiled itself. ``refusal``: of the executable that
-    was compiled elsewhere, empty where there was none."""
-    if not refusal:
-        return "it was not compiled elsewhere"
-    return f"what was compiled elsewhere is refused here: {refusal}".splitlines()[0][:240]
-
-
-def killed_text(why: str) -> str:
-    return f"it was killed: {why}"
-
-
-def ended_process_text(how: str) -> str:
-    return f"it ended the measuring process: {how}"
-
-
-def raised_text(stage: str, error: str, message: str) -> str:
-    """JAX puts a whole traceback into a message: what happened, and its cause."""
-    text = f"{stage} raised {error}: {message}"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:240] if len(lines) == 1 else f"{lines[0][:160]} … {lines[-1][:160]}"

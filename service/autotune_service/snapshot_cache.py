@@ -73,7 +73,7 @@ class IndexedSnapshot:
         inexact = self._inexact.get(asked)
         if inexact is None:
             match = self.index.match(key, accept)
-            inexact = match.kind, encode(match)
+            inexact = match.kind, encode(match, key)
             if len(self._inexact) >= _MOST_INEXACT:
                 self._inexact.clear()
             self._inexact[asked] = inexact
@@ -96,7 +96,7 @@ class IndexedSnapshot:
                 removed.append(record.key)
                 _log.warning("not handed out: the times or config of %s cannot be", record.key)
         exact = self.exact.changed(
-            {identity_of(record.key): encode(exact_match(record)) for record in light},
+            {identity_of(record.key): encode(exact_match(record), record.key) for record in light},
             take=map(identity_of, removed),
         )
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}

@@ -16,16 +16,17 @@ from typing import Any
 import pytest
 
 from autotune.answering.bundle import new_bundle, read_bundle, write_bundle
-from autotune.answering.client import MAX_QUESTIONS, Client
+from autotune.answering.client import MAX_QUESTIONS
 from autotune.answering.http import Remote
 from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN
-from autotune.answering.sources import ACCEPT, BundleSource, StoreSource
-from autotune.answering.tuned import Tuned
+from autotune.answering.sources import ACCEPT
 from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.record import Record
+from autotune.python.sources import BundleSource, Client, StoreSource
+from autotune.python.tuned import Tuned
 from autotune_db import SqlStore
 from tests.fakes.lying_service import http, lying
 from tests.samples.database import new_store, two_records
@@ -283,7 +284,7 @@ def test_no_address(url: str) -> None:
 
 
 class TestInModelCode:
-    """As ``autotune.answering.tuned.Tuned`` uses it."""
+    """As ``autotune.python.tuned.Tuned`` uses it."""
 
     @pytest.fixture
     def tuned(self) -> Callable[[Client], Tuned]:

@@ -18,6 +18,7 @@ from autotune.estimating.cost_model.estimate import MODEL
 from autotune.tables.rule_costs import call_us
 from autotune.tables.rule_source import rule_source
 from autotune.tables.shape_rule import make_rule
+from autotune.wording.rules import by_rule
 from tests.samples.estimates import estimate
 from tests.samples.matching import question, record
 
@@ -154,7 +155,7 @@ def test_traffic_is_kept_and_written_out(rule: ShapeRule) -> None:
     plain = replace(rule, hbm=(), latency_us=0.0)
     assert not {"hbm", "latency_us"} & to_data(plain).keys()
     module: dict[str, object] = {}
-    exec(compile(rule_source([replace(record(), rule=rule)]), "rule.py", "exec"), module)
+    exec(compile(rule_source([replace(record(), rule=rule)], by_rule), "rule.py", "exec"), module)
     config = module["config"]
     assert callable(config)
     for m, k in product((700, 2300), repeat=2):

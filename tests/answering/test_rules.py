@@ -21,7 +21,15 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.record import Record
-from autotune.domain.rule import CostTerm, HbmTerm, SeenRange, ShapeRule, VmemTerm
+from autotune.domain.rule import (
+    CostTerm,
+    HbmTerm,
+    NoRule,
+    RuleRefusal,
+    SeenRange,
+    ShapeRule,
+    VmemTerm,
+)
 from autotune.domain.snapshot import Change
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
@@ -29,7 +37,8 @@ from autotune.tables.rule_costs import call_us, term_us
 from autotune.tables.rule_maker import LeftOut, best_form, judged
 from autotune.tables.rule_source import rule_source
 from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, undivided
-from autotune.wording import match as words
+from autotune.wording.match import why
+from autotune.wording.rules import by_rule
 from tests.samples.matching import NOON, SPEC, older, question, record
 
 BLOCKS = (128, 256, 512)
@@ -301,12 +310,15 @@ def left_out(rule: float, nearest: float | None, default: float | None) -> list[
 
 
 def test_a_rule_is_offered_only_where_it_beats_both(rule: ShapeRule) -> None:
-    assert judged(rule, left_out(0.1, 0.05, 0.5)) == words.BEATS_NOTHING
-    assert judged(rule, left_out(0.1, 0.5, 0.05)) == words.BEATS_NOTHING
+    for nearest, default in ((0.05, 0.5), (0.5, 0.05)):
+        refused = judged(rule, left_out(0.1, nearest, default))
+        assert isinstance(refused, NoRule) and refused.cause is RuleRefusal.BEATS_NOTHING
     better = judged(rule, left_out(0.1, 0.2, 0.3))
     assert isinstance(better, ShapeRule)
     assert (better.left_out, better.problems, better.worst_regret) == (8, 8, 0.1)
-    assert "answered 5 of 5" in str(judged(rule, left_out(0.1, 0.2, 0.3)[:5]))
+    few = judged(rule, left_out(0.1, 0.2, 0.3)[:5])
+    assert isinstance(few, NoRule) and few.cause is RuleRefusal.FEW_ANSWERED
+    assert (few.count, few.left_out) == (5, 5)
 
 
 def test_the_form_is_one_that_may_be_published(rule: ShapeRule) -> None:
@@ -325,14 +337,16 @@ def test_the_form_is_one_that_may_be_published(rule: ShapeRule) -> None:
 
 def test_where_nothing_is_answered_there_is_no_form(rule: ShapeRule) -> None:
     nothing = [replace(one, rule=None, config=None) for one in left_out(0.0, None, None)]
-    why, own = best_form([(rule, nothing), (None, nothing)])
-    assert "answered 0 of 8" in str(why) and own is nothing
+    refused, own = best_form([(rule, nothing), (None, nothing)])
+    assert isinstance(refused, NoRule) and (refused.count, refused.left_out) == (0, 8)
+    assert own is nothing
 
 
 def test_one_problem_left_out_that_is_too_slow_is_one_too_many(rule: ShapeRule) -> None:
     slow = replace(left_out(0.101, 0.2, 0.3)[0], key=question(640))
-    why = judged(rule, [*left_out(0.0, 0.2, 0.3), slow])
-    assert isinstance(why, str) and "m=640" in why and "10.1%" in why
+    refused = judged(rule, [*left_out(0.0, 0.2, 0.3), slow])
+    assert isinstance(refused, NoRule) and refused.cause is RuleRefusal.TOO_SLOW
+    assert (refused.problem, refused.worst_regret) == (slow.key.problem, 0.101)
     unanswered = judged(rule, [*left_out(0.0, 0.2, 0.3), replace(slow, config=None)])
     assert isinstance(unanswered, ShapeRule)
     assert (unanswered.left_out, unanswered.problems) == (9, 8)
@@ -342,11 +356,11 @@ def test_a_default_that_does_not_compile_is_beaten_by_nothing(rule: ShapeRule) -
     without = left_out(0.1, 0.2, None)
     made = judged(rule, without)
     assert isinstance(made, ShapeRule) and made.default_regret is None
-    assert "default" not in words.by_rule(made)
+    assert "default" not in by_rule(made)
     some = judged(rule, [*without, *left_out(0.1, 0.2, 0.3)])
     assert isinstance(some, ShapeRule) and some.default_regret == 0.3
-    assert isinstance(judged(rule, [*without, *left_out(0.1, 0.2, 0.05)[:1]]), str)
-    assert isinstance(judged(rule, left_out(float("inf"), 0.2, 0.3)[:1] + without), str)
+    assert isinstance(judged(rule, [*without, *left_out(0.1, 0.2, 0.05)[:1]]), NoRule)
+    assert isinstance(judged(rule, left_out(float("inf"), 0.2, 0.3)[:1] + without), NoRule)
 
 
 def test_what_a_step_does_in_turns_takes_longer_the_shorter_they_are(known: Known) -> None:
@@ -403,13 +417,15 @@ def carried(rule: ShapeRule) -> Record:
     return replace(record(question(1024), 128, used=10), rule=rule)
 
 
-def test_a_rule_answers_between_another_toolchain_and_the_nearest(carrier: Record) -> None:
+def test_a_rule_answers_between_another_toolchain_and_the_nearest(
+    carrier: Record, rule: ShapeRule
+) -> None:
     there = Index([carrier, older(record(question(2048)), "0.9.0")], [SPEC])
     asked = [question(1024), question(2048), question(2560), question(2560, causal=True)]
     assert [there.match(one).kind for one in asked] == [EXACT, TOOLCHAIN, RULE, DEFAULT]
     found = there.match(question(2560))
     assert found.config == ruled_config(carrier.rule, question(2560).problem)  # type: ignore[arg-type]
-    assert found.expected_regret == 0.01 and "1.0%" in found.why and "5.0%" in found.why
+    assert found.expected_regret == 0.01 and by_rule(rule) in why(found, question(2560))
     assert there.match(question(2560), (EXACT, NEAREST)).kind == NEAREST
     assert there.match(question(10240)).kind == NEAREST
 
@@ -439,7 +455,7 @@ def test_it_comes_back_as_it_was(rule: ShapeRule) -> None:
 
 
 def written(records: list[Record]) -> dict[str, Any]:
-    source, module = rule_source(records), {}
+    source, module = rule_source(records, by_rule), {}
     exec(compile(source, "rule.py", "exec"), module)
     assert "import autotune" not in source and "5.0%" in source
     return module
@@ -490,7 +506,7 @@ def test_of_each_options_the_newest_rule_is_written_of_one_chip(carrier: Record)
         assert own.runs == ("k",)
     there = replace(carrier, key=replace(carrier.key, chip=Chip.V6E))
     with pytest.raises(InvalidInputError, match=r"several chips.*v5e, v6e"):
-        rule_source([carrier, there])
+        rule_source([carrier, there], by_rule)
 
 
 def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None:
@@ -518,7 +534,7 @@ def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None
         there = Index([replace(carrier, rule=large)], [SPEC])
         assert there.match(question(2560)).kind == NEAREST
     with pytest.raises(InvalidInputError, match="too large"):
-        rule_source([replace(carrier, rule=replace(rule, axes=(many,)))])
+        rule_source([replace(carrier, rule=replace(rule, axes=(many,)))], by_rule)
 
 
 def test_what_seems_to_fit_and_to_be_faster_is_not_passed_over(rule: ShapeRule) -> None:

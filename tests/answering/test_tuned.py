@@ -16,7 +16,6 @@ import pytest
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.matching import Index, Match
 from autotune.answering.sources import BundleSource, StoreSource, configure, open_source
-from autotune.answering.tuned import Tuned
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
@@ -27,6 +26,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.problem import Option
 from autotune.domain.record import Record
+from autotune.python.tuned import Tuned
 from tests.samples.database import new_store
 from tests.samples.records import key as sample_key
 from tests.samples.records import record as sample_record
@@ -272,7 +272,7 @@ def test_from_a_database_which_keeps_the_misses(store: Any) -> None:
 
 def test_it_imports_neither_jax_nor_a_database() -> None:
     code = (
-        "import sys, autotune.answering.tuned; "
+        "import sys, autotune.python.tuned; "
         "print([m for m in ('jax', 'numpy', 'sqlalchemy', 'optuna', 'click') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,6 +16,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.measurement import Measurement, Timed
 from autotune.publishing import timing
+from autotune.wording.publication import why_estimated
 
 FOUND = Measurement(
     method="device time",
@@ -68,7 +69,7 @@ def test_why_a_search_stays_an_estimate(
     monkeypatch: pytest.MonkeyPatch, attached: list[Chip], says: str
 ) -> None:
     monkeypatch.setattr(timing, "attached_chips", lambda: attached)
-    assert says in timing.why_estimated(Chip.V6E)
+    assert says in why_estimated(Chip.V6E, attached)
     subject: Any = SimpleNamespace(chip=SimpleNamespace(chip=Chip.V6E), ref=None, problem=None)
     pool: Any = None
     assert timing.new_measure(pool, subject, timing.Timing(), print) is None

@@ -19,7 +19,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
-from autotune.searching.progress import Silent
+from autotune.searching.progress import ProgressObserver
 
 KEY = Key(
     kernel="mm",
@@ -66,7 +66,7 @@ def trial(number: int) -> Trial:
 
 
 def started(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> ReportingObserver:
-    observer = ReportingObserver(Silent(), heard, KEY, "mm --shape m=8", clock)
+    observer = ReportingObserver(ProgressObserver(), heard, KEY, "mm --shape m=8", clock)
     observer.space_ready(SPACE, earlier, 9)
     return observer
 

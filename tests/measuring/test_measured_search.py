@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from autotune.cli.job_watch import JobWatch
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.job import Request, State
+from autotune.domain.measurement import NOT_COMPARED
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 from autotune.publishing import timing
@@ -17,7 +19,6 @@ from autotune.publishing.publish import publish
 from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
-from autotune.wording.measurement import NOT_COMPARED
 from autotune_db import open_store
 from tests.fakes.compiler import Quiet
 
@@ -90,6 +91,7 @@ def test_the_finalists_of_a_job_are_timed(
             store.jobs,
             {"vector_add": ref},
             name="w",
+            watching=JobWatch,
             timing=timing.Timing(),
         )
         assert one.run(drain=True) == 1

@@ -15,14 +15,15 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import (
+    NOT_COMPARED,
     Measurement,
     MeasurementCandidate,
     NotMeasured,
+    TimedNote,
 )
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import Child, MeasuringTask, Program, measuring_process
 from autotune.measuring.session import RaceLimits, Session
-from autotune.wording.measurement import NOT_COMPARED
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +109,7 @@ def test_the_same_program_is_measured_once(measure: Measure) -> None:
     found = measured(measure(QUICK, config(1, "raises"), SLOW, programs=("a", "a", "b")))
     twin, first = found.of(config(1, "raises")), found.of(QUICK)
     assert first is not None and twin is not None
-    assert twin.samples_us == first.samples_us and "same program" in twin.note
+    assert twin.samples_us == first.samples_us and twin.note == TimedNote.SAME_PROGRAM
     assert not twin.refused  # it was never run
 
 
@@ -135,7 +136,7 @@ def test_what_runs_its_callback_in_another_process_is_compiled_there(measure: Me
     found = measured(measure(config(1, "called"), SLOW))
     called = found.of(config(1, "called"))
     assert called is not None and not called.refused and called.samples_us
-    assert "not compiled elsewhere" in called.note or "is refused here" in called.note
+    assert called.note == TimedNote.COMPILED_HERE or "is refused here" in called.note
 
 
 def test_a_device_that_is_not_there_is_one_sentence(measure: Measure) -> None:

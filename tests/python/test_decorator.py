@@ -53,7 +53,7 @@ def grid(function: Any, *args: Any, **kwargs: Any) -> tuple[int, ...]:
 
 def published(tmp_path: Path, config: dict[str, Any]) -> str:
     """A bundle with this config for ``scaled(X, W)``."""
-    toolchain = autotune.answering.tuned.installed_toolchain()
+    toolchain = autotune.python.tuned.installed_toolchain()
     assert toolchain is not None
     kernel = scaled.kernel(X, W)
     from autotune.declaring.discovery import fingerprint

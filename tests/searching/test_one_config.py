@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from autotune.domain.arguments import config_text
 from autotune.domain.config import Config, make_config
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import Choices
@@ -12,7 +13,6 @@ from autotune.domain.outcome import Estimated, Illegal
 from autotune.estimating.space import PassedOn, default_config
 from autotune.searching.axis_values import narrowed, wanted_values
 from autotune.searching.one_config import ConfigJudge
-from autotune.wording.command import config_text
 from tests.fakes.compiler import FakeCompilers
 from tests.publishing.test_publish import SUBJECT, TRACE
 from tests.searching.test_loop import compiled

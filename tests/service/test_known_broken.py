@@ -11,7 +11,6 @@ from autotune.answering.bundle import bundle_from_bytes
 from autotune.answering.client import Client
 from autotune.answering.matching import Index
 from autotune.answering.push import result_to_data
-from autotune.answering.tuned import Tuned
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.codec import from_data, to_data
@@ -21,6 +20,7 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult
 from autotune.domain.toolchain import Toolchain
 from autotune.publishing.checking.noting import as_record_check
+from autotune.python.tuned import Tuned
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, running, until

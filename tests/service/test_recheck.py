@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.cli.job_watch import JobWatch
 from autotune.domain.compilers import Compilers
 from autotune.domain.job import State
 from autotune.domain.kernel_ref import KernelRef
@@ -44,7 +45,10 @@ def check_all(store: SqlStore, found: Found) -> None:
         return found(replace(given, checked_by=by))
 
     compilers, ref = SameToolchain(spec=SPEC), KernelRef(path="k.py", attribute="K")
-    worker = Worker(compilers, store, store.jobs, {"mm": ref}, name="own", recheck=recheck)
+    refs = {"mm": ref}
+    worker = Worker(
+        compilers, store, store.jobs, refs, name="own", watching=JobWatch, recheck=recheck
+    )
     worker.run(drain=True)
 
 

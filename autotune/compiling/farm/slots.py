@@ -12,7 +12,6 @@ from autotune.compiling.process import CompilerInterruptedError
 from autotune.domain.errors import CompilerUnavailableError, KernelImportError
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.domain.version import VERSION
-from autotune.wording import nodes as wording
 
 _LOOK_S = 3.0
 _OPEN_S = 120.0  # sixty-four actors on two cores take thirty
@@ -54,7 +53,10 @@ class Slots:
         is there. Raises ``CompilerUnavailableError``."""
         self._look()
         if not self._nodes:
-            raise CompilerUnavailableError(wording.NO_NODE)
+            raise CompilerUnavailableError(
+                "no node of the Ray cluster can compile: start nodes with "
+                "pallas-autotune[search,ray]"
+            )
         there, since = 0, time.monotonic()
         while self._opening and time.monotonic() - since < (_GRACE_S if there else _OPEN_S):
             time.sleep(0.05)
@@ -62,7 +64,10 @@ class Slots:
             if len(self._slots) > there:
                 there, since = len(self._slots), time.monotonic()
         if not self._slots:
-            raise CompilerUnavailableError(wording.ALL_TAKEN)
+            raise CompilerUnavailableError(
+                "the slots of the Ray cluster are not free: others hold its cores or its memory; "
+                "wait for them, or start more nodes"
+            )
         self.size = len(self._slots) + len(self._opening)
         self._watcher.start()
 
@@ -82,9 +87,15 @@ class Slots:
                 since = time.monotonic() if able else since
                 is_late = time.monotonic() - since > _PATIENCE_S
                 if self._slots and not able and (is_late or self._nodes.keys() <= lacking.keys()):
-                    raise KernelImportError(wording.all_lack(sorted({*lacking.values()})))
+                    raise KernelImportError(
+                        "no node of the Ray cluster can be asked about this kernel: "
+                        + "; ".join(sorted({*lacking.values()}))
+                    )
                 if is_late:
-                    raise CompilerUnavailableError(wording.NONE_LEFT)
+                    raise CompilerUnavailableError(
+                        "no node of the Ray cluster is left: what is finished is kept, start "
+                        "nodes, and the same command goes on"
+                    )
                 self._changed.wait(None if able else 1.0)
             raise CompilerInterruptedError
 
@@ -117,7 +128,7 @@ class Slots:
             self._forget(node.id)
             self._refused[node.id] = now if new else math.inf
         if new:
-            self._announce(wording.refused(node.address, reason))
+            self._announce(f"node {node.address} is not used: {reason}")
 
     def interrupt(self) -> None:
         """Nobody waits any longer."""
@@ -173,15 +184,12 @@ class Slots:
         for node in nodes:
             if node.id not in facts:
                 continue  # it is asked again
-            reason = facts[node.id].fault or wording.why_not(
-                facts[node.id].version,
-                facts[node.id].machine,
-                facts[node.id].toolchain,
-                VERSION,
-                self._toolchain,
-            )
+            reason = unusable(facts[node.id], self._toolchain)
             if not reason and not self._capacity(node):
-                reason = wording.too_small(node.memory_bytes, self._memory_bytes)
+                reason = (
+                    f"it has {node.memory_bytes / 2**30:.1f} GiB for Ray and a compiler may take "
+                    f"{self._memory_bytes / 2**30:.1f}: lower --candidate-memory"
+                )
             if reason:
                 self.refuse(node, reason)
             else:
@@ -224,8 +232,25 @@ def wanted_toolchain(jax: str | None, facts: list[NodeFacts]) -> Toolchain | Non
     if jax is not None:
         found = [one for one in found if one.jax == jax or one.jax.startswith(f"{jax}.")]
         if not found:
-            raise CompilerUnavailableError(wording.no_such_jax(jax))
+            raise CompilerUnavailableError(
+                f"no node of the Ray cluster has jax {jax}: start one, or name another version"
+            )
     own = installed_toolchain()
     if own in found:
         return own
     return max(found, key=found.count) if found else None
+
+
+def unusable(node: NodeFacts, wanted: Toolchain | None, version: str = VERSION) -> str:
+    """Why a node cannot compile with this version for the toolchain; empty where it can."""
+    if node.fault:
+        return node.fault
+    if node.version is None:
+        return f"it has no pallas-autotune {version}: install it in the Python of its Ray"
+    if node.version != version:
+        return f"it has pallas-autotune {node.version}, not {version}: install that there"
+    if node.machine.lower() not in ("x86_64", "amd64"):
+        return f"it is {node.machine}, and the TPU compiler is for x86_64 only"
+    if node.toolchain is None:
+        return "it has no JAX with libtpu: install pallas-autotune[search] there"
+    return "" if node.toolchain == wanted else f"it has {node.toolchain}, not {wanted}"

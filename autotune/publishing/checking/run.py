@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from autotune.domain.arguments import asked
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compilers import Compilers
@@ -23,7 +24,6 @@ from autotune.publishing.checking.noting import tell_of
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.record_check import RecordChecker
 from autotune.searching.subject import Subject
-from autotune.wording.command import asked
 
 
 @dataclass(slots=True, kw_only=True)

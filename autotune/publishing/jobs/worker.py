@@ -24,15 +24,13 @@ from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.result import KeyResult
 from autotune.domain.store import Store
-from autotune.domain.trial import Trial
 from autotune.domain.visible import visible_lines
-from autotune.estimating.space import Space
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import Publication, publish
-from autotune.publishing.timing import Timing, new_measure, why_estimated
+from autotune.publishing.timing import Timing, new_measure
 from autotune.publishing.tuning import limits_of, until_right
 from autotune.searching.limits import SearchLimits
-from autotune.searching.progress import Lines
+from autotune.searching.progress import ProgressObserver
 from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject, describe_subject, explore_space
@@ -119,36 +117,12 @@ class Lease:
         return is_heard
 
 
-class _Watch(Lines):
-    """Turns what a search tells into progress and lines."""
+class JobObserver(ProgressObserver):
+    """Watches the search of a job, and says in the end what became of it."""
 
-    def __init__(self, lease: Lease) -> None:
-        super().__init__(lease.say)
-        self._lease = lease
-
-    def tracing(self, done: int, total: int) -> None:
-        self._tell(note=f"tracing {done} of {total}")
-
-    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
-        super().space_ready(space, earlier, goal)
-        self._tell(note=f"compiling, {len(space.candidates)} candidates")
-
-    def trial_done(self, trial: Trial) -> None:
-        super().trial_done(trial)
-        self._tell()
-
-    def announce(self, line: str) -> None:
-        super().announce(line)
-        self._tell(note=line)
-
-    def _tell(self, note: str | None = None) -> None:
-        self._lease.progress = Progress(
-            done=self.done,
-            goal=self.goal,
-            best_us=self.tally.best_us,
-            default_us=self.tally.default_us,
-            note=self._lease.progress.note if note is None else visible_lines(note),
-        )
+    def message(self, published: Publication, untimed: Chip | None) -> str:
+        """``untimed``: its chip, where times on a TPU were wanted and none is attached."""
+        raise NotImplementedError
 
 
 class _NotOursError(Exception):
@@ -157,6 +131,7 @@ class _NotOursError(Exception):
 
 class Worker:
     """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
+    ``watching``: who watches the search of a job.
     ``timing``: how finalists are timed where the chip is attached; None for never. ``recheck``: how
     pushed records are checked; None: it takes no such jobs.
 
@@ -171,13 +146,14 @@ class Worker:
         refs: Mapping[str, KernelRef],
         *,
         name: str,
+        watching: Callable[[Lease], JobObserver],
         lease_s: float = LEASE_S,
         poll_s: float = 2.0,
         timing: Timing | None = None,
         recheck: Recheck | None = None,
     ) -> None:
         self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
-        self._name, self._timing = name, timing
+        self._name, self._timing, self._watching = name, timing, watching
         self._recheck = recheck
         self._kernels: dict[str, tuple[KernelRef, KernelSpec]] = {}
         self._lease_s, self._poll_s = lease_s, poll_s
@@ -263,7 +239,7 @@ class Worker:
     def _tune(self, job: Job, lease: Lease) -> tuple[State | None, str]:
         """How it ended, and what is to be said of it; None: it was cancelled, is another worker's,
         or this one is to stop."""
-        watch, request = _Watch(lease), job.request
+        watch, request = self._watching(lease), job.request
         ref = self._ref(request.kernel, request.problem)
         subject = describe_subject(
             self._compilers, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
@@ -303,7 +279,8 @@ class Worker:
         if published is None:
             return None, ""
         state = State.DONE if published.record else State.FAILED
-        return state, published.reason + self._not_timed(measure, request.chip)
+        is_timed = self._timing is None or measure is not None
+        return state, watch.message(published, None if is_timed else request.chip)
 
     def _check(self, job: Job, lease: Lease) -> tuple[State | None, str]:
         """The same of a job that checks a pushed record."""
@@ -323,17 +300,13 @@ class Worker:
         said = f"{rechecked.decision.state}: {rechecked.decision.finding}"
         return State.DONE if decided else State.FAILED, said
 
-    def _measure(self, subject: Subject, watch: _Watch, stop: Callable[[], bool]) -> Measure | None:
+    def _measure(
+        self, subject: Subject, watch: JobObserver, stop: Callable[[], bool]
+    ) -> Measure | None:
         """As ``autotune search`` has it."""
         if self._timing is None:
             return None
         return new_measure(self._compilers, subject, self._timing, watch.announce, stop)
-
-    def _not_timed(self, measure: Measure | None, chip: Chip) -> str:
-        """Why it is only an estimate, where timing was wanted; else nothing."""
-        if self._timing is None or measure is not None:
-            return ""
-        return f". {why_estimated(chip)}"
 
     def _finish(self, job: Job, lease: Lease, state: State, message: str) -> None:
         lease.say(message, logging.WARNING if state is State.FAILED else logging.INFO)

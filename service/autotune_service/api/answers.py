@@ -6,16 +6,18 @@ from typing import Any
 
 from autotune.answering.matching import Match
 from autotune.domain.codec import to_data
+from autotune.domain.key import Key
+from autotune.wording.match import why
 
 
-def encode(match: Match) -> bytes:
-    """One JSON object: match, config, why, the record with its evidence and its own key, and where
-    it was checked with the toolchain that was asked for, what was found. Without its rule, which is
-    large."""
+def encode(match: Match, key: Key) -> bytes:
+    """The answer to ``key`` as one JSON object: match, config, why, the record with its evidence
+    and its own key, and where it was checked with the toolchain that was asked for, what was found.
+    Without its rule, which is large."""
     data: dict[str, Any] = {
         "match": match.kind,
         "config": match.config and to_data(match.config),
-        "why": match.why,
+        "why": why(match, key),
         "record": match.record and to_data(replace(match.record, rule=None)),
     }
     if match.check is not None:

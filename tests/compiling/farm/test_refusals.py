@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from autotune.compiling.farm.cluster import NodeFacts, RayCluster
-from autotune.compiling.farm.slots import wanted_toolchain
+from autotune.compiling.farm.slots import unusable, wanted_toolchain
 from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.wording.nodes import why_not
 
 OLD = Toolchain(jax="0.9.2", jaxlib="0.9.2", libtpu="0.0.30")
 NEW = Toolchain(jax="0.12.0.1", jaxlib="0.12.0", libtpu="0.0.50")
@@ -30,8 +29,9 @@ NEW = Toolchain(jax="0.12.0.1", jaxlib="0.12.0", libtpu="0.0.50")
 def test_a_node_is_used_or_says_why_not(
     version: Any, machine: str, toolchain: Any, said: str
 ) -> None:
-    found = why_not(version, machine, toolchain, "1.2", NEW)
-    assert said in found and bool(found) == bool(said)
+    facts = NodeFacts(version=version, machine=machine, toolchain=toolchain)
+    refused = unusable(facts, NEW, "1.2")
+    assert said in refused and bool(refused) == bool(said)
 
 
 def test_the_toolchain_is_the_one_that_is_named_else_that_of_most_nodes() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from autotune.cli import job_watch
+from autotune.cli.job_watch import JobWatch
 from autotune.domain.chip import Chip
 from autotune.domain.errors import NoLegalConfigError, StoreError
 from autotune.domain.job import Ability, Job, Progress, Request, State
@@ -101,6 +103,7 @@ def new_worker(store: SqlStore, name: str = "w1", timing: Timing | None = None) 
         store.jobs,
         refs,
         name=name,
+        watching=JobWatch,
         lease_s=LEASE_S,
         poll_s=0.01,
         timing=timing,
@@ -402,7 +405,8 @@ class Device:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *attached: Chip) -> None:
         self.during: Callable[[], object] = lambda: None
         self.asked: list[Any] = []
-        monkeypatch.setattr(timing, "attached_chips", lambda: list(attached))
+        for room in (timing, job_watch):
+            monkeypatch.setattr(room, "attached_chips", lambda: list(attached))
         monkeypatch.setattr(timing, "Session", self._session)
 
     def _session(self, pool: Any, process: Any, work: Any, **options: Any) -> Any:

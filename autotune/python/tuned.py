@@ -33,6 +33,7 @@ from autotune.answering.sources import ENVIRONMENT, Source, with_settings
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
+from autotune.domain.arguments import problem_arguments
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config, make_config
 from autotune.domain.errors import AutotuneError, InvalidInputError
@@ -41,7 +42,7 @@ from autotune.domain.key import Key
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.wording.command import problem_arguments
+from autotune.wording.match import why
 
 _log = logging.getLogger("autotune")
 
@@ -133,24 +134,23 @@ class Tuned:
             found = with_settings(self.source, self._accept, chip)
             chip = found.chip
             if found.source is None:
-                why = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
-                return self._default(problem, chip, why, logging.INFO)
+                reason = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
+                return self._default(problem, chip, reason, logging.INFO)
             key = self._key(problem, chip)
             match, wrong, is_published = self._fitting(found.source, key, found.accept)
         except Exception as error:  # a broken source must not stop a model from starting
-            why = f"no config can be looked up ({error_sentence(error)})"
-            return self._default(problem, chip, why)
+            reason = f"no config can be looked up ({error_sentence(error)})"
+            return self._default(problem, chip, reason)
         if not is_published:
             self._record_miss(found.source, key, match.kind)
         if match.record is None or match.config is None:
-            return self._default(problem, chip, f"{wrong or match.why}; {self._remedy(key)}")
+            return self._default(problem, chip, f"{wrong or why(match, key)}; {self._remedy(key)}")
         if wrong:
             _log.warning("autotune: %s", wrong)
         level = logging.INFO if match.kind == EXACT else logging.WARNING
-        _log.log(level, "autotune: %s takes %s, %s: %s", self, match.config, match.kind, match.why)
-        return TunedConfig(
-            config=match.config, match=match.kind, record=match.record, why=match.why
-        )
+        said = why(match, key)
+        _log.log(level, "autotune: %s takes %s, %s: %s", self, match.config, match.kind, said)
+        return TunedConfig(config=match.config, match=match.kind, record=match.record, why=said)
 
     def _fitting(
         self, source: Source, key: Key, accept: Collection[str]
@@ -192,12 +192,12 @@ class Tuned:
             _log.warning("autotune: a miss could not be recorded (%s)", error_sentence(error))
 
     def _default(
-        self, problem: Problem, chip: str | None, why: str, level: int = logging.WARNING
+        self, problem: Problem, chip: str | None, reason: str, level: int = logging.WARNING
     ) -> TunedConfig:
         axes = self.kernel.default_axes(problem, _chip_name(chip))
         config = make_config(axes, grid_order=self.kernel.grid)
-        _log.log(level, "autotune: %s takes its default, %s: %s", self, config, why)
-        return TunedConfig(config=config, match=DEFAULT, why=why)
+        _log.log(level, "autotune: %s takes its default, %s: %s", self, config, reason)
+        return TunedConfig(config=config, match=DEFAULT, why=reason)
 
     def _key(self, problem: Problem, chip: str | None) -> Key:
         self._toolchain = self._toolchain or installed_toolchain()

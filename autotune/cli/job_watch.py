@@ -1,0 +1,51 @@
+"""The search of a job, as its log, its progress and its message tell of it."""
+
+from collections.abc import Sequence
+
+from autotune.domain.chip import Chip
+from autotune.domain.job import Progress
+from autotune.domain.trial import Trial
+from autotune.domain.visible import visible_lines
+from autotune.estimating.space import Space
+from autotune.measuring.attached import attached_chips
+from autotune.publishing.jobs.worker import JobObserver, Lease
+from autotune.publishing.publish import Publication
+from autotune.wording.progress import Lines
+from autotune.wording.publication import why_estimated
+
+
+class JobWatch(Lines, JobObserver):
+    """Lines go to the log of the job, figures to its progress."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease.say)
+        self._lease = lease
+
+    def tracing(self, done: int, total: int) -> None:
+        self._tell(note=f"tracing {done} of {total}")
+
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
+        super().space_ready(space, earlier, goal)
+        self._tell(note=f"compiling, {len(space.candidates)} candidates")
+
+    def trial_done(self, trial: Trial) -> None:
+        super().trial_done(trial)
+        self._tell()
+
+    def announce(self, line: str) -> None:
+        super().announce(line)
+        self._tell(note=line)
+
+    def message(self, published: Publication, untimed: Chip | None) -> str:
+        if untimed is None:
+            return published.reason
+        return f"{published.reason}. {why_estimated(untimed, attached_chips())}"
+
+    def _tell(self, note: str | None = None) -> None:
+        self._lease.progress = Progress(
+            done=self.done,
+            goal=self.goal,
+            best_us=self.tally.best_us,
+            default_us=self.tally.default_us,
+            note=self._lease.progress.note if note is None else visible_lines(note),
+        )
