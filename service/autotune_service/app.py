@@ -29,17 +29,10 @@ from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import Meter
 from autotune_service.middleware.safe_headers import SafeHeadersMiddleware
-from autotune_service.pages.assets import assets
-from autotune_service.pages.audit import router as audit
-from autotune_service.pages.compare import router as compare
 from autotune_service.pages.exports import exports
-from autotune_service.pages.jobs import router as jobs
 from autotune_service.pages.live import live
-from autotune_service.pages.problems import router as problems
 from autotune_service.pages.routes import router as pages
-from autotune_service.pages.snapshots import router as snapshots
-from autotune_service.pages.upgrades import upgrades
-from autotune_service.pages.workloads import router as workloads
+from autotune_service.pages.static_files import assets
 from autotune_service.settings import Settings
 
 _DOC = """Tuned block shapes of JAX Pallas TPU kernels.
@@ -65,14 +58,7 @@ _ROUTERS = (
     reading.unversioned,
     assets,
     live,
-    upgrades,
     exports,
-    audit,
-    compare,
-    jobs,
-    problems,
-    snapshots,
-    workloads,
     pages,
 )
 

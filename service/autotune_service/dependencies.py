@@ -53,8 +53,8 @@ KNOWN_PARAMETERS = Depends(refuse_unknown_parameters)
 """Else one that is misspelt would be answered as if it were not there."""
 
 
-def _must_be_admin(request: Request) -> None:
-    """Of a route that reads, on an open service too."""
+def must_be_admin(request: Request) -> None:
+    """Of a route that reads, on an open service too. Raises ``HttpError``."""
     access: Access = request.state.access
     token = access.reader(secret_of(request.scope))
     if token is None:
@@ -62,7 +62,7 @@ def _must_be_admin(request: Request) -> None:
     require(token, ADMIN)
 
 
-ADMIN_ONLY = Depends(_must_be_admin)
+ADMIN_ONLY = Depends(must_be_admin)
 
 
 def snapshots_of(request: Request) -> SnapshotCache:

@@ -128,4 +128,4 @@ async def _report(state: dict[str, Any], *, jobs: bool) -> None:
     meter.hand_on()
     if jobs:
         meter.jobs(await asyncio.to_thread(state["store"].jobs.counts))
-        meter.broken(await asyncio.to_thread(current.broken))
+        meter.broken(await asyncio.to_thread(lambda: current.broken))

@@ -5,6 +5,7 @@ import logging
 from collections import Counter, OrderedDict
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import NamedTuple
 
 from autotune.answering.bundle import bundle_to_bytes, is_possible, new_bundle, slim
@@ -56,8 +57,6 @@ class IndexedSnapshot:
         self.newest = dict(iter(index.kernels)) | published
         self._inexact: dict[tuple[Identity, frozenset[str]], Answer] = {}
         self._bundle: bytes | None = None
-        self._places: Counter[Published] | None = None
-        self._broken: int | None = None
 
     def __len__(self) -> int:
         return len(self.exact)
@@ -103,19 +102,18 @@ class IndexedSnapshot:
         index = self.index.changed(Change(records=light, removed=removed), kernels)
         return IndexedSnapshot(number, index, exact, self.published | published, made_at)
 
+    @cached_property
     def places(self) -> "Counter[Published]":
-        """How many records there are by kernel, chip and toolchain."""
-        if self._places is None:
-            keys = (record.key for record in self.index)
-            self._places = Counter((key.kernel, key.chip, key.toolchain) for key in keys)
-        return self._places
+        """How many records there are by kernel, chip and toolchain. For a thread, as all that
+        looks at each record."""
+        keys = (record.key for record in self.index)
+        return Counter((key.kernel, key.chip, key.toolchain) for key in keys)
 
+    @cached_property
     def broken(self) -> int:
-        """How many records are known not to work under another toolchain that has none of its own.
-        For a thread: all are looked at, once."""
-        if self._broken is None:
-            self._broken = sum(self._is_missed_elsewhere(record) for record in self.index)
-        return self._broken
+        """How many records are known not to work under another toolchain that has none of its
+        own."""
+        return sum(self._is_missed_elsewhere(record) for record in self.index)
 
     def _is_missed_elsewhere(self, record: Record) -> bool:
         return any(

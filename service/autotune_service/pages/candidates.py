@@ -1,16 +1,15 @@
 """Trials as plots and tables show them: one config each, what became of it, and its role."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from html import escape
 
 from autotune.domain.browsing import NumberedTrial
-from autotune.domain.config import Config
 from autotune.domain.measurement import MeasuredConfig
-from autotune.domain.outcome import Estimate, NotEstimated, OutcomeKind, OutOfVmem
+from autotune.domain.outcome import Estimate, NotEstimated, Outcome, OutcomeKind, OutOfVmem
 from autotune.domain.record import Record, measured_config
+from autotune.domain.trial import Trial
 from autotune.wording.config import parts_of
 from autotune.wording.measurement import measured_line
 from autotune.wording.units import error_bar, mebibytes, micros
@@ -51,19 +50,22 @@ class ShownTrial:
     behind the record says of it, if it was in it."""
 
     id: int
-    number: int
-    config: Config
-    kind: str
+    trial: Trial
     group: str
-    reason: str
     estimate: Estimate | None
     role: str
-    at: datetime
-    seconds: float
     used_bytes: int | None
     allowed_bytes: int | None
     values: Mapping[str, str | int | bool]
     measured: MeasuredConfig | None = None
+
+    @property
+    def kind(self) -> str:
+        return self.trial.outcome.kind
+
+    @property
+    def reason(self) -> str:
+        return self.trial.outcome.reason
 
     @property
     def link(self) -> str:
@@ -82,18 +84,13 @@ class ShownTrial:
         """For a plot, in the little HTML that plotly.js knows; what comes from outside is
         escaped."""
         who = f"<b>trial {self.id}</b>" + (f", the {self.role}" if self.role else "")
-        lines = [who, *wrapped(str(self.config)), *wrapped(outcome_line(self))]
+        lines = [who, *wrapped(str(self.trial.config)), *wrapped(outcome_line(self))]
         if self.measured_us is not None:
             lines += wrapped(f"measured {measured_line(self.measured, self.time_us)}")
         if self.used_bytes is not None and self.allowed_bytes:
             used, allowed = mebibytes(self.used_bytes), mebibytes(self.allowed_bytes)
             lines.append(f"VMEM {used} of {allowed}")
         return "<br>".join(lines)
-
-
-def candidates(found: Sequence[NumberedTrial], record: Record | None) -> list[ShownTrial]:
-    """``record``: what is published for their key."""
-    return [_candidate(one, record) for one in found]
 
 
 def group_of(kind: str) -> str:
@@ -119,8 +116,13 @@ def escaped(text: str) -> str:
     return escape(text, quote=False).replace("\n", " ")
 
 
-def _candidate(one: NumberedTrial, record: Record | None) -> ShownTrial:
-    trial = one.trial
+def candidates(trials: Sequence[NumberedTrial], record: Record | None) -> list[ShownTrial]:
+    """``record``: what is published for their key."""
+    return [candidate(trial, record) for trial in trials]
+
+
+def candidate(numbered: NumberedTrial, record: Record | None) -> ShownTrial:
+    trial = numbered.trial
     used, allowed = _vmem(trial.outcome)
     is_winner = record is not None and trial.config == record.config
     estimate = getattr(trial.outcome, "estimate", None)
@@ -128,16 +130,11 @@ def _candidate(one: NumberedTrial, record: Record | None) -> ShownTrial:
     if estimate is not None and estimate.time_us < LEAST_US:
         estimate, group = None, UNTIMED
     return ShownTrial(
-        id=one.id,
-        number=trial.number,
-        config=trial.config,
-        kind=trial.outcome.kind,
+        id=numbered.id,
+        trial=trial,
         group=group,
-        reason=trial.outcome.reason,
         estimate=estimate,
         role=WINNER if is_winner else DEFAULT if trial.number == 0 else "",
-        at=trial.created_at,
-        seconds=trial.seconds,
         used_bytes=used,
         allowed_bytes=allowed,
         values=parts_of(trial.config),
@@ -145,7 +142,14 @@ def _candidate(one: NumberedTrial, record: Record | None) -> ShownTrial:
     )
 
 
-def _vmem(outcome: object) -> tuple[int | None, int | None]:
+def fastest(shown: Iterable[ShownTrial]) -> list[ShownTrial]:
+    """Those that can win, the fastest first."""
+    timed = (c for c in shown if c.estimate and c.group == ESTIMATED)
+    return sorted(timed, key=lambda c: c.time_us or 0.0)
+
+
+def _vmem(outcome: Outcome) -> tuple[int | None, int | None]:
+    """What it uses, and what is allowed."""
     estimate = getattr(outcome, "estimate", None)
     if isinstance(estimate, Estimate):
         return estimate.vmem_used_bytes, estimate.vmem_allowed_bytes

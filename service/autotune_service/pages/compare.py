@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-from fastapi import APIRouter, Request, Response
+from typing import Any
 
 from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
@@ -15,18 +14,15 @@ from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS
 from autotune.wording.units import error_bar, micros
-from autotune_db.browse import SqlBrowse
-from autotune_service.dependencies import ask, snapshots_of, store
-from autotune_service.pages.filters import query_of
+from autotune_service.pages.call import Call
 from autotune_service.pages.problem import served, share_text
 from autotune_service.pages.ranges import bars
-from autotune_service.pages.render import page
 from autotune_service.pages.trial import find
-from autotune_service.snapshot_cache import IndexedSnapshot
-
-router = APIRouter(include_in_schema=False)
 
 MOST = 6
+
+Line = tuple[str, Sequence[str]]
+"""A name, and the cell of each column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,58 +37,40 @@ class Compared:
     outcome: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedLine:
-    """``differs``: not the same in all columns."""
-
-    name: str
-    cells: Sequence[str]
-
-    @property
-    def differs(self) -> bool:
-        return len(set(self.cells)) > 1
-
-
-@router.get("/compare")
-async def show(request: Request) -> Response:
+def show(call: Call) -> dict[str, Any]:
     """``key`` and ``trial``, each as often as wanted."""
-    given = request.query_params
-    query = query_of(request)
-    found: list[Compared] = []
-    browse, snapshot = store(request).browse, snapshots_of(request).current
+    query, given = call.query, call.request.query_params
     kinds = {"key": _key, "trial": _trial}
     asked = [(name, text) for name in kinds for text in dict.fromkeys(given.getlist(name))]
     if len(asked) > MOST:
         query.notes.append(f"Only the first {MOST} are compared.")
+    columns: list[Compared] = []
     for name, text in asked[:MOST]:
-        number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
-        one = await ask(request, kinds[name], browse, number, snapshot)
-        if one is None:
+        is_number = text.isascii() and text.isdigit() and len(text) < 19
+        column = kinds[name](call, int(text)) if is_number else None
+        if column is None:
             query.notes.append(f"{name}={text[:40]} was ignored: there is nothing to compare.")
         else:
-            found.append(one)
+            columns.append(column)
     for name in kinds:
         query.given.pop(name, None)
-    return await page(
-        request,
-        "compare.html",
-        query=query.done(),
-        columns=found,
-        lines=lines(found),
-        bars=bars([one.estimate for one in found]),
-        said=_said(found),
-    )
+    return {
+        "columns": columns,
+        "lines": [(name, cells, len(set(cells)) > 1) for name, cells in _lines(columns)],
+        "bars": bars([column.estimate for column in columns]),
+        "sentences": _first_against_others(columns),
+    }
 
 
-def _key(browse: SqlBrowse, number: int, snapshot: IndexedSnapshot) -> Compared | None:
+def _key(call: Call, number: int) -> Compared | None:
     """What is served for a problem, or else the best trial of it."""
-    searched = browse.searched(number)
+    searched = call.browse.searched(number)
     if searched is None:
         return None
-    record = snapshot.index.exact(searched.key)
+    record = call.record(searched.key)
     place = f"problem {number} on {searched.key.chip.value}"
     if record is not None:
-        trial = browse.with_config(number, record.config)
+        trial = call.browse.with_config(number, record.config)
         return Compared(
             name=place,
             link=f"/keys/{number}",
@@ -100,80 +78,72 @@ def _key(browse: SqlBrowse, number: int, snapshot: IndexedSnapshot) -> Compared 
             config=record.config,
             estimate=served(record, trial.trial.estimate if trial else None),
         )
-    best = browse.trials(number, None, fastest=True, offset=0, limit=1)
+    best = call.browse.trials(number, None, fastest=True, offset=0, limit=1)
     return _compared(f"the best trial of {place}", searched, best[0]) if best else None
 
 
-def _trial(browse: SqlBrowse, number: int, _: IndexedSnapshot) -> Compared | None:
-    found = find(browse, number)
-    return _compared(f"trial {number}", *found) if found else None
+def _trial(call: Call, number: int) -> Compared | None:
+    pair = find(call, number)
+    return _compared(f"trial {number}", *pair) if pair else None
 
 
-def _compared(name: str, searched: SearchedKey, one: NumberedTrial) -> Compared:
+def _compared(name: str, searched: SearchedKey, numbered: NumberedTrial) -> Compared:
+    trial = numbered.trial
     return Compared(
         name=name,
-        link=f"/trials/{one.id}",
+        link=f"/trials/{numbered.id}",
         searched=searched,
-        config=one.trial.config,
-        estimate=one.trial.estimate,
-        outcome=f"{one.trial.outcome.kind}: {one.trial.outcome.reason}",
+        config=trial.config,
+        estimate=trial.estimate,
+        outcome=f"{trial.outcome.kind}: {trial.outcome.reason}",
     )
 
 
-def lines(found: Sequence[Compared]) -> list[ComparedLine]:
+def _lines(columns: Sequence[Compared]) -> Iterator[Line]:
     """What they are, then what is known of their times."""
-    configs = [spelled_parts(one.config) for one in found]
-    names = dict.fromkeys(name for config in configs for name in config)
-    made = [
-        ComparedLine(name="kernel", cells=[one.searched.key.kernel for one in found]),
-        ComparedLine(name="source", cells=[one.searched.key.fingerprint for one in found]),
-        ComparedLine(name="problem", cells=[str(one.searched.key.problem) for one in found]),
-        ComparedLine(name="chip", cells=[one.searched.key.chip.value for one in found]),
-        ComparedLine(name="toolchain", cells=[str(one.searched.key.toolchain) for one in found]),
-    ]
-    made += [
-        ComparedLine(name=name, cells=[str(config.get(name, "–")) for config in configs])
-        for name in names
-    ]
-    made += _schedule([one.estimate for one in found])
+    keys = [column.searched.key for column in columns]
+    yield "kernel", [key.kernel for key in keys]
+    yield "source", [key.fingerprint for key in keys]
+    yield "problem", [str(key.problem) for key in keys]
+    yield "chip", [key.chip.value for key in keys]
+    yield "toolchain", [str(key.toolchain) for key in keys]
+    configs = [spelled_parts(column.config) for column in columns]
+    for name in dict.fromkeys(name for config in configs for name in config):
+        yield name, [str(config.get(name, "–")) for config in configs]
+    yield from _schedule([column.estimate for column in columns])
     for name, cell in FACTS:
         cells = []
-        for one in found:
-            e = one.estimate
+        for column in columns:
+            e = column.estimate
             known = cell(e, e.explanation) if e and e.explanation else ""
-            cells.append(known or (_time(one) if name == "time" else "–"))
+            cells.append(known or (_time(column) if name == "time" else "–"))
         if set(cells) != {"–"}:
-            made.append(ComparedLine(name=name, cells=cells))
-    return made
+            yield name, cells
 
 
-def _time(one: Compared) -> str:
+def _time(column: Compared) -> str:
     """Where no parts of it are known."""
-    return (
-        f"{micros(one.estimate.time_us)} {error_bar(one.estimate.error)}"
-        if one.estimate
-        else one.outcome
-    )
+    e = column.estimate
+    return f"{micros(e.time_us)} {error_bar(e.error)}" if e else column.outcome
 
 
-def _schedule(found: Sequence[Estimate | None]) -> Iterator[ComparedLine]:
+def _schedule(estimates: Sequence[Estimate | None]) -> Iterator[Line]:
     """Where the cycles of each final schedule go: issued, or stalled for what."""
     for part in PARTS:
-        us = [e.explanation.part_us(part) if e and e.explanation else 0.0 for e in found]
+        us = [e.explanation.part_us(part) if e and e.explanation else 0.0 for e in estimates]
         if any(us):
-            cells = [share_text(t, e) if e and t else "–" for t, e in zip(us, found, strict=True)]
-            yield ComparedLine(name=part, cells=cells)
+            pairs = zip(us, estimates, strict=True)
+            yield part, [share_text(time_us, e) if e and time_us else "–" for time_us, e in pairs]
 
 
-def _said(found: Sequence[Compared]) -> list[str]:
-    """The first against each of the others."""
+def _first_against_others(columns: Sequence[Compared]) -> list[str]:
     timed = [
-        (one, NamedEstimate(name=one.name, estimate=one.estimate)) for one in found if one.estimate
+        (column.searched, NamedEstimate(name=column.name, estimate=column.estimate))
+        for column in columns
+        if column.estimate
     ]
-    said = []
-    for other, named in timed[1:]:
-        first = timed[0][0].searched
-        alike = first.id == other.searched.id
-        if first.key.problem == other.searched.key.problem:
-            said.append(why(compare(timed[0][1], named, alike=alike)))
-    return said
+    return [
+        why(compare(timed[0][1], named, alike=timed[0][0].id == searched.id))
+        for searched, named in timed[1:]
+        if timed[0][0].key.problem == searched.key.problem
+    ]

@@ -1,43 +1,59 @@
-"""The tables of the pages as CSV and JSON, whole, with the filters of the page."""
+"""The tables of the pages as CSV and JSON, whole, with the filters of the page, sent while they are
+read."""
 
-from collections.abc import Iterator, Sequence
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
+from starlette.responses import JSONResponse, StreamingResponse
 
-from autotune.domain.browsing import (
-    NumberedCheck,
-    NumberedTrial,
-    SameConfig,
-    SearchedKey,
-)
+from autotune.domain.browsing import KeyMiss, NumberedCheck, NumberedTrial
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune.domain.record import Record, measured_config
 from autotune.wording.checks import action, finding
-from autotune_service.dependencies import KNOWN_PARAMETERS, ask, snapshots_of, store
+from autotune_db.query import batched
+from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
-from autotune_service.pages.filters import number_of, query_of
+from autotune_service.pages.call import Call
+from autotune_service.pages.filters import number_of
 from autotune_service.pages.problems import ProblemRow, key_filter, order_of, rows
-from autotune_service.pages.tables import AT_ONCE, Line, pages_of, table
 from autotune_service.pages.upgrades import check_filter
-from autotune_service.pages.versions import ToolchainColumn
 
 exports = APIRouter(include_in_schema=False)
 
+T = TypeVar("T")
+Line = Mapping[str, Any]
+
 _LATEST, _JOBS, _MISSES = 500, 1_000, 10_000  # at most
+_AT_ONCE = 500  # rows of a page
+_LINES = 100  # in one piece: each is a turn of a thread
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_KINDS = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
-@exports.get("/export/coverage.{form}", dependencies=[KNOWN_PARAMETERS])
-async def coverage(request: Request, form: str) -> Response:
+def _pages_of(read: Callable[[int], Sequence[T]]) -> Iterator[T]:
+    """Page after page of at most ``_AT_ONCE`` from a place on: no answer is held in memory."""
+    offset = 0
+    while page := read(offset):
+        yield from page
+        if len(page) < _AT_ONCE:
+            return
+        offset += len(page)
+
+
+def coverage(call: Call) -> Iterable[Line]:
     """Where something was searched, and how much of it is published."""
-    places = await ask(request, store(request).browse.targets)
-    published = snapshots_of(request).current.places()
-    lines = (
+    published = call.snapshot.places
+    return (
         {
             "kernel": p.kernel,
             "chip": p.chip.value,
@@ -45,112 +61,146 @@ async def coverage(request: Request, form: str) -> Response:
             "searched": p.searched,
             "published": published[p.kernel, p.chip, p.toolchain],
         }
-        for p in places
+        for p in call.browse.targets()
     )
-    return await table(request, "coverage", form, lines)
 
 
-@exports.get("/export/upgrades.{form}")
-async def upgrades(request: Request, form: str) -> Response:
+def upgrades(call: Call) -> Iterable[Line]:
     """All checks that fit the filters, the worst first."""
-    browse, query = store(request).browse, query_of(request, strict=True)
-    only = check_filter(query, await ask(request, browse.check_counts))
-    query.done()
-    found = pages_of(lambda offset: browse.worst_checks(only, offset, AT_ONCE))
-    return await table(request, "upgrades", form, map(_check, found))
+    browse, only = call.browse, check_filter(call.query, call.browse.check_counts())
+    return map(_check, _pages_of(lambda offset: browse.worst_checks(only, offset, _AT_ONCE)))
 
 
-@exports.get("/export/misses.{form}", dependencies=[KNOWN_PARAMETERS])
-async def misses(request: Request, form: str) -> Response:
-    found = await ask(request, store(request).browse.missed_keys, 0, _MISSES)
-    lines = (
-        {
-            "miss": one.miss.number,
-            **_key(one.miss.key),
-            "answer": one.miss.answer,
-            "count": one.miss.count,
-            "first_at": one.miss.first_at.isoformat(),
-            "last_at": one.miss.last_at.isoformat(),
-        }
-        for one in found
-    )
-    return await table(request, "misses", form, lines)
+def misses(call: Call) -> Iterable[Line]:
+    return map(_miss, call.browse.missed_keys(0, _MISSES))
 
 
-@exports.get("/export/searches.{form}", dependencies=[KNOWN_PARAMETERS])
-async def searches(request: Request, form: str) -> Response:
+def searches(call: Call) -> Iterable[Line]:
     """The latest ones."""
-    found = await ask(request, store(request).browse.latest, _LATEST)
-    lines = (
+    return (
         {**_problem(row), "last_at": row.searched.last_at and row.searched.last_at.isoformat()}
-        for row in rows(found, snapshots_of(request).current)
+        for row in rows(call, call.browse.latest(_LATEST))
     )
-    return await table(request, "searches", form, lines)
 
 
-@exports.get("/export/jobs.{form}", dependencies=[KNOWN_PARAMETERS])
-async def jobs(request: Request, form: str) -> Response:
+def jobs(call: Call) -> Iterable[Line]:
     """Those that wait or run, the newest first."""
-    found = await ask(request, store(request).browse.open_jobs, _JOBS)
-    return await table(request, "jobs", form, map(_job, found))
+    return map(_job, call.browse.open_jobs(_JOBS))
 
 
-@exports.get("/export/toolchains/{key_id}.{form}", dependencies=[KNOWN_PARAMETERS])
-async def toolchains(request: Request, key_id: str, form: str) -> Response:
+def toolchains(call: Call) -> Iterable[Line]:
     """The same configs under each toolchain, a line for each trial."""
-    number, browse = number_of(key_id, "problem"), store(request).browse
-    searched = await ask(request, browse.searched, number)
-    if searched is None:
-        raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
-    shown = await ask(request, versions.columns, browse, searched, snapshots_of(request).current)
-    ids = [column.searched.id for column in shown]
-    same = await ask(request, browse.same_configs, ids, versions.FASTEST)
-    return await table(request, "toolchains", form, _versions(shown, same))
+    shown, same = versions.columns(call, call.searched())
+    return (
+        {"key": searched.id, **_key(searched.key), **_trial(trial, column.record)}
+        for config in same
+        for column in shown
+        if (searched := column.searched) and (trial := config.trials.get(searched.id))
+    )
 
 
-@exports.get("/export/kernel.{form}")
-async def kernel(request: Request, form: str) -> Response:
+def problems(call: Call) -> Iterable[Line]:
     """The problems of a kernel, or of all, with what is published."""
-    browse, snapshot = store(request).browse, snapshots_of(request).current
-    query = query_of(request, strict=True)
-    only, _ = await key_filter(request, query, query.given.pop("name", None) or None)
-    order = order_of(query)
-    query.done()
+    only, _ = key_filter(call, call.query.given.pop("name", None) or None)
+    order = order_of(call.query)
 
     def read(offset: int) -> list[ProblemRow]:
-        return rows(browse.problems(only, offset, AT_ONCE, order), snapshot)
+        return rows(call, call.browse.problems(only, offset, _AT_ONCE, order))
 
-    return await table(request, "problems", form, map(_problem, pages_of(read)))
+    return map(_problem, _pages_of(read))
 
 
-@exports.get("/export/keys/{key_id}/trials.{form}")
-async def trials(request: Request, key_id: str, form: str) -> Response:
+def trials(call: Call) -> Iterable[Line]:
     """All trials of a key, or those of one kind; as JSON with all that is known of each."""
-    query, browse = query_of(request, strict=True), store(request).browse
-    number = number_of(key_id, "problem")
-    searched = await ask(request, browse.searched, number)
-    if searched is None:
-        raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
-    kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
-    query.done()
+    searched = call.searched()
+    kind = call.query.choice("kind", [kind for kind, _ in searched.outcomes])
 
-    def read(offset: int) -> list[NumberedTrial]:
-        return list(browse.trials(number, kind, fastest=False, offset=offset, limit=AT_ONCE))
+    def read(offset: int) -> Sequence[NumberedTrial]:
+        return call.browse.trials(searched.id, kind, fastest=False, offset=offset, limit=_AT_ONCE)
 
-    record = snapshots_of(request).current.index.exact(searched.key)
-    line = partial(_whole if form == "json" else _trial, record=record)
-    return await table(request, "trials", form, map(line, pages_of(read)))
+    line = _whole if call.path["form"] == "json" else _trial
+    return map(partial(line, record=call.record(searched.key)), _pages_of(read))
 
 
-@exports.get("/export/trials/{trial_id}.json", dependencies=[KNOWN_PARAMETERS])
-async def trial(request: Request, trial_id: str) -> dict[str, Any]:
+_TABLES: tuple[tuple[str, Callable[[Call], Iterable[Line]]], ...] = (
+    ("coverage", coverage),
+    ("upgrades", upgrades),
+    ("misses", misses),
+    ("searches", searches),
+    ("jobs", jobs),
+    ("toolchains/{key_id}", toolchains),
+    ("kernel", problems),
+    ("keys/{key_id}/trials", trials),
+)
+
+
+def _add(path: str, table: Callable[[Call], Iterable[Line]]) -> None:
+    def begun(call: Call) -> Iterator[str]:
+        """With its first line: what is wrong shows before the answer begins."""
+        lines = iter(table(call))
+        call.query.done()
+        form, first = call.path["form"], list(islice(lines, 1))
+        text = _json if form == "json" else _csv
+        return text(chain(first, lines))
+
+    async def answer(request: Request, form: str) -> Response:
+        if form not in _KINDS:
+            raise HttpError(404, "not_found", f"There is no export as {form[:20]}: csv and json.")
+        text = await ask(request, begun, Call(request, strict=True))
+        return StreamingResponse(
+            map("".join, batched(text, _LINES)),
+            media_type=_KINDS[form],
+            headers={"Content-Disposition": f'attachment; filename="{table.__name__}.{form}"'},
+        )
+
+    exports.add_api_route(f"/export/{path}.{{form}}", answer, name=path)
+
+
+for _table in _TABLES:
+    _add(*_table)
+
+
+@exports.get("/export/trials/{trial_id}.json")
+async def trial(request: Request) -> Response:
     """One, with its key and all that is known of it."""
-    number = number_of(trial_id, "trial")
-    found = await ask(request, store(request).trial, number)
-    if found is None:
-        raise HttpError(404, "unknown_trial", f"There is no trial {trial_id}.")
-    key, one = found[0], NumberedTrial(id=number, trial=found[1])
-    return {"key": to_data(key), **_whole(one, snapshots_of(request).current.index.exact(key))}
+    return JSONResponse(await ask(request, _one_trial, Call(request, strict=True)))
+
+
+def _one_trial(call: Call) -> Line:
+    call.query.done()
+    number = number_of(call.path["trial_id"], "trial")
+    stored = call.store.trial(number)
+    if stored is None:
+        raise HttpError(404, "unknown_trial", f"There is no trial {number}.")
+    key, trial = stored
+    return {"key": to_data(key), **_whole(NumberedTrial(id=number, trial=trial), call.record(key))}
+
+
+def _json(lines: Iterable[Line]) -> Iterator[str]:
+    before = "["
+    for line in lines:
+        yield before + json.dumps(line)
+        before = ",\n"
+    yield "]\n" if before != "[" else "[]\n"
+
+
+def _csv(lines: Iterable[Line]) -> Iterator[str]:
+    """The columns are those of the first line."""
+    text = io.StringIO()
+    writer = None
+    for line in lines:
+        if writer is None:
+            writer = csv.DictWriter(text, list(line), extrasaction="ignore", restval="")
+            writer.writeheader()
+        writer.writerow({name: _cell(value) for name, value in line.items()})
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+
+
+def _cell(value: Any) -> Any:
+    """A text that a spreadsheet would run as a formula is made one that it shows."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _key(key: Key) -> dict[str, Any]:
@@ -163,9 +213,22 @@ def _key(key: Key) -> dict[str, Any]:
     }
 
 
+def _miss(missed: KeyMiss) -> Line:
+    miss = missed.miss
+    return {
+        "miss": miss.number,
+        **_key(miss.key),
+        "answer": miss.answer,
+        "count": miss.count,
+        "first_at": miss.first_at.isoformat(),
+        "last_at": miss.last_at.isoformat(),
+    }
+
+
 def _problem(row: ProblemRow) -> Line:
-    searched: SearchedKey = row.searched
-    record, speed = row.record, row.speed
+    searched, record, speed = row
+    run = record and record.measurement
+    predicted = record and record.default.is_predicted and record.default.expected_error
     return {
         "key": searched.id,
         **_key(searched.key),
@@ -177,15 +240,12 @@ def _problem(row: ProblemRow) -> Line:
         "error": record and record.estimate.error,
         "method": record and record.method,
         "published_measured_us": speed and speed.measured_us,
-        "measured_by": record and record.measurement and record.measurement.method,
-        "device": record and record.measurement and record.measurement.device,
+        "measured_by": run and run.method,
+        "device": run and run.device,
         "config": record and str(record.config),
         "times_default": speed and speed.over_default,
         "times_default_predicted": speed and speed.predicted_over_default,
-        "default_predicted_error": (
-            record and record.default.is_predicted and record.default.expected_error
-        )
-        or None,
+        "default_predicted_error": predicted or None,
         "times_xla_at_least": speed and speed.over_xla_least,
         "times_xla_own_estimate": speed and speed.over_xla_own,
         "times_default_measured": speed and speed.measured_over_default,
@@ -194,10 +254,10 @@ def _problem(row: ProblemRow) -> Line:
     }
 
 
-def _check(one: NumberedCheck) -> Line:
-    check = one.check
+def _check(numbered: NumberedCheck) -> Line:
+    check = numbered.check
     return {
-        "check": one.number,
+        "check": numbered.number,
         **_key(check.key),
         **{f"checked_{name}": value for name, value in asdict(check.toolchain).items()},
         "checked_chip": check.chip.value,
@@ -228,20 +288,11 @@ def _job(job: Job) -> Line:
     }
 
 
-def _versions(shown: Sequence[ToolchainColumn], same: Sequence[SameConfig]) -> Iterator[Line]:
-    for one in same:
-        for column in shown:
-            found, key = one.trials.get(column.searched.id), column.searched.key
-            if found is not None:
-                line = _trial(found, column.record)
-                yield {"key": column.searched.id, **_key(key), **line}
-
-
-def _trial(one: NumberedTrial, record: Record | None) -> Line:
-    trial, e = one.trial, one.trial.estimate
+def _trial(numbered: NumberedTrial, record: Record | None) -> Line:
+    trial, e = numbered.trial, numbered.trial.estimate
     run, timed = measured_config(record, trial.config) or (None, None)
     return {
-        "trial": one.id,
+        "trial": numbered.id,
         "number": trial.number,
         "config": str(trial.config),
         "outcome": trial.outcome.kind,
@@ -268,11 +319,11 @@ def _trial(one: NumberedTrial, record: Record | None) -> Line:
     }
 
 
-def _whole(one: NumberedTrial, record: Record | None) -> Line:
-    trial = one.trial
+def _whole(numbered: NumberedTrial, record: Record | None) -> Line:
+    trial = numbered.trial
     measured = measured_config(record, trial.config)
     return {
-        "trial": one.id,
+        "trial": numbered.id,
         "number": trial.number,
         "config": to_data(trial.config),
         "outcome": to_data(trial.outcome),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
+from autotune.answering.versions import versions_of
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import Toolchain
 from autotune_service.dependencies import refuse_parameters_but
@@ -28,13 +29,13 @@ class Query:
     kept: dict[str, str] = field(default_factory=dict)
 
     def choice(self, name: str, choices: Collection[str]) -> str | None:
-        """One of these, or None."""
+        """The value where it is one of these, or None."""
         value = self.given.pop(name, "")
         if not value:
             return None
         if value not in choices:
-            some = ", ".join(list(choices)[:8]) or "nothing"
-            self._ignore(name, value, f"there is {some}")
+            known = ", ".join(list(choices)[:8]) or "nothing"
+            self._ignore(name, value, f"there is {known}")
             return None
         self.kept[name] = value
         return value
@@ -47,13 +48,12 @@ class Query:
         return value
 
     def chip(self, chips: Iterable[Chip]) -> Chip | None:
-        found = self.choice("chip", [chip.value for chip in chips])
-        return None if found is None else Chip(found)
+        name = self.choice("chip", [chip.value for chip in chips])
+        return None if name is None else Chip(name)
 
-    def toolchain(self, known: Iterable[Toolchain]) -> Toolchain | None:
-        by_name = {toolchain_name(one): one for one in known}
-        found = self.choice("toolchain", list(by_name))
-        return None if found is None else by_name[found]
+    def toolchain(self, known: Iterable[Toolchain], name: str = "toolchain") -> Toolchain | None:
+        by_name = {toolchain_name(toolchain): toolchain for toolchain in known}
+        return by_name.get(self.choice(name, list(by_name)) or "")
 
     def page(self) -> int:
         """From 1."""
@@ -64,10 +64,10 @@ class Query:
         value = self.given.pop(name, "")
         if not value:
             return None
-        if not (value.isascii() and value.isdigit() and 1 <= int(value[:16]) <= most):
+        if not (value.isascii() and value.isdigit() and 1 <= int(value[:20]) <= most):
             self._ignore(name, value, "it must be a number from 1")
             return None
-        return int(value[:16])
+        return int(value)
 
     def done(self) -> "Query":
         """Whatever is left was not understood."""
@@ -77,10 +77,10 @@ class Query:
         return self
 
     def _ignore(self, name: str, value: str, why: str) -> None:
-        told = f"{name}={value}"[:_MOST_CHARACTERS]
+        asked = f"{name}={value}"[:_MOST_CHARACTERS]
         if self.strict:
-            raise HttpError(422, "invalid_field", f"{told} is not understood: {why}", name[:80])
-        self.notes.append(f"{told} was ignored: {why}.")
+            raise HttpError(422, "invalid_field", f"{asked} is not understood: {why}", name[:80])
+        self.notes.append(f"{asked} was ignored: {why}.")
 
 
 def query_of(request: Request, *, strict: bool = False) -> Query:
@@ -92,6 +92,10 @@ def query_of(request: Request, *, strict: bool = False) -> Query:
 def toolchain_name(toolchain: Toolchain) -> str:
     """As it stands in addresses."""
     return f"{toolchain.jax},{toolchain.jaxlib},{toolchain.libtpu}"
+
+
+def newest_first(toolchains: Collection[Toolchain]) -> list[Toolchain]:
+    return sorted(toolchains, key=lambda t: (versions_of(t), t), reverse=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

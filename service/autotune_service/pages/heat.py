@@ -1,13 +1,13 @@
 """A heat map of time over two parts of the config. What has no time says why."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import log10
 from typing import Any
 
 from autotune.domain.refusals import Refusals, Refused
 from autotune.wording.units import micros
-from autotune_service.pages.axes import values_of
 from autotune_service.pages.candidates import (
     DEFAULT,
     ESTIMATED,
@@ -15,11 +15,15 @@ from autotune_service.pages.candidates import (
     WINNER,
     ShownTrial,
     escaped,
+    fastest,
     group_of,
     wrapped,
 )
-from autotune_service.pages.plots import Figure
+from autotune_service.pages.filters import Query
+from autotune_service.pages.plots import Figure, lines, ordered, varying
 
+_MOST_VALUES = 75  # of a part, drawn
+_MOST_REFUSED = 200  # rows of a table
 _SIGNS = {
     "out of VMEM": "VMEM",
     "illegal": "illegal",
@@ -46,17 +50,150 @@ _NOT_DRAWN = "or not among the trials that are drawn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """``names``: what may be chosen. ``note``: what is not shown of the cells, or not known;
+    ``refused``: what the rules refuse of them, for those who do not hover."""
+
+    names: list[str]
+    x: str | None
+    y: str | None
+    note: str
+    refused: list[tuple[str, str, Refused]]
+
+
+def axes(shown: Sequence[ShownTrial], refusals: Refusals | None, query: Query) -> Axes:
+    """Parts of the config with several values, tried or refused; all of them where none has."""
+    names = _names(shown, refusals.values if refusals else {})
+    x = query.choice("x", names) or (names[0] if names else None)
+    rest = [name for name in names if name != x]
+    y = query.choice("y", names)
+    if y == x:
+        y = None
+    y = y or (rest[0] if rest else None)
+    closed = refusals.of(x, y).items() if refusals and x else ()
+    cut = _cut(shown, refusals, [name for name in (x, y) if name])
+    return Axes(
+        names=names,
+        x=x,
+        y=y,
+        note=" ".join(filter(None, (_unknown(refusals, x, y), cut))),
+        refused=[(*cell, refused) for cell, refused in islice(closed, _MOST_REFUSED)],
+    )
+
+
+def _names(shown: Sequence[ShownTrial], refused: Mapping[str, Sequence[object]]) -> list[str]:
+    """Parts of the config with several values, else all."""
+    several = {*varying(shown), *(name for name, values in refused.items() if len(values) > 1)}
+    known = dict.fromkeys([*refused, *(name for c in shown for name in c.values)])
+    return [name for name in known if name in several or not several]
+
+
+def values_of(found: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
+    """Tried or known, in order; of very many those of the fastest trials first."""
+    values = _all_values(found, name, refusals)
+    if len(values) <= _MOST_VALUES:
+        return values
+    by_time = sorted(found, key=lambda c: (c.time_us is None, c.time_us))
+    tried = dict.fromkeys(str(c.values[name]) for c in by_time if name in c.values)
+    chosen = set(list(dict.fromkeys([*tried, *values]))[:_MOST_VALUES])
+    return [value for value in values if value in chosen]
+
+
+def _all_values(found: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
+    known = refusals.values.get(name, ()) if refusals else ()
+    tried = (c.values[name] for c in found if name in c.values)
+    return ordered(name, [*known, *tried], found)
+
+
+def _cut(shown: Sequence[ShownTrial], refusals: Refusals | None, names: Sequence[str]) -> str:
+    counts = {name: len(_all_values(shown, name, refusals)) for name in names}
+    return " ".join(
+        f"Of {count:,} values of {name} {_MOST_VALUES} are drawn, those of the fastest first."
+        for name, count in counts.items()
+        if count > _MOST_VALUES
+    )
+
+
+def _unknown(refusals: Refusals | None, x: str | None, y: str | None) -> str:
+    if refusals is None:
+        return "An older version made this search, and kept nothing of what the rules refuse."
+    if x is not None and refusals.is_left_out(x, y):
+        return "What the rules refuse is not kept for these two: there are too many cells."
+    if refusals.sampled:
+        return "The space is large: the rules were asked about a sample of its configs only."
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
     """The trials with its two values, or why there can be none; ``untried`` says what is known of a
     cell without either, ``sampled``: the rules were asked about some configs only."""
 
-    tried: Sequence[ShownTrial]
-    refused: Refused | None
+    tried: Sequence[ShownTrial] = ()
+    refused: Refused | None = None
     sampled: bool
     untried: str
 
+    @property
+    def best(self) -> ShownTrial | None:
+        if not self.tried:  # most cells of a large map
+            return None
+        return next(iter(fastest(self.tried)), None)
+
+    @property
+    def roles(self) -> list[str]:
+        """What is served may be the default itself."""
+        timed = fastest(self.tried) if self.tried else ()
+        there = {c.role for c in timed} | {DEFAULT for c in timed if c.trial.number == 0}
+        return [role for role in _ROLES if role in there]
+
+    @property
+    def text(self) -> str:
+        best = self.best
+        signs = [_ROLES[role] for role in self.roles]
+        return " ".join([*signs, *([micros(best.time_us)] if best else [])])
+
+    @property
+    def why_not(self) -> str | None:
+        """What a trial has found counts before what the rules say of the cell."""
+        if not self.tried:
+            return group_of(self.refused.kind) if self.refused else None
+        if self.best is not None:
+            return None
+        return max((c.group for c in self.tried), key=_GROUPS.index)
+
+    @property
+    def hover(self) -> str:
+        if not self.tried:
+            refused = self.refused and _of_refused(self.refused, sampled=self.sampled)
+            return refused or f"<b>not tried</b><br>{self.untried}"
+        best = self.best
+        failed = [c for c in self.tried if c.group != ESTIMATED]
+        shown = [best] if best else failed[:2]
+        lines = [c.hover for c in shown]
+        if more := len(self.tried) - len(shown):
+            wrong = f", {len(failed)} without a time" if best and failed else ""
+            lines.append(f"{more} more here{wrong}")
+        return "<br>".join(lines)
+
+
+def _of_refused(refused: Refused, *, sampled: bool) -> str:
+    looked_at = "that were looked at " if sampled else ""
+    configs = "the config" if refused.points == 1 else f"each of the {refused.points:,} configs"
+    return "<br>".join(
+        [
+            f"<b>{escaped(refused.kind)}</b>, not compiled",
+            f"{configs} {looked_at}here is refused; the closest one:",
+            *wrapped(refused.reason),
+        ]
+    )
+
 
 HeatCells = Sequence[Sequence[HeatCell]]
+
+
+def _each(grid: HeatCells, value: Callable[[HeatCell], Any]) -> list[list[Any]]:
+    return [[value(cell) for cell in row] for row in grid]
 
 
 def heat_map(
@@ -85,8 +222,8 @@ def heat_map(
         # Each text is an element that a browser places again at every zoom, and with gaps plotly.js
         # draws and encodes a picture as large as the plot: without, one of a pixel for each cell.
         return {"data": [failures, times, _marks(grid, names)], "layout": layout}
-    failures |= _written([[_SIGNS.get(_why_not(cell) or "", "") for cell in row] for row in grid])
-    times |= _written([[_text(cell) for cell in row] for row in grid])
+    failures |= _written(_each(grid, lambda cell: _SIGNS.get(cell.why_not or "", "")))
+    times |= _written(_each(grid, lambda cell: cell.text))
     return {"data": [failures, times], "layout": layout}
 
 
@@ -130,7 +267,7 @@ def _grid(
     judged = refusals is not None and not known.is_left_out(x, y)
     untried = (_ALLOWED if judged else _REFUSED_TOO) + ("" if all_drawn else f"<br>{_NOT_DRAWN}")
 
-    unknown = HeatCell(tried=(), refused=None, sampled=known.sampled, untried=untried)
+    unknown = HeatCell(sampled=known.sampled, untried=untried)
 
     def cell(column: str, row: str) -> HeatCell:
         mine = tried.get((column, row), ())
@@ -142,46 +279,45 @@ def _grid(
     return [[cell(column, row) for column in columns] for row in rows]
 
 
-def _best(cell: HeatCell) -> ShownTrial | None:
-    if not cell.tried:  # most cells of a large map
-        return None
-    timed = [c for c in cell.tried if c.group == ESTIMATED]
-    return min(timed, key=lambda c: c.time_us or 0.0, default=None)
+def _layer(names: dict[str, Any], **layer: Any) -> Figure:
+    hover = {"hovertemplate": "%{hovertext}<extra></extra>"}
+    return {"type": "heatmap", **names, **hover, **layer}
 
 
 def _times(grid: HeatCells, names: dict[str, Any]) -> Figure:
-    best = [[_best(cell) for cell in row] for row in grid]
+    best = _each(grid, lambda cell: cell.best)
     known = [c.time_us for row in best for c in row if c and c.time_us]
-    return {
-        "type": "heatmap",
-        **names,
-        "z": [[log10(c.time_us) if c and c.time_us else None for c in row] for row in best],
-        "colorscale": SCALE,
-        "textfont": {"color": ON_SCALE},
-        "hoverongaps": False,
+    return _layer(
+        names,
+        z=[[log10(c.time_us) if c and c.time_us else None for c in row] for row in best],
+        colorscale=SCALE,
+        textfont={"color": ON_SCALE},
+        hoverongaps=False,
+        customdata=[[c.link if c else "" for c in row] for row in best],
+        hovertext=_each(grid, lambda cell: cell.hover if cell.best else ""),
         **_scale(known),
-        "customdata": [[f"/trials/{c.id}" if c else "" for c in row] for row in best],
-        "hovertext": [
-            [_hover(cell) if c else "" for cell, c in zip(*row, strict=True)]
-            for row in zip(grid, best, strict=True)
+    )
+
+
+def _failures(grid: HeatCells, names: dict[str, Any]) -> Figure:
+    """Under the times: cells where nothing has one, each kind in its colour, with a word."""
+    steps = len(_GROUPS)
+    return _layer(
+        names,
+        zmin=-0.5,
+        zmax=steps - 0.5,
+        colorscale=[
+            [edge / steps, GROUPS[group][0]]
+            for number, group in enumerate(_GROUPS)
+            for edge in (number, number + 1)
         ],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
-
-
-def _text(cell: HeatCell) -> str:
-    best = _best(cell)
-    signs = [_ROLES[role] for role in _roles(cell)]
-    return " ".join([*signs, *([micros(best.time_us)] if best else [])])
-
-
-def _roles(cell: HeatCell) -> list[str]:
-    """What is served may be the default itself."""
-    if not cell.tried:  # most cells of a large map
-        return []
-    timed = [c for c in cell.tried if c.group == ESTIMATED]
-    there = {c.role for c in timed} | {DEFAULT for c in timed if c.number == 0}
-    return [role for role in _ROLES if role in there] if there else []
+        z=_each(grid, lambda cell: _GROUPS.index(cell.why_not) if cell.why_not else None),
+        textfont={"color": "@on-failure"},
+        showscale=False,
+        hoverongaps=True,
+        customdata=_each(grid, lambda cell: cell.tried[0].link if cell.tried else ""),
+        hovertext=_each(grid, lambda cell: "" if cell.best else cell.hover),
+    )
 
 
 def _marks(grid: HeatCells, names: dict[str, Any]) -> Figure:
@@ -190,21 +326,16 @@ def _marks(grid: HeatCells, names: dict[str, Any]) -> Figure:
         (names["x"][column], names["y"][row], role)
         for row, cells in enumerate(grid)
         for column, cell in enumerate(cells)
-        for role in reversed(_roles(cell))  # the star above
+        for role in reversed(cell.roles)  # the star above
     ]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [x for x, _, _ in marked],
-        "y": [y for _, y, _ in marked],
-        "marker": {
-            "symbol": ["star" if role == WINNER else "square" for *_, role in marked],
-            "size": 11,
-            "color": "@text",
-            "line": {"color": "@card", "width": 1.5},
-        },
-        "hoverinfo": "skip",
+    marker = {
+        "symbol": ["star" if role == WINNER else "square" for *_, role in marked],
+        "size": 11,
+        "color": "@text",
+        "line": {"color": "@card", "width": 1.5},
     }
+    x, y = [x for x, *_ in marked], [y for _, y, _ in marked]
+    return lines("", x, y, mode="markers", marker=marker, hoverinfo="skip")
 
 
 def _scale(times: Sequence[float]) -> Figure:
@@ -227,68 +358,3 @@ def _scale(times: Sequence[float]) -> Figure:
             "ticktext": texts,
         },
     }
-
-
-def _failures(grid: HeatCells, names: dict[str, Any]) -> Figure:
-    """Under the times: cells where nothing has one, each kind in its colour, with a word."""
-    worst = [[_why_not(cell) for cell in row] for row in grid]
-    steps = len(_GROUPS)
-    scale = [
-        [edge / steps, GROUPS[group][0]]
-        for number, group in enumerate(_GROUPS)
-        for edge in (number, number + 1)
-    ]
-    return {
-        "type": "heatmap",
-        **names,
-        "zmin": -0.5,
-        "zmax": steps - 0.5,
-        "colorscale": scale,
-        "z": [[_GROUPS.index(g) if g else None for g in row] for row in worst],
-        "textfont": {"color": "@on-failure"},
-        "showscale": False,
-        "hoverongaps": True,
-        "customdata": [[_link(cell) for cell in row] for row in grid],
-        "hovertext": [["" if _best(cell) else _hover(cell) for cell in row] for row in grid],
-        "hovertemplate": "%{hovertext}<extra></extra>",
-    }
-
-
-def _link(cell: HeatCell) -> str:
-    return f"/trials/{cell.tried[0].id}" if cell.tried else ""
-
-
-def _why_not(cell: HeatCell) -> str | None:
-    """What a trial has found counts before what the rules say of the cell."""
-    if not cell.tried:
-        return group_of(cell.refused.kind) if cell.refused else None
-    if _best(cell) is not None:
-        return None
-    return max(cell.tried, key=lambda c: _GROUPS.index(c.group)).group
-
-
-def _hover(cell: HeatCell) -> str:
-    if not cell.tried:
-        refused = cell.refused and _of_refused(cell.refused, sampled=cell.sampled)
-        return refused or f"<b>not tried</b><br>{cell.untried}"
-    best = _best(cell)
-    failed = [c for c in cell.tried if c.group != ESTIMATED]
-    shown = [best] if best else failed[:2]
-    more = len(cell.tried) - len(shown)
-    lines = [c.hover for c in shown]
-    if more:
-        wrong = f", {len(failed)} without a time" if best and failed else ""
-        lines.append(f"{more} more here{wrong}")
-    return "<br>".join(lines)
-
-
-def _of_refused(refused: Refused, *, sampled: bool) -> str:
-    some = "that were looked at " if sampled else ""
-    all_of_it = "the config" if refused.points == 1 else f"each of the {refused.points:,} configs"
-    return "<br>".join(
-        [
-            f"<b>{escaped(refused.kind)}</b>, not compiled",
-            f"{all_of_it} {some}here is refused; the closest one:",
-            *wrapped(refused.reason),
-        ]
-    )

@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,14 +16,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from autotune.domain.browsing import SearchedKey, SearchStatus
-from autotune.domain.job import Job
-from autotune_service.dependencies import ask, snapshots_of, store
+from autotune.domain.browsing import SearchStatus
+from autotune.domain.job import Progress
+from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
 from autotune_service.middleware.access import address_of
 from autotune_service.middleware.calls import STREAMED
-from autotune_service.pages.filters import number_of
-from autotune_service.pages.jobs import is_for
+from autotune_service.pages.call import Call
+from autotune_service.pages.jobs import MOST_JOBS, is_for
 from autotune_service.pages.overview import SILENT
 
 live = APIRouter(include_in_schema=False)
@@ -32,17 +33,14 @@ MOST_OF_ADDRESS = 10
 _EVERY_S = 1.0
 _LIFE_S = 5.0  # shorter than the time that a server has for stopping
 _BACK_MS = 200
-_MOST_JOBS = 100
 
 
 @live.get("/keys/{key_id}/events")
-async def events(request: Request, key_id: str) -> StreamingResponse:
+async def events(request: Request) -> StreamingResponse:
     """``progress`` at once and whenever something changed; ``id`` is the newest trial."""
-    number = number_of(key_id, "problem")
     _refuse_too_many(request)  # before the database is asked
-    if await ask(request, store(request).browse.searched, number) is None:
-        raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
-    return _LimitedStream(request, _stream(request, number))
+    searched = await ask(request, Call(request).searched)
+    return _LimitedStream(request, _stream(request, searched.id))
 
 
 def _refuse_too_many(request: Request) -> None:
@@ -93,46 +91,35 @@ async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
 
 
 def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any] | None]:
-    browse = store(request).browse
-    newest, searched = browse.newest(key_id), browse.searched(key_id)
+    """The newest trial, and what the terminal shows while a search runs."""
+    call = Call(request)
+    newest, searched = call.browse.newest(key_id), call.browse.searched(key_id)
     if searched is None:  # a miss that is forgotten takes its key along
         return newest, None
-    job = next((job for job in browse.open_jobs(_MOST_JOBS) if is_for(job, searched.key)), None)
-    record = snapshots_of(request).current.index.exact(searched.key)
+    jobs = call.browse.open_jobs(MOST_JOBS)
+    job = next((job for job in jobs if is_for(job, searched.key)), None)
+    record, status = call.record(searched.key), call.store.searches.status(key_id)
+    default_us, best_us = searched.default_us, searched.best_us
     return newest, {
         "newest": newest,
-        **progress(searched),
-        "job": job and job_progress(job),
-        "search": search_progress(store(request).searches.status(key_id), datetime.now(UTC)),
+        "trials": searched.trials,
+        "outcomes": dict(searched.outcomes),
+        "best_us": best_us,
+        "times_default": default_us / best_us if default_us and best_us else None,
+        "job": job
+        and {
+            "number": job.number,
+            "state": job.state.value,
+            **_how_far(replace(job.progress, goal=job.goal)),
+        },
+        "search": _how_far(status.progress) if status and _is_alive(status) else None,
         "published": record and record.created_at.isoformat(),
     }
 
 
-def progress(searched: SearchedKey) -> dict[str, Any]:
-    """What the terminal shows while a search runs."""
-    default, best = searched.default_us, searched.best_us
-    return {
-        "trials": searched.trials,
-        "outcomes": dict(searched.outcomes),
-        "best_us": best,
-        "times_default": default / best if default and best else None,
-    }
+def _is_alive(status: SearchStatus) -> bool:
+    return not status.over and datetime.now(UTC) - status.heard_at <= SILENT
 
 
-def job_progress(job: Job) -> dict[str, Any]:
-    p = job.progress
-    return {
-        "number": job.number,
-        "state": job.state.value,
-        "done": p.done,
-        "goal": job.goal,
-        "note": p.note,
-    }
-
-
-def search_progress(status: SearchStatus | None, now: datetime) -> dict[str, Any] | None:
-    """None where no search runs, or where it has died."""
-    if status is None or status.over or now - status.heard_at > SILENT:
-        return None
-    p = status.progress
-    return {"done": p.done, "goal": p.goal, "note": p.note}
+def _how_far(progress: Progress) -> dict[str, Any]:
+    return {"done": progress.done, "goal": progress.goal, "note": progress.note}

@@ -9,8 +9,8 @@ from itertools import pairwise
 from math import log10
 
 from autotune.wording.units import micros
-from autotune_service.pages.candidates import DEFAULT, ESTIMATED, WINNER, ShownTrial, escaped
-from autotune_service.pages.plots import Figure, ordered, plain_ticks, varying
+from autotune_service.pages.candidates import DEFAULT, WINNER, ShownTrial, escaped, fastest
+from autotune_service.pages.plots import Figure, lines, ordered, plain_ticks, varying, vertical
 
 MOST = 300
 _MIB = 2**20
@@ -27,20 +27,17 @@ Axis = tuple[str, Coordinate, list[tuple[float, str]]]
 """Its name, where on it a candidate stands (0 to 1), and its ticks."""
 
 
-def parallel(found: Sequence[ShownTrial]) -> Figure | None:
-    timed = _fastest([c for c in found if c.group == ESTIMATED])
+def parallel(shown: Sequence[ShownTrial]) -> Figure | None:
+    timed = _most_that_can_be_told_apart(fastest(shown))
     names = varying(timed)
     if len(timed) < 2 or not names:
         return None
     axes = [_of_config(name, timed) for name in names]
     axes += [
-        _of_numbers(
-            "VMEM (MiB)",
-            [(c.used_bytes or 1) / _MIB for c in timed],
-            lambda c: (c.used_bytes or 1) / _MIB,
-        ),
-        _of_numbers("time (µs)", [c.time_us or 1.0 for c in timed], lambda c: c.time_us or 1.0),
+        _of_numbers("VMEM (MiB)", timed, lambda c: (c.used_bytes or 1) / _MIB),
+        _of_numbers("time (µs)", timed, lambda c: c.time_us or 1.0),
     ]
+    muted = {"color": "@muted", "width": 1}
     layout = {
         "xaxis": {
             "tickvals": list(range(len(axes))),
@@ -52,7 +49,7 @@ def parallel(found: Sequence[ShownTrial]) -> Figure | None:
         "yaxis": {"visible": False, "range": [-0.05, 1.05]},
         # Names stand slanted there: that of the last axis needs a seventh of the width beside it.
         "narrow": {"xaxis": {"range": [-0.9, 1.16 * len(axes) - 1], "tickangle": -40}},
-        "shapes": [_line(number) for number in range(len(axes))],
+        "shapes": [{**vertical(number), "line": muted} for number in range(len(axes))],
         "annotations": [tick for number, axis in enumerate(axes) for tick in _ticks(number, axis)],
         "height": 460,
         "legend": {"orientation": "h", "y": -0.04, "yanchor": "top", "x": 0},
@@ -60,81 +57,60 @@ def parallel(found: Sequence[ShownTrial]) -> Figure | None:
     return {"data": list(_traces(timed, axes)), "layout": layout}
 
 
-def _fastest(found: Sequence[ShownTrial]) -> list[ShownTrial]:
-    """More lines than these cannot be told apart; the winner and the default are always there."""
-    ranked = sorted(found, key=lambda c: c.time_us or 0.0)
-    return ranked[:MOST] + [c for c in ranked[MOST:] if c.role]
+def _most_that_can_be_told_apart(ranked: Sequence[ShownTrial]) -> list[ShownTrial]:
+    """The fastest; the winner and the default are always there."""
+    return [*ranked[:MOST], *(c for c in ranked[MOST:] if c.role)]
 
 
-def _of_config(name: str, found: Sequence[ShownTrial]) -> Axis:
-    order = ordered(name, (c.values.get(name, "–") for c in found), found)
+def _of_config(name: str, timed: Sequence[ShownTrial]) -> Axis:
+    order = ordered(name, (c.values.get(name, "–") for c in timed), timed)
     last = max(1, len(order) - 1)
     places = {value: number / last for number, value in enumerate(order)}
     ticks = [(place, value) for value, place in places.items()]
     return name, lambda c: places[str(c.values.get(name, "–"))], ticks
 
 
-def _of_numbers(name: str, values: Sequence[float], value_of: Coordinate) -> Axis:
+def _of_numbers(name: str, timed: Sequence[ShownTrial], value_of: Coordinate) -> Axis:
     """Logarithmic."""
-    low, high = log10(min(values)), log10(max(values))
+    values = list(map(value_of, timed))
+    least, most = min(values), max(values)
+    low, high = log10(least), log10(most)
     width = (high - low) or 1.0
-    inside = [v for v in plain_ticks(min(values), max(values)) if low <= log10(v) <= high]
-    shown = inside if len(inside) > 1 else [min(values), max(values)]
+    inside = [v for v in plain_ticks(least, most) if low <= log10(v) <= high]
+    shown = inside if len(inside) > 1 else [least, most]
     ticks = [((log10(v) - low) / width, f"{float(f'{v:.4g}'):,.10g}") for v in shown]
     return name, lambda c: (log10(value_of(c)) - low) / width, ticks
 
 
-def _traces(timed: Sequence[ShownTrial], axes: Sequence[Axis]) -> Iterator[Figure]:
+def _traces(ranked: Sequence[ShownTrial], axes: Sequence[Axis]) -> Iterator[Figure]:
     """The slowest first, so that the fastest are drawn over them."""
-    ranked = sorted(timed, key=lambda c: c.time_us or 0.0)
     edges = [round(len(ranked) * part / len(_BANDS)) for part in range(len(_BANDS) + 1)]
     bands = list(zip(_BANDS, pairwise(edges), strict=True))
     for (name, colour), (first, end) in reversed(bands):
-        mine = [c for c in ranked[first:end] if not c.role]
-        if mine:
-            yield _trace(name, colour, 1.5, mine, axes)
+        if band := [c for c in ranked[first:end] if not c.role]:
+            yield _trace(name, colour, 1.5, band, axes)
     for role, colour in ((DEFAULT, "@default"), (WINNER, "@best")):
-        mine = [c for c in ranked if c.role == role]
-        if mine:
-            yield _trace(f"{role}, {micros(mine[0].time_us)}", colour, 4, mine, axes)
+        if marked := [c for c in ranked if c.role == role]:
+            yield _trace(f"{role}, {micros(marked[0].time_us)}", colour, 4, marked, axes)
 
 
 def _trace(
-    name: str, colour: str, width: float, found: Sequence[ShownTrial], axes: Sequence[Axis]
+    name: str, colour: str, width: float, shown: Sequence[ShownTrial], axes: Sequence[Axis]
 ) -> Figure:
-    trace: Figure = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": [],
-        "y": [],
-        "text": [],
-        "customdata": [],
-        "hovertemplate": "%{text}<extra></extra>",
-        "line": {"color": colour, "width": width},
-        "marker": {"color": colour, "size": 5},
-    }
-    for c in found:
-        said = f"trial {c.id}, {micros(c.time_us)}, estimated"
-        for number, (_, place, _) in enumerate(axes):
-            trace["x"].append(number)
-            trace["y"].append(round(place(c), 4))
-            trace["text"].append(said)
-            trace["customdata"].append(f"/trials/{c.id}")
-        for values in (trace["x"], trace["y"], trace["text"], trace["customdata"]):
-            values.append(None)  # ends the line
-    return trace
-
-
-def _line(number: int) -> Figure:
-    return {
-        "type": "line",
-        "x0": number,
-        "x1": number,
-        "y0": 0,
-        "y1": 1,
-        "line": {"color": "@muted", "width": 1},
-    }
+    """A line for each trial; None ends it."""
+    end, count = [None], len(axes)
+    texts = [f"trial {c.id}, {micros(c.time_us)}, estimated" for c in shown]
+    return lines(
+        name,
+        [x for _ in shown for x in (*range(count), None)],
+        [y for c in shown for y in (*(round(place(c), 4) for _, place, _ in axes), None)],
+        mode="lines+markers",
+        text=[part for text in texts for part in [text] * count + end],
+        customdata=[link for c in shown for link in [c.link] * count + end],
+        hovertemplate="%{text}<extra></extra>",
+        line={"color": colour, "width": width},
+        marker={"color": colour, "size": 5},
+    )
 
 
 def _ticks(number: int, axis: Axis) -> Iterator[Figure]:

@@ -1,12 +1,12 @@
 """Figures for plotly.js as plain data. ``@name`` stands for a colour of the theme, which the page
 puts in; every axis has its unit."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from math import log10
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite, log10
 from typing import Any
 
 from autotune.domain.browsing import Improvement
+from autotune.domain.outcome import Estimate
 from autotune.wording.config import VMEM_LIMIT, limit_sizes
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import (
@@ -19,20 +19,29 @@ from autotune_service.pages.candidates import (
 )
 
 Figure = dict[str, Any]
+Points = Sequence[tuple[float, float]]
 _MIB = 2**20
+_DECIDES = 1.01  # the least time is that of operations when it is above that of bytes by this much
 
 
-def time_axis(title: str, times: Sequence[float]) -> dict[str, Any]:
+def lines(name: str, x: Sequence[Any], y: Sequence[Any], **trace: Any) -> Figure:
+    return {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y, **trace}
+
+
+def axis(title: str, **layout: Any) -> Figure:
+    return {"title": {"text": title}, **layout}
+
+
+def time_axis(title: str, times: Sequence[float]) -> Figure:
     """Logarithmic where the times differ much, with plain numbers; without numbers for no times."""
     if not times:
-        return {"title": {"text": title}, "range": [0, 1], "showticklabels": False}
-    wide = max(times) > 4 * min(times)
-    if wide:
-        return {"title": {"text": title}, "type": "log", **log_ticks(min(times), max(times))}
-    return {"title": {"text": title}, "rangemode": "tozero"}
+        return axis(title, range=[0, 1], showticklabels=False)
+    if max(times) > 4 * min(times):
+        return axis(title, type="log", **log_ticks(min(times), max(times)))
+    return axis(title, rangemode="tozero")
 
 
-def log_ticks(low: float, high: float) -> dict[str, Any]:
+def log_ticks(low: float, high: float) -> Figure:
     ticks = plain_ticks(low * 0.5, high * 2)
     return {"tickvals": ticks, "ticktext": [f"{tick:,.10g}" for tick in ticks]}
 
@@ -40,26 +49,29 @@ def log_ticks(low: float, high: float) -> dict[str, Any]:
 def plain_ticks(low: float, high: float) -> list[float]:
     """1, 2 and 5 of each power of ten, or 1 only where these are many."""
     powers = range(int(log10(low)) - 2, int(log10(high)) + 2)
-    ones = [10.0**power for power in powers if low <= 10.0**power <= high]
     ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
-    kept = [tick for tick in ticks if low <= tick <= high]
-    return ones if len(kept) > 9 else kept
+    inside = [tick for tick in ticks if low <= tick <= high]
+    if len(inside) <= 9:
+        return inside
+    return [10.0**power for power in powers if low <= 10.0**power <= high]
 
 
 def over_trials(
-    found: Sequence[ShownTrial], steps: Sequence[Improvement], xla: Sequence[float]
+    shown: Sequence[ShownTrial], steps: Sequence[Improvement], xla: Sequence[float]
 ) -> Figure:
     """Every trial and the best so far, by number."""
     best = [(step.number, step.time_us) for step in steps if step.time_us >= LEAST_US]
-    end = max([c.number for c in found] + [step.number for step in steps], default=0)
-    return _progress(found, best, end, [c.number for c in found], "trial within the search", xla)
+    where = [c.trial.number for c in shown]
+    end = max(where + [step.number for step in steps], default=0)
+    return _progress(shown, best, end, where, "trial within the search", xla)
 
 
 def over_time(
-    found: Sequence[ShownTrial], steps: Sequence[Improvement], began: datetime, xla: Sequence[float]
+    shown: Sequence[ShownTrial], steps: Sequence[Improvement], xla: Sequence[float]
 ) -> Figure:
     """The same by the time at which a trial was finished."""
-    passed = [(c.at - began).total_seconds() for c in found]
+    began = min(c.trial.created_at for c in shown)
+    passed = [(c.trial.created_at - began).total_seconds() for c in shown]
     best = [
         ((step.at - began).total_seconds(), step.time_us)
         for step in steps
@@ -69,126 +81,110 @@ def over_time(
     unit, per = ("min", 60.0) if end > 300 else ("s", 1.0)
     best = [(at / per, time_us) for at, time_us in best]
     title = f"time since the first trial ({unit})"
-    return _progress(found, best, end / per, [at / per for at in passed], title, xla)
+    return _progress(shown, best, end / per, [at / per for at in passed], title, xla)
 
 
 def _progress(
-    found: Sequence[ShownTrial],
-    best: Sequence[tuple[float, float]],
+    shown: Sequence[ShownTrial],
+    best: Points,
     end: float,
     where: Sequence[float],
     title: str,
     xla: Sequence[float],
 ) -> Figure:
-    timed = [us for _, us in best] + [c.time_us for c in found if c.time_us]
-    traces = [*_dots(found, where), _best_line(best, end)]
-    default = next((c.time_us for c in found if c.number == 0 and c.time_us), None)
-    lines = [_level("default", default, "@default", "dash")] if default else []
+    default = next((c.time_us for c in shown if c.trial.number == 0 and c.time_us), None)
+    levels = [("default", default, "@default", "dash")]
     names = ("plain XLA ≥", "XLA's own estimate")  # a lower bound is all that is certain
-    lines += [
-        _level(name, us, "@xla", dash)
-        for name, us, dash in zip(names, xla, ("dot", "longdashdot"), strict=False)
-        if us
-    ]
-    for line in lines:
-        line["x"] = [0, max(end, 1)]
-        timed.append(line["y"][0])
+    dashes = ("dot", "longdashdot")
+    for name, us, dash in zip(names, xla, dashes, strict=False):
+        levels.append((name, us, "@xla", dash))
+    across = [0, max(end, 1)]
+    drawn = [_level(f"{name} {micros(us)}", across, us, c, d) for name, us, c, d in levels if us]
+    times = [us for _, us in best] + [c.time_us for c in shown if c.time_us]
+    times += [us for _, us, *_ in levels if us]
     layout = {
-        "xaxis": {"title": {"text": title}},
-        "yaxis": time_axis("estimated time (µs)", timed),
+        "xaxis": axis(title),
+        "yaxis": time_axis("estimated time (µs)", times),
         "height": 440,
     }
-    return {"data": [*traces, *lines], "layout": layout}
+    return {"data": [*_dots(shown, where), _best_line(best, end), *drawn], "layout": layout}
 
 
-def _dots(found: Sequence[ShownTrial], where: Sequence[float]) -> Iterable[Figure]:
+def _dots(shown: Sequence[ShownTrial], where: Sequence[float]) -> Iterable[Figure]:
     """Trials without a time stand on the upper edge."""
-    for group, (colour, sign, _) in GROUPS.items():
-        mine = [(x, c) for x, c in zip(where, found, strict=True) if c.group == group]
-        if not mine:
+    for group, (colour, symbol, _) in GROUPS.items():
+        there = [(x, c) for x, c in zip(where, shown, strict=True) if c.group == group]
+        if not there:
             continue
         timed = group == ESTIMATED
-        shown = [c for _, c in mine]
         size, opacity = (8, 0.6) if timed else (10, 1.0)
-        name = f"{group} ({len(mine)})"
+        marker = {"color": colour, "symbol": symbol, "size": size, "opacity": opacity}
+        name = f"{group} ({len(there)})"
         yield {
-            **_markers(name, shown, color=colour, symbol=sign, size=size, opacity=opacity),
-            "x": [x for x, _ in mine],
-            "y": [c.time_us if timed else 1 for c in shown],
+            **_markers(name, [c for _, c in there], **marker),
+            "x": [x for x, _ in there],
+            "y": [c.time_us if timed else 1 for _, c in there],
             **({} if timed else {"yaxis": "y2"}),
         }
 
 
-def _best_line(best: Sequence[tuple[float, float]], end: float) -> Figure:
-    last = [(max(end, best[-1][0]), best[-1][1])] if best else []
-    points = [*best, *last]
+def _best_line(best: Points, end: float) -> Figure:
+    """Steps, to the last trial. Its corners are trials, which say more."""
+    points = [*best, (end, best[-1][1])] if best else []
+    line = {"shape": "hv", "color": "@best", "width": 3}
+    x, y = [x for x, _ in points], [us for _, us in points]
+    return lines("best so far", x, y, line=line, hoverinfo="skip")
+
+
+def _level(name: str, across: Sequence[float], us: float, colour: str, dash: str) -> Figure:
+    line = {"color": colour, "dash": dash, "width": 2}
+    return lines(name, across, [us, us], line=line, hovertemplate=f"{name}<extra></extra>")
+
+
+def _markers(name: str, shown: Sequence[ShownTrial], **marker: Any) -> Figure:
+    """Dots, but for their places. A click opens the page of the trial; what a point says stands
+    once for all plots, by this page."""
     return {
         "type": "scatter",
-        "mode": "lines",
-        "name": "best so far",
-        "x": [x for x, _ in points],
-        "y": [us for _, us in points],
-        "line": {"shape": "hv", "color": "@best", "width": 3},
-        "hoverinfo": "skip",  # its corners are trials, which say more
-    }
-
-
-def _level(name: str, us: float, colour: str, dash: str) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{name} {micros(us)}",
-        "y": [us, us],
-        "line": {"color": colour, "dash": dash, "width": 2},
-        "hovertemplate": f"{name} {micros(us)}<extra></extra>",
-    }
-
-
-def hovers(found: Iterable[ShownTrial]) -> dict[str, Any]:
-    """The page that a click opens; what a point says stands once for all plots, by this page."""
-    return {
-        "customdata": [c.link for c in found],
+        "mode": "markers",
+        "name": name,
+        "marker": marker,
+        "customdata": [c.link for c in shown],
         "hovertemplate": "%{text}<extra></extra>",
     }
 
 
-def by_role(found: Sequence[ShownTrial]) -> Iterable[tuple[Figure, list[ShownTrial]]]:
-    """Estimated candidates, the two that matter apart: each with its dots, but for their places."""
-    timed = [c for c in found if c.group == ESTIMATED]
-    for role, name, colour, sign, size in (
+def _by_role(
+    shown: Sequence[ShownTrial],
+    x: Callable[[ShownTrial], float | None],
+    y: Callable[[ShownTrial], float | None],
+) -> Iterator[Figure]:
+    """Estimated candidates, the two that matter apart."""
+    for role, name, colour, symbol, size in (
         ("", "candidate", "@good", "circle", 8),
         (DEFAULT, "default", "@default", "square", 13),
         (WINNER, "winner", "@best", "star", 16),
     ):
-        if mine := [c for c in timed if c.role == role]:
-            yield _markers(name, mine, color=colour, symbol=sign, size=size), mine
+        if there := [c for c in shown if c.role == role and c.group == ESTIMATED]:
+            marks = _markers(name, there, color=colour, symbol=symbol, size=size)
+            yield {**marks, "x": list(map(x, there)), "y": list(map(y, there))}
 
 
-def _markers(name: str, found: Sequence[ShownTrial], **marker: Any) -> Figure:
-    dots = {"type": "scatter", "mode": "markers", "name": name, "marker": marker}
-    return {**dots, **hovers(found)}
-
-
-def vmem(found: Sequence[ShownTrial]) -> Figure | None:
+def vmem(shown: Sequence[ShownTrial]) -> Figure | None:
     """VMEM used against time, and the limits; what did not fit stands beyond them."""
-    known = [c for c in found if c.used_bytes]
+    known = [c for c in shown if c.used_bytes]
     if not known:
         return None
-    traces = [
-        {**dots, "x": _used_mib(mine), "y": [c.time_us for c in mine]}
-        for dots, mine in by_role(known)
-    ]
+    traces = [*_by_role(known, _used_mib, lambda c: c.time_us)]
     traces += _beyond_limits([c for c in known if c.time_us is None])
-    limits = sorted({c.allowed_bytes for c in known if c.allowed_bytes})
-    shapes = [_limit_line(limit) for limit in limits]
-    notes = [_limit_note(limit) for limit in limits]
+    limits = sorted({c.allowed_bytes / _MIB for c in known if c.allowed_bytes})
     times = [c.time_us for c in known if c.time_us]
-    widest = max([c.used_bytes or 0 for c in known] + limits) / _MIB
+    widest = max([*map(_used_mib, known), *limits])
     layout = {
-        "xaxis": {"title": {"text": "VMEM used (MiB)"}, "range": [-widest * 0.03, widest * 1.08]},
+        "xaxis": axis("VMEM used (MiB)", range=[-widest * 0.03, widest * 1.08]),
         "yaxis": time_axis("estimated time (µs)", times),
-        "shapes": shapes,
-        "annotations": notes,
+        "shapes": list(map(_limit_line, limits)),
+        "annotations": list(map(_limit_note, limits)),
     }
     return {"data": traces, "layout": layout}
 
@@ -196,34 +192,32 @@ def vmem(found: Sequence[ShownTrial]) -> Figure | None:
 def _beyond_limits(over: Sequence[ShownTrial]) -> Iterator[Figure]:
     """Of each group of trials without a time, dots on an axis of their own."""
     for group in dict.fromkeys(c.group for c in over):
-        mine = [c for c in over if c.group == group]
-        colour, sign, _ = GROUPS[group]
-        dots = _markers(group, mine, color=colour, symbol=sign, size=10)
-        yield {**dots, "yaxis": "y2", "x": _used_mib(mine), "y": [1 for _ in mine]}
+        there = [c for c in over if c.group == group]
+        colour, symbol, _ = GROUPS[group]
+        marks = _markers(group, there, color=colour, symbol=symbol, size=10)
+        yield {**marks, "yaxis": "y2", "x": list(map(_used_mib, there)), "y": [1] * len(there)}
 
 
-def _used_mib(found: Sequence[ShownTrial]) -> list[float]:
-    return [(c.used_bytes or 0) / _MIB for c in found]
+def _used_mib(c: ShownTrial) -> float:
+    return (c.used_bytes or 0) / _MIB
 
 
-def _limit_line(limit: int) -> Figure:
+def _limit_line(limit_mib: float) -> Figure:
+    line = {"color": "@vmem", "width": 2, "dash": "dash"}
+    return {**vertical(limit_mib), "yref": "paper", "line": line}
+
+
+def vertical(x: float) -> Figure:
+    """A line over the whole height of an axis from 0 to 1."""
+    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1}
+
+
+def _limit_note(limit_mib: float) -> Figure:
     return {
-        "type": "line",
-        "x0": limit / _MIB,
-        "x1": limit / _MIB,
-        "y0": 0,
-        "y1": 1,
-        "yref": "paper",
-        "line": {"color": "@vmem", "width": 2, "dash": "dash"},
-    }
-
-
-def _limit_note(limit: int) -> Figure:
-    return {
-        "x": limit / _MIB,
+        "x": limit_mib,
         "y": 0.97,
         "yref": "paper",
-        "text": f"limit {limit / _MIB:g} MiB",
+        "text": f"limit {limit_mib:g} MiB",
         "showarrow": False,
         "textangle": -90,
         "xanchor": "right",
@@ -232,21 +226,100 @@ def _limit_note(limit: int) -> Figure:
     }
 
 
+def bandwidth(estimates: Sequence[Estimate]) -> float | None:
+    """Bytes per microsecond."""
+    rates = [e.hbm_bytes / e.memory_us for e in estimates if e.memory_us and e.hbm_bytes]
+    return max(filter(isfinite, rates), default=None)
+
+
+def peak(estimates: Sequence[Estimate]) -> float | None:
+    """Operations per microsecond; None where bytes decide for every candidate."""
+    rates = [
+        e.flops / e.explanation.roofline_us
+        for e in estimates
+        if e.explanation and e.flops and e.explanation.roofline_us > e.memory_us * _DECIDES
+    ]
+    return max(filter(isfinite, rates), default=None)
+
+
+def roofline(shown: Sequence[ShownTrial]) -> Figure | None:
+    """Rate over intensity; for a kernel without matrix work, HBM rate over bytes moved. The roofs
+    come from the estimates themselves: the bytes over the time that HBM needs for them, and the
+    operations over the least time where these decide."""
+    timed = [(c, c.estimate) for c in shown if c.estimate and c.estimate.hbm_bytes]
+    roof = bandwidth([e for _, e in timed])
+    if roof is None:
+        return None
+    mixed = [(c, e) for c, e in timed if e.flops]
+    return _by_intensity(mixed, roof) if mixed else _by_bytes(timed, roof)
+
+
+_Timed = Sequence[tuple[ShownTrial, Estimate]]
+
+
+def _by_intensity(timed: _Timed, roof: float) -> Figure:
+    of = {c.id: e for c, e in timed}
+    places = [e.flops / e.hbm_bytes for e in of.values()]
+    top = peak(list(of.values()))
+    low, high = min(places) / 3, max(places) * 3
+    if top is not None:
+        high = max(high, top / roof * 3)
+    bend = min(high, top / roof) if top else high
+    x = [low, bend, high] if bend < high else [low, high]
+    y = [min(roof * place, top or roof * place) / 1e6 for place in x]
+    name = f"roof: HBM {roof / 1e3:,.0f} GB/s" + (f", {top / 1e6:,.0f} TFLOP/s" if top else "")
+    marks = _by_role(
+        [c for c, _ in timed],
+        lambda c: of[c.id].flops / of[c.id].hbm_bytes,
+        lambda c: of[c.id].flops / of[c.id].time_us / 1e6,
+    )
+    rates = [*y, *(e.flops / e.time_us / 1e6 for e in of.values())]
+    ticks = log_ticks(min(rates), max(rates))
+    across = {"type": "log", "range": [log10(low), log10(high)], **log_ticks(low, high)}
+    layout = {
+        "xaxis": axis("operations per byte of HBM traffic (FLOP/B)", **across),
+        "yaxis": axis("estimated rate (TFLOP/s)", type="log", **ticks),
+    }
+    return {"data": [_roof(name, x, y), *marks], "layout": layout}
+
+
+def _by_bytes(timed: _Timed, roof: float) -> Figure:
+    of = {c.id: e for c, e in timed}
+    moved = [e.hbm_bytes / _MIB for e in of.values()]
+    x = [min(moved) * 0.8, max(moved) * 1.2]
+    marks = _by_role(
+        [c for c, _ in timed],
+        lambda c: of[c.id].hbm_bytes / _MIB,
+        lambda c: of[c.id].hbm_bytes / of[c.id].time_us / 1e3,
+    )
+    layout = {
+        "xaxis": axis("HBM traffic (MiB); no matrix work"),
+        "yaxis": axis("estimated rate (GB/s)", rangemode="tozero"),
+    }
+    name = f"roof: HBM {roof / 1e3:,.0f} GB/s"
+    return {"data": [_roof(name, x, [roof / 1e3] * 2), *marks], "layout": layout}
+
+
+def _roof(name: str, x: Sequence[float], y: Sequence[float]) -> Figure:
+    line = {"color": "@default", "width": 3}
+    return lines(name, x, y, line=line, hovertemplate="no candidate can be above<extra></extra>")
+
+
 def ordered(
-    name: str, values: Iterable[str | int | bool], found: Sequence[ShownTrial]
+    name: str, values: Iterable[str | int | bool], shown: Sequence[ShownTrial]
 ) -> list[str]:
     """The values of a part of the config, each once, as text: numbers by size, then words; VMEM
     limits by size."""
     seen = list(values)
     if name == VMEM_LIMIT:
-        return _limits(list(map(str, seen)), limit_sizes(c.config for c in found))
+        return _limits(list(map(str, seen)), limit_sizes(c.trial.config for c in shown))
     numbers = sorted({v for v in seen if type(v) is int})
     words = sorted({str(v) for v in seen if type(v) is not int})
     return list(dict.fromkeys([*map(str, numbers), *words]))
 
 
 def _limits(texts: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
-    """One that no trial had stands behind the one before it: the rules tell theirs in order."""
+    """A limit that no trial had stands behind the one before it: the rules tell theirs in order."""
     last, places = 0, dict[str, tuple[int, int]]()
     for number, text in enumerate(texts):
         last = sizes.get(text, last)
@@ -254,7 +327,7 @@ def _limits(texts: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
     return sorted(places, key=lambda text: places[text])
 
 
-def varying(found: Sequence[ShownTrial]) -> list[str]:
+def varying(shown: Sequence[ShownTrial]) -> list[str]:
     """What of the config is not the same for all."""
-    names = dict.fromkeys(name for c in found for name in c.values)
-    return [name for name in names if len({str(c.values.get(name)) for c in found}) > 1]
+    names = dict.fromkeys(name for c in shown for name in c.values)
+    return [name for name in names if len({str(c.values.get(name)) for c in shown}) > 1]

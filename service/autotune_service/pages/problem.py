@@ -1,195 +1,194 @@
 """The page of a key: all that its search has found, as figures and words."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.util import find_spec
+from shlex import quote
+from threading import Lock
+from typing import Any
 
-from autotune.domain.browsing import Improvement, NumberedTrial, SearchedKey
+from autotune.domain.browsing import NumberedTrial, SearchedKey
+from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS
-from autotune.domain.outcome import Estimate
+from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 from autotune.estimating.cost_model.comparison import compare
+from autotune.wording.command import search_command
 from autotune.wording.comparison import why
 from autotune.wording.config import parts_of
 from autotune.wording.facts import FACTS, part_us
 from autotune.wording.publication import not_served
 from autotune.wording.units import micros
-from autotune_db.browse import SqlBrowse
-from autotune_service.pages.axes import Axes, axes
+from autotune_service.pages.call import Call
 from autotune_service.pages.candidates import (
     DEFAULT,
-    ESTIMATED,
     GROUPS,
     LEAST_US,
     WINNER,
     ShownTrial,
     candidates,
+    fastest,
     group_of,
 )
-from autotune_service.pages.filters import Query
-from autotune_service.pages.heat import heat_map
-from autotune_service.pages.measured import MeasuredRow, rows
+from autotune_service.pages.filters import PAGE_ROWS, pages
+from autotune_service.pages.heat import Axes, axes, heat_map
+from autotune_service.pages.jobs import MOST_JOBS, is_for
 from autotune_service.pages.parallel import parallel
-from autotune_service.pages.plots import Figure, over_time, over_trials, vmem
-from autotune_service.pages.ranges import PartBar, TimeLine, bars, time_lines
-from autotune_service.pages.roof import roofline
-from autotune_service.pages.slices import AxisSlice, slices
-from autotune_service.pages.speed import Speed, speed
+from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, vmem
+from autotune_service.pages.ranges import bars, slices, time_lines
+from autotune_service.pages.render import config_call
+from autotune_service.pages.speed import measured_rows, speed
 
 FASTEST, OTHERS = 300, 100  # trials drawn; a search of a hundred trials is drawn whole
+_VERSIONS = 10
 
-Table = list[tuple[str, list[str]]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredProblem:
-    """What the database knows of a key."""
-
-    searched: SearchedKey
-    refusals: Refusals | None
-    drawn: Sequence[NumberedTrial]
-    steps: Sequence[Improvement]
-    default: NumberedTrial | None
-    winner: NumberedTrial | None
-    newest: int
+Named = Sequence[tuple[str, Estimate]]
 
 
-def find(browse: SqlBrowse, key_id: int, record: Record | None) -> StoredProblem | None:
-    """None: there is no such key."""
-    searched = browse.searched(key_id)
-    if searched is None:
-        return None
-    winner = browse.with_config(key_id, record.config) if record else None
-    return StoredProblem(
-        searched=searched,
-        refusals=browse.refusals(key_id),
-        drawn=browse.fastest_and_others(key_id, FASTEST, OTHERS),
-        steps=browse.best_so_far(key_id),
-        default=browse.by_number(key_id, 0),
-        winner=winner,
-        newest=browse.newest(key_id),
-    )
+def show(call: Call) -> dict[str, Any]:
+    """A problem on one chip with one toolchain: its search, and why its winner wins."""
+    searched, browse = call.searched(), call.browse
+    record = call.record(searched.key)
+    if not searched.trials and record is None:
+        return _never_searched(call, searched)
+    drawn = _drawn(call, searched, record)
+    address = str(call.request.base_url).rstrip("/") + config_call(searched.key)
+    return {
+        "searched": searched,
+        "record": record,
+        **view(call, searched, record, drawn),
+        **_trials(call, searched, record),
+        "newest": browse.newest(searched.id),
+        "status": call.store.searches.status(searched.id),
+        "others": len(browse.other_toolchains(searched.key)),
+        "chips": browse.other_chips(searched.key),
+        "served": browse.published(searched.id, _VERSIONS),
+        "is_pinned": browse.is_pinned(searched.id),
+        "take": taken(record, address) if record else (),
+        "importance": _importance_asked_for(call, drawn),
+    }
 
 
-@dataclass(slots=True, kw_only=True)
-class ProblemView:
+def _never_searched(call: Call, searched: SearchedKey) -> dict[str, Any]:
+    """A problem that was asked for, or has been checked, and has no trials."""
+    jobs = call.browse.open_jobs(MOST_JOBS)
+    return {
+        "template": "unsearched.html",
+        "searched": searched,
+        "body": json.dumps(to_data(searched.key)),
+        "command": search_command(searched.key),
+        "job": next((job for job in jobs if is_for(job, searched.key)), None),
+    }
+
+
+def _drawn(call: Call, searched: SearchedKey, record: Record | None) -> list[NumberedTrial]:
+    """The fastest trials and some others, the default and the winner among them, by number."""
+    browse, key_id = call.browse, searched.id
+    trials = [*browse.fastest_and_others(key_id, FASTEST, OTHERS), browse.by_number(key_id, 0)]
+    if record is not None:
+        trials.append(browse.with_config(key_id, record.config))
+    by_id = {trial.id: trial for trial in trials if trial}
+    return sorted(by_id.values(), key=lambda numbered: numbered.trial.number)
+
+
+def view(
+    call: Call, searched: SearchedKey, record: Record | None, drawn: Sequence[NumberedTrial]
+) -> dict[str, Any]:
     """``why``: the winner against the default, in words. ``best``: why the fastest trial is not
-    what is served; empty where it is. ``bars``: the parts of their times."""
-
-    searched: SearchedKey
-    record: Record | None
-    speed: Speed | None
-    measured: list[MeasuredRow]
-    shown: list[ShownTrial]
-    axes: Axes
-    plots: dict[str, Figure | None]
-    facts: Table
-    bars: list[tuple[str, list[PartBar]]]
-    why: str
-    best: str
-    ranges: Sequence[TimeLine]
-    slices: Sequence[AxisSlice]
-    groups: list[tuple[str, str, str, int]] = field(default_factory=list)
-
-    @property
-    def hovers(self) -> dict[str, str]:
-        """What the points of the plots say, by the page that a click on them opens."""
-        return {c.link: c.hover for c in self.shown}
-
-
-def view(found: StoredProblem, record: Record | None, query: Query) -> ProblemView:
-    everything = {one.id: one for one in found.drawn}
-    for extra in (found.default, found.winner):
-        if extra is not None:
-            everything[extra.id] = extra
-    drawn = sorted(everything.values(), key=lambda one: one.trial.number)
+    what is served; empty where it is. ``bars``: the parts of their times. ``hovers``: what the
+    points of the plots say, by the page that a click on them opens."""
     shown = candidates(drawn, record)
-    chosen = axes(shown, found.refusals, query)
+    refusals = call.browse.refusals(searched.id)
+    chosen = axes(shown, refusals, call.query)
     beside = _beside(shown, record)
-    return ProblemView(
-        searched=found.searched,
-        record=record,
-        speed=speed(record) if record else None,
-        measured=rows(record, shown),
-        shown=shown,
-        axes=chosen,
-        plots=_plots(found, shown, record, chosen),
-        facts=_facts(beside),
-        bars=list(zip([n for n, _ in beside], bars([e for _, e in beside]), strict=True)),
-        why=_why(beside),
-        best=_best(shown, record),
-        ranges=time_lines(record) if record else (),
-        slices=slices(shown),
-        groups=outcome_groups(found.searched),
+    return {
+        "shown": shown,
+        "axes": chosen,
+        "plots": _plots(call, searched, record, shown, refusals, chosen),
+        "hovers": {c.link: c.hover for c in shown},
+        "slices": slices(shown),
+        "groups": outcome_groups(searched),
+        "facts": _facts(beside),
+        "bars": list(zip([n for n, _ in beside], bars([e for _, e in beside]), strict=True)),
+        "why": _why(beside),
+        "best": _best(shown, record),
+        "speed": speed(record) if record else None,
+        "ranges": time_lines(record) if record else (),
+        "measured": measured_rows(record, shown),
+    }
+
+
+def _trials(call: Call, searched: SearchedKey, record: Record | None) -> dict[str, Any]:
+    """The table: a page of what fits the filters."""
+    query, counts = call.query, dict(searched.outcomes)
+    kind = query.choice("kind", list(counts))
+    by_time = query.choice("sort", ("number", "fastest")) == "fastest"
+    if by_time and kind not in (None, OutcomeKind.ESTIMATED):
+        query.notes.append("sort=fastest was ignored: such trials have no time.")
+        by_time = False
+    listed = OutcomeKind.ESTIMATED if by_time and OutcomeKind.ESTIMATED in counts else kind
+    total = counts.get(listed or "", 0) if kind or by_time else searched.trials
+    shown = pages(query, total)
+    trials = call.browse.trials(
+        searched.id, kind, fastest=by_time, offset=shown.offset, limit=PAGE_ROWS
     )
+    return {"kind": kind, "fastest": by_time, "pages": shown, "rows": candidates(trials, record)}
 
 
 def outcome_groups(searched: SearchedKey) -> list[tuple[str, str, str, int]]:
     """Kinds of outcome as (kind, colour, what it means, how many)."""
-    found = []
-    for kind, count in searched.outcomes:
-        colour, _, meaning = GROUPS[group_of(kind)]
-        found.append((kind, colour.removeprefix("@"), meaning, count))
-    return found
+    groups = [(kind, GROUPS[group_of(kind)], count) for kind, count in searched.outcomes]
+    return [
+        (kind, colour.removeprefix("@"), meaning, count)
+        for kind, (colour, _, meaning), count in groups
+    ]
 
 
 def _plots(
-    found: StoredProblem,
-    shown: Sequence[ShownTrial],
+    call: Call,
+    searched: SearchedKey,
     record: Record | None,
+    shown: Sequence[ShownTrial],
+    refusals: Refusals | None,
     chosen: Axes,
-) -> dict[str, Figure | None]:
+) -> Mapping[str, Figure | None]:
     if not shown:
         return {}
-    xla = (
-        [us or 0.0 for us in (record.baseline.time_us, record.baseline.expected_us)]
-        if record
-        else []
-    )
-    began = min(c.at for c in shown)
+    baseline = record and record.baseline
+    xla = [us or 0.0 for us in (baseline.time_us, baseline.expected_us)] if baseline else []
+    steps = call.browse.best_so_far(searched.id)
+    x, y, all_drawn = chosen.x, chosen.y, len(shown) >= searched.trials
     return {
-        "trials": over_trials(shown, found.steps, xla),
-        "time": over_time(shown, found.steps, began, xla),
-        "heat": _heat(found, shown, chosen),
+        "trials": over_trials(shown, steps, xla),
+        "time": over_time(shown, steps, xla),
+        "heat": heat_map(shown, x, y, refusals, all_drawn=all_drawn) if x else None,
         "parallel": parallel(shown),
         "vmem": vmem(shown),
         "roofline": roofline(shown),
     }
 
 
-def _heat(found: StoredProblem, shown: Sequence[ShownTrial], chosen: Axes) -> Figure | None:
-    if chosen.x is None:
-        return None
-    all_drawn = len(shown) >= found.searched.trials
-    return heat_map(shown, chosen.x, chosen.y, found.refusals, all_drawn=all_drawn)
-
-
-def _beside(shown: Sequence[ShownTrial], record: Record | None) -> list[tuple[str, Estimate]]:
+def _beside(shown: Sequence[ShownTrial], record: Record | None) -> Named:
     """What is served, or else the fastest, and the default; one of them where they are the same."""
-    timed = [c for c in shown if c.estimate and c.group == ESTIMATED]
-    default = next((c for c in timed if c.number == 0), None)
+    timed = fastest(shown)
     winner = next((c for c in timed if c.role == WINNER), None)
     named: list[tuple[str, Estimate | None]] = []
     if record is not None and record.estimate.time_us >= LEAST_US:
-        named.append(_served(record, winner))
+        name = DEFAULT if record.is_default else WINNER
+        name += f" (trial {winner.id})" if winner else ""
+        named.append((name, served(record, winner.estimate if winner else None)))
     elif timed:
-        winner = min(timed, key=lambda c: c.time_us or 0.0)
+        winner = timed[0]
         named.append((f"fastest so far (trial {winner.id})", winner.estimate))
+    default = next((c for c in timed if c.trial.number == 0), None)
     if default is not None and default is not winner and not (record and record.is_default):
         named.append((f"default (trial {default.id})", default.estimate))
     return [(name, estimate) for name, estimate in named if estimate]
-
-
-def _served(record: Record, winner: ShownTrial | None) -> tuple[str, Estimate]:
-    """What is served, by name."""
-    name = DEFAULT if record.is_default else WINNER
-    if winner is None:
-        return name, served(record, None)
-    return f"{name} (trial {winner.id})", served(record, winner.estimate)
 
 
 def served(record: Record, trial: Estimate | None) -> Estimate:
@@ -199,27 +198,48 @@ def served(record: Record, trial: Estimate | None) -> Estimate:
     return trial if trial and same else record.estimate
 
 
-def _why(beside: list[tuple[str, Estimate]]) -> str:
+def _why(beside: Named) -> str:
     if len(beside) < 2:
         return ""
-    one, other = (NamedEstimate(name=name, estimate=e) for name, e in beside)
-    return why(compare(one, other))
+    winner, default = (NamedEstimate(name=name, estimate=e) for name, e in beside)
+    return why(compare(winner, default))
 
 
 def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
-    timed = [c for c in shown if c.estimate and c.group == ESTIMATED]
-    best = min(timed, key=lambda c: c.time_us or 0.0, default=None)
-    if record is None or best is None or best.estimate is None or best.role == WINNER:
+    timed = fastest(shown)
+    best = timed[0].estimate if timed else None
+    if record is None or best is None or timed[0].role == WINNER:
         return ""
-    if best.estimate.time_us >= record.estimate.time_us:
+    if best.time_us >= record.estimate.time_us:
         return ""
-    mine = next((c.estimate for c in timed if c.role == WINNER), None)
+    winner = next((c.estimate for c in timed if c.role == WINNER), None)
     return not_served(
         compare(
-            NamedEstimate(name=f"trial {best.id}", estimate=best.estimate),
-            NamedEstimate(name="what is served", estimate=served(record, mine)),
+            NamedEstimate(name=f"trial {timed[0].id}", estimate=best),
+            NamedEstimate(name="what is served", estimate=served(record, winner)),
         )
     )
+
+
+def _importance_asked_for(
+    call: Call, drawn: Sequence[NumberedTrial]
+) -> Sequence[tuple[str, float]] | None:
+    """None: it was not asked for, or cannot be computed here. For one reader at a time: it takes a
+    second, which many together would take from the lookups."""
+    if call.query.choice("importance", ["1"]) is None:
+        return None
+    lock: Lock = call.request.state.importance
+    if not lock.acquire(blocking=False):
+        busy = "The importance of axes is being computed for others: load it again."
+        call.query.notes.append(busy)
+        return None
+    try:
+        shares = importance(drawn)
+    finally:
+        lock.release()
+    if shares is None:
+        call.query.notes.append("The importance of axes needs Optuna: pip install optuna.")
+    return shares
 
 
 def importance(drawn: Sequence[NumberedTrial]) -> Sequence[tuple[str, float]] | None:
@@ -227,7 +247,7 @@ def importance(drawn: Sequence[NumberedTrial]) -> Sequence[tuple[str, float]] | 
     where Optuna is not installed."""
     if find_spec("optuna") is None:
         return None
-    timed = [one.trial for one in drawn if one.trial.estimate]
+    timed = [numbered.trial for numbered in drawn if numbered.trial.estimate]
     return _importance(tuple((t.config, t.estimate.time_us) for t in timed if t.estimate))
 
 
@@ -238,28 +258,40 @@ def _importance(timed: Sequence[tuple[Config, float]]) -> Sequence[tuple[str, fl
     return importances([(parts_of(config), us) for config, us in timed])
 
 
-def _facts(beside: list[tuple[str, Estimate]]) -> Table:
-    """Those of ``autotune explain``."""
+def _facts(beside: Named) -> list[tuple[str, list[str]]]:
+    """Those of ``autotune explain``: a line of names, then a line for each fact."""
     known = [(name, e, e.explanation) for name, e in beside if e.explanation]
     if not known:
         return []
-    table: Table = [("", [name for name, *_ in known])]
-    table += [
-        (
-            part,
-            [
-                f"{part_us(why.part_us(part))}, {why.part_us(part) / e.time_us:.1%}"
-                for _, e, why in known
-            ],
-        )
+    parts = [
+        (part, [share_text(explained.part_us(part), e) for _, e, explained in known])
         for part in PARTS
-        if any(why.part_us(part) for *_, why in known)
+        if any(explained.part_us(part) for *_, explained in known)
     ]
-    table.append(("total", [micros(e.time_us) for _, e, _ in known]))
-    table += [(name, [cell(e, why) for _, e, why in known]) for name, cell in FACTS]
+    table = [
+        ("", [name for name, *_ in known]),
+        *parts,
+        ("total", [micros(e.time_us) for _, e, _ in known]),
+        *((name, [cell(e, explained) for _, e, explained in known]) for name, cell in FACTS),
+    ]
     return [(name, cells) for name, cells in table if any(cells)]
 
 
 def share_text(us: float, e: Estimate) -> str:
     """A part of a time, and its share."""
     return f"{part_us(us)}, {us / e.time_us:.1%}"
+
+
+def taken(record: Record, call: str) -> tuple[tuple[str, str], ...]:
+    """A published config as somebody takes it along: what for, and the text. ``call``: the address
+    that answers with it, without a query of its own."""
+    problem, config = record.key.problem, record.config
+    fields = {name: value for name, value in asdict(config).items() if value}
+    python = f"autotune.Config({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+    sizes = "".join(f", {name}={size!r}" for name, size in (*problem.dims, *problem.options))
+    return (
+        ("Python", python),
+        ("JSON", json.dumps(to_data(config))),
+        ("curl", f"curl {quote(call)}"),
+        ("Tuned", f"TUNED.config(TUNED.problem(dtype={problem.dtype!r}{sizes}))"),
+    )

@@ -1,9 +1,10 @@
 """Times drawn by the server: what is served, the default and plain XLA with their ranges on one
-line, and the parts of a time as a bar."""
+line, slices through the space, and the parts of a time as a bar."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
+from statistics import median
 
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
@@ -11,7 +12,10 @@ from autotune.domain.record import Record
 from autotune.domain.xla_verdict import expected_range
 from autotune.wording.facts import part_us
 from autotune.wording.units import error_bar, micros
-from autotune_service.pages.candidates import LEAST_US
+from autotune_service.pages.candidates import LEAST_US, ShownTrial, fastest
+from autotune_service.pages.plots import ordered, varying
+
+_MOST_VALUES = 12  # of an axis, those of the fastest trials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,50 +33,88 @@ class TimeLine:
 
 def time_lines(record: Record, *, with_default: bool = True) -> list[TimeLine]:
     """In microseconds, then placed on one logarithmic scale."""
-    time_us, doubt = record.estimate.time_us, record.estimate.doubt
-    found = [_line("served", "best", time_us, doubt, error_bar(record.estimate.error))]
+    e = record.estimate
+    lines = [_line("served", "best", e.time_us, e.doubt, error_bar(e.error))]
+    if with_default:
+        lines += _default_lines(record)
+    lines += _xla_lines(record)
+    run = record.measurement
+    measured = run.of(record.config) if run else None
+    if measured and measured.median_us:
+        lines.append(_line("served, measured", "best", measured.median_us))
+    return placed([line for line in lines if line.least >= LEAST_US])
+
+
+def _default_lines(record: Record) -> Iterator[TimeLine]:
     default = record.default
-    if default.time_us and with_default and not record.is_default:
-        found.append(_line("default", "default", default.time_us, 0.0, ""))
-    if default.is_predicted and default.expected_us and with_default:
+    if default.time_us and not record.is_default:
+        yield _line("default", "default", default.time_us)
+    if default.is_predicted and default.expected_us:
         error = default.expected_error or 0.0
-        text = error_bar(error)
-        found.append(_line("default, predicted", "default", default.expected_us, error, text))
+        bar = error_bar(error)
+        yield _line("default, predicted", "default", default.expected_us, error, bar)
+
+
+def _xla_lines(record: Record) -> Iterator[TimeLine]:
+    """From the bound, which is certain, to the slowest that XLA's own estimate allows."""
     least, most = expected_range(record.baseline)
     bound = record.baseline.time_us or 0.0
+    least = max(least, bound)
     if most:
-        text = f"{micros(max(least, bound))} to {micros(most)}"
-        line = _line("plain XLA", "xla", record.baseline.expected_us or most, 0.0, "")
-        found.append(replace(line, least=max(least, bound), most=most, text=text))
+        line = _line("plain XLA", "xla", record.baseline.expected_us or most)
+        yield replace(line, least=least, most=most, text=f"{micros(least)} to {micros(most)}")
     elif bound:
-        found.append(replace(_line("plain XLA", "xla", bound, 0.0, ""), text=f"≥ {micros(bound)}"))
-    run = record.measurement
-    own = run.of(record.config) if run else None
-    if own and own.median_us:
-        found.append(_line("served, measured", "best", own.median_us, 0.0, ""))
-    return placed([one for one in found if one.least >= LEAST_US])
+        yield replace(_line("plain XLA", "xla", bound), text=f"≥ {micros(bound)}")
 
 
-def _line(name: str, kind: str, time_us: float, doubt: float, bar: str) -> TimeLine:
+def _line(name: str, kind: str, time_us: float, doubt: float = 0.0, bar: str = "") -> TimeLine:
     least, most = time_us * (1 - doubt), time_us * (1 + doubt)
     text = f"{micros(time_us)} {bar}".rstrip()
     return TimeLine(name=name, kind=kind, at=time_us, least=least, most=most, text=text)
 
 
-def placed(found: Sequence[TimeLine]) -> list[TimeLine]:
+def placed(lines: Sequence[TimeLine]) -> list[TimeLine]:
     """From microseconds to percent of the width, on one logarithmic scale."""
-    if not found:
+    if not lines:
         return []
-    low, high = min(one.least for one in found), max(one.most for one in found)
+    low, high = min(line.least for line in lines), max(line.most for line in lines)
     span = log(high / low) or 1.0
 
     def place(us: float) -> float:
         return round(3 + 94 * log(us / low) / span, 1)
 
     return [
-        replace(one, at=one.at and place(one.at), least=place(one.least), most=place(one.most))
-        for one in found
+        replace(line, at=line.at and place(line.at), least=place(line.least), most=place(line.most))
+        for line in lines
     ]
+
+
+def slices(shown: Sequence[ShownTrial]) -> dict[str, list[TimeLine]]:
+    """Slices through the space, as Optuna draws them. For each part of the config that is not the
+    same for all, a line for each of its values: from the fastest trial that has it to the one in
+    the middle. All lines are on one scale, so that they can be compared."""
+    timed = fastest(shown)
+    named = [(name, line) for name in varying(timed) for line in _lines_of_values(name, timed)]
+    by_name: dict[str, list[TimeLine]] = {}
+    for (name, _), line in zip(named, placed([line for _, line in named]), strict=True):
+        by_name.setdefault(name, []).append(line)
+    return by_name
+
+
+def _lines_of_values(name: str, timed: Sequence[ShownTrial]) -> list[TimeLine]:
+    """``timed``: the fastest first."""
+    times: dict[str, list[float]] = {}
+    for c in timed:
+        times.setdefault(str(c.values.get(name, "–")), []).append(c.time_us or 0.0)
+    drawn = list(times)[:_MOST_VALUES]
+    order = ordered(name, (c.values.get(name, "–") for c in timed), timed)
+    return [_line_of_value(value, times[value]) for value in order if value in drawn]
+
+
+def _line_of_value(value: str, times: Sequence[float]) -> TimeLine:
+    trials = "1 trial" if len(times) == 1 else f"{len(times):,} trials"
+    line = _line(value, "default", times[0])
+    return replace(line, most=median(times), text=f"{line.text}, {trials}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,10 +127,10 @@ class PartBar:
     text: str
 
 
-def bars(found: Sequence[Estimate | None]) -> list[list[PartBar]]:
+def bars(estimates: Sequence[Estimate | None]) -> list[list[PartBar]]:
     """The parts of each time, all on one scale."""
-    longest = max((e.time_us for e in found if e), default=0.0)
-    return [_bar(e, longest) if e and longest else [] for e in found]
+    longest = max((e.time_us for e in estimates if e), default=0.0)
+    return [_bar(e, longest) if e and longest else [] for e in estimates]
 
 
 def _bar(e: Estimate, longest: float) -> list[PartBar]:

@@ -18,16 +18,19 @@ from starlette.types import Scope
 
 from autotune.domain.key import Key
 from autotune.domain.version import VERSION
+from autotune.wording.checks import action, finding
 from autotune.wording.command import search_command
-from autotune.wording.measurement import run_line
+from autotune.wording.measurement import ratio_interval, run_line, told_apart
 from autotune.wording.publication import default_time, times_default, verified_label, who_says
 from autotune.wording.terms import TERMS
 from autotune.wording.time_parts import PART_WORDS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.middleware.access import COOKIE
+from autotune_service.middleware.headers import headers_of
 from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name
-from autotune_service.pages.static_files import address
+from autotune_service.pages.ranges import time_lines
+from autotune_service.pages.static_files import address, takes_gzip
 
 # Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:
 # and blob: because a plot is saved by drawing its own SVG as an image.
@@ -50,14 +53,10 @@ _TITLES = {
 async def page(request: Request, template: str, **values: Any) -> Response:
     """A page as HTML; made in a thread, so that no lookup waits for it."""
 
-    is_closed = request.state.access.closed and COOKIE in request.cookies
+    values["closed"] = request.state.access.closed and COOKIE in request.cookies
 
     def render() -> Response:
-        text = (
-            _environment()
-            .get_template(template)
-            .render(path=request.url.path, closed=is_closed, **values)
-        )
+        text = _environment().get_template(template).render(path=request.url.path, **values)
         return _answer(text, 200, request.scope)
 
     return await asyncio.to_thread(render)
@@ -65,7 +64,9 @@ async def page(request: Request, template: str, **values: Any) -> Response:
 
 def error_page(scope: Scope, status: int, message: str) -> Response | None:
     """For a browser that asked for a page; None for a program, which gets JSON."""
-    if scope["path"].startswith("/v1/") or b"text/html" not in header(scope, b"accept"):
+    if scope["path"].startswith("/v1/") or b"text/html" not in headers_of(scope).get(
+        b"accept", b""
+    ):
         return None
     template = _environment().get_template("error.html")
     title = _TITLES.get(status, "Something went wrong")
@@ -75,11 +76,6 @@ def error_page(scope: Scope, status: int, message: str) -> Response | None:
     return _answer(text, status, scope)
 
 
-def header(scope: Scope, wanted: bytes) -> bytes:
-    """The first with that name; empty where there is none."""
-    return next((value for name, value in scope["headers"] if name == wanted), b"")
-
-
 def _answer(text: str, status: int, scope: Scope) -> Response:
     headers = {
         "Content-Security-Policy": POLICY,
@@ -87,7 +83,7 @@ def _answer(text: str, status: int, scope: Scope) -> Response:
         "Vary": "Accept-Encoding",
     }
     content = text.encode("utf-8", "replace")
-    if len(content) >= _GZIP_FROM_BYTES and b"gzip" in header(scope, b"accept-encoding"):
+    if len(content) >= _GZIP_FROM_BYTES and takes_gzip(scope):
         content = gzip.compress(content, 4, mtime=0)
         headers["Content-Encoding"] = "gzip"
     return Response(content, status, headers, _HTML)
@@ -116,8 +112,8 @@ def _finite(data: Any) -> Any:
 def link(path: str, query: dict[str, Any] | None = None, **changes: Any) -> str:
     """A path with the query that the page has, and changes; None takes one away."""
     merged = {**(query or {}), **changes}
-    kept = {name: value for name, value in merged.items() if value not in (None, "")}
-    return f"{path}?{urlencode(kept)}" if kept else path
+    given = {name: value for name, value in merged.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def _when(value: datetime | None) -> str:
@@ -125,10 +121,6 @@ def _when(value: datetime | None) -> str:
         return "–"
     text = f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), text)
-
-
-def _count(value: int) -> str:
-    return f"{value:,}"
 
 
 def _colour_of(group: str) -> str:
@@ -172,7 +164,7 @@ def _environment() -> Environment:
         verified=verified_label,
         as_json=as_json,
         when=_when,
-        count=_count,
+        count="{:,}".format,
     )
     environment.globals.update(
         version=VERSION,
@@ -184,6 +176,11 @@ def _environment() -> Environment:
         toolchain_name=toolchain_name,
         colour_of=_colour_of,
         run_line=run_line,
+        ratio_interval=ratio_interval,
+        told_apart=told_apart,
+        finding=finding,
+        check_action=action,
+        time_lines=time_lines,
         who_says=who_says,
         config_call=config_call,
         search_command=search_command,

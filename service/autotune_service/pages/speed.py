@@ -1,11 +1,21 @@
-"""How a published config stands against the kernel's default and against plain XLA."""
+"""How fast a published config is: against the kernel's default and plain XLA, by estimate and by
+measurement. What was measured stands beside the estimates, and is never mixed with them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autotune.domain.config import Config
+from autotune.domain.measurement import MeasuredConfig, Timed
 from autotune.domain.record import Method, Record
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, by_measurement
 from autotune.wording.baseline import VERDICTS, estimated_baseline, measured_baseline
-from autotune_service.pages.candidates import LEAST_US
+from autotune.wording.measurement import against_others, measured_line, run_line
+from autotune.wording.units import micros
+from autotune_service.pages.candidates import LEAST_US, ShownTrial
+
+_MOST_SAMPLES = 500  # on a page; the exports have all
+
+Facts = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,46 +41,40 @@ class Speed:
         return VERDICTS[self.verdict]
 
     @property
-    def loses_by_estimate(self) -> bool:
-        """Whether plain XLA is, by the estimate, faster."""
-        return self.over_xla_own is not None and self.over_xla_own < 1
-
-    @property
     def loses(self) -> bool:
-        """The same as measured, where it was."""
-        if self.measured_over_xla is None:
-            return self.loses_by_estimate
-        return self.measured_over_xla < 1
+        """Whether plain XLA is faster: as measured, where it was, else by the estimate."""
+        times = self.over_xla_own if self.measured_over_xla is None else self.measured_over_xla
+        return times is not None and times < 1
 
 
 def speed(record: Record) -> Speed:
-    time_us, baseline = record.estimate.time_us, record.baseline
-    found = _measured(record)
-    verdict, words = _xla(record, found.get("measured_over_xla"))
+    time_us, default, baseline = record.estimate.time_us, record.default, record.baseline
+    measured = _measured(record)
+    verdict, words = _xla(record, measured.get("measured_over_xla"))
     return Speed(
-        over_default=_over(record.default.time_us, time_us),
-        predicted_over_default=_over(record.default.expected_us, time_us)
-        if record.default.is_predicted
+        over_default=_over(default.time_us, time_us),
+        predicted_over_default=_over(default.expected_us, time_us)
+        if default.is_predicted
         else None,
         over_xla_least=_over(baseline.time_us, time_us),
         over_xla_own=_over(baseline.expected_us, time_us),
         verdict=verdict,
         xla=words,
-        **found,
+        **measured,
     )
 
 
 def _measured(record: Record) -> dict[str, float | None]:
     """Nothing where the measurement did not decide."""
     run = record.measurement
-    own = run.of(record.config) if run and record.method == Method.MEASURED else None
-    if run is None or own is None:
+    winner = run.of(record.config) if run and record.method == Method.MEASURED else None
+    if run is None or winner is None:
         return {}
     default = None if record.default.config is None else run.of(record.default.config)
     return {
-        "measured_us": own.median_us,
-        "measured_over_default": run.times_as_fast(own, default),
-        "measured_over_xla": run.times_as_fast(own, run.baseline),
+        "measured_us": winner.median_us,
+        "measured_over_default": run.times_as_fast(winner, default),
+        "measured_over_xla": run.times_as_fast(winner, run.baseline),
     }
 
 
@@ -87,3 +91,39 @@ def _xla(record: Record, measured: float | None) -> tuple[XlaVerdict, str]:
 
 def _over(other_us: float | None, time_us: float) -> float | None:
     return other_us / time_us if other_us and time_us >= LEAST_US else None
+
+
+def measured_rows(
+    record: Record | None, shown: Sequence[ShownTrial]
+) -> list[tuple[Timed, ShownTrial | None]]:
+    """Everything that the run of a record has timed, the fastest first; its trial, where that is
+    drawn."""
+    run = record.measurement if record else None
+    by_config: dict[Config | None, ShownTrial] = {c.trial.config: c for c in shown}
+    return [(timed, by_config.get(timed.config)) for timed in run.timed] if run else []
+
+
+def measured_facts(
+    measured: MeasuredConfig | None, record: Record | None, estimate_us: float | None
+) -> Facts:
+    """Of one config, for the page of its trial."""
+    if measured is None or record is None:
+        return []
+    run, timed = measured
+    facts = [
+        ("median", measured_line(measured, estimate_us)),
+        ("against the others", " ".join(against_others(measured, record.default.config))),
+        (f"{len(timed.samples_us)} samples, in the order taken", _samples(timed.samples_us)),
+        ("note", timed.note),
+        ("the run", run_line(run)),
+    ]
+    return [(name, text) for name, text in facts if text]
+
+
+def _samples(samples_us: Sequence[float]) -> str:
+    if not samples_us:
+        return ""
+    shown = ", ".join(f"{us:,.4g}" for us in samples_us[:_MOST_SAMPLES])
+    more = len(samples_us) - _MOST_SAMPLES
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"{shown}{rest} µs; {micros(min(samples_us))} to {micros(max(samples_us))}"

@@ -12,6 +12,14 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
+from fastapi import APIRouter, Request, Response
+from starlette.types import Scope
+
+from autotune_service.errors import HttpError
+from autotune_service.middleware.headers import headers_of
+
+assets = APIRouter(include_in_schema=False)
+
 PLOTLY = "plotly.min.js"
 _OWN = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg", "docs.js")
 _SWAGGER_UI = ("swagger-ui.css", "swagger-ui-bundle.js")  # as it was published: see SHA256SUMS
@@ -21,6 +29,9 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
+
+
+_FOREVER = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,28 @@ def prepare() -> None:
     """Before the first call: compressing plotly.js takes a moment."""
     for name in FILES:
         asset(name)
+
+
+@assets.get("/static/{tag}/{name}")
+async def static(request: Request, tag: str, name: str) -> Response:
+    if name not in FILES:
+        raise HttpError(404, "not_found", "there is no such file")
+    file = asset(name)
+    headers = {
+        "ETag": f'"{file.tag}"',
+        "Vary": "Accept-Encoding",
+        "Cache-Control": _FOREVER if tag == file.tag else "no-cache",
+    }
+    if headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if takes_gzip(request.scope):
+        headers["Content-Encoding"] = "gzip"
+        return Response(file.packed, headers=headers, media_type=file.kind)
+    return Response(file.plain, headers=headers, media_type=file.kind)
+
+
+def takes_gzip(scope: Scope) -> bool:
+    return b"gzip" in headers_of(scope).get(b"accept-encoding", b"")
 
 
 def _content(name: str) -> bytes:

@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from fastapi import APIRouter, Request, Response
+from typing import Any
 
 from autotune.domain.chip import Chip
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.workload import TunedEntry, WeightedTimes, weighted_times
-from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
-from autotune_service.pages.filters import PAGE_ROWS, pages, query_of
-from autotune_service.pages.render import page
+from autotune_service.pages.call import Call
+from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.snapshot_cache import IndexedSnapshot
-
-router = APIRouter(include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,67 +26,52 @@ class WorkloadLine:
         return self.record.estimate.time_us if self.record else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelTime:
-    """All kernels of a model on a chip, by weight."""
-
-    chip: Chip
-    toolchain: Toolchain
-    problems: int
-    sums: WeightedTimes
-
-
-@router.get("/workloads")
-async def workloads(request: Request) -> Response:
+def show(call: Call) -> dict[str, Any]:
     """All that were tuned into this database."""
-    query = query_of(request)
-    found = await ask(request, store(request).workloads.names)
-    return await page(request, "workloads.html", query=query.done(), found=found)
+    return {"workloads": call.store.workloads.names()}
 
 
-@router.get("/workloads/{name:path}")
-async def workload(request: Request, name: str) -> Response:
+def show_one(call: Call) -> dict[str, Any]:
     """One: before, after and evidence of each problem, and the time of all of them by chip."""
-    query = query_of(request)
-    found = await ask(request, store(request).workloads.find, name)
-    if found is None:
+    name = call.path["name"]
+    workload = call.store.workloads.find(name)
+    if workload is None:
         raise HttpError(404, "unknown_workload", f"There is no workload {name[:80]}.")
-    tuned, at = found
-    known = await ask(request, lines, tuned.entries, snapshots_of(request).current)
-    shown = pages(query, len(known))
+    tuned, at = workload
+    known = lines(tuned.entries, call.snapshot)
+    shown = pages(call.query, len(known))
     rows = known[shown.offset :][:PAGE_ROWS]
-    numbers = await ask(request, store(request).browse.numbers, [row.entry.key for row in rows])
-    return await page(
-        request,
-        "workload.html",
-        query=query.done(),
-        tuned=tuned,
-        at=at,
-        times=await ask(request, model_times, known),
-        lines=rows,
-        numbers=numbers,
-        pages=shown,
-    )
+    return {
+        "tuned": tuned,
+        "at": at,
+        "times": model_times(known),
+        "lines": rows,
+        "numbers": call.browse.numbers([row.entry.key for row in rows]),
+        "pages": shown,
+    }
 
 
 def lines(entries: Sequence[TunedEntry], snapshot: IndexedSnapshot) -> list[WorkloadLine]:
     """What takes the model longest first."""
     made = [WorkloadLine(entry=e, record=snapshot.index.exact(e.key)) for e in entries]
-    return sorted(made, key=lambda o: -o.entry.weight * (o.after_us or o.entry.before_us or 0.0))
+    return sorted(
+        made, key=lambda line: -line.entry.weight * (line.after_us or line.entry.before_us or 0.0)
+    )
 
 
-def model_times(shown: Sequence[WorkloadLine]) -> list[ModelTime]:
+def model_times(
+    shown: Sequence[WorkloadLine],
+) -> list[tuple[Chip, Toolchain, int, WeightedTimes]]:
+    """All kernels of a model on each chip, by weight; and how many problems these are."""
     targets: dict[tuple[Chip, Toolchain], list[WorkloadLine]] = {}
-    for one in shown:
-        targets.setdefault((one.entry.key.chip, one.entry.key.toolchain), []).append(one)
+    for line in shown:
+        targets.setdefault((line.entry.key.chip, line.entry.key.toolchain), []).append(line)
     return [
-        ModelTime(
-            chip=chip,
-            toolchain=toolchain,
-            problems=len(mine),
-            sums=weighted_times(
-                (o.entry.weight, o.entry.before_us, o.entry.before_error, o.after_us) for o in mine
-            ),
-        )
-        for (chip, toolchain), mine in sorted(targets.items())
+        (*target, len(group), weighted_times(map(_times, group)))
+        for target, group in sorted(targets.items())
     ]
+
+
+def _times(line: WorkloadLine) -> tuple[float, float | None, float | None, float | None]:
+    entry = line.entry
+    return entry.weight, entry.before_us, entry.before_error, line.after_us

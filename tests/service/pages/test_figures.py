@@ -11,16 +11,14 @@ from autotune.domain.browsing import Improvement, NumberedTrial
 from autotune.domain.outcome import Outcome, OutOfVmem
 from autotune.domain.refusals import Refusals
 from autotune_service.pages import heat, plots
-from autotune_service.pages.axes import axes
 from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.filters import Query
-from autotune_service.pages.heat import heat_map
+from autotune_service.pages.heat import axes, heat_map
 from autotune_service.pages.parallel import MOST, parallel
+from autotune_service.pages.plots import bandwidth, peak, roofline
 from autotune_service.pages.problem import outcome_groups
-from autotune_service.pages.ranges import bars
+from autotune_service.pages.ranges import bars, slices
 from autotune_service.pages.render import as_json
-from autotune_service.pages.roof import bandwidth, peak, roofline
-from autotune_service.pages.slices import slices
 from tests.samples.dashboard import (
     OUTCOMES,
     REFUSALS,
@@ -39,7 +37,7 @@ def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[Shown
 
 
 def test_slices_go_from_the_fastest_trial_with_a_value_to_the_middle_one() -> None:
-    made = {one.name: {line.name: line for line in one.lines} for one in slices(found())}
+    made = {name: {line.name: line for line in lines} for name, lines in slices(found()).items()}
     assert {name: line.text for name, line in made["bm"].items()} == {
         "128": "9.5 µs, 3 trials",  # and 25 and 100 µs
         "256": "10.0 µs, 1 trial",
@@ -47,7 +45,7 @@ def test_slices_go_from_the_fastest_trial_with_a_value_to_the_middle_one() -> No
     one_of_25_us, several, single = made["unroll"]["2"], made["bm"]["128"], made["bm"]["256"]
     assert several.at == several.least < single.at == single.least == single.most
     assert several.most == one_of_25_us.at
-    assert slices(found()[:1]) == []
+    assert slices(found()[:1]) == {}
 
 
 def test_roles_are_those_of_the_record_and_of_number_zero() -> None:
@@ -206,7 +204,10 @@ def test_colours_end_at_twice_the_best() -> None:
 
 def test_the_best_so_far_and_the_lines() -> None:
     shown = found()
-    steps = [Improvement(number=c.number, at=c.at, time_us=c.time_us or 0.0) for c in shown[:3]]
+    steps = [
+        Improvement(number=c.trial.number, at=c.trial.created_at, time_us=c.time_us or 0.0)
+        for c in shown[:3]
+    ]
     figure = plots.over_trials(shown, steps, (4.75, 7.6))
     by_name = {trace["name"]: trace for trace in figure["data"]}
     assert by_name["best so far"]["y"] == [100.0, 25.0, 9.5, 9.5]
@@ -214,7 +215,7 @@ def test_the_best_so_far_and_the_lines() -> None:
     assert by_name["default 100.0 µs"]["y"] == [100.0, 100.0]
     assert by_name["plain XLA ≥ 4.8 µs"]["y"] == [4.75, 4.75]
     assert by_name["XLA's own estimate 7.6 µs"]["y"] == [7.6, 7.6]
-    timed = plots.over_time(shown, steps, shown[0].at, ())
+    timed = plots.over_time(shown, steps, ())
     assert timed["data"][0]["x"] == [0, 3, 6, 9]
     assert timed["layout"]["xaxis"]["title"]["text"] == "time since the first trial (s)"
 

@@ -21,8 +21,8 @@ from autotune_db import SqlStore
 from autotune_service.pages import heat
 from autotune_service.pages.compare import MOST
 from autotune_service.pages.heat import ON_SCALE, SCALE
+from autotune_service.pages.problem import taken
 from autotune_service.pages.ranges import time_lines
-from autotune_service.pages.taking import taken
 from tests.samples.dashboard import (
     CHECKS,
     HTML,

@@ -9,8 +9,7 @@ import pytest
 
 from autotune.domain.job import Ability, Progress, Request
 from autotune_db import SqlStore
-from autotune_service.pages.gains import Gain, Scale, dots, middle
-from autotune_service.pages.overview import counted, sparkline
+from autotune_service.pages.gains import Gain, Scale, counted, dots, middle, sparkline
 from tests.samples.dashboard import config, estimated, evil_key, html, plain, published, trial
 from tests.samples.database import latest_snapshot, new_store
 from tests.samples.matching import NOON, SPEC, question

@@ -1,0 +1,54 @@
+"""What a page or a file is made from: its address, the database, and the snapshot in force."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from fastapi import Request
+
+from autotune.domain.browsing import SearchedKey
+from autotune.domain.key import Key
+from autotune.domain.record import Record
+from autotune_service.dependencies import snapshots_of, store
+from autotune_service.errors import HttpError
+from autotune_service.pages.filters import number_of, query_of
+from autotune_service.snapshot_cache import IndexedSnapshot
+
+T = TypeVar("T")
+
+
+class Call:
+    """One call of a page. ``strict``: a filter that is not understood raises ``HttpError``; else
+    the page has a note. What it reads from the database is for a thread."""
+
+    def __init__(self, request: Request, *, strict: bool = False) -> None:
+        self.request, self.query = request, query_of(request, strict=strict)
+        self.path: dict[str, str] = request.path_params
+        self.store, self.snapshot = store(request), snapshots_of(request).current
+        self.browse = self.store.browse
+
+    def record(self, key: Key) -> Record | None:
+        """What is published for a key."""
+        return self.snapshot.index.exact(key)
+
+    def searched(self) -> SearchedKey:
+        """The key that the address names. Raises ``HttpError``."""
+        text = self.path["key_id"]
+        searched = self.browse.searched(number_of(text, "problem"))
+        if searched is None:
+            raise HttpError(404, "unknown_key", f"There is no problem {text}.")
+        return searched
+
+
+def once_for_each_snapshot(compute: Callable[..., T]) -> Callable[..., T]:
+    """For a function whose first argument is a snapshot, which decides what it returns."""
+    made: WeakKeyDictionary[IndexedSnapshot, T] = WeakKeyDictionary()
+
+    @wraps(compute)
+    def once(snapshot: IndexedSnapshot, *others: Any) -> T:
+        if snapshot not in made:
+            made[snapshot] = compute(snapshot, *others)
+        return made[snapshot]
+
+    return once
