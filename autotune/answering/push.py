@@ -13,14 +13,13 @@ from autotune.domain.claims import impossible
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.limits import MOST_CHARACTERS
 from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.store import Store
-
-MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
 
 _MOST_BYTES = 8 << 20  # of one call; the service takes twice as much
 _MOST_RESULTS = 500

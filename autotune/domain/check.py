@@ -1,13 +1,13 @@
 """What becomes of a published record under another toolchain or on another chip."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
 
 from autotune.domain.chip import Chip
-from autotune.domain.codec import OmitDefault, OmitNone
+from autotune.domain.codec import Local, OmitDefault, OmitNone
 from autotune.domain.config import Config
 from autotune.domain.key import Key
+from autotune.domain.limits import Bytes, Text, Time, When, Word
 from autotune.domain.outcome import Outcome
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
@@ -50,27 +50,27 @@ class Check:
     toolchain: Toolchain
     chip: Chip
     verdict: CheckVerdict
-    checked_at: datetime
+    checked_at: When
     winner: Outcome | None = None
     default: Outcome | None = None
-    before_us: float | None = None
-    after_us: float | None = None
-    default_us: float | None = None
-    xla_us: float | None = None
-    least_limit_bytes: int | None = None
-    needed_bytes: int | None = None
-    allowed_bytes: int | None = None
+    before_us: Time | None = None
+    after_us: Time | None = None
+    default_us: Time | None = None
+    xla_us: Time | None = None
+    least_limit_bytes: Bytes | None = None
+    needed_bytes: Bytes | None = None
+    allowed_bytes: Bytes | None = None
     passes_limit: bool = False
     verified: bool = False
     cause: Unchecked | None = None
-    detail: str = ""
-    pushed_by: OmitDefault[str] = ""
-    before_vmem_bytes: OmitNone[int | None] = None
-    vmem_bytes: OmitNone[int | None] = None
-    against: OmitDefault[str] = ""
-    fingerprint: OmitDefault[str] = ""
-    is_default: OmitDefault[bool] = False
-    asked: OmitDefault[str] = ""
+    detail: Text = ""
+    pushed_by: OmitDefault[Word] = ""
+    before_vmem_bytes: Local[OmitNone[int | None]] = None
+    vmem_bytes: Local[OmitNone[int | None]] = None
+    against: Local[OmitDefault[str]] = ""
+    fingerprint: Local[OmitDefault[str]] = ""
+    is_default: Local[OmitDefault[bool]] = False
+    asked: Local[OmitDefault[str]] = ""
 
     @property
     def target(self) -> Key:

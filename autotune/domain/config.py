@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.domain.codec import ByName
+from autotune.domain.limits import Bytes, Choice, Names
 
-AxisValue = int | str | bool
+AxisValue = Choice
 
 PARALLEL = "parallel"
 ARBITRARY = "arbitrary"
@@ -22,9 +23,9 @@ class Config:
     """
 
     axes: ByName[AxisValue]
-    grid_order: tuple[str, ...] = ()
-    dimension_semantics: tuple[str, ...] = ()
-    vmem_limit_bytes: int | None = None
+    grid_order: Names = ()
+    dimension_semantics: Names = ()
+    vmem_limit_bytes: Bytes | None = None
 
     def __getitem__(self, axis: str) -> Any:
         """The value of a declared axis. ``KeyError`` for one that is not declared."""

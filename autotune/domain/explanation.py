@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import itemgetter
+from typing import Annotated
+
+from autotune.domain.limits import MOST_NAMES, Bytes, Limit, Micros, Word
 
 
 class TimePart(StrEnum):
@@ -37,15 +40,15 @@ class Explanation:
     vector register.
     """
 
-    parts_us: tuple[tuple[str, float], ...]
-    roofline_us: float
-    mxu_us: float
-    steps: int
-    dma_count: int
-    burst_bytes: int
-    least_hbm_bytes: int
-    vmem: tuple[tuple[str, int], ...]
-    spill_bundles: int
+    parts_us: Annotated[tuple[tuple[Word, Micros], ...], Limit(longest=MOST_NAMES)]
+    roofline_us: Micros
+    mxu_us: Micros
+    steps: Bytes
+    dma_count: Bytes
+    burst_bytes: Bytes
+    least_hbm_bytes: Bytes
+    vmem: Annotated[tuple[tuple[Word, Bytes], ...], Limit(longest=1_000)]
+    spill_bundles: Bytes
 
     @property
     def busy_us(self) -> float:

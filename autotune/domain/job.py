@@ -6,7 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from autotune.domain.chip import Chip
-from autotune.domain.codec import OmitDefault, OmitNone
+from autotune.domain.codec import Local, OmitDefault, OmitNone
+from autotune.domain.limits import Count, Micros, Text
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 
@@ -56,14 +57,14 @@ class Progress:
     what was searched, as the command line says it, where it was begun by hand; ``exhausted``: it
     has tried all that there is; ``predicted``: all that may be faster, by other problems."""
 
-    done: int = 0
-    goal: int = 0
-    best_us: float | None = None
-    default_us: float | None = None
-    note: str = ""
-    asked: OmitDefault[str] = ""
-    exhausted: OmitDefault[bool] = False
-    predicted: OmitDefault[bool] = False
+    done: Count = 0
+    goal: Count = 0
+    best_us: Micros | None = None
+    default_us: Micros | None = None
+    note: Text = ""
+    asked: Local[OmitDefault[str]] = ""
+    exhausted: Local[OmitDefault[bool]] = False
+    predicted: Local[OmitDefault[bool]] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

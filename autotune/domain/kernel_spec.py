@@ -1,9 +1,11 @@
 """A kernel as plain data: what the parent process and the database know of it."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from autotune.domain.codec import Flat, OmitDefault
+from autotune.domain.codec import Flat, Local, OmitDefault
 from autotune.domain.config import AxisValue
+from autotune.domain.limits import MOST_NAMES, Limit, Name, Names, Text
 from autotune.domain.problem import ProblemSpec
 
 
@@ -16,14 +18,14 @@ class KernelSpec:
     that is not known: descriptions saved by older versions do not say it.
     """
 
-    name: str
-    fingerprint: str
+    name: Name
+    fingerprint: Name
     problems: Flat[ProblemSpec]
-    axes: tuple[str, ...]
-    grid: tuple[str, ...]
-    doc: str = ""
-    cuts: tuple[tuple[str, str], ...] = ()
-    form: OmitDefault[str] = ""
+    axes: Names
+    grid: Names
+    doc: Text = ""
+    cuts: Annotated[tuple[tuple[Name, Name], ...], Limit(longest=MOST_NAMES)] = ()
+    form: Local[OmitDefault[str]] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.limits import Name
 from autotune.domain.problem import Problem, ProblemSpec, same_value
 from autotune.domain.toolchain import Toolchain
 
@@ -14,8 +15,8 @@ from autotune.domain.toolchain import Toolchain
 class Key:
     """Kernel, its fingerprint, problem, chip and toolchain."""
 
-    kernel: str
-    fingerprint: str
+    kernel: Name
+    fingerprint: Name
     problem: Problem
     chip: Chip
     toolchain: Toolchain

@@ -2,9 +2,10 @@
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from autotune.domain.config import Config
+from autotune.domain.limits import MOST_NAMES, Count, Limit, Positive, Share, Text, Time, Word
 
 DEVICE_TIME, WALL_CLOCK = "device time", "wall clock"
 
@@ -43,13 +44,13 @@ class Timed:
     """
 
     config: Config | None
-    samples_us: tuple[float, ...]
-    ratio: float | None = None
-    low: float | None = None
-    high: float | None = None
+    samples_us: Annotated[tuple[Time, ...], Limit(longest=10_000)]
+    ratio: Share | None = None
+    low: Share | None = None
+    high: Positive | None = None
     slower: bool = False
-    refused: str = ""
-    note: str = ""
+    refused: Text = ""
+    note: Text = ""
 
     @property
     def median_us(self) -> float | None:
@@ -75,16 +76,16 @@ class Measurement:
     state of the device.
     """
 
-    method: str
-    device: str
-    timed: tuple[Timed, ...]
-    stopped_by: str
-    void: str = ""
-    drift: float = 0.0
-    set_aside: int = 0
-    looks: int = 0
-    seed: int = 0
-    seconds: float = 0.0
+    method: Annotated[str, Limit(pattern=f"^({DEVICE_TIME}|{WALL_CLOCK})$")]
+    device: Word
+    timed: Annotated[tuple[Timed, ...], Limit(longest=MOST_NAMES)]
+    stopped_by: Word
+    void: Text = ""
+    drift: Annotated[float, Limit(least=-1e6, most=1e6)] = 0.0
+    set_aside: Count = 0
+    looks: Count = 0
+    seed: Count = 0
+    seconds: Share = 0.0
 
     @property
     def winner(self) -> Timed | None:

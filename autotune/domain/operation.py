@@ -4,6 +4,8 @@ order of the compiled schedule."""
 from dataclasses import dataclass
 from enum import StrEnum
 
+from autotune.domain.limits import Bytes, Count, Micros, Text, Word
+
 
 class Phase(StrEnum):
     """An operation that runs beside others has a start and a done of their own."""
@@ -59,8 +61,8 @@ class OperationTime:
     """An operation of XLA with what its ``runs`` take of the time, what hides behind others
     apart."""
 
-    name: str
-    opcode: str
-    runs: int
-    time_us: float
-    hbm_bytes: int
+    name: Text
+    opcode: Word
+    runs: Count
+    time_us: Micros
+    hbm_bytes: Bytes

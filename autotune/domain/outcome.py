@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, log
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from autotune.domain.codec import OmitDefault, OmitNone
+from autotune.domain.codec import Local, OmitDefault, OmitNone
 from autotune.domain.explanation import Explanation, TimePart
+from autotune.domain.limits import Bytes, Count, Limit, Micros, Share, Text, Time, Word
 from autotune.domain.operation import OperationTime
 from autotune.domain.step_cost import StepCost
 
@@ -32,11 +33,11 @@ _UNKNOWN_ERROR = 0.2  # to decide by where no error bar is known: wider than mos
 class CallTime:
     """One ``pallas_call`` of a function that makes several: ``time_us`` of all its ``runs``."""
 
-    name: str
-    runs: int
-    time_us: float
-    limited_by: str
-    vmem_used_bytes: int
+    name: Text
+    runs: Count
+    time_us: Micros
+    limited_by: Word
+    vmem_used_bytes: Bytes
 
 
 class Regime(StrEnum):
@@ -55,14 +56,6 @@ _MAIN_PART: Mapping[str, str] = {
     Regime.PIPELINE_FILL: TimePart.FILL,
 }
 
-LEAST_US, MOST_US = 1e-6, 1e12
-
-
-def is_time(time_us: float) -> bool:
-    """Whether a call can take so many microseconds: from a picosecond, which no chip does, to
-    eleven days."""
-    return LEAST_US <= time_us <= MOST_US
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
@@ -78,25 +71,25 @@ class Estimate:
     operations that are worth a line.
     """
 
-    time_us: float
-    compute_us: float
-    memory_us: float
-    overhead_us: float
-    fill_us: float
-    limited_by: str
-    model: str
-    vmem_used_bytes: int
-    vmem_allowed_bytes: int
-    hbm_bytes: int
-    flops: int
-    notes: tuple[str, ...] = ()
-    error: float | None = None
-    resolution: float = 0.0
+    time_us: Time
+    compute_us: Micros
+    memory_us: Micros
+    overhead_us: Micros
+    fill_us: Micros
+    limited_by: Word
+    model: Word
+    vmem_used_bytes: Bytes
+    vmem_allowed_bytes: Bytes
+    hbm_bytes: Bytes
+    flops: Annotated[int, Limit(least=0, most=10**30)]
+    notes: Annotated[tuple[Text, ...], Limit(longest=100)] = ()
+    error: Share | None = None
+    resolution: Share = 0.0
     explanation: Explanation | None = None
-    calls: OmitDefault[tuple[CallTime, ...]] = ()
+    calls: OmitDefault[Annotated[tuple[CallTime, ...], Limit(longest=1_000)]] = ()
     """Of a function with several."""
-    xla_us: OmitDefault[float] = 0.0
-    operations: OmitDefault[tuple[OperationTime, ...]] = ()
+    xla_us: OmitDefault[Micros] = 0.0
+    operations: OmitDefault[Annotated[tuple[OperationTime, ...], Limit(longest=1_000)]] = ()
 
     @property
     def kernel_us(self) -> float:
@@ -122,9 +115,9 @@ class Estimate:
 class Estimated:
     kind: ClassVar[str] = OutcomeKind.ESTIMATED.value
     estimate: Estimate
-    program: str
+    program: Word
     """Hash of the final instruction listing: equal programs have equal hashes."""
-    step: OmitNone[StepCost | None] = None
+    step: Local[OmitNone[StepCost | None]] = None
     """Of a function that makes one call."""
 
     @property
@@ -143,9 +136,9 @@ class NotEstimated:
     """It compiles, but no time can be given."""
 
     kind: ClassVar[str] = OutcomeKind.NOT_ESTIMATED.value
-    reason: str
-    vmem_used_bytes: int
-    program: str
+    reason: Text
+    vmem_used_bytes: Bytes
+    program: Word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +147,8 @@ class Illegal:
     ``autotune.domain.violation.Rule``; older versions kept none."""
 
     kind: ClassVar[str] = OutcomeKind.ILLEGAL.value
-    reason: str
-    rule: str = ""
+    reason: Text
+    rule: Text = ""
 
 
 class LimitSource(StrEnum):
@@ -173,11 +166,11 @@ class OutOfVmem:
     ``limited_by``: one of ``LimitSource``; empty where it is not known."""
 
     kind: ClassVar[str] = OutcomeKind.OUT_OF_VMEM.value
-    reason: str
-    used_bytes: int
-    allowed_bytes: int
+    reason: Text
+    used_bytes: Bytes
+    allowed_bytes: Bytes
     by_rule: bool = False
-    limited_by: str = ""
+    limited_by: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,17 +179,17 @@ class CompileFailed:
     was raised before the compiler was asked, and the file and line that raised it."""
 
     kind: ClassVar[str] = OutcomeKind.COMPILE_FAILED.value
-    reason: str
+    reason: Text
     unsupported: bool = False
-    message: str = ""
-    raised_at: str = ""
+    message: Text = ""
+    raised_at: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut:
     kind: ClassVar[str] = OutcomeKind.TIMED_OUT.value
-    reason: str
-    limit_s: float
+    reason: Text
+    limit_s: Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +197,8 @@ class Crashed:
     """The compiler process died: abort, kill, out of memory. ``log_tail``: its last lines."""
 
     kind: ClassVar[str] = OutcomeKind.CRASHED.value
-    reason: str
-    log_tail: str = ""
+    reason: Text
+    log_tail: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,11 +208,11 @@ class WrongResult:
     ``where``: the element that has it."""
 
     kind: ClassVar[str] = OutcomeKind.WRONG_RESULT.value
-    reason: str
+    reason: Text
     estimate: Estimate | None = None
-    check: str = ""
-    error: float | None = None
-    where: str = ""
+    check: Word = ""
+    error: Annotated[float, Limit(least=0, finite=False)] | None = None
+    where: Text = ""
 
 
 Outcome = (

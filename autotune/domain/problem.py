@@ -2,23 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from autotune.domain.codec import ByName
 from autotune.domain.dtype import parse_dtype
 from autotune.domain.errors import InvalidInputError, UnknownNameError
+from autotune.domain.limits import MAX_DIMENSION, MOST_NAMES, Choice, Limit, Name, Names, Size
 
-OptionValue = str | int | bool
+OptionValue = Choice
 _OPTION_TYPES = (str, int, bool)
-
-MAX_DIMENSION = 2**31 - 1  # TPU index arithmetic is 32-bit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """A static option of a kernel: its name, allowed values (none: any), and default."""
 
-    name: str
-    choices: tuple[OptionValue, ...]
+    name: Name
+    choices: Annotated[tuple[OptionValue, ...], Limit(shortest=1, longest=1_000)]
     default: OptionValue
 
 
@@ -26,8 +26,8 @@ class Option:
 class Problem:
     """Dimensions in the kernel's own order, element type, and every option with its value."""
 
-    dims: ByName[int]
-    dtype: str
+    dims: ByName[Size]
+    dtype: Name
     options: ByName[OptionValue] = ()
 
     def __post_init__(self) -> None:
@@ -65,9 +65,9 @@ class Problem:
 class ProblemSpec:
     """What problems a kernel takes: enough to parse one without importing the kernel."""
 
-    dims: tuple[str, ...]
-    dtypes: tuple[str, ...]
-    options: tuple[Option, ...] = field(default=())
+    dims: Names
+    dtypes: Names
+    options: Annotated[tuple[Option, ...], Limit(longest=MOST_NAMES)] = field(default=())
 
     def parse(self, shape: str, dtype: str | None = None, options: Sequence[str] = ()) -> Problem:
         """A problem from ``m=8,k=128`` or ``8x128``, a dtype name and ``name=value`` options.

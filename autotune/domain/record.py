@@ -1,14 +1,15 @@
 """The published answer for a key, and what stands behind it."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
-from autotune.domain.codec import OmitDefault, OmitNone
+from autotune.domain.codec import Local, OmitDefault, OmitNone
 from autotune.domain.config import Config
 from autotune.domain.key import Key
+from autotune.domain.limits import Count, Limit, Share, Text, Time, When, Word, is_time
 from autotune.domain.measurement import MeasuredConfig, Measurement
-from autotune.domain.outcome import Estimate, is_time
+from autotune.domain.outcome import Estimate
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.rule import ShapeRule
 from autotune.domain.toolchain import Toolchain
@@ -35,10 +36,10 @@ class Evidence:
     """
 
     config: Config | None
-    time_us: float | None
-    expected_us: float | None = None
-    expected_error: OmitDefault[float | None] = None
-    note: str = ""
+    time_us: Time | None
+    expected_us: Time | None = None
+    expected_error: OmitDefault[Share | None] = None
+    note: Text = ""
 
     @property
     def is_predicted(self) -> bool:
@@ -69,17 +70,17 @@ class Record:
     default: Evidence
     baseline: Evidence
     is_default: bool
-    reason: str
+    reason: Text
     verified: bool
-    verification: str
-    trials: int
+    verification: Text
+    trials: Count
     method: Method
-    created_at: datetime
-    pushed_by: str = ""
-    checks: OmitDefault[tuple[RecordCheck, ...]] = ()
+    created_at: When
+    pushed_by: Word = ""
+    checks: OmitDefault[Annotated[tuple[RecordCheck, ...], Limit(longest=MOST_CHECKS)]] = ()
     proof: OmitDefault[Proof] = FULL_PROOF
-    checked_by: OmitDefault[str] = ""
-    rule: OmitNone[ShapeRule | None] = None
+    checked_by: OmitDefault[Word] = ""
+    rule: Local[OmitNone[ShapeRule | None]] = None
 
     def check(self, toolchain: Toolchain) -> RecordCheck | None:
         """What is known of its config under another toolchain."""

@@ -1,9 +1,9 @@
 """What is known of a record's config under another toolchain: it travels with the record."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
+from autotune.domain.limits import Text, Time, When
 from autotune.domain.toolchain import Toolchain
 
 
@@ -51,6 +51,6 @@ class RecordCheck:
 
     toolchain: Toolchain
     verdict: CheckVerdict
-    checked_at: datetime
-    time_us: float | None = None
-    finding: str = ""
+    checked_at: When
+    time_us: Time | None = None
+    finding: Text = ""

@@ -1,8 +1,11 @@
 """What a tuning machine found for a key, and what became of it when it was pushed."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from autotune.domain.codec import OmitDefault, OmitNone
+from autotune.domain.job import MOST_TRIALS
+from autotune.domain.limits import Limit
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Trial
@@ -14,7 +17,7 @@ class KeyResult:
     nothing of its space."""
 
     record: Record
-    trials: tuple[Trial, ...] = ()
+    trials: Annotated[tuple[Trial, ...], Limit(longest=MOST_TRIALS)] = ()
     refusals: OmitNone[Refusals | None] = None
 
 

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass
 
+from autotune.domain.limits import Name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Toolchain:
     """jax, jaxlib and libtpu versions, as the process that compiles reports them."""
 
-    jax: str
-    jaxlib: str
-    libtpu: str
+    jax: Name
+    jaxlib: Name
+    libtpu: Name
 
     def __str__(self) -> str:
         return f"jax {self.jax}, jaxlib {self.jaxlib}, libtpu {self.libtpu}"

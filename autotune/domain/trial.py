@@ -6,6 +6,7 @@ from datetime import datetime
 
 from autotune.domain.config import Config
 from autotune.domain.key import Key
+from autotune.domain.limits import Count, Share, When, Word
 from autotune.domain.outcome import Estimate, Estimated, Outcome
 
 
@@ -14,12 +15,12 @@ class Trial:
     """``number`` counts from 0 within a key; 0 is the default config. ``seconds``: wall clock.
     ``pushed_by``: the name of the token that brought it, empty where it was searched."""
 
-    number: int
+    number: Count
     config: Config
     outcome: Outcome
-    seconds: float
-    created_at: datetime
-    pushed_by: str = ""
+    seconds: Share
+    created_at: When
+    pushed_by: Word = ""
 
     @property
     def estimate(self) -> Estimate | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from autotune.domain.codec import OmitDefault
+from autotune.domain.limits import Text, Word
 
 
 class FailedCheck(StrEnum):
@@ -51,8 +52,8 @@ class Proof:
     the record's own toolchain."""
 
     level: OmitDefault[ProofLevel] = ProofLevel.FULL
-    lacks: OmitDefault[str] = ""
-    jax: OmitDefault[str] = ""
+    lacks: OmitDefault[Text] = ""
+    jax: OmitDefault[Word] = ""
     standard: OmitDefault[Standard] = Standard.REFERENCE
 
 

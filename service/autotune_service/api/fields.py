@@ -5,11 +5,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
-from autotune.answering.push import MOST_CHARACTERS
-from autotune.domain.outcome import LEAST_US, MOST_US
-from autotune.domain.problem import MAX_DIMENSION
+from autotune.domain.limits import LEAST_US, MAX_DIMENSION, MOST_CHARACTERS, MOST_NAMES, MOST_US
 
-MOST_NAMES = 64
 _MOST_BYTES = 10**18
 _FIRST_YEAR = 1970
 

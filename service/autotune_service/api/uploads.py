@@ -13,12 +13,12 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data
 from autotune.domain.job import MOST_TRIALS
 from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.limits import MOST_NAMES
 from autotune.domain.record import MOST_CHECKS
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.refusals import MOST_CELLS, Refusals
 from autotune.domain.result import KeyResult
 from autotune_service.api.fields import (
-    MOST_NAMES,
     Bytes,
     Choice,
     Count,
