@@ -28,6 +28,7 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import catalogue, find_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeKernel, DescribeToolchain, ListChoices
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
@@ -123,7 +124,9 @@ def _turn(
 
 def _pair(pool: CompilerPool, subject: Subject) -> tuple[Config, Config, Estimated] | None:
     """A config beside the default, the default, and what became of the first."""
-    choices = pool.choices(subject.ref, subject.problem, subject.chip.chip)
+    choices = pool.ask(
+        ListChoices(ref=subject.ref, problem=subject.problem, chip=subject.chip.chip)
+    )
     own = default_config(choices)
     for name, values in choices.axes.items():
         for value in values:
@@ -290,13 +293,13 @@ def _against(
     with tempfile.TemporaryDirectory() as folder, CompilerPool(1) as pool:
         asked = []
         for name, ref in refs.items():
-            spec = pool.describe(ref)
+            spec = pool.ask(DescribeKernel(ref=ref))
             problems = [
                 (spec.problems.parse(one.shape, None, one.options), chip)
                 for one in shapes[name]
                 for chip in chips
             ]
-            asked += priors_of(spec, pool.toolchain(), problems, ())
+            asked += priors_of(spec, pool.ask(DescribeToolchain()), problems, ())
         stores = (open_store(str(Path(folder) / f"{n}.db"), create=True) for n in range(2))
         check = RevisionCheck(
             revision="main",

@@ -21,6 +21,7 @@ from autotune.compiling.environments.environment import (
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeKernel
 from autotune.estimating.simulator.constants import nearest_series
 from benchmarks.field import FieldRow, looked_at
 from tools.documents import DOCS, markdown_table, write_below_mark
@@ -63,7 +64,7 @@ def looked_through(environment: Environment) -> Iterator[CompatibilityRow]:
     """One kernel on every chip, under one JAX."""
     ref = find_kernel(KERNEL)
     with CompilerPool(1, python=environment.python) as pool:
-        problem = pool.describe(ref).problems.parse(SHAPE, None, ())
+        problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(SHAPE, None, ())
         for chip in CHIPS:
             row = looked_at(pool, ref, f"{KERNEL} {SHAPE}", problem, chip)
             yield CompatibilityRow(environment, chip, row)

@@ -17,6 +17,16 @@ from pathlib import Path
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import GROUP, find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import (
+    CheckDeclaration,
+    CompileConfig,
+    DescribeChip,
+    DescribeKernel,
+    ListChoices,
+    TraceConfig,
+    Traces,
+    VerifyConfig,
+)
 from autotune.domain.config import Config, make_config
 from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_ref import KernelRef
@@ -111,8 +121,8 @@ def looked_at(
     """One default config, step by step as far as it goes."""
     row = FieldRow(case, chip.value)
     try:
-        pool.check(ref, problem, chip)
-        choices = pool.choices(ref, problem, chip)
+        pool.ask(CheckDeclaration(ref=ref, problem=problem, chip=chip))
+        choices = pool.ask(ListChoices(ref=ref, problem=problem, chip=chip))
         config = make_config(choices.default, grid_order=choices.grid)
         _compiled(pool, ref, problem, config, chip, row)
         _verified(pool, ref, problem, config, chip, row)
@@ -124,18 +134,18 @@ def looked_at(
 def _compiled(
     pool: CompilerPool, ref: KernelRef, problem: Problem, config: Config, chip: Chip, row: FieldRow
 ) -> None:
-    info = pool.chip_info(chip)
-    found = next(iter(pool.traces(ref, problem, [config], orders=False, chip=chip)))
-    if not isinstance(found, list):
+    info = pool.ask(DescribeChip(chip=chip))
+    found = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=chip))
+    if not isinstance(found, Traces):
         row.notes.append(f"{found.kind}: {found.reason}")
         return
     row.done.add("traced")
-    broken = rules.violation(found[0], info)
+    broken = rules.violation(found.traces[0], info)
     if broken:
         row.notes.append(rules.illegal(broken).reason)
         return
     row.done.add("legal")
-    answer = pool.compile(ref, problem, config, chip).result().answer
+    answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=chip)).answer
     if not isinstance(answer, tuple):
         row.notes.append(f"{answer.kind}: {answer.reason}")
         return
@@ -157,7 +167,7 @@ def _verified(
     """Also where the compiler took too long."""
     if "legal" not in row.done:
         return
-    verdict = pool.verify(ref, problem, config, chip)
+    verdict = pool.ask(VerifyConfig(ref=ref, problem=problem, config=config, chip=chip))
     if verdict.ok:
         row.done.add("verified")
         verdict = replace(verdict, reason=f"{verdict.runs} run{'s' * (verdict.runs > 1)}")
@@ -170,7 +180,7 @@ def _rows(args: argparse.Namespace, pool: CompilerPool) -> Iterator[FieldRow]:
         if args.kernel not in (None, name):
             continue
         ref = find_kernel(name)
-        spec = pool.describe(ref)
+        spec = pool.ask(DescribeKernel(ref=ref))
         for shape in shapes:
             case = " ".join((name, shape, *options))
             for chip in [args.chip] if args.chip else CHIPS:

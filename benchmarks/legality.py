@@ -16,10 +16,16 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 
-from autotune.compiling.client import Compiler
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import (
+    DescribeKernel,
+    DescribeToolchain,
+    TraceConfig,
+    Traces,
+    VerifyConfig,
+)
 from autotune.domain.config import ARBITRARY, PARALLEL, Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
@@ -107,13 +113,13 @@ def catalogue_cases(pool: CompilerPool) -> Iterator[GridCase]:
     """All orders and semantics of every kernel of the catalogue, legal and illegal."""
     for name, shape, dtype, options, axes in CASES:
         ref = WHOLE.get(name) or find_kernel(name)
-        spec = pool.describe(ref)
+        spec = pool.ask(DescribeKernel(ref=ref))
         problem = spec.problems.parse(shape, dtype, [options] if options else [])
         config = make_config(axes, grid_order=spec.grid)
-        traces = next(pool.traces(ref, problem, [config], orders=True))
-        assert isinstance(traces, list), traces
+        traced = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, orders=True))
+        assert isinstance(traced, Traces), traced
         found: list[GridCase] = []
-        for order, trace in zip(permutations(spec.grid), traces, strict=True):
+        for order, trace in zip(permutations(spec.grid), traced.traces, strict=True):
             assert min(trace.grid) > 1 or "batch" in spec.grid, (name, trace.grid)
             found += _of_order(ref, name, problem, config.replace(grid_order=order), trace)
         yield from found
@@ -163,12 +169,13 @@ def broken_cases(pool: CompilerPool) -> Iterator[GridCase]:
     path = str(_KERNELS / "broken.py")
     for attribute, rule in BROKEN.items():
         ref = KernelRef(path=path, attribute=attribute)
-        spec = pool.describe(ref)
+        spec = pool.ask(DescribeKernel(ref=ref))
         config = make_config({"block_rows": 8}, dimension_semantics=(PARALLEL,))
         problem = spec.problems.parse("32")
-        traces = next(pool.traces(ref, problem, [config], orders=False))
-        assert isinstance(traces, list), traces
-        broken = rules.bad_output_visits(traces[0]) or rules.sequential_axis(traces[0], 0)
+        traced = pool.ask(TraceConfig(ref=ref, problem=problem, config=config))
+        assert isinstance(traced, Traces), traced
+        (trace,) = traced.traces
+        broken = rules.bad_output_visits(trace) or rules.sequential_axis(trace, 0)
         assert broken, f"the rules allow {attribute}"
         why = violation_text(broken)
         yield GridCase(
@@ -176,14 +183,17 @@ def broken_cases(pool: CompilerPool) -> Iterator[GridCase]:
         )
 
 
-def run(compiler: Compiler, case: GridCase) -> Ran:
-    found = compiler.verify(case.ref, case.problem, case.config, Chip.V5E)
-    return Ran(case=case, is_right=found.ok is True, evidence=found.reason)
-
-
 def run_all(pool: CompilerPool, cases: Sequence[GridCase]) -> list[Ran]:
-    pending = [pool.submit(run, case) for case in cases]
-    done = as_they_come(pending, "interpreting")
+    pending = {
+        pool.submit(
+            VerifyConfig(ref=case.ref, problem=case.problem, config=case.config, chip=Chip.V5E)
+        ): case
+        for case in cases
+    }
+    done = [
+        Ran(case=case, is_right=verdict.ok is True, evidence=verdict.reason)
+        for case, verdict in as_they_come(pending, "interpreting")
+    ]
     return sorted(done, key=lambda ran: cases.index(ran.case))
 
 
@@ -225,7 +235,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write every run to FILE")
     options = parser.parse_args()
     with CompilerPool(options.compilers, limit_s=300.0) as pool:
-        print(pool.toolchain())
+        print(pool.ask(DescribeToolchain()))
         cases = [*catalogue_cases(pool), *broken_cases(pool)]
         cases = [c for c in cases if options.kernel in (None, c.kernel)]
         done = run_all(pool, cases)

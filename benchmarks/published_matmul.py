@@ -13,6 +13,7 @@ from typing import Any
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated
 from autotune.searching.evaluation import evaluate
@@ -32,7 +33,7 @@ def main() -> None:
     args = arguments(__doc__, save="keep the pairs for the accuracy benchmark", python=False)
     rows = published(args.rows, _SUBSET)
     with CompilerPool(2) as pool:
-        print(f"{pool.toolchain()}; {len(rows)} rows of {_SUBSET}\n")
+        print(f"{pool.ask(DescribeToolchain())}; {len(rows)} rows of {_SUBSET}\n")
         print(f"{'problem':<28}{'blocks':<16}{'measured':>12}{'estimated':>12}{'ratio':>8}")
         pairs = [_compare(pool, row) for row in rows]
     report(pairs)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.config import make_config
 from autotune.domain.errors import AutotuneError
 from autotune.domain.outcome import Estimate, Estimated
@@ -92,7 +93,7 @@ def main() -> None:
     args = arguments(__doc__, save="keep the pairs for the error bars", rows=False)
     pairs = []
     with CompilerPool(1, python=args.python) as pool:
-        print(f"{pool.toolchain()}; v6e\n")
+        print(f"{pool.ask(DescribeToolchain())}; v6e\n")
         print(f"{'what':<18}{'blocks':<20}{'steps':>7}{'measured':>10}{'estimate':>10}{'ratio':>7}")
         for call in CALLS:
             try:

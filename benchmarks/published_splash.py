@@ -18,6 +18,7 @@ from typing import Any
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeKernel, DescribeToolchain
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
@@ -52,7 +53,7 @@ def main() -> None:
     args = arguments(__doc__, save="keep the pairs of the two ways to run the test")
     rows = [r for r in published(args.rows, _SUBSET) if r["problem"]["pass"] == "fwd"]
     with CompilerPool(1, python=args.python) as pool:
-        print(f"{pool.toolchain()}; {len(rows)} rows of {_SUBSET}")
+        print(f"{pool.ask(DescribeToolchain())}; {len(rows)} rows of {_SUBSET}")
         kept: list[Pair] = []
         for run in _RUNS:
             pairs = _estimated(pool, rows, *run)
@@ -66,7 +67,7 @@ def _estimated(
 ) -> list[Pair]:
     """The rows beside their estimates as forward passes of this kernel in this shape."""
     ref = find_kernel(kernel)
-    spec = pool.describe(ref)
+    spec = pool.ask(DescribeKernel(ref=ref))
     problem = spec.problems.parse(shape, "bfloat16", [option])
     print(f"\n{spec.name} {shape}, {option}")
     return [_compare(pool, ref, problem, row, option) for row in rows]
@@ -76,8 +77,8 @@ def _compare(
     pool: CompilerPool, ref: KernelRef, problem: Problem, row: dict[str, Any], option: str
 ) -> Pair:
     config = make_config(row["config"])
-    answer = pool.compile(ref, problem, config, Chip.V5E).result().answer
-    chip = pool.chip_info(Chip.V5E)
+    answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=Chip.V5E)).answer
+    chip = pool.ask(DescribeChip(chip=Chip.V5E))
     outcome = estimate(*answer, chip) if isinstance(answer, tuple) else answer
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {row['config']}: {outcome.kind}, {outcome.reason}")

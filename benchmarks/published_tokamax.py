@@ -28,6 +28,7 @@ import numpy as np
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeKernel, DescribeToolchain
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem
@@ -65,7 +66,7 @@ def main() -> None:
     print(f"{len(rows)} rows; copies within HBM: {_copies(rows)}")
     timed = [row for row in rows if _is_shown(row)][args.start :: args.every]
     with group_sizes(timed), CompilerPool(1, python=args.python) as pool:
-        print(f"{pool.toolchain()}; {len(timed)} rows\n")
+        print(f"{pool.ask(DescribeToolchain())}; {len(timed)} rows\n")
         print(
             f"{'what':<14}{'problem':<24}{'blocks':<18}{'measured':>9}"
             f"{'kernel':>8}{'XLA':>6}{'ratio':>7}  limited by"
@@ -177,7 +178,7 @@ def ragged_problem(pool: CompilerPool, row: dict[str, Any]) -> Problem:
         f"residuals={residuals}",
         *([f"sizes={row['id']}"] if _explicit_sizes(row) else []),
     ]
-    spec = pool.describe(find_kernel(RAGGED_DOT.kernel))
+    spec = pool.ask(DescribeKernel(ref=find_kernel(RAGGED_DOT.kernel)))
     return spec.problems.parse(
         f"m={m},k={k},n={n},groups={given['group_sizes']['num_groups']}", "bfloat16", options
     )
@@ -186,7 +187,7 @@ def ragged_problem(pool: CompilerPool, row: dict[str, Any]) -> Problem:
 def _entropy_problem(pool: CompilerPool, row: dict[str, Any]) -> Problem:
     given = row["problem"]
     (tokens, hidden), (_, vocabulary) = _shape(given["x"]), _shape(given["w"])
-    spec = pool.describe(find_kernel(CROSS_ENTROPY.kernel))
+    spec = pool.ask(DescribeKernel(ref=find_kernel(CROSS_ENTROPY.kernel)))
     shape = f"tokens={tokens},hidden={hidden},vocabulary={vocabulary}"
     return spec.problems.parse(shape, "bfloat16", ["x=float32"])
 

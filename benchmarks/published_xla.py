@@ -24,6 +24,12 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import XlaCost
+from autotune.domain.compilers import (
+    CompileBaseline,
+    DescribeChip,
+    DescribeKernel,
+    DescribeToolchain,
+)
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.estimating.cost_model.operation import xla_time
@@ -63,14 +69,14 @@ def main() -> None:
 
 
 def _head(pool: CompilerPool) -> None:
-    print(f"{pool.toolchain()}")
+    print(f"{pool.ask(DescribeToolchain())}")
     print(f"{'problem':<60}{'measured':>10}{'bound':>10}{'estimate':>10}{'cycles':>10}")
 
 
 def _float16(pool: CompilerPool, row: dict[str, str]) -> Row:
     m, n, k = (int(row[f"dim_{dim}"]) for dim in "mnk")
     ref = find_kernel(_FLOAT16)
-    problem = pool.describe(ref).problems.parse(f"m={m},k={k},n={n}", "float16")
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(f"m={m},k={k},n={n}", "float16")
     io_bytes = 2 * (m * k + k * n + m * n)
     return _compare(pool, ref, problem, float(row["fusion_avg"]), io_bytes, Chip.V4, _fused_us)
 
@@ -105,7 +111,7 @@ def _distinct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _matmul(pool: CompilerPool, row: dict[str, Any]) -> Row:
     ref, given = find_kernel("matmul"), row["problem"]
-    spec = pool.describe(ref)
+    spec = pool.ask(DescribeKernel(ref=ref))
     problem = spec.problems.parse(f"m={given['m']},k={given['k']},n={given['n']}", given["dtype"])
     io_bytes = 2 * (given["m"] * given["k"] + given["k"] * given["n"] + given["m"] * given["n"])
     return _compare(pool, ref, problem, row["xla_reference_us"] - DISPATCH_US, io_bytes)
@@ -127,8 +133,8 @@ def _compare(
     target: Chip = Chip.V5E,
     expected: Callable[[XlaCost, ChipInfo], float | None] = expected_us,
 ) -> Row:
-    chip = pool.chip_info(target)
-    cost = pool.baseline(ref, problem, target)
+    chip = pool.ask(DescribeChip(chip=target))
+    cost = pool.ask(CompileBaseline(ref=ref, problem=problem, chip=target))
     if not isinstance(cost, XlaCost):
         sys.exit(f"{problem}: {cost.kind}, {cost.reason}")
     bound = bound_us(cost, io_bytes, problem.dtype, chip)

@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from autotune.compiling.client import Compiler
 from autotune.compiling.pool import CompilerPool
+from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.verdict import Verdict
 from benchmarks.harness.points import as_they_come
 from benchmarks.harness.rivals_worker import RIVALS
@@ -74,14 +75,14 @@ class Rival:
 
 
 def our_verdicts(compilers: int, cases: Sequence[Case]) -> list[Ours]:
-    def judge(compiler: Compiler, case: Case) -> Ours:
-        broken, right = (case.verify(compiler, axes) for axes in (case.wrong, case.right))
+    def judge(case: Case) -> Ours:
+        broken, right = (case.verify(pool, axes) for axes in (case.wrong, case.right))
         return Ours(case=case, broken=broken, right=right)
 
-    with CompilerPool(compilers) as pool:
-        _console.print(f"our gate: {pool.toolchain()}", highlight=False)
-        pending = [pool.submit(judge, case) for case in cases]
-        done = list(as_they_come(pending, "our gate"))
+    with CompilerPool(compilers) as pool, ThreadPoolExecutor(compilers) as threads:
+        _console.print(f"our gate: {pool.ask(DescribeToolchain())}", highlight=False)
+        pending = {threads.submit(judge, case): case for case in cases}
+        done = [ours for _, ours in as_they_come(pending, "our gate")]
     return sorted(done, key=lambda ours: cases.index(ours.case))
 
 

@@ -22,7 +22,7 @@ from itertools import product
 from math import inf
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TypeVar
 
 from platformdirs import user_cache_path
 from rich.console import Console
@@ -31,6 +31,7 @@ from rich.table import Table
 from autotune.answering.matching import NEAREST, Index
 from autotune.answering.rule_answers import ruled_config
 from autotune.compiling.pool import CompilerPool
+from autotune.domain.compilers import DescribeKernel, Question, VerifyConfig
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.record import Record
 from autotune.domain.rule import NoRule, ShapeRule
@@ -49,6 +50,8 @@ from benchmarks.harness.tables import SpaceCase, subject_of
 _MEDIAN_REGRET, _WORST_REGRET, _FEWEST = 0.03, 0.1, 50  # of all that were answered
 _MOST_DRAWN = 10_000
 _console = Console(width=130)
+
+T = TypeVar("T")
 
 Draw = Callable[[int, int, int], int]
 """From the first size to the second, a multiple of the third."""
@@ -99,9 +102,12 @@ _GRIDS: dict[str, Sequence[str]] = {
 class _TimesAlone(CompilerPool):
     """Judged are times, and nobody uses a config from here: the gate would take most of the run."""
 
-    def verify(self, *_: Any, **__: Any) -> Verdict:
-        """Not asked: what is kept says so."""
-        return Verdict(ok=True, reason="taken for correct, times alone are judged")
+    def _answer(self, question: Question[T]) -> T:
+        """The gate is not asked: what is kept says so."""
+        if isinstance(question, VerifyConfig):
+            reason = "taken for correct, times alone are judged"
+            return Verdict(ok=True, reason=reason)  # type: ignore[return-value]
+        return super()._answer(question)
 
 
 def main() -> int:
@@ -143,7 +149,7 @@ def _grids(options: argparse.Namespace) -> int:
                 for shape in _GRIDS[kernel]
             ]
             searched = [_searched(pool, store, case, options.trials) for case in cases]
-            spec = pool.describe(subject_of(pool, cases[0]).ref)
+            spec = pool.ask(DescribeKernel(ref=subject_of(pool, cases[0]).ref))
             index = Index([record for record in searched if record is not None], [spec])
             asked = _cases(kernel, chip, options.count)
             regrets = [_beside_nearest(pool, store, index, case, options.trials) for case in asked]
@@ -208,7 +214,7 @@ def _ruled(
     records = [_searched(pool, store, case, trials) for case in cases]
     known = [record for record in records if record is not None]
     ref = subject_of(pool, cases[0]).ref
-    spec = pool.describe(ref)
+    spec = pool.ask(DescribeKernel(ref=ref))
     maker = RuleMaker(pool=pool, store=store, ref=ref, spec=spec, records=known)
     return maker.make(), maker.left_out
 

@@ -18,6 +18,7 @@ from typing import Any
 from autotune.compiling.pool import CompilerPool
 from autotune.compiling.process import ChildDiedError, ChildTimedOutError, CompilerProcess
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import CompileConfig, DescribeToolchain
 from autotune.domain.config import Config, make_config
 from autotune.estimating.simulator import NotSimulated, simulate
 from benchmarks.harness.points import KernelProblem, subjects
@@ -44,14 +45,16 @@ def main() -> None:
 
 def _against_compiling(rng: Random) -> None:
     with CompilerPool(1) as pool:
-        print(pool.toolchain())
+        print(pool.ask(DescribeToolchain()))
         ratios: dict[str, list[float]] = {}
         for subject in subjects(pool):
             for config in _configs(subject, rng):
                 for chip in _CHIPS:
-                    answer = (
-                        pool.compile(subject.ref, subject.problem, config, chip).result().answer
-                    )
+                    answer = pool.ask(
+                        CompileConfig(
+                            ref=subject.ref, problem=subject.problem, config=config, chip=chip
+                        )
+                    ).answer
                     if isinstance(answer, tuple):
                         compiled = answer[1]
                         found = ratios.setdefault(subject.kernel, [])

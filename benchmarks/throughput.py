@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -31,7 +31,6 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.compiling import libtpu
-from autotune.compiling.client import Compiler
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
@@ -113,13 +112,13 @@ def _pool(work: Sequence[Work]) -> Way:
 
 
 def _fresh(work: Sequence[Work]) -> Way:
-    def attempt(compiler: Compiler, subject: Subject, config: Config) -> Attempt:
-        compiler.process.stop()
-        return compiler.compile(subject.ref, subject.problem, config, _CHIP)
+    def attempt(subject: Subject, config: Config) -> Attempt:
+        with CompilerPool(1) as pool:
+            return compile_config(pool, subject, config).result()
 
-    with CompilerPool(2) as pool:
+    with ThreadPoolExecutor(2) as threads:
         name = "fresh process each, 2 side by side"
-        return _measured(name, work, lambda *item: pool.submit(attempt, *item))
+        return _measured(name, work, lambda *item: threads.submit(attempt, *item))
 
 
 def _measured(

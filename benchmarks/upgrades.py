@@ -15,9 +15,9 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
 from autotune.cli.progress import terminal_observer
 from autotune.compiling.environments.environment import environments_folder, find_environment
@@ -25,11 +25,9 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
-from autotune.domain.compiled import XlaCost
+from autotune.domain.compilers import Question, VerifyConfig
 from autotune.domain.errors import AutotuneError
-from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.outcome import Failure
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
@@ -42,6 +40,8 @@ from autotune.wording.checks import finding, subject_line
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch
 from tools.documents import markdown_table, write_below_mark
+
+T = TypeVar("T")
 
 RELEASES = ("0.6.2", "0.9.2", "0.10.2", "0.12.0.1")
 STARTS = ("0.10.2", "0.6.2")
@@ -74,25 +74,22 @@ CASES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _NoGate:
-    """Publishes without running a kernel: what compiles where is asked here, not what is right,
-    and jax 0.6 cannot run one in TPU interpret mode."""
+class _WithoutGate(CompilerPool):
+    """Runs no kernel: what compiles where is asked here, not what is right, and jax 0.6 cannot run
+    one in TPU interpret mode."""
 
-    pool: CompilerPool
-
-    def verify(self, *_: object) -> Verdict:
-        return Verdict(ok=None, reason="not run: this benchmark only compiles")
-
-    def baseline(self, ref: KernelRef, problem: Problem, chip: Chip) -> XlaCost | Failure:
-        return self.pool.baseline(ref, problem, chip)
+    def _answer(self, question: Question[T]) -> T:
+        if isinstance(question, VerifyConfig):
+            reason = "not run: this benchmark only compiles"
+            return Verdict(ok=None, reason=reason)  # type: ignore[return-value]
+        return super()._answer(question)
 
 
 def search(start: str, store: SqlStore, cases: Sequence[CatalogueSearch]) -> None:
     """Every case on every chip under one toolchain; those that have a record there are not
     searched again."""
     python = find_environment(environments_folder(), start).python
-    with CompilerPool(1, python=python) as pool:
+    with _WithoutGate(1, python=python) as pool:
         for case, chip in product(cases, CHIPS):
             try:
                 said = _searched(pool, store, case, Chip(chip))
@@ -112,7 +109,7 @@ def _searched(pool: CompilerPool, store: SqlStore, case: CatalogueSearch, chip: 
     with terminal_observer(silent=True) as watch:
         space = explore_space(pool, subject, watch.tracing)
         result = run_search(pool, store, subject, space, limits, watch)
-    return publish(_NoGate(pool), store, result, allow_unverified=True).reason
+    return publish(pool, store, result, allow_unverified=True).reason
 
 
 def check(start: str, release: str, database: Path, kernels: Sequence[str]) -> None:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from autotune.compiling.client import Compiler
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.compiled import Compiled
+from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeToolchain
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, OutOfVmem, TimedOut
 from autotune.domain.trace import Trace
 from benchmarks.harness.causes import Cause, cause
@@ -60,7 +60,7 @@ class PointAnswer:
 
 def choose(pool: CompilerPool, count: int, rng: Random) -> list[CandidatePoint]:
     """``count`` different points, spread over kernels and chips, each stratum with its share."""
-    chips = [pool.chip_info(chip) for chip in CHIPS]
+    chips = [pool.ask(DescribeChip(chip=chip)) for chip in CHIPS]
     cells: dict[tuple[str, str, str], list[CandidatePoint]] = defaultdict(list)
     for subject in subjects(pool):
         for point in points(pool, subject, chips, rng, 14):
@@ -92,15 +92,21 @@ def _spread(
 
 def ask(pool: CompilerPool, chosen: Sequence[CandidatePoint]) -> list[PointAnswer]:
     """The compiler's answer to every point, in the order in which they come."""
-
-    def run(compiler: Compiler, point: CandidatePoint) -> PointAnswer:
-        compiler.toolchain()  # a child that was killed starts again: not this point's time
-        attempt = compiler.compile(
-            point.subject.ref, point.subject.problem, point.config, point.chip.chip
-        )
-        return PointAnswer(point=point, outcome=attempt.answer, seconds=attempt.seconds)
-
-    return list(as_they_come([pool.submit(run, point) for point in chosen], "compiling"))
+    pending = {
+        pool.submit(
+            CompileConfig(
+                ref=point.subject.ref,
+                problem=point.subject.problem,
+                config=point.config,
+                chip=point.chip.chip,
+            )
+        ): point
+        for point in chosen
+    }
+    return [
+        PointAnswer(point=point, outcome=attempt.answer, seconds=attempt.seconds)
+        for point, attempt in as_they_come(pending, "compiling")
+    ]
 
 
 def causes(answers: Sequence[PointAnswer]) -> list[tuple[PointAnswer, Cause]]:
@@ -261,7 +267,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write every point to FILE")
     options = parser.parse_args()
     with CompilerPool(options.compilers, limit_s=LIMIT_S) as pool:
-        print(pool.toolchain())
+        print(pool.ask(DescribeToolchain()))
         answers = ask(pool, choose(pool, options.points, Random(options.seed)))
     found = causes(answers)
     met = report(answers, found, options.points)

@@ -7,6 +7,7 @@ import click
 from autotune.cli.options import json_option, print_json
 from autotune.cli.output import echo
 from autotune.domain.codec import to_data
+from autotune.domain.compilers import DescribeKernel
 
 
 @click.command()
@@ -34,7 +35,7 @@ def _describe(name: str, as_json: bool) -> None:
 
     ref = find_kernel(name)
     with CompilerPool(1, python=sys.executable) as pool:
-        spec = pool.describe(ref)
+        spec = pool.ask(DescribeKernel(ref=ref))
     if as_json:
         print_json(to_data(spec))
         return

@@ -23,7 +23,7 @@ from autotune.declaring.calls.from_problem import call_of
 from autotune.declaring.discovery import catalogue, find_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain, ProblemOfCall
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
@@ -112,7 +112,9 @@ class AgainstCheck:
             return kernels_here(catalogue(), Path.cwd())
         found = [find_kernel(name) for name in self.kernels]
         if self.calls:
-            called = {r: compilers.describe(replace(r, call=self.calls[0])) for r in found}
+            called = {
+                r: compilers.ask(DescribeKernel(ref=replace(r, call=self.calls[0]))) for r in found
+            }
             return {spec.name: ref for ref, spec in called.items()}
         return {name_of(compilers, ref, records, specs): ref for ref in found}
 
@@ -132,9 +134,9 @@ class AgainstCheck:
             for record in self._chosen(records, (name,)):
                 by_call.setdefault(call_of(specs, record.key), []).append(record)
             for call, own in by_call.items():
-                spec = compilers.describe(replace(ref, call=call))
+                spec = compilers.ask(DescribeKernel(ref=replace(ref, call=call)))
                 problems = list(self._problems(compilers, replace(ref, call=call), spec))
-                asked += priors_of(spec, compilers.toolchain(), problems, own, call)
+                asked += priors_of(spec, compilers.ask(DescribeToolchain()), problems, own, call)
         if not asked:
             raise InvalidInputError(
                 f"there is no problem to compare {', '.join(refs)} for: give --shape and --chip, "
@@ -146,7 +148,7 @@ class AgainstCheck:
         self, compilers: Compilers, ref: KernelRef, spec: KernelSpec
     ) -> Iterator[tuple[Problem, Chip]]:
         if ref.call in self.calls:
-            yield from ((compilers.problem(ref), chip) for chip in self.chips)
+            yield from ((compilers.ask(ProblemOfCall(ref=ref)), chip) for chip in self.chips)
         elif not ref.call:
             for shape in self.shapes:
                 problem = spec.problems.parse(shape, self.dtype, self.options)

@@ -19,7 +19,7 @@ from autotune.declaring.calls.from_problem import call_of
 from autotune.declaring.discovery import find_kernel, installed_kernels
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain
 from autotune.domain.errors import (
     AutotuneError,
     KernelImportError,
@@ -85,7 +85,7 @@ class UpgradeCheck:
                 problems.add((named_problem.spec.name, named_problem.problem))
         some = selected(
             records,
-            not_with=None if self.chips else compilers.toolchain(),
+            not_with=None if self.chips else compilers.ask(DescribeToolchain()),
             kernels=kernels,
             problems=problems,
             made_with=self.made_with,
@@ -180,14 +180,18 @@ def name_of(
     """Of a kernel; of a decorated function that which its records have. Raises
     ``KernelImportError``."""
     try:
-        return compilers.describe(ref).name
+        return compilers.ask(DescribeKernel(ref=ref)).name
     except NoDeclarationError:
         raise
     except KernelImportError:
         for key in (record.key for record in records):
             with suppress(AutotuneError):  # it is called otherwise
                 call = call_of(specs, key)
-                if call and compilers.describe(replace(ref, call=call)).name == key.kernel:
+                if (
+                    call
+                    and compilers.ask(DescribeKernel(ref=replace(ref, call=call))).name
+                    == key.kernel
+                ):
                     return key.kernel
         raise
 

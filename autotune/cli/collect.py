@@ -21,6 +21,7 @@ from autotune.cli.options import (
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.compilers import CollectKernels
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
@@ -134,7 +135,9 @@ def _of_model(
     known = installed_kernels()
     chip = parse_chip(chips[0]) if chips else None
     with new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
-        found = pool.collect(ref, chip, known)
+        found = pool.ask(
+            CollectKernels(ref=ref, chip=chip, names=tuple(known), refs=tuple(known.values()))
+        )
     problems, undeclared = tuple(found.problems), tuple(found.undeclared)
     workload = Workload(problems=problems, undeclared=undeclared, chips=tuple(chips))
     return workload, found.error and f"it could not be traced to its end: {found.error}"

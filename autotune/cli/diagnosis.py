@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError
 from autotune.compiling.environments.packages import installed_version, unmet
 from autotune.compiling.environments.probe import CannotCompile, probe
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.version import VERSION
 
@@ -128,10 +129,12 @@ def chips(python: str) -> Iterator[Finding]:
     try:
         ref = find_kernel("vector_add")
         with CompilerPool(1, python=python) as pool:
-            problem = pool.describe(ref).problems.parse(_SIZE, None, ())
+            problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(_SIZE, None, ())
             for chip in Chip:
-                config = default_config(pool.choices(ref, problem, chip))
-                answer = pool.compile(ref, problem, config, chip).result().answer
+                config = default_config(pool.ask(ListChoices(ref=ref, problem=problem, chip=chip)))
+                answer = pool.ask(
+                    CompileConfig(ref=ref, problem=problem, config=config, chip=chip)
+                ).answer
                 yield _chip(chip, "" if isinstance(answer, tuple) else answer.reason)
     except AutotuneError as error:
         yield bad("chips", str(error), "see the compilers above; autotune chips lists the names")

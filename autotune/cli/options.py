@@ -14,6 +14,7 @@ from autotune.cli.output import echo
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.domain.arguments import NODES_JAX
 from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.compilers import DescribeToolchain, ProblemOfCall
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
@@ -246,7 +247,7 @@ def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "
 
 def compiles_with(pool: "PooledCompilers", python: str, ray: str | None) -> str:
     """The interpreter, or of a cluster what stands for it: the JAX of its nodes."""
-    return python if ray is None else f"{NODES_JAX}{pool.toolchain().jax}"
+    return python if ray is None else f"{NODES_JAX}{pool.ask(DescribeToolchain()).jax}"
 
 
 def subject_of(
@@ -275,7 +276,7 @@ def subject_of(
     if dtype or options:
         raise InvalidInputError("--dtype and --option are part of --args: say them there")
     ref = replace(ref, call=call)
-    problem = pool.problem(ref)
+    problem = pool.ask(ProblemOfCall(ref=ref))
     return describe_subject(pool, ref, chip, lambda _: problem)
 
 

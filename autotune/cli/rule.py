@@ -15,6 +15,7 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
+from autotune.domain.compilers import DescribeKernel, DescribeToolchain
 from autotune.domain.key import Identity, identity_of
 from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
@@ -40,7 +41,7 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
     ref, target = find_kernel(kernel), parse_chip(chip)
     made: list[Record] = []
     with open_database(database, create=False) as store, new_pool(**compilers) as pool:
-        spec, toolchain = pool.describe(ref), pool.toolchain()
+        spec, toolchain = pool.ask(DescribeKernel(ref=ref)), pool.ask(DescribeToolchain())
         groups: dict[Identity, list[Record]] = {}
         for record in store.records(spec.name, target):
             if (record.key.fingerprint, record.key.toolchain) == (spec.fingerprint, toolchain):

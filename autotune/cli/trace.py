@@ -10,8 +10,9 @@ from typing import Any
 from autotune.cli.searched_source import kernel_of, source_now
 from autotune.cli.show import StoredTrial
 from autotune.compiling.pool import CompilerPool
-from autotune.compiling.protocol import Drawn
+from autotune.compiling.protocol import DrawConfig, Drawn
 from autotune.domain.compiled import is_another_program
+from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated
@@ -108,13 +109,15 @@ def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> Kern
 
 def _draw(pool: CompilerPool, stored: StoredTrial, ref: KernelRef, steps: int) -> Picture:
     key, config = stored.key, stored.trial.config
-    toolchain = pool.toolchain()
+    toolchain = pool.ask(DescribeToolchain())
     if toolchain != key.toolchain:
         raise CompilerUnavailableError(
             f"trial {stored.id} was compiled with {key.toolchain}, and here is {toolchain}: name "
             "an interpreter that has the former with --python"
         )
-    drawn = pool.draw(ref, key.problem, config, key.chip, steps)
+    drawn = pool.ask(
+        DrawConfig(ref=ref, problem=key.problem, config=config, chip=key.chip, steps=steps)
+    )
     if not isinstance(drawn, Drawn):
         raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.kind}, {drawn.reason}")
     outcome = stored.trial.outcome

@@ -3,17 +3,15 @@
 from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Lock
+from typing import Any
 
-from autotune.compiling.protocol import Traces
+from autotune.domain.compilers import DescribeKernel, Question, TraceConfig, Traces, VerifyConfig
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.outcome import Failure
 from autotune.domain.problem import Problem
-from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
 
-_Traced = dict[tuple[Config, bool], list[Trace] | Failure]
-"""By config and whether in all orders."""
+Ask = Callable[[Question[Any]], Any]
 
 
 class SharedAcrossChips:
@@ -22,56 +20,65 @@ class SharedAcrossChips:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._sources: dict[KernelRef, str] = {}
-        self._asks: dict[KernelRef, bool] = {}
-        self._traced: tuple[tuple[KernelRef, Problem] | None, _Traced] = (None, {})
+        self._fingerprints: dict[KernelRef, str] = {}
+        self._asks_chip: dict[KernelRef, bool] = {}
+        self._traced: tuple[KernelRef, Problem] | None = None
+        self._traces: dict[tuple[Config, bool], Traces] = {}  # in which orders, too
         self._verdicts: dict[tuple[KernelRef, Problem, Config], Future[Verdict]] = {}
 
-    def described(self, ref: KernelRef, fingerprint: str) -> None:
+    def answer(self, question: Question[Any], ask: Ask) -> Any:
+        """What is known already, else what is asked for and known from now on."""
+        if isinstance(question, VerifyConfig):
+            return self._verdict(question, ask)
+        if isinstance(question, TraceConfig):
+            return self.traces(question) or self._learn_traces(question, ask(question))
+        answer = ask(question)
+        if isinstance(question, DescribeKernel):
+            self._learn_source(question.ref, answer.fingerprint)
+        return answer
+
+    def traces(self, question: TraceConfig) -> Traces | None:
+        """None where they are not known; those of other problems are forgotten."""
+        with self._lock:
+            if self._traced != (question.ref, question.problem):
+                self._traced, self._traces = (question.ref, question.problem), {}
+            return self._traces.get((question.config, question.orders))
+
+    def _learn_traces(self, question: TraceConfig, answer: Any) -> Any:
+        """A failure says nothing: it may be the chip's, or the machine's."""
+        if isinstance(answer, Traces):
+            with self._lock:
+                asks = answer.asks_chip or self._asks_chip.get(question.ref, False)
+                self._asks_chip[question.ref] = asks
+                if asks:
+                    self._traces = {}
+                elif self._traced == (question.ref, question.problem):
+                    self._traces[question.config, question.orders] = answer
+        return answer
+
+    def _learn_source(self, ref: KernelRef, fingerprint: str) -> None:
         """Of another source nothing is known."""
         with self._lock:
-            if self._sources.setdefault(ref, fingerprint) != fingerprint:
-                self._sources[ref] = fingerprint
-                self._asks.pop(ref, None)
-                self._traced = None, {}
+            if self._fingerprints.setdefault(ref, fingerprint) != fingerprint:
+                self._fingerprints[ref] = fingerprint
+                self._asks_chip.pop(ref, None)
+                self._traced, self._traces = None, {}
                 self._verdicts = {k: v for k, v in self._verdicts.items() if k[0] != ref}
 
-    def traces(self, ref: KernelRef, problem: Problem) -> _Traced:
-        """What is known of a problem; that of others is forgotten."""
+    def _verdict(self, question: VerifyConfig, ask: Ask) -> Verdict:
+        """Asked for once: interpret mode knows no VMEM limit. Who asks while it runs waits for
+        it."""
+        config = question.config.replace(vmem_limit_bytes=None)
+        key, new = (question.ref, question.problem, config), Future[Verdict]()
         with self._lock:
-            if self._traced[0] != (ref, problem) or self._asks.get(ref):
-                self._traced = (ref, problem), {}
-            return dict(self._traced[1])
-
-    def take(
-        self, ref: KernelRef, problem: Problem, which: tuple[Config, bool], found: Traces | Failure
-    ) -> None:
-        """A failure says nothing: it may be the chip's, or the machine's."""
-        if not isinstance(found, Traces):
-            return
-        with self._lock:
-            self._asks[ref] = found.asks_chip or self._asks.get(ref, False)
-            if self._traced[0] == (ref, problem):
-                self._traced[1][which] = found.traces
-
-    def verdict(
-        self, ref: KernelRef, problem: Problem, config: Config, verify: Callable[[], Verdict]
-    ) -> Verdict:
-        """What the gate says, which is asked once; interpret mode knows no VMEM limit. Who asks
-        while it runs waits for it."""
-        with self._lock:
-            if self._asks.get(ref, True):
-                shared = own = None
-            else:
-                key, own = (ref, problem, config.replace(vmem_limit_bytes=None)), Future[Verdict]()
-                shared = self._verdicts.setdefault(key, own)
-        if shared is None or own is None:
-            return verify()
-        if shared is own:
-            try:
-                own.set_result(verify())
-            except BaseException as error:
-                own.set_exception(error)
-            if own.exception() or own.result().ok is None:  # it may be the machine's fault
-                self._verdicts.pop(key, None)
-        return shared.result()
+            is_shared = not self._asks_chip.get(question.ref, True)
+            shared = self._verdicts.setdefault(key, new) if is_shared else new
+        if shared is not new:
+            return shared.result()
+        try:
+            new.set_result(ask(question))
+        except BaseException as error:
+            new.set_exception(error)
+        if new.exception() or new.result().ok is None:  # it may be the machine's fault
+            self._verdicts.pop(key, None)
+        return new.result()

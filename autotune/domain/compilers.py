@@ -1,13 +1,22 @@
-"""What is asked of compilers; the answers are plain data. They may be processes, or a farm."""
+"""What is asked of compilers: questions, their answers, and the port that answers them.
 
-from collections.abc import Iterator, Sequence
+Questions and answers are plain data. Compilers may be processes of this machine, or a farm.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.compiled import Attempt, XlaCost
+from autotune.domain.compiled import Attempt, Compiled, XlaCost
 from autotune.domain.config import Config
+from autotune.domain.errors import (
+    AutotuneError,
+    InvalidInputError,
+    KernelImportError,
+    NoDeclarationError,
+)
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.outcome import Failure
@@ -15,84 +24,207 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
+from autotune.domain.workload import UndeclaredKernel, WorkloadProblem
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+LOAD, NAME, PROBLEM = "load", "name", "problem"
 
 
-class Describer(Protocol):
-    """For whoever begins a search. What it raises is an ``AutotuneError`` with a sentence."""
+@dataclass(frozen=True, kw_only=True)
+class Question(Generic[T_co]):
+    """Its answer is a ``T_co``. ``form``: the class that the child answers with, None for nothing
+    at all."""
 
-    def toolchain(self) -> Toolchain:
-        """The versions that compile."""
-
-    def chip_info(self, chip: Chip) -> ChipInfo:
-        """What this toolchain knows of a chip."""
-
-    def describe(self, ref: KernelRef) -> KernelSpec:
-        """A kernel as plain data."""
-
-    def problem(self, ref: KernelRef) -> Problem:
-        """Of the call of a decorated function that the reference names."""
-
-    def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
-        """The raw space; with ``chip`` the default is what a user has on it."""
-
-    def check(self, ref: KernelRef, problem: Problem, chip: Chip) -> None:
-        """Raises ``KernelImportError`` with what does not fit together in the declaration."""
+    kind: ClassVar[str]
+    form: ClassVar[type[Any] | None] = None
 
 
-class Tracer(Protocol):
-    """For the space."""
+@dataclass(frozen=True, kw_only=True)
+class Required(Question[T_co]):
+    """It must work for any search to make sense: what fails is raised. ``errors``: as what, by the
+    stage that failed; anything else is a ``CompilerUnavailableError``."""
 
-    def traces(
-        self,
-        ref: KernelRef,
-        problem: Problem,
-        configs: Sequence[Config],
-        *,
-        orders: bool,
-        chip: Chip | None = None,
-    ) -> Iterator[list[Trace] | Failure]:
-        """For each config, in the order given, its traces (one per grid order, or one), or why
-        there are none. All compilers take part; what is not waited for any more is given up."""
+    errors: ClassVar[Mapping[str, type[AutotuneError]]] = {
+        LOAD: KernelImportError,
+        NAME: NoDeclarationError,
+        PROBLEM: InvalidInputError,
+    }
 
 
-class CandidateCompiler(Protocol):
-    """For the search."""
+@dataclass(frozen=True, kw_only=True)
+class Attempted(Question[T_co]):
+    """A candidate may fail at it, end the compiler or hang, within the time limit of a candidate:
+    that is an answer too, and nothing is raised."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeToolchain(Required[Toolchain]):
+    """The versions that compile. Raises where there is no TPU compiler among them."""
+
+    kind = "hello"
+    form = Toolchain
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeChip(Required[ChipInfo]):
+    """What this toolchain knows of a chip. Raises where it does not know it."""
+
+    kind = "chip"
+    form = ChipInfo
+    chip: Chip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeKernel(Required[KernelSpec]):
+    kind = "describe"
+    form = KernelSpec
+    ref: KernelRef
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemOfCall(Required[Problem]):
+    """Of a decorated function, what the call of its reference is."""
+
+    kind = "problem"
+    form = Problem
+    ref: KernelRef
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListChoices(Required[Choices]):
+    """The raw space; with a chip the default is what a user has on it. Raises
+    ``InvalidInputError`` with the kernel's own sentence for an impossible problem."""
+
+    kind = "choices"
+    form = Choices
+    ref: KernelRef
+    problem: Problem
+    chip: Chip | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckDeclaration(Required[None]):
+    """Raises ``KernelImportError`` with what does not fit together in the declaration."""
+
+    kind = "check"
+    ref: KernelRef
+    problem: Problem
+    chip: Chip
+
+
+class Collected(NamedTuple):
+    """What a model calls. ``error``: why it could not be traced to its end."""
+
+    problems: list[WorkloadProblem]
+    undeclared: list[UndeclaredKernel]
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectKernels(Required[Collected]):
+    """Trace the function at ``ref``, called as its ``call`` says, and find its kernels; ``names``
+    and ``refs`` are those of the catalogue."""
+
+    kind = "collect"
+    form = Collected
+    ref: KernelRef
+    chip: Chip | None
+    names: tuple[str, ...]
+    refs: tuple[KernelRef, ...]
+
+
+class Traces(NamedTuple):
+    """One, or one for each order of a named grid. ``asks_chip``: they may differ on another."""
+
+    traces: list[Trace]
+    asks_chip: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceConfig(Attempted[Traces | Failure]):
+    """``orders``: in every order of a named grid. With a chip: for it, which a kernel needs that
+    asks for the TPU while it is traced."""
+
+    kind = "trace"
+    form = Traces
+    ref: KernelRef
+    problem: Problem
+    config: Config
+    chip: Chip | None = None
+    orders: bool = False
+
+
+class CompiledConfig(NamedTuple):
+    """What became of a config that compiles."""
+
+    trace: Trace
+    compiled: Compiled
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileConfig(Attempted[Attempt]):
+    kind = "compile"
+    form = CompiledConfig
+    ref: KernelRef
+    problem: Problem
+    config: Config
+    chip: Chip
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileBaseline(Attempted[XlaCost | Failure]):
+    """XLA's figures for the plain-XLA version."""
+
+    kind = "baseline"
+    form = XlaCost
+    ref: KernelRef
+    problem: Problem
+    chip: Chip
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyConfig(Attempted[Verdict]):
+    """Run it in interpret mode against its reference; a config that ends the compiler, or hangs, is
+    not verified."""
+
+    kind = "verify"
+    form = Verdict
+    ref: KernelRef
+    problem: Problem
+    config: Config
+    chip: Chip
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteExecutable(Attempted[Failure | None]):
+    """Compile a config (None: plain XLA) under a name and write what the measuring process loads to
+    a file; for the CPU without a chip."""
+
+    kind = "executable"
+    ref: KernelRef
+    problem: Problem
+    config: Config | None
+    name: str
+    chip: Chip | None
+    path: str
+
+
+class Compilers(Protocol):
+    """Each method raises ``CompilerUnavailableError`` where no compiler can be started, and
+    whatever the compilers raise to those who still wait when they are closed."""
 
     @property
     def size(self) -> int:
-        """How many candidates are compiled at a time."""
+        """How many questions are answered at a time."""
 
-    def compile(
-        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip
-    ) -> Future[Attempt]:
-        """Raises nothing for what the candidate does."""
+    def ask(self, question: Question[T]) -> T:
+        """Wait for the answer."""
 
+    def submit(self, question: Question[T]) -> Future[T]:
+        """Answered as soon as a compiler is free."""
 
-class Verifier(Protocol):
-    """For publishing."""
-
-    def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
-        """What the gate says of a config; one that ends a compiler, or hangs, is not verified."""
-
-    def baseline(self, ref: KernelRef, problem: Problem, chip: Chip) -> XlaCost | Failure:
-        """XLA's figures for the plain-XLA version."""
-
-
-class ExecutableCompiler(Protocol):
-    """For measuring."""
-
-    def executable(
-        self,
-        ref: KernelRef,
-        problem: Problem,
-        config: Config | None,
-        name: str,
-        chip: Chip | None,
-        path: Path,
-    ) -> Failure | None:
-        """Compile a config (None: plain XLA) and write what the measuring process loads."""
-
-
-class Compilers(Describer, Tracer, CandidateCompiler, Verifier, ExecutableCompiler, Protocol):
-    """All of it. Each method raises ``CompilerUnavailableError`` where no compiler can be started,
-    and whatever the pool raises to those who still wait when it is closed."""
+    def ask_all(self, questions: Sequence[Question[T]]) -> Iterator[T]:
+        """The answers in the order of the questions. All compilers take part; what is not waited
+        for any more is given up."""

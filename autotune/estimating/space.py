@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from autotune.domain.chip import ChipInfo
-from autotune.domain.compilers import Tracer
+from autotune.domain.compilers import Compilers, TraceConfig, Traces
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.errors import InvalidInputError, NoLegalConfigError
 from autotune.domain.kernel_ref import KernelRef
@@ -96,7 +96,7 @@ _Refused = TypeVar("_Refused", bound=Failure | Illegal)
 
 
 def explore(
-    tracer: Tracer,
+    compilers: Compilers,
     ref: KernelRef,
     problem: Problem,
     choices: Choices,
@@ -113,12 +113,12 @@ def explore(
     sampled = len(points) > MAX_TRACED
     if sampled:
         points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
-    passed_on = passed_on_of(tracer, ref, problem, default, chip)
+    passed_on = passed_on_of(compilers, ref, problem, default, chip)
     space = Space(
         candidates=[], default=default, default_verdict=None, sampled=sampled, passed_on=passed_on
     )
     default_traced = None
-    for config, traced in _traced(tracer, ref, problem, [default, *points], chip, progress):
+    for config, traced in _traced(compilers, ref, problem, [default, *points], chip, progress):
         if config is default:
             default_traced = _judge_default(space, traced, chip)
         else:
@@ -161,14 +161,14 @@ def default_config(choices: Choices) -> Config:
 
 
 def passed_on_of(
-    tracer: Tracer, ref: KernelRef, problem: Problem, default: Config, chip: ChipInfo
+    compilers: Compilers, ref: KernelRef, problem: Problem, default: Config, chip: ChipInfo
 ) -> PassedOn:
     """Found out by tracing the default with other settings: does the ``pallas_call`` have them?"""
 
     def traced(**changes: Any) -> Trace | None:
         config = default.replace(**changes)
-        (traced_config,) = tracer.traces(ref, problem, [config], orders=False, chip=chip.chip)
-        return traced_config[0] if isinstance(traced_config, list) else None
+        answer = compilers.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=chip.chip))
+        return answer.traces[0] if isinstance(answer, Traces) else None
 
     plain = traced()
     if plain is None:
@@ -186,7 +186,7 @@ def passed_on_of(
 
 
 def _traced(
-    tracer: Tracer,
+    compilers: Compilers,
     ref: KernelRef,
     problem: Problem,
     configs: Sequence[Config],
@@ -194,9 +194,13 @@ def _traced(
     progress: Progress,
 ) -> Iterator[tuple[Config, list[Trace] | Failure]]:
     """Each config with its traces in all grid orders, in the order given."""
-    answers = tracer.traces(ref, problem, configs, orders=True, chip=chip.chip)
-    for done, pair in enumerate(zip(configs, answers, strict=True), 1):
-        yield pair
+    questions = [
+        TraceConfig(ref=ref, problem=problem, config=config, chip=chip.chip, orders=True)
+        for config in configs
+    ]
+    answers = compilers.ask_all(questions)
+    for done, (config, answer) in enumerate(zip(configs, answers, strict=True), 1):
+        yield config, answer.traces if isinstance(answer, Traces) else answer
         progress(done, len(configs))
 
 

@@ -8,21 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autotune.compiling import libtpu
-from autotune.compiling import measuring_protocol as protocol
-from autotune.compiling.measuring_protocol import Device, Loaded
-from autotune.compiling.process import (
-    START_LIMIT_S,
-    ChildDiedError,
-    ChildTimedOutError,
-    CompilerProcess,
-)
-from autotune.compiling.protocol import ChildQuestion, Raised
+from autotune.compiling import libtpu, protocol
+from autotune.compiling.client import answer_of
+from autotune.compiling.process import START_LIMIT_S, CompilerProcess
+from autotune.compiling.protocol import Device, Loaded, Raised
 from autotune.domain.chip import Chip
-from autotune.domain.codec import to_data
+from autotune.domain.compilers import Attempted, Required
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import NotMeasured
+from autotune.domain.outcome import Crashed, TimedOut
 from autotune.domain.problem import Problem
 from autotune.measuring.race import DeviceLostError
 
@@ -79,13 +74,8 @@ class Child:
 
     def open(self) -> Device:
         """Start, open the device, make the inputs. Raises ``CannotMeasureError``."""
-        try:
-            device = self._demand(protocol.OpenDevice(number=self.number))
-            self._demand(protocol.MakeInputs(**self._subject, seed=self.work.seed))
-        except ChildTimedOutError as error:
-            raise CannotMeasureError(f"the accelerator does not open: {error}") from error
-        except ChildDiedError as error:
-            raise CannotMeasureError(_with_tail(error)) from error
+        device = self._demand(protocol.OpenDevice(number=self.number))
+        self._demand(protocol.MakeInputs(**self._subject, seed=self.work.seed))
         return device
 
     def load(self, program: Program) -> NotMeasured | Loaded:
@@ -132,16 +122,15 @@ class Child:
     def _subject(self) -> dict[str, Any]:
         return {"ref": self.work.ref, "problem": self.work.problem, "chip": self.work.chip}
 
-    def _tried(self, question: ChildQuestion[T], limit_s: float) -> T | NotMeasured:
+    def _tried(self, question: Attempted[T], limit_s: float) -> T | NotMeasured:
         """The answer, or why the candidate has none; the process is there again afterwards."""
         if not self.process.running:
             self._again()
-        try:
-            answer = self._ask(question, limit_s)
-        except ChildTimedOutError as error:
-            return NotMeasured(f"it was killed: {error}")
-        except ChildDiedError as error:
-            return NotMeasured(f"it ended the measuring process: {_with_tail(error)}")
+        answer = answer_of(self.process, question, limit_s)
+        if isinstance(answer, TimedOut):
+            return NotMeasured(f"it was killed: {answer.reason}")
+        if isinstance(answer, Crashed):
+            return NotMeasured(f"it ended the measuring process: {_with_tail(answer)}")
         return NotMeasured(_raised(answer)) if isinstance(answer, Raised) else answer
 
     def _again(self) -> None:
@@ -155,16 +144,17 @@ class Child:
             if isinstance(loaded, NotMeasured):
                 raise DeviceLostError(f"{program.name} cannot be loaded again: {loaded.reason}")
 
-    def _demand(self, question: ChildQuestion[T]) -> T:
-        answer = self._ask(question, START_LIMIT_S)
+    def _demand(self, question: Required[T]) -> T:
+        answer = answer_of(self.process, question, START_LIMIT_S)
+        if isinstance(answer, TimedOut):
+            raise CannotMeasureError(f"the accelerator does not open: {answer.reason}")
+        if isinstance(answer, Crashed):
+            raise CannotMeasureError(_with_tail(answer))
         if isinstance(answer, Raised):
             self.process.stop()
             named = "" if answer.stage == protocol.OPEN else f"{answer.type}: "
             raise CannotMeasureError(f"{named}{answer.message}".splitlines()[0])
-        return answer
-
-    def _ask(self, question: ChildQuestion[T], limit_s: float) -> T | Raised:
-        return question.read(self.process.ask(to_data(question), limit_s))
+        return answer  # type: ignore[no-any-return]
 
 
 def _raised(raised: Raised) -> str:
@@ -174,6 +164,6 @@ def _raised(raised: Raised) -> str:
     return lines[0][:240] if len(lines) == 1 else f"{lines[0][:160]} … {lines[-1][:160]}"
 
 
-def _with_tail(error: ChildDiedError) -> str:
-    tail = error.log_tail.strip().splitlines()[-1:]
-    return f"{error}: {tail[0][:200]}" if tail else str(error)
+def _with_tail(crashed: Crashed) -> str:
+    tail = crashed.log_tail.strip().splitlines()[-1:]
+    return f"{crashed.reason}: {tail[0][:200]}" if tail else crashed.reason

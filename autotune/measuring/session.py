@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.compiling.measuring_protocol import Device
 from autotune.compiling.process import CompilerProcess
+from autotune.compiling.protocol import Device
 from autotune.domain.chip import parse_chip
-from autotune.domain.compilers import ExecutableCompiler
+from autotune.domain.compilers import Compilers, WriteExecutable
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, UnknownNameError
 from autotune.domain.measurement import (
@@ -46,7 +46,7 @@ class Session:
 
     def __init__(
         self,
-        compiler: ExecutableCompiler,
+        compilers: Compilers,
         process: CompilerProcess,
         work: MeasuringTask,
         *,
@@ -55,7 +55,7 @@ class Session:
         announce: Callable[[str], None] = lambda _: None,
         compile_elsewhere: bool = True,
     ) -> None:
-        self._compiler, self._work, self._limits = compiler, work, limits or RaceLimits()
+        self._compilers, self._work, self._limits = compilers, work, limits or RaceLimits()
         self._announce, self._elsewhere = announce, compile_elsewhere
         self._child = Child(process, work, number, self._limits.candidate_s)
 
@@ -116,8 +116,15 @@ class Session:
         """Compiled by a compiler process where that is possible: the accelerator does not wait."""
         path, work = folder / name, self._work
         if self._elsewhere:
-            failure = self._compiler.executable(
-                work.ref, work.problem, config, name, work.chip, path
+            failure = self._compilers.ask(
+                WriteExecutable(
+                    ref=work.ref,
+                    problem=work.problem,
+                    config=config,
+                    name=name,
+                    chip=work.chip,
+                    path=str(path),
+                )
             )
             if failure is None:
                 return Program(name=name, config=config, path=path)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from autotune.domain.compiled import XlaCost
-from autotune.domain.compilers import Verifier
+from autotune.domain.compilers import CompileBaseline, Compilers, VerifyConfig
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, NotMeasured
@@ -51,7 +51,7 @@ class Publication:
 
 
 def publish(
-    verifier: Verifier,
+    compilers: Compilers,
     store: Store,
     result: "SearchResult",
     *,
@@ -69,9 +69,9 @@ def publish(
     default = default_trial(result.trials)
     before = _verified_before(store, result.subject.key)
     gate = _Gate(
-        verifier, store, result.subject, announce, allow_unverified=allow_unverified, before=before
+        compilers, store, result.subject, announce, allow_unverified=allow_unverified, before=before
     )
-    draft = _Draft(result, default, _baseline(verifier, result), gate)
+    draft = _Draft(result, default, _baseline(compilers, result), gate)
     published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
     if published.record is not None:
         store.save_record(published.record)
@@ -100,7 +100,7 @@ class _Gate:
     """Verifies each trial once, and marks in the store what is wrong. What won ``before`` is not
     verified again."""
 
-    verifier: Verifier
+    compilers: Compilers
     store: Store
     subject: "Subject"
     announce: Callable[[str], None]
@@ -130,8 +130,13 @@ class _Gate:
             return Verdict(ok=True, reason=known.verification, proof=known.proof)
         self.announce(words.verifying(trial))
         subject = self.subject
-        verdict = self.verifier.verify(
-            subject.ref, subject.problem, trial.config, subject.chip.chip
+        verdict = self.compilers.ask(
+            VerifyConfig(
+                ref=subject.ref,
+                problem=subject.problem,
+                config=trial.config,
+                chip=subject.chip.chip,
+            )
         )
         if verdict.ok is False:
             self.wrong.append((trial, verdict.reason))
@@ -246,10 +251,12 @@ def _equal(draft: _Draft) -> tuple[Trial, ...]:
     return contenders(trials, draft.default, draft.result.default)
 
 
-def _baseline(verifier: Verifier, result: "SearchResult") -> Evidence:
+def _baseline(compilers: Compilers, result: "SearchResult") -> Evidence:
     """What is known of plain XLA; never a measurement."""
     subject = result.subject
-    cost = verifier.baseline(subject.ref, subject.problem, subject.chip.chip)
+    cost = compilers.ask(
+        CompileBaseline(ref=subject.ref, problem=subject.problem, chip=subject.chip.chip)
+    )
     if not isinstance(cost, XlaCost):
         return Evidence(config=None, time_us=None, note=words.no_baseline(cost))
     io_bytes = result.space.candidates[0].trace.io_bytes

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import ExecutableCompiler
+from autotune.domain.compilers import Compilers
 from autotune.measuring.attached import attached_chips
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
@@ -31,7 +31,7 @@ def is_timed(timing: Timing | None, chip: Chip) -> bool:
 
 
 def new_measure(
-    compiler: ExecutableCompiler,
+    compilers: Compilers,
     subject: Subject,
     timing: Timing,
     announce: Callable[[str], None],
@@ -44,7 +44,7 @@ def new_measure(
         return None
     work = MeasuringTask(ref=subject.ref, problem=subject.problem, chip=chip, seed=timing.seed)
     return Session(
-        compiler,
+        compilers,
         measuring_process("tpu", timing.python),
         work,
         number=timing.device,

@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import ChipInfo, parse_chip
-from autotune.domain.compilers import Compilers, Describer
+from autotune.domain.compilers import (
+    Compilers,
+    DescribeChip,
+    DescribeKernel,
+    DescribeToolchain,
+    ProblemOfCall,
+)
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
@@ -40,20 +46,21 @@ class NamedProblem(NamedTuple):
 
 
 def name_problems(
-    compilers: Describer, asked: Sequence[WorkloadProblem], folder: Path
+    compilers: Compilers, asked: Sequence[WorkloadProblem], folder: Path
 ) -> Iterator[NamedProblem | InvalidProblem]:
     """``folder``: that files of kernels are found from."""
     for one in asked:
         try:
             ref = find_kernel(str(folder / one.kernel) if ".py" in one.kernel else one.kernel)
             if not one.args:
-                spec = compilers.describe(ref)
+                spec = compilers.ask(DescribeKernel(ref=ref))
                 problem = spec.problems.parse(one.shape, one.dtype, one.options)
             elif one.shape or one.dtype or one.options:
                 raise InvalidInputError("shape, dtype and options are part of args: say them there")
             else:
                 ref = replace(ref, call=one.args)
-                spec, problem = compilers.describe(ref), compilers.problem(ref)
+                spec = compilers.ask(DescribeKernel(ref=ref))
+                problem = compilers.ask(ProblemOfCall(ref=ref))
         except AutotuneError as error:
             yield _invalid(one, error)
         else:
@@ -61,11 +68,14 @@ def name_problems(
 
 
 def find_problems(
-    compilers: Describer, asked: Sequence[WorkloadProblem], chips: Sequence[str], folder: Path
+    compilers: Compilers, asked: Sequence[WorkloadProblem], chips: Sequence[str], folder: Path
 ) -> tuple[list[ModelProblem], list[InvalidProblem]]:
     """Those that there are, and why there is no other. ``chips``: of those that name none. The
     chips of one problem follow one another: it is traced for all of them at once."""
-    toolchain, info = compilers.toolchain(), cache(compilers.chip_info)
+    toolchain, info = (
+        compilers.ask(DescribeToolchain()),
+        cache(lambda chip: compilers.ask(DescribeChip(chip=chip))),
+    )
     problems: dict[Key, ModelProblem] = {}
     invalid = []
     for named in name_problems(compilers, asked, folder):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Attempt
-from autotune.domain.compilers import CandidateCompiler
+from autotune.domain.compilers import CompileConfig, Compilers
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
@@ -70,15 +70,17 @@ def _next_number(trials: Sequence[Trial], *, is_default: bool) -> int:
     return max((trial.number for trial in trials), default=0) + 1
 
 
-def evaluate(compilers: CandidateCompiler, subject: Subject, config: Config) -> Outcome:
+def evaluate(compilers: Compilers, subject: Subject, config: Config) -> Outcome:
     """Compile one config and estimate its time."""
     return outcome_of(compile_config(compilers, subject, config).result(), subject.chip)
 
 
-def compile_config(
-    compilers: CandidateCompiler, subject: Subject, config: Config
-) -> Future[Attempt]:
-    return compilers.compile(subject.ref, subject.problem, config, subject.chip.chip)
+def compile_config(compilers: Compilers, subject: Subject, config: Config) -> Future[Attempt]:
+    return compilers.submit(
+        CompileConfig(
+            ref=subject.ref, problem=subject.problem, config=config, chip=subject.chip.chip
+        )
+    )
 
 
 def outcome_of(attempt: Attempt, chip: ChipInfo) -> Outcome:

@@ -9,7 +9,7 @@ from math import exp, inf
 from typing import NamedTuple, Protocol
 
 from autotune.domain.compiled import Attempt
-from autotune.domain.compilers import CandidateCompiler
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
 from autotune.domain.record import Evidence
@@ -44,7 +44,7 @@ class Observer(Protocol):
 
 
 def open_search(
-    compilers: CandidateCompiler,
+    compilers: Compilers,
     store: Store,
     subject: Subject,
     space: Space,
@@ -110,7 +110,7 @@ class Search:
     ``stopped_by``: empty while there is something to do.
     """
 
-    compilers: CandidateCompiler
+    compilers: Compilers
     store: Store
     subject: Subject
     space: Space

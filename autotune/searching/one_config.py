@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autotune.domain.compilers import Compilers, Tracer
+from autotune.domain.compilers import Compilers, ListChoices, TraceConfig, Traces
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import Choices
@@ -89,7 +89,7 @@ class ConfigJudge:
 def config_judge(compilers: Compilers, subject: Subject) -> ConfigJudge:
     """Asks for the default of the problem, and what becomes of its settings."""
     ref, problem, chip = subject.ref, subject.problem, subject.chip
-    choices = compilers.choices(ref, problem, chip.chip)
+    choices = compilers.ask(ListChoices(ref=ref, problem=problem, chip=chip.chip))
     default = default_config(choices)
     passed_on = passed_on_of(compilers, ref, problem, default, chip)
     return ConfigJudge(
@@ -101,11 +101,12 @@ def config_judge(compilers: Compilers, subject: Subject) -> ConfigJudge:
     )
 
 
-def trace_one(tracer: Tracer, subject: Subject, config: Config) -> Trace | Failure:
+def trace_one(compilers: Compilers, subject: Subject, config: Config) -> Trace | Failure:
     """A config in its own grid order."""
-    chip = subject.chip.chip
-    (traced,) = tracer.traces(subject.ref, subject.problem, [config], orders=False, chip=chip)
-    return traced[0] if isinstance(traced, list) else traced
+    answer = compilers.ask(
+        TraceConfig(ref=subject.ref, problem=subject.problem, config=config, chip=subject.chip.chip)
+    )
+    return answer.traces[0] if isinstance(answer, Traces) else answer
 
 
 def refused_early(

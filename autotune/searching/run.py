@@ -9,7 +9,7 @@ from math import inf
 
 from threadpoolctl import threadpool_limits
 
-from autotune.domain.compilers import CandidateCompiler
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.errors import StoreError
 from autotune.domain.store import Store
@@ -23,7 +23,7 @@ _FIRST_TRIALS = 4  # of each search, before any has more
 
 
 def run_search(
-    compilers: CandidateCompiler,
+    compilers: Compilers,
     store: Store,
     subject: Subject,
     space: Space,

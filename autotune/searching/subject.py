@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.compilers import Compilers, Describer
+from autotune.domain.compilers import (
+    CheckDeclaration,
+    Compilers,
+    DescribeChip,
+    DescribeKernel,
+    DescribeToolchain,
+    ListChoices,
+)
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -36,13 +43,13 @@ class Subject:
 
 
 def describe_subject(
-    compilers: Describer, ref: KernelRef, chip: Chip, problem_of: Callable[[KernelSpec], Problem]
+    compilers: Compilers, ref: KernelRef, chip: Chip, problem_of: Callable[[KernelSpec], Problem]
 ) -> Subject:
     """Ask a compiler process what the kernel, the toolchain and the chip are."""
-    spec = compilers.describe(ref)
+    spec = compilers.ask(DescribeKernel(ref=ref))
     problem = problem_of(spec)
-    toolchain = compilers.toolchain()
-    info = compilers.chip_info(chip)
+    toolchain = compilers.ask(DescribeToolchain())
+    info = compilers.ask(DescribeChip(chip=chip))
     return Subject(ref=ref, spec=spec, problem=problem, chip=info, toolchain=toolchain)
 
 
@@ -55,10 +62,10 @@ def explore_space(
     """The candidates; ``only``: with these values of axes, beside the default. Raises
     ``AutotuneError`` for a declaration or problem that cannot be."""
     ref, problem, chip = subject.ref, subject.problem, subject.chip.chip
-    choices = compilers.choices(ref, problem, chip)
+    choices = compilers.ask(ListChoices(ref=ref, problem=problem, chip=chip))
     if only:
         choices = narrowed(choices, only)
-    compilers.check(ref, problem, chip)
+    compilers.ask(CheckDeclaration(ref=ref, problem=problem, chip=chip))
     space = explore(compilers, ref, problem, choices, subject.chip, tracing)
     if only:
         space.judged.clear()  # what the rules say of a part is not kept as if it were the whole

@@ -12,7 +12,7 @@ from pathlib import Path
 from autotune.declaring.discovery import named_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import CheckDeclaration, Compilers
 from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError, KernelImportError, NoLegalConfigError
 from autotune.domain.kernel_spec import KernelSpec
@@ -275,7 +275,9 @@ class _Judge:
             self.chip,
             lambda spec: self._problem(spec, known),
         )
-        self.compilers.check(subject.ref, subject.problem, self.chip)
+        self.compilers.ask(
+            CheckDeclaration(ref=subject.ref, problem=subject.problem, chip=self.chip)
+        )
         self.store.save_kernel(subject.spec)
         return subject
 

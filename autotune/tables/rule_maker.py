@@ -10,7 +10,7 @@ from statistics import mean, median
 from autotune.answering.distance import size_of
 from autotune.answering.matching import NEAREST, Index
 from autotune.answering.rule_answers import ruled_config, unshown_config
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import Compilers, ListChoices, VerifyConfig
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
@@ -169,7 +169,9 @@ class RuleMaker:
         """With what need not divide, where the gate passes it."""
         own = [(r.key, r.config) for r in self.records if r.verified and not r.pushed_by]
         for key, config in undivided(self._known(), own, self.spec.cuts) if own else ():
-            if self.pool.verify(self.ref, key.problem, config, key.chip).ok:
+            if self.pool.ask(
+                VerifyConfig(ref=self.ref, problem=key.problem, config=config, chip=key.chip)
+            ).ok:
                 own.append((key, config))
         return own
 
@@ -179,7 +181,9 @@ class RuleMaker:
         if trial is None or trial.estimate is None or (one.key, trial.config) in self._passed:
             return None
         problem = one.key.problem
-        verdict = self.pool.verify(self.ref, problem, trial.config, one.key.chip)
+        verdict = self.pool.ask(
+            VerifyConfig(ref=self.ref, problem=problem, config=trial.config, chip=one.key.chip)
+        )
         if verdict.ok:
             return None
         if verdict.ok is False:
@@ -226,7 +230,9 @@ class RuleMaker:
     def _most_of(self) -> Mapping[str, int]:
         """The largest value that the kernel declares of each axis, for any of the problems."""
         for key in {} if self._most else self._known():
-            for name, values in self.pool.choices(self.ref, key.problem, key.chip).axes.items():
+            for name, values in self.pool.ask(
+                ListChoices(ref=self.ref, problem=key.problem, chip=key.chip)
+            ).axes.items():
                 largest = max((value for value in values if type(value) is int), default=0)
                 self._most[name] = max(largest, self._most.get(name, 0))
         return self._most

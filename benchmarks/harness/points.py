@@ -1,7 +1,7 @@
 """Points for the benchmarks: kernels, problems, chips, and configs that lie where rules decide."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
 from random import Random
@@ -13,6 +13,7 @@ from rich.progress import Progress
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compilers import DescribeKernel, ListChoices, TraceConfig, Traces
 from autotune.domain.config import AxisValue, Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
@@ -23,6 +24,7 @@ from autotune.estimating.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
 from autotune.wording.violation import violation_text
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
 MIB = 2**20
@@ -144,13 +146,14 @@ class CandidatePoint:
         return f"{where} {self.config}"
 
 
-def as_they_come(pending: Sequence[Future[T]], what: str) -> Iterator[T]:
-    """Results in the order in which they are ready: with a bar on a terminal, else with lines."""
+def as_they_come(pending: Mapping[Future[T], K], what: str) -> Iterator[tuple[K, T]]:
+    """Keys and results in the order in which they are ready: with a bar on a terminal, else with
+    lines."""
     started, console = time.monotonic(), Console()
     with Progress(console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=len(pending))
         for number, future in enumerate(as_completed(pending), start=1):
-            yield future.result()
+            yield pending[future], future.result()
             bar.update(task, completed=number)
             if not console.is_terminal and (number % 20 == 0 or number == len(pending)):
                 seconds = time.monotonic() - started
@@ -164,9 +167,14 @@ def subjects(pool: CompilerPool) -> list[KernelProblem]:
 
 def _subject(pool: CompilerPool, name: str, shape: str, dtype: str, options: str) -> KernelProblem:
     ref = find_kernel(name)
-    spec = pool.describe(ref)
+    spec = pool.ask(DescribeKernel(ref=ref))
     problem = spec.problems.parse(shape, dtype, [options] if options else [])
-    return KernelProblem(ref=ref, kernel=name, problem=problem, choices=pool.choices(ref, problem))
+    return KernelProblem(
+        ref=ref,
+        kernel=name,
+        problem=problem,
+        choices=pool.ask(ListChoices(ref=ref, problem=problem)),
+    )
 
 
 def configs(subject: KernelProblem, rng: Random, count: int) -> list[Config]:
@@ -210,18 +218,21 @@ def points(
 ) -> Iterator[CandidatePoint]:
     """Configs of a subject that can be traced, each on every chip, each with a limit of its own."""
     chosen = configs(subject, rng, count)
-    found = list(pool.traces(subject.ref, subject.problem, chosen, orders=False))
-    for config, traces in zip(chosen, found, strict=True):
-        if not isinstance(traces, list):
+    questions = [
+        TraceConfig(ref=subject.ref, problem=subject.problem, config=config) for config in chosen
+    ]
+    for config, traced in zip(chosen, list(pool.ask_all(questions)), strict=True):
+        if not isinstance(traced, Traces):
             continue
+        trace = traced.traces[0]
         for chip in chips:
-            semantics = rng.choice(rules.semantics_variants(traces[0], chip.chip))
+            semantics = rng.choice(rules.semantics_variants(trace, chip.chip))
             limit = rng.choice((None, None, *_limits(chip)))
             yield _point(
                 subject,
                 config.replace(dimension_semantics=semantics, vmem_limit_bytes=limit),
                 chip,
-                traces[0],
+                trace,
             )
 
 

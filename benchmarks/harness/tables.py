@@ -14,6 +14,7 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.compilers import ListChoices
 from autotune.domain.config import Config
 from autotune.domain.outcome import (
     Estimated,
@@ -69,7 +70,7 @@ def build(pool: CompilerPool, case: SpaceCase, folder: Path, progress: Progress)
     """Compile what the folder's table of this case lacks; each answer is on disk before the next
     is asked for."""
     subject = subject_of(pool, case)
-    choices = pool.choices(subject.ref, subject.problem)
+    choices = pool.ask(ListChoices(ref=subject.ref, problem=subject.problem))
     space = explore(pool, subject.ref, subject.problem, choices, subject.chip)
     path, model = folder / _file_name(subject), _model_digest()
     outcomes, models = _read(path)

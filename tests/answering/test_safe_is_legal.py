@@ -13,9 +13,13 @@ from autotune.answering.rule_answers import ruled_config
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeChip, DescribeKernel, ListChoices, TraceConfig, Traces
 from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.problem import Problem
+from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.rules import violation
 from autotune.estimating.space import explore
@@ -44,9 +48,9 @@ MANY_BYTES = 1 << 40
 )
 def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple[str, ...]) -> None:
     ref, chip = find_kernel(kernel), Chip.V4  # a megacore: semantics matter
-    spec, info = pool.describe(ref), pool.chip_info(chip)
+    spec, info = pool.ask(DescribeKernel(ref=ref)), pool.ask(DescribeChip(chip=chip))
     here = spec.problems.parse(tuned)
-    space = explore(pool, ref, here, pool.choices(ref, here), info)
+    space = explore(pool, ref, here, pool.ask(ListChoices(ref=ref, problem=here)), info)
     base = record()
     estimate = replace(base.estimate, vmem_used_bytes=1, vmem_allowed_bytes=MANY_BYTES)
     checked = 0
@@ -60,14 +64,20 @@ def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple
             )
             if not is_safe(of, there, spec.cuts):
                 continue
-            (before,), (after,) = (
-                next(pool.traces(ref, p, [config], orders=False, chip=chip)) for p in (here, there)
-            )
+            before, after = (traced(pool, ref, p, config, chip) for p in (here, there))
             checked += 1
             assert violation(after, info) is None, (config, shape)
             needed = [vmem_use(trace, info).expected_bytes for trace in (before, after)]
             assert needed[1] <= needed[0] * growth
     assert checked > 2
+
+
+def traced(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, config: Config, chip: Chip
+) -> Trace:
+    answer = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=chip))
+    assert isinstance(answer, Traces), answer
+    return answer.traces[0]
 
 
 DRAWN: dict[str, Callable[[random.Random], str]] = {
@@ -118,7 +128,7 @@ def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
         if config is None or found is None:
             continue
         answered += 1
-        ((trace,),) = pool.traces(one.ref, one.problem, [config], orders=False, chip=Chip.V5E)
+        trace = traced(pool, one.ref, one.problem, config, Chip.V5E)
         assert violation(trace, one.chip) is None, (config, one.problem)
         used = vmem_use(trace, one.chip).expected_bytes
         assert used <= found[1].vmem_used_bytes <= found[1].vmem_allowed_bytes

@@ -11,9 +11,18 @@ from autotune.compiling.process import (
     ChildTimedOutError,
     CompilerInterruptedError,
 )
-from autotune.compiling.protocol import Drawn, Greeting, Traces
+from autotune.compiling.protocol import DrawConfig, Drawn
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
+from autotune.domain.compilers import (
+    CompileConfig,
+    DescribeKernel,
+    DescribeToolchain,
+    ListChoices,
+    TraceConfig,
+    Traces,
+    VerifyConfig,
+)
 from autotune.domain.config import Config, make_config
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
 from autotune.domain.kernel_ref import KernelRef
@@ -58,7 +67,7 @@ class Scripted:
 
 def greeting(libtpu: str = "3") -> dict[str, Any]:
     toolchain = Toolchain(jax="1", jaxlib="2", libtpu=libtpu)
-    return {"ok": to_data(Greeting(toolchain, python="3.11", pid=1))}
+    return {"ok": to_data(toolchain)}
 
 
 def client(reply: Any, hello: Any = None) -> tuple[Compiler, Scripted]:
@@ -77,7 +86,9 @@ def failing(kind: str, message: str, stage: str) -> dict[str, Any]:
 def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
     compiler, process = client(ChildDiedError("it died", "last words"))
     for _ in range(2):
-        found = compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
+        found = compiler.ask(
+            CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E)
+        ).answer
         assert found == Crashed(reason="it died", log_tail="last words")
     assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
     assert process.limits == [120.0, 7.0] * 2
@@ -85,9 +96,9 @@ def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
 
 def test_what_stops_the_child_from_outside_leads_to_a_new_handshake() -> None:
     compiler, process = client(failing("E", "no", "compile"))
-    compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    compiler.ask(CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E))
     process.stop()
-    compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    compiler.ask(CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E))
     assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
 
 
@@ -103,7 +114,10 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
         return TRACED
 
     compiler, _ = client(reply)
-    assert [compiler.trace(REF, PROBLEM, config, orders=True) for config in configs(7)] == [
+    assert [
+        compiler.ask(TraceConfig(ref=REF, problem=PROBLEM, config=config, orders=True))
+        for config in configs(7)
+    ] == [
         Traces([]),
         Traces([]),
         Crashed(reason="it died"),
@@ -116,7 +130,9 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
 
 def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
     compiler, _ = client(lambda _: ChildTimedOutError("no answer within 7 s"))
-    verdict = compiler.verify(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    verdict = compiler.ask(
+        VerifyConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E)
+    )
     assert verdict.ok is None
     assert "no answer within 7 s; give it longer with --candidate-timeout" in verdict.reason
     assert "`reduced`" in verdict.reason
@@ -125,7 +141,9 @@ def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
 @pytest.mark.parametrize(("chip", "word"), [(None, None), (Chip.V5P, "v5p")])
 def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word: object) -> None:
     compiler, process = client(TRACED)
-    compiler.trace(REF, PROBLEM, configs(1)[0], orders=True, chip=chip)
+    compiler.ask(
+        TraceConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], orders=True, chip=chip)
+    )
     assert process.asked[-1]["chip"] == word
 
 
@@ -138,7 +156,11 @@ def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word:
     ],
 )
 def test_what_a_candidate_raises_is_its_outcome(answer: dict[str, Any], outcome: str) -> None:
-    found = client(answer)[0].compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
+    found = (
+        client(answer)[0]
+        .ask(CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E))
+        .answer
+    )
     assert isinstance(found, CompileFailed)
     assert found.reason == outcome
 
@@ -146,7 +168,9 @@ def test_what_a_candidate_raises_is_its_outcome(answer: dict[str, Any], outcome:
 def test_the_compilers_own_refusal_is_classified() -> None:
     message = "Scoped allocation with size 20.00M and limit 16.00M exceeded scoped vmem limit"
     compiler, _ = client(failing("E", message, "compile"))
-    found = compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
+    found = compiler.ask(
+        CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E)
+    ).answer
     assert isinstance(found, OutOfVmem)
     assert (found.used_bytes, found.allowed_bytes) == (20 << 20, 16 << 20)
 
@@ -160,25 +184,32 @@ def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
         "notes": [],
     }
     compiler, process = client({"ok": {"program": "ab", "picture": picture, "refusal": ""}})
-    drawn = compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3)
+    drawn = compiler.ask(
+        DrawConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E, steps=3)
+    )
     assert isinstance(drawn, Drawn)
     assert drawn.picture is not None
     assert drawn.picture.tracks == (Track("core", [TraceSlice("vector issue", 0.0, 1.5, {})]),)
     assert (process.asked[-1]["kind"], process.asked[-1]["steps"]) == ("draw", 3)
     compiler, _ = client({"ok": {"program": "ab", "picture": None, "refusal": "no loop"}})
-    assert compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3) == Drawn(
-        program="ab", picture=None, refusal="no loop"
-    )
+    assert compiler.ask(
+        DrawConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E, steps=3)
+    ) == Drawn(program="ab", picture=None, refusal="no loop")
     compiler, _ = client(failing("MosaicError", "no", "compile"))
-    assert isinstance(compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3), CompileFailed)
+    assert isinstance(
+        compiler.ask(
+            DrawConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E, steps=3)
+        ),
+        CompileFailed,
+    )
 
 
 def test_an_interrupt_is_no_outcome() -> None:
     compiler, _ = client(CompilerInterruptedError())
     with pytest.raises(CompilerInterruptedError):
-        compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
+        compiler.ask(CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E))
     with pytest.raises(CompilerInterruptedError):
-        compiler.trace(REF, PROBLEM, configs(1)[0], orders=False)
+        compiler.ask(TraceConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], orders=False))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +239,7 @@ def test_an_interrupt_is_no_outcome() -> None:
 def test_an_interpreter_that_cannot_work_is_a_sentence(hello: Any, words: str) -> None:
     compiler, process = client({"ok": None}, hello)
     with pytest.raises(CompilerUnavailableError) as caught:
-        compiler.describe(REF)
+        compiler.ask(DescribeKernel(ref=REF))
     assert words in str(caught.value)
     assert not process.running
     assert [request["kind"] for request in process.asked] == ["hello", "hello"]
@@ -221,7 +252,7 @@ def test_one_start_that_fails_is_repeated() -> None:
         _raise_or_return(next(found)) if request["kind"] == "hello" else ask(request, limit_s)
     )
     with pytest.raises(InvalidInputError, match="n is odd"):
-        compiler.choices(REF, PROBLEM)
+        compiler.ask(ListChoices(ref=REF, problem=PROBLEM))
 
 
 def _raise_or_return(found: Any) -> Any:
@@ -232,16 +263,16 @@ def _raise_or_return(found: Any) -> Any:
 
 def test_no_libtpu_is_a_sentence() -> None:
     with pytest.raises(CompilerUnavailableError, match="has no libtpu"):
-        client(None, greeting(libtpu="none"))[0].toolchain()
+        client(None, greeting(libtpu="none"))[0].ask(DescribeToolchain())
 
 
 def test_a_declaration_that_does_not_load_is_a_sentence() -> None:
     compiler, _ = client(failing("LoadError", "kernel.py does not import", "load"))
     with pytest.raises(KernelImportError, match=r"kernel\.py does not import"):
-        compiler.describe(REF)
+        compiler.ask(DescribeKernel(ref=REF))
 
 
 def test_a_declaration_that_kills_the_child_is_a_sentence() -> None:
     compiler, _ = client(ChildDiedError("the compiler process died of SIGABRT", "a\nlast"))
     with pytest.raises(CompilerUnavailableError, match="died of SIGABRT: last"):
-        compiler.describe(REF)
+        compiler.ask(DescribeKernel(ref=REF))

@@ -7,32 +7,30 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
 
-from autotune.compiling.client import Compiler
 from autotune.compiling.pool import CompilerPool
 from autotune.compiling.process import CompilerInterruptedError
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
+from autotune.domain.compilers import Attempted, DescribeToolchain, VerifyConfig
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.verdict import Proof, ProofLevel, Verdict
 from tests.compiling.conftest import FAKE
+from tests.servers.service import until
 
 NEVER_S = 3600  # what ends before that was ended
 
 
-def hang(compiler: Compiler) -> object:
-    return compiler.process.ask({"kind": "hang"}, NEVER_S)
-
-
-def pid(compiler: Compiler) -> int:
-    found: int = compiler.process.ask({"kind": "hello"}, 20)["ok"][2]
-    return found
+@dataclass(frozen=True, kw_only=True)
+class Hang(Attempted[None]):
+    kind = "hang"
 
 
 @pytest.fixture(autouse=True)
@@ -44,44 +42,43 @@ def nothing_left(temporary: Path) -> Iterator[None]:
     assert list(temporary.iterdir()) == []
 
 
-def test_two_jobs_have_two_compilers() -> None:
-    barrier = threading.Barrier(2, timeout=300)
+def running(pool: CompilerPool) -> int:
+    return sum(compiler.process.running for compiler in pool._compilers)
 
-    def job(compiler: Compiler) -> int:
-        barrier.wait()
-        return pid(compiler)
 
+def test_the_compiler_that_answered_last_is_asked_again() -> None:
     with CompilerPool(2, worker=FAKE) as pool:
-        first, second = [pool.submit(job) for _ in range(2)]
-        assert first.result() != second.result()
-        assert pool.submit(pid).result() in (first.result(), second.result())
+        for _ in range(2):
+            pool.ask(DescribeToolchain())
+            assert running(pool) == 1
 
 
-def test_close_ends_running_and_waiting_jobs() -> None:
-    pool = CompilerPool(2, worker=FAKE)
-    pool.submit(pid).result()
-    futures = [pool.submit(hang) for _ in range(4)]
+def test_close_ends_running_and_waiting_questions() -> None:
+    pool = CompilerPool(2, worker=FAKE, limit_s=NEVER_S)
+    futures = [pool.submit(Hang()) for _ in range(4)]
+    until(lambda: running(pool) == 2)
     pool.close()
     pool.close()
     assert isinstance(futures[0].exception(), CompilerInterruptedError)  # no crash of a candidate
     assert futures[3].cancelled()
     with pytest.raises(RuntimeError):
-        pool.submit(pid)
+        pool.submit(Hang())
 
 
 _HANGING = """
 import signal, sys, time
 from pathlib import Path
 from autotune.compiling.pool import CompilerPool
+from tests.compiling.test_pool import Hang
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
-with CompilerPool(2, worker=Path(sys.argv[1])) as pool:
-    jobs = [pool.submit(lambda c: c.process.ask({"kind": "hang"}, 3600)) for _ in range(2)]
+with CompilerPool(2, worker=Path(sys.argv[1]), limit_s=3600) as pool:
+    futures = [pool.submit(Hang()) for _ in range(2)]
     while not all(compiler.process.running for compiler in pool._compilers):
         time.sleep(0.01)
     print("hanging", flush=True)
-    jobs[0].result()
+    futures[0].result()
 """
 
 
@@ -115,11 +112,16 @@ def test_another_interpreter_is_asked_what_this_one_cannot_say(
         interpreter_that_says(tmp_path, "third", RIGHT),
     ]
     problem = Problem(dims=(("n", 8),), dtype="float32")
-    asked = KernelRef(path="k.py", attribute="K"), problem, make_config({}), Chip.V5E
+    question = VerifyConfig(
+        ref=KernelRef(path="k.py", attribute="K"),
+        problem=problem,
+        config=make_config({}),
+        chip=Chip.V5E,
+    )
     with CompilerPool(1, python=python, worker=FAKE, verify_with=others) as pool:
         if not is_asked:
             pool._others_lock.acquire()  # what waits for it hangs
-        found = pool.verify(*asked)
+        found = pool.ask(question)
     assert found == (RIGHT.with_jax("1") if is_asked else first)
 
 

@@ -63,23 +63,23 @@ def test_what_goes_out_comes_back(fake: CompilerProcess, value: object) -> None:
 
 def test_a_child_is_started_once(fake: CompilerProcess) -> None:
     assert not fake.running
-    first, second = (fake.ask({"kind": "hello"}, 20)["ok"][2] for _ in range(2))
+    first, second = (fake.ask({"kind": "pid"}, 20)["ok"] for _ in range(2))
     assert first == second
     assert fake.running
 
 
 def test_the_time_limit_kills(fake: CompilerProcess, alive: Alive) -> None:
-    pid = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    pid = fake.ask({"kind": "pid"}, 20)["ok"]
     with soon(), pytest.raises(ChildTimedOutError, match=r"no answer within 0\.3 s"):
         fake.ask(HANG, 0.3)
     until(lambda: not alive(pid))  # what has been killed may take a moment
     assert not fake.running
-    assert fake.ask({"kind": "hello"}, 20)["ok"][2] != pid
+    assert fake.ask({"kind": "pid"}, 20)["ok"] != pid
 
 
 def test_waiting_for_a_processor_that_others_have_is_not_counted(fake: CompilerProcess) -> None:
     """It needs 0.4 s and has a sixth of a processor."""
-    pid = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    pid = fake.ask({"kind": "pid"}, 20)["ok"]
     busy = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(busy) for _ in range(5)]
     try:
@@ -206,7 +206,7 @@ def test_memory_is_that_of_all_that_it_has_started(
     if not kernel_lists:
         monkeypatch.setattr("autotune.compiling.process_tree._LISTED", Path("/not/there"))
     monkeypatch.setattr("autotune.compiling.process_tree._FAMILY_EVERY_S", 0.0)
-    root = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    root = fake.ask({"kind": "pid"}, 20)["ok"]
     pids = [root, *fake.ask({"kind": "family"}, 20)["ok"]]
 
     def sum_bytes() -> int:
@@ -327,18 +327,18 @@ def test_what_is_not_put_together_is_asked_again_where_libtpu_prints_it(
     fake: CompilerProcess, alive: Alive
 ) -> None:
     """For good: the next question meets the same child."""
-    first = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    first = fake.ask({"kind": "pid"}, 20)["ok"]
     printing = fake.ask({"kind": "list", "stage": protocol.LISTING}, 20)["ok"]
     assert not alive(first)
     assert fake.ask({"kind": "list", "stage": protocol.LISTING}, 20) == {"ok": printing}
-    assert fake.ask({"kind": "hello"}, 20)["ok"][2] == printing
+    assert fake.ask({"kind": "pid"}, 20)["ok"] == printing
 
 
 def test_what_fails_at_another_stage_is_not_asked_again(fake: CompilerProcess) -> None:
-    first = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    first = fake.ask({"kind": "pid"}, 20)["ok"]
     answer = fake.ask({"kind": "list", "stage": protocol.COMPILE}, 20)
     assert answer["error"]["stage"] == protocol.COMPILE
-    assert fake.ask({"kind": "hello"}, 20)["ok"][2] == first
+    assert fake.ask({"kind": "pid"}, 20)["ok"] == first
 
 
 def test_notes_of_a_log_are_not_last_words(fake: CompilerProcess) -> None:

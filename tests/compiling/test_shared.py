@@ -1,78 +1,90 @@
 """What holds for every chip is asked for once."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from autotune.compiling.protocol import Traces
 from autotune.compiling.shared import SharedAcrossChips
-from autotune.domain.config import make_config
+from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeKernel, TraceConfig, Traces, VerifyConfig
+from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.verdict import Verdict
+from tests.samples.matching import SPEC
 from tests.samples.traces import trace
 
 REF = KernelRef(path="kernel.py", attribute="KERNEL")
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
 CONFIG = make_config({"block": 8})
 RIGHT = Verdict(ok=True, reason="right")
+TRACED = TraceConfig(ref=REF, problem=PROBLEM, config=CONFIG, orders=True)
+
+
+def verify(config: Config = CONFIG, chip: Chip = Chip.V5E) -> VerifyConfig:
+    return VerifyConfig(ref=REF, problem=PROBLEM, config=config, chip=chip)
+
+
+def answering(answer: Any) -> Callable[[Any], Any]:
+    return lambda _: answer
+
+
+class Counting:
+    """Gives the same verdict each time."""
+
+    def __init__(self, verdict: Verdict = RIGHT) -> None:
+        self.asked, self.verdict = 0, verdict
+
+    def __call__(self, _: Any) -> Verdict:
+        self.asked += 1
+        return self.verdict
 
 
 def shared(*, asks_chip: bool = False) -> SharedAcrossChips:
-    found = SharedAcrossChips()
-    found.traces(REF, PROBLEM)
-    found.take(REF, PROBLEM, (CONFIG, True), Traces([trace()], asks_chip))
-    return found
+    known = SharedAcrossChips()
+    known.answer(TRACED, answering(Traces([trace()], asks_chip)))
+    return known
 
 
-def counting(verdict: Verdict, asked: list[str]) -> Callable[[], Verdict]:
-    def verify() -> Verdict:
-        asked.append("verify")
-        return verdict
-
-    return verify
-
-
-def test_traces_and_verdicts_are_shared_whatever_the_limit() -> None:
-    one, asked = shared(), list[str]()
-    assert one.traces(REF, PROBLEM) == {(CONFIG, True): [trace()]}
-    for limit in (None, 1 << 25):
-        config = CONFIG.replace(vmem_limit_bytes=limit)
-        assert one.verdict(REF, PROBLEM, config, counting(RIGHT, asked)) == RIGHT
-    assert len(asked) == 1
-    other = make_config({"block": 4})
-    one.verdict(REF, PROBLEM, other, counting(RIGHT, asked))
-    assert len(asked) == 2
+def test_traces_and_verdicts_are_shared_whatever_the_chip_and_the_limit() -> None:
+    known, count = shared(), Counting()
+    other_chip = TraceConfig(ref=REF, problem=PROBLEM, config=CONFIG, orders=True, chip=Chip.V6E)
+    assert known.traces(other_chip) == Traces([trace()])
+    for limit, chip in ((None, Chip.V5E), (1 << 25, Chip.V6E)):
+        question = verify(CONFIG.replace(vmem_limit_bytes=limit), chip)
+        assert known.answer(question, count) == RIGHT
+    assert count.asked == 1
+    known.answer(verify(make_config({"block": 4})), count)
+    assert count.asked == 2
 
 
 def test_a_kernel_that_asks_for_its_chip_shares_nothing() -> None:
-    one, asked = shared(), list[str]()
-    one.take(REF, PROBLEM, (CONFIG, False), Traces([trace()], asks_chip=True))
-    assert one.traces(REF, PROBLEM) == {}
+    known, count = shared(asks_chip=True), Counting()
+    assert known.traces(TRACED) is None
     for _ in range(2):
-        one.verdict(REF, PROBLEM, CONFIG, counting(RIGHT, asked))
-    assert len(asked) == 2
+        known.answer(verify(), count)
+    assert count.asked == 2
 
 
 def test_another_source_knows_nothing_of_the_one_before() -> None:
-    one, asked = shared(), list[str]()
-    one.described(REF, "a")
-    one.verdict(REF, PROBLEM, CONFIG, counting(RIGHT, asked))
-    one.described(REF, "b")
-    assert one.traces(REF, PROBLEM) == {}
-    one.take(REF, PROBLEM, (CONFIG, True), Traces([trace()]))
-    one.verdict(REF, PROBLEM, CONFIG, counting(RIGHT, asked))
-    assert len(asked) == 2
+    known, count = shared(), Counting()
+    for fingerprint in ("a", "b"):
+        known.answer(DescribeKernel(ref=REF), answering(replace(SPEC, fingerprint=fingerprint)))
+        known.answer(TRACED, answering(Traces([trace()])))
+        known.answer(verify(), count)
+    assert count.asked == 2
 
 
 def test_what_could_not_be_verified_is_tried_again() -> None:
-    one, asked = shared(), list[str]()
-    one.verdict(REF, PROBLEM, CONFIG, counting(Verdict(ok=None, reason="it hung"), asked))
+    known, count = shared(), Counting()
+    known.answer(verify(), Counting(Verdict(ok=None, reason="it hung")))
 
-    def broken() -> Verdict:
+    def broken(_: Any) -> Verdict:
         raise OSError("no room")
 
     with pytest.raises(OSError, match="no room"):
-        one.verdict(REF, PROBLEM, CONFIG, broken)
-    assert one.verdict(REF, PROBLEM, CONFIG, counting(RIGHT, asked)) == RIGHT
-    assert len(asked) == 2
+        known.answer(verify(), broken)
+    assert known.answer(verify(), count) == RIGHT
+    assert count.asked == 1

@@ -5,6 +5,13 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import (
+    CheckDeclaration,
+    CompileConfig,
+    DescribeKernel,
+    ListChoices,
+    VerifyConfig,
+)
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 
@@ -34,14 +41,14 @@ def test_the_default_compiles_is_estimated_and_is_right(pool: CompilerPool, name
     ref = find_kernel(name)
     assert isinstance(ref, KernelRef)
     shape, option = KERNELS[name]
-    problem = pool.describe(ref).problems.parse(shape, None, [option])
-    pool.check(ref, problem, Chip.V6E)
-    config = make_config(pool.choices(ref, problem).default)
-    answer = pool.compile(ref, problem, config, Chip.V6E).result().answer
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(shape, None, [option])
+    pool.ask(CheckDeclaration(ref=ref, problem=problem, chip=Chip.V6E))
+    config = make_config(pool.ask(ListChoices(ref=ref, problem=problem)).default)
+    answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E)).answer
     assert isinstance(answer, tuple), answer
     trace, compiled = answer
     assert compiled.simulation is not None, compiled.refusal
     assert compiled.vmem_used_bytes > 0
     assert trace.grid
-    verdict = pool.verify(ref, problem, config, Chip.V6E)
+    verdict = pool.ask(VerifyConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E))
     assert verdict.ok, verdict

@@ -6,6 +6,7 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeKernel
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.estimating.cost_model.estimate import estimate
@@ -17,10 +18,12 @@ CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E)  # v7x: XLA puts the operand in 
 
 
 def outcome(pool: CompilerPool, chip: Chip, *options: str) -> Estimated | NotEstimated:
-    problem = pool.describe(REF).problems.parse("n=1", None, list(options))
-    answer = pool.compile(REF, problem, make_config({"rows": ROWS}), chip).result().answer
+    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("n=1", None, list(options))
+    answer = pool.ask(
+        CompileConfig(ref=REF, problem=problem, config=make_config({"rows": ROWS}), chip=chip)
+    ).answer
     assert isinstance(answer, tuple), answer
-    return estimate(*answer, pool.chip_info(chip))
+    return estimate(*answer, pool.ask(DescribeChip(chip=chip)))
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -5,6 +5,13 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import (
+    CompileConfig,
+    DescribeChip,
+    DescribeKernel,
+    TraceConfig,
+    VerifyConfig,
+)
 from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed, Estimated, NotEstimated
 from autotune.estimating.cost_model.estimate import estimate
@@ -18,9 +25,13 @@ def outcome(
     pool: CompilerPool, shape: str, chip: Chip, sends: str = "false", kernel: str = "KERNEL"
 ) -> object:
     ref = find_kernel(f"{meshed.__file__}:{kernel}")
-    problem = pool.describe(ref).problems.parse(shape, None, [f"sends={sends}"])
-    answer = pool.compile(ref, problem, CONFIG, chip).result().answer
-    return estimate(*answer, pool.chip_info(chip)) if isinstance(answer, tuple) else answer
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(shape, None, [f"sends={sends}"])
+    answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=CONFIG, chip=chip)).answer
+    return (
+        estimate(*answer, pool.ask(DescribeChip(chip=chip)))
+        if isinstance(answer, tuple)
+        else answer
+    )
 
 
 @pytest.mark.parametrize(("chip", "devices"), [(Chip.V6E, 2), (Chip.V7X, 8)])
@@ -46,8 +57,12 @@ def test_what_sends_to_other_devices_is_compiled_and_not_estimated(pool: Compile
 )
 def test_it_is_verified_on_as_many_devices(pool: CompilerPool, kernel: str, sends: str) -> None:
     ref = find_kernel(f"{meshed.__file__}:{kernel}")
-    problem = pool.describe(ref).problems.parse("rows=1024,devices=4", None, [f"sends={sends}"])
-    verdict = pool.verify(ref, problem, make_config({"block": 64}), Chip.V6E)
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(
+        "rows=1024,devices=4", None, [f"sends={sends}"]
+    )
+    verdict = pool.ask(
+        VerifyConfig(ref=ref, problem=problem, config=make_config({"block": 64}), chip=Chip.V6E)
+    )
     assert verdict.ok, verdict.reason
 
 
@@ -61,8 +76,8 @@ def test_a_mesh_may_be_asked_for_while_the_function_is_built(pool: CompilerPool)
 
 def test_without_a_mesh_it_is_said_how_to_give_one(pool: CompilerPool) -> None:
     ref = find_kernel(f"{meshed.__file__}:WITHOUT")
-    problem = pool.describe(ref).problems.parse("rows=1024,devices=4", None, [])
-    (found,) = pool.traces(ref, problem, [CONFIG], orders=False, chip=Chip.V6E)
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("rows=1024,devices=4", None, [])
+    found = pool.ask(TraceConfig(ref=ref, problem=problem, config=CONFIG, chip=Chip.V6E))
     assert isinstance(found, CompileFailed), found
     assert "mesh=lambda problem: {'x': 4}" in found.reason
 

@@ -7,6 +7,7 @@ from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import XlaCost
+from autotune.domain.compilers import CompileBaseline, CompileConfig, DescribeChip, DescribeKernel
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated
 from autotune.estimating.cost_model.estimate import estimate
@@ -22,10 +23,10 @@ CHIPS = (Chip.V5E, Chip.V6E)
 @pytest.mark.parametrize("chip", CHIPS)
 def test_scaling_transposes_and_casts_are_in_the_time(pool: CompilerPool, chip: Chip) -> None:
     """The result alone, [m, n] in float32, is read to be cast and transposed."""
-    problem = pool.describe(REF).problems.parse("m=4096,k=1024,n=8192", None, [])
-    answer = pool.compile(REF, problem, BLOCKS, chip).result().answer
+    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("m=4096,k=1024,n=8192", None, [])
+    answer = pool.ask(CompileConfig(ref=REF, problem=problem, config=BLOCKS, chip=chip)).answer
     assert isinstance(answer, tuple), answer
-    info = pool.chip_info(chip)
+    info = pool.ask(DescribeChip(chip=chip))
     found = estimate(*answer, info)
     assert isinstance(found, Estimated), found
     e = found.estimate
@@ -40,8 +41,11 @@ def test_scaling_transposes_and_casts_are_in_the_time(pool: CompilerPool, chip: 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_plain_xla_takes_at_least_what_it_must(pool: CompilerPool, chip: Chip) -> None:
     ref = find_kernel("matmul")
-    problem = pool.describe(ref).problems.parse("2048x2048x2048", None, [])
-    cost, info = pool.baseline(ref, problem, chip), pool.chip_info(chip)
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("2048x2048x2048", None, [])
+    cost, info = (
+        pool.ask(CompileBaseline(ref=ref, problem=problem, chip=chip)),
+        pool.ask(DescribeChip(chip=chip)),
+    )
     assert isinstance(cost, XlaCost), cost
     least = bound_us(cost, 3 * 2048 * 2048 * 2, "bfloat16", info)
     found = expected_us(cost, info)
@@ -51,8 +55,11 @@ def test_plain_xla_takes_at_least_what_it_must(pool: CompilerPool, chip: Chip) -
 
 def test_a_config_that_was_compiled_before_is_listed_again(pool: CompilerPool) -> None:
     """JAX compiles the same trace but once in a process, and then nothing is written down."""
-    problem = pool.describe(REF).problems.parse("m=512,k=512,n=256", None, [])
-    ones = [pool.compile(REF, problem, BLOCKS, Chip.V5E).result().answer for _ in range(2)]
-    found = [estimate(*answer, pool.chip_info(Chip.V5E)) for answer in ones]
+    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("m=512,k=512,n=256", None, [])
+    ones = [
+        pool.ask(CompileConfig(ref=REF, problem=problem, config=BLOCKS, chip=Chip.V5E)).answer
+        for _ in range(2)
+    ]
+    found = [estimate(*answer, pool.ask(DescribeChip(chip=Chip.V5E))) for answer in ones]
     assert isinstance(found[0], Estimated), found[0]
     assert found[1] == found[0]

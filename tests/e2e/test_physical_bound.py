@@ -12,6 +12,7 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeKernel, ListChoices
 from autotune.domain.config import AxisValue, make_config
 from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_ref import KernelRef
@@ -40,7 +41,7 @@ CONFIGS = 1  # beside the default
 @pytest.mark.parametrize("name", CASES)
 def test_the_catalogue_is_never_below_it(pool: CompilerPool, name: str, chip: Chip) -> None:
     ref, (shape, options) = find_kernel(name), CASES[name]
-    problem = pool.describe(ref).problems.parse(shape, None, options)
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(shape, None, options)
     assert_above(pool, ref, problem, chip, random.Random(f"{name} on {chip}"))
 
 
@@ -77,12 +78,15 @@ def assert_above(
     pool: CompilerPool, ref: KernelRef, problem: Problem, chip: Chip, drawn: random.Random
 ) -> None:
     """Of the default config, and of some that are drawn."""
-    choices, info = pool.choices(ref, problem, chip), pool.chip_info(chip)
+    choices, info = (
+        pool.ask(ListChoices(ref=ref, problem=problem, chip=chip)),
+        pool.ask(DescribeChip(chip=chip)),
+    )
     configs: list[Mapping[str, AxisValue]] = [choices.default]
     configs += [{n: drawn.choice(list(v)) for n, v in choices.axes.items()} for _ in range(CONFIGS)]
     for axes in configs:
         config = make_config(axes, grid_order=choices.grid)
-        answer = pool.compile(ref, problem, config, chip).result().answer
+        answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=chip)).answer
         if not isinstance(answer, tuple):
             continue
         outcome = estimate(*answer, info)

@@ -13,6 +13,7 @@ from autotune.declaring.discovery import find_kernel
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled
+from autotune.domain.compilers import CompileConfig, DescribeKernel
 from autotune.domain.config import make_config
 
 CACHE = (512, 128)
@@ -61,8 +62,10 @@ COPIED, DONATED = _kernel({1: 0}), _kernel({1: 0}, donated=True, memory="hbm")
 
 def compiled(pool: CompilerPool, name: str) -> Compiled:
     ref = find_kernel(f"{__file__}:{name}")
-    problem = pool.describe(ref).problems.parse("n=1", None, [])
-    answer = pool.compile(ref, problem, make_config({"unused": 1}), Chip.V7X).result().answer
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("n=1", None, [])
+    answer = pool.ask(
+        CompileConfig(ref=ref, problem=problem, config=make_config({"unused": 1}), chip=Chip.V7X)
+    ).answer
     assert isinstance(answer, tuple), answer
     return answer[1]
 

@@ -7,6 +7,13 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import (
+    CompileConfig,
+    DescribeChip,
+    DescribeKernel,
+    TraceConfig,
+    Traces,
+)
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.estimating import rules
@@ -65,13 +72,13 @@ def test_the_rows_of_int8_that_the_rules_take_are_those_that_compile(
     pool: CompilerPool, rows: int
 ) -> None:
     ref = find_kernel("matmul")
-    problem = pool.describe(ref).problems.parse("m=320,k=256,n=256", "int8")
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("m=320,k=256,n=256", "int8")
     blocks = {"block_m": rows, "block_k": 256, "block_n": 256}
     config = make_config(blocks, grid_order=("m", "n", "k"))
-    (traces,) = pool.traces(ref, problem, [config], orders=False, chip=Chip.V6E)
-    assert isinstance(traces, list)
-    is_legal = rules.violation(traces[0], pool.chip_info(Chip.V6E)) is None
-    answer = pool.compile(ref, problem, config, Chip.V6E).result().answer
+    traced = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E))
+    assert isinstance(traced, Traces)
+    is_legal = rules.violation(traced.traces[0], pool.ask(DescribeChip(chip=Chip.V6E))) is None
+    answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E)).answer
     assert is_legal == isinstance(answer, tuple), answer
 
 

@@ -6,6 +6,13 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.compilers import (
+    CompileConfig,
+    DescribeChip,
+    DescribeKernel,
+    TraceConfig,
+    VerifyConfig,
+)
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.estimating import rules
@@ -16,11 +23,11 @@ REF = find_kernel(f"{several_calls.__file__}:KERNEL")
 
 
 def outcome(pool: CompilerPool, branch: str, **axes: int) -> Estimated | NotEstimated:
-    problem = pool.describe(REF).problems.parse("2048", None, [f"branch={branch}"])
+    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("2048", None, [f"branch={branch}"])
     config = make_config({"block": 64, "last": 256, **axes})
-    answer = pool.compile(REF, problem, config, Chip.V6E).result().answer
+    answer = pool.ask(CompileConfig(ref=REF, problem=problem, config=config, chip=Chip.V6E)).answer
     assert isinstance(answer, tuple), answer
-    return estimate(*answer, pool.chip_info(Chip.V6E))
+    return estimate(*answer, pool.ask(DescribeChip(chip=Chip.V6E)))
 
 
 def test_the_time_is_the_sum_of_the_calls(pool: CompilerPool) -> None:
@@ -50,17 +57,19 @@ def test_what_depends_on_data_is_not_estimated(pool: CompilerPool) -> None:
 
 
 def test_every_call_is_held_to_the_rules(pool: CompilerPool) -> None:
-    chip = pool.chip_info(Chip.V6E)
-    problem = pool.describe(REF).problems.parse("2112", None, [])
+    chip = pool.ask(DescribeChip(chip=Chip.V6E))
+    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("2112", None, [])
     config = make_config({"block": 12, "last": 64})
-    found = next(iter(pool.traces(REF, problem, [config], orders=True, chip=Chip.V6E)))
+    found = pool.ask(
+        TraceConfig(ref=REF, problem=problem, config=config, chip=Chip.V6E, orders=True)
+    )
     assert isinstance(found, list), found
     (trace,) = found
     assert getattr(rules.violation(trace, chip), "block", None) == (12, 512)
 
 
 def test_all_of_it_is_verified(pool: CompilerPool) -> None:
-    problem = pool.describe(REF).problems.parse("2048", None, [])
+    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("2048", None, [])
     config = make_config({"block": 64, "last": 256})
-    verdict = pool.verify(REF, problem, config, Chip.V6E)
+    verdict = pool.ask(VerifyConfig(ref=REF, problem=problem, config=config, chip=Chip.V6E))
     assert verdict.ok, verdict

@@ -8,6 +8,7 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeKernel, VerifyConfig
 from autotune.domain.config import make_config
 
 KERNEL = """
@@ -94,9 +95,9 @@ def test_what_is_wrong_is_caught_and_what_is_right_passes(
     file = tmp_path / "halves.py"
     file.write_text(KERNEL)
     ref = find_kernel(f"{file}:KERNEL")
-    problem = pool.describe(ref).problems.parse("rows=64,columns=256")
+    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("rows=64,columns=256")
     config = make_config({"block": 8, "how": how}, grid_order=order, dimension_semantics=semantics)
-    verdict = pool.verify(ref, problem, config, Chip.V5E)
+    verdict = pool.ask(VerifyConfig(ref=ref, problem=problem, config=config, chip=Chip.V5E))
     assert verdict.ok is ok, verdict
     assert "CpuCallback" not in verdict.reason
     assert verdict.runs == 3 if ok else verdict.reason

@@ -5,6 +5,13 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import (
+    CompileConfig,
+    DescribeChip,
+    DescribeKernel,
+    ListChoices,
+    VerifyConfig,
+)
 from autotune.estimating.space import explore
 from tests.samples import vmapped
 
@@ -13,15 +20,15 @@ REF = find_kernel(f"{vmapped.__file__}:KERNEL")
 
 @pytest.mark.parametrize("chip", [Chip.V6E, Chip.V5P])
 def test_every_candidate_compiles(pool: CompilerPool, chip: Chip) -> None:
-    problem = pool.describe(REF).problems.parse("6x2048", None, [])
-    choices = pool.choices(REF, problem)
-    space = explore(pool, REF, problem, choices, pool.chip_info(chip))
+    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("6x2048", None, [])
+    choices = pool.ask(ListChoices(ref=REF, problem=problem))
+    space = explore(pool, REF, problem, choices, pool.ask(DescribeChip(chip=chip)))
     assert space.passed_on.semantics
     for candidate in space.candidates:
         config = candidate.config
-        answer = pool.compile(REF, problem, config, chip).result().answer
+        answer = pool.ask(CompileConfig(ref=REF, problem=problem, config=config, chip=chip)).answer
         assert isinstance(answer, tuple), answer
         assert answer[1].simulation is not None, answer[1].refusal
         assert answer[0].dimension_semantics == candidate.trace.dimension_semantics
-        verdict = pool.verify(REF, problem, config, chip)
+        verdict = pool.ask(VerifyConfig(ref=REF, problem=problem, config=config, chip=chip))
         assert verdict.ok, verdict

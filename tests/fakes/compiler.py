@@ -5,21 +5,34 @@ from concurrent.futures import Future
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Attempt, Compiled, XlaCost
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import (
+    CompileBaseline,
+    CompileConfig,
+    Compilers,
+    DescribeChip,
+    DescribeKernel,
+    DescribeToolchain,
+    ListChoices,
+    Question,
+    TraceConfig,
+    Traces,
+    VerifyConfig,
+    WriteExecutable,
+)
 from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Failure, Outcome
-from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
+
+T = TypeVar("T")
 
 TOOLCHAIN = Toolchain(jax="1", jaxlib="1", libtpu="1")
 
@@ -29,6 +42,7 @@ class FakeCompilers:
     once, by functions of the config where it depends on one. Remembers what it was asked."""
 
     size = 2
+    toolchain = TOOLCHAIN
 
     def __init__(
         self,
@@ -46,68 +60,47 @@ class FakeCompilers:
         self.verified_configs: list[Config] = []
         self.traced_chips: list[Chip | None] = []
 
-    def toolchain(self) -> Toolchain:
-        return TOOLCHAIN
+    def ask(self, question: Question[T]) -> T:
+        return self.submit(question).result()
 
-    def chip_info(self, chip: Chip) -> ChipInfo:
-        assert self._chip is not None
-        return replace(self._chip, chip=chip)
-
-    def describe(self, ref: KernelRef) -> KernelSpec:
-        assert self._spec is not None
-        return self._spec
-
-    def problem(self, ref: KernelRef) -> Problem:
-        raise NotImplementedError
-
-    def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
-        assert self._choices is not None
-        return self._choices
-
-    def check(self, ref: KernelRef, problem: Problem, chip: Chip) -> None:
-        """All fits together."""
-
-    def traces(
-        self,
-        ref: KernelRef,
-        problem: Problem,
-        configs: Sequence[Config],
-        *,
-        orders: bool,
-        chip: Chip | None = None,
-    ) -> Iterator[list[Trace] | Failure]:
-        assert self._traced is not None
-        self.traced_chips.append(chip)
-        return map(self._traced, configs)
-
-    def compile(
-        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip
-    ) -> Future[Attempt]:
-        assert self._compiled is not None
-        self.compiled_configs.append(config)
-        future: Future[Attempt] = Future()
-        future.set_result(Attempt(answer=self._compiled(config), seconds=0.1))
+    def submit(self, question: Question[T]) -> Future[T]:
+        future: Future[T] = Future()
+        future.set_result(self.answer(question))
         return future
 
-    def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
-        assert self._verified is not None
-        self.verified_configs.append(config)
-        return self._verified(config)
+    def ask_all(self, questions: Sequence[Question[T]]) -> Iterator[T]:
+        return map(self.ask, questions)
 
-    def baseline(self, ref: KernelRef, problem: Problem, chip: Chip) -> XlaCost | Failure:
-        return XlaCost(flops=2e8, schedule=())
-
-    def executable(
-        self,
-        ref: KernelRef,
-        problem: Problem,
-        config: Config | None,
-        name: str,
-        chip: Chip | None,
-        path: Path,
-    ) -> Failure | None:
-        path.write_bytes(b"an executable")
+    def answer(self, question: Any) -> Any:
+        match question:
+            case DescribeToolchain():
+                return self.toolchain
+            case DescribeChip(chip=chip):
+                return replace(_known(self._chip), chip=chip)
+            case DescribeKernel():
+                return _known(self._spec)
+            case ListChoices():
+                return _known(self._choices)
+            case TraceConfig(config=config, chip=chip):
+                self.traced_chips.append(chip)
+                traces = _known(self._traced)(config)
+                return Traces(traces) if isinstance(traces, list) else traces
+            case CompileConfig(config=config):
+                self.compiled_configs.append(config)
+                return Attempt(answer=_known(self._compiled)(config), seconds=0.1)
+            case VerifyConfig(config=config):
+                self.verified_configs.append(config)
+                return _known(self._verified)(config)
+            case CompileBaseline():
+                return XlaCost(flops=2e8, schedule=())
+            case WriteExecutable(path=path):
+                Path(path).write_bytes(b"an executable")
         return None
+
+
+def _known(given: T | None) -> T:
+    assert given is not None
+    return given
 
 
 if TYPE_CHECKING:

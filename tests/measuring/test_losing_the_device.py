@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from autotune.compiling.measuring_protocol import Loaded, Sample, Samples
 from autotune.compiling.process import ChildDiedError
+from autotune.compiling.protocol import Loaded, Sample, Samples
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.config import Config, make_config

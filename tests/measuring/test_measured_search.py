@@ -9,6 +9,7 @@ from autotune.cli.job_watch import JobWatch
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeKernel
 from autotune.domain.job import Request, State
 from autotune.domain.measurement import NOT_COMPARED
 from autotune.measuring.process import MeasuringTask, measuring_process
@@ -76,7 +77,7 @@ def test_the_finalists_of_a_job_are_timed(
         timing, "MeasuringTask", lambda **given: MeasuringTask(**{**given, "chip": None})
     )
     ref = find_kernel("vector_add")
-    spec = pool.describe(ref)
+    spec = pool.ask(DescribeKernel(ref=ref))
     asked = Request(
         kernel="vector_add",
         problem=spec.problems.parse("4096", "float32", []),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.compiling.measuring_protocol import Loaded
 from autotune.compiling.pool import CompilerPool
 from autotune.compiling.process import CompilerProcess
+from autotune.compiling.protocol import Loaded
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef

@@ -11,7 +11,20 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled, XlaCost
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import (
+    CheckDeclaration,
+    CompileBaseline,
+    CompileConfig,
+    Compilers,
+    DescribeChip,
+    DescribeKernel,
+    DescribeToolchain,
+    ListChoices,
+    TraceConfig,
+    Traces,
+    VerifyConfig,
+    WriteExecutable,
+)
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.outcome import CompileFailed, OutcomeKind
@@ -35,40 +48,53 @@ class CompilersContract:
 
     @pytest.fixture
     def problem(self, compilers: Compilers) -> Problem:
-        return compilers.describe(REF).problems.parse("n=65536", "float32", ())
+        return compilers.ask(DescribeKernel(ref=REF)).problems.parse("n=65536", "float32", ())
 
     def test_they_say_what_they_are(self, compilers: Compilers) -> None:
-        assert isinstance(compilers.toolchain(), Toolchain) and compilers.size >= 1
-        assert compilers.toolchain() == compilers.toolchain()
-        assert compilers.chip_info(Chip.V5E).chip is Chip.V5E
+        assert isinstance(compilers.ask(DescribeToolchain()), Toolchain) and compilers.size >= 1
+        assert compilers.ask(DescribeToolchain()) == compilers.ask(DescribeToolchain())
+        assert compilers.ask(DescribeChip(chip=Chip.V5E)).chip is Chip.V5E
 
     def test_a_kernel_and_its_raw_space_are_plain_data(
         self, compilers: Compilers, problem: Problem
     ) -> None:
-        spec, choices = compilers.describe(REF), compilers.choices(REF, problem)
+        spec, choices = (
+            compilers.ask(DescribeKernel(ref=REF)),
+            compilers.ask(ListChoices(ref=REF, problem=problem)),
+        )
         assert spec.name == "vector_add" and choices.grid == spec.grid
         assert set(choices.axes) == set(choices.default) == set(spec.axes)
-        compilers.check(REF, problem, Chip.V5E)
+        compilers.ask(CheckDeclaration(ref=REF, problem=problem, chip=Chip.V5E))
 
     def test_traces_come_in_the_order_of_the_configs(
         self, compilers: Compilers, problem: Problem
     ) -> None:
-        found = list(compilers.traces(REF, problem, [RIGHT, WRONG, RIGHT], orders=True))
-        assert isinstance(found[1], CompileFailed)
-        assert found[0] == found[2]
-        assert isinstance(found[0], list) and isinstance(found[0][0], Trace)
-        assert list(compilers.traces(REF, problem, [], orders=False)) == []
+        questions = [
+            TraceConfig(ref=REF, problem=problem, config=config, orders=True)
+            for config in (RIGHT, WRONG, RIGHT)
+        ]
+        first, failed, last = compilers.ask_all(questions)
+        assert isinstance(failed, CompileFailed)
+        assert first == last
+        assert isinstance(first, Traces) and isinstance(first.traces[0], Trace)
+        assert list(compilers.ask_all([])) == []
 
     def test_traces_may_be_given_up(self, compilers: Compilers, problem: Problem) -> None:
-        found = compilers.traces(REF, problem, [RIGHT] * 20, orders=False)
-        assert isinstance(next(found), list)
-        del found
-        assert list(compilers.traces(REF, problem, [WRONG], orders=False))
+        right, wrong = (
+            TraceConfig(ref=REF, problem=problem, config=config) for config in (RIGHT, WRONG)
+        )
+        answers = compilers.ask_all([right] * 20)
+        assert isinstance(next(answers), Traces)
+        del answers
+        assert isinstance(compilers.ask(wrong), CompileFailed)
 
     def test_what_a_candidate_does_is_an_answer(
         self, compilers: Compilers, problem: Problem
     ) -> None:
-        futures = [compilers.compile(REF, problem, one, Chip.V5E) for one in (WRONG, RIGHT)]
+        futures = [
+            compilers.submit(CompileConfig(ref=REF, problem=problem, config=one, chip=Chip.V5E))
+            for one in (WRONG, RIGHT)
+        ]
         wrong, right = (future.result() for future in futures)
         assert isinstance(wrong.answer, CompileFailed)
         assert wrong.answer.kind == OutcomeKind.COMPILE_FAILED and wrong.answer.reason
@@ -77,12 +103,12 @@ class CompilersContract:
         assert isinstance(trace, Trace) and compiled.vmem_used_bytes > 0 and right.seconds > 0
 
     def test_only_what_is_right_is_verified(self, compilers: Compilers, problem: Problem) -> None:
-        assert compilers.verify(REF, problem, RIGHT, Chip.V5E).ok
-        refused = compilers.verify(REF, problem, WRONG, Chip.V5E)
+        assert compilers.ask(VerifyConfig(ref=REF, problem=problem, config=RIGHT, chip=Chip.V5E)).ok
+        refused = compilers.ask(VerifyConfig(ref=REF, problem=problem, config=WRONG, chip=Chip.V5E))
         assert not refused.ok and refused.reason
 
     def test_plain_xla_has_its_figures(self, compilers: Compilers, problem: Problem) -> None:
-        cost = compilers.baseline(REF, problem, Chip.V5E)
+        cost = compilers.ask(CompileBaseline(ref=REF, problem=problem, chip=Chip.V5E))
         assert isinstance(cost, XlaCost) and cost.flops > 0
 
     @pytest.mark.parametrize("config", [RIGHT, None], ids=["a config", "plain XLA"])
@@ -91,9 +117,21 @@ class CompilersContract:
     ) -> None:
         """As in a search, which has traced it for the chip before."""
         path = tmp_path / "c0"
-        compilers.check(REF, problem, Chip.V5E)
-        assert list(compilers.traces(REF, problem, [RIGHT], orders=True, chip=Chip.V5E))
-        assert compilers.executable(REF, problem, config, "c0", Chip.V5E, path) is None
+        compilers.ask(CheckDeclaration(ref=REF, problem=problem, chip=Chip.V5E))
+        compilers.ask(TraceConfig(ref=REF, problem=problem, config=RIGHT, chip=Chip.V5E))
+        assert (
+            compilers.ask(
+                WriteExecutable(
+                    ref=REF,
+                    problem=problem,
+                    config=config,
+                    name="c0",
+                    chip=Chip.V5E,
+                    path=str(path),
+                )
+            )
+            is None
+        )
         assert path.stat().st_size > 0
 
 

@@ -21,9 +21,9 @@ class Recording(FakeCompilers):
         self.order: list[int] = []
         self._stop_after = stop_after
 
-    def compile(self, ref: Any, problem: Any, config: Config, chip: Any) -> Any:
-        self.order.append(problem.dims[0][1])
-        return super().compile(ref, problem, config, chip)
+    def submit(self, question: Any) -> Any:
+        self.order.append(question.problem.dims[0][1])
+        return super().submit(question)
 
     def enough(self) -> bool:
         return len(self.order) >= self._stop_after
@@ -99,9 +99,9 @@ def test_when_time_is_up_each_has_its_default() -> None:
 
 def test_what_always_fails_does_not_starve_the_others() -> None:
     class Failing(Recording):
-        def compile(self, ref: Any, problem: Any, config: Config, chip: Any) -> Any:
-            self._compiled = failed if problem.dims[0][1] == 8 else answer
-            return super().compile(ref, problem, config, chip)
+        def submit(self, question: Any) -> Any:
+            self._compiled = failed if question.problem.dims[0][1] == 8 else answer
+            return super().submit(question)
 
     def failed(_: Config) -> Any:
         return CompileFailed(reason="no")

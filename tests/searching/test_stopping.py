@@ -48,7 +48,7 @@ class Compilers:
         self._results = list(results)
         self.asked: list[Future[Any]] = []
 
-    def compile(self, *_: object) -> Future[Any]:
+    def submit(self, _: object) -> Future[Any]:
         future: Future[Any] = Future()
         self.asked.append(future)
         found = self._results.pop(0)

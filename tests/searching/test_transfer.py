@@ -23,7 +23,7 @@ from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.prediction import pipeline, predicted_us
 from autotune.estimating.roofline import roofline
 from autotune.estimating.space import Candidate, Space
-from autotune.searching.evaluation import evaluate, keep_trial
+from autotune.searching.evaluation import compile_config, evaluate, keep_trial
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search
 from autotune.searching.result import SearchResult
@@ -372,8 +372,8 @@ class Busy(FakeCompilers):
 
     size = 4
 
-    def compile(self, *what: Any) -> Any:
-        self.compiled_configs.append(what[2])
+    def submit(self, question: Any) -> Any:
+        self.compiled_configs.append(question.config)
         return Future()
 
 
@@ -386,7 +386,7 @@ def opened(store: SqlStore, **limits: Any) -> tuple[Search, Busy]:
 def answer(found: Search, factor: float = 1.0) -> None:
     """All that runs comes out as predicted, or ``factor`` times as slow."""
     for future, one in list(found.running.items()):
-        made = compilers(NEXT, factor).compile(found.subject.ref, None, one.config, None)
+        made = compile_config(compilers(NEXT, factor), found.subject, one.config)
         future.set_result(made.result())
     found.collect(list(found.running))
 

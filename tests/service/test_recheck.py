@@ -13,7 +13,6 @@ from autotune.domain.job import State
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
-from autotune.domain.toolchain import Toolchain
 from autotune.publishing.jobs.worker import Worker
 from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
@@ -28,8 +27,7 @@ Found = Callable[[Record], Rechecked]
 
 
 class SameToolchain(FakeCompilers):
-    def toolchain(self) -> Toolchain:
-        return question().toolchain
+    toolchain = question().toolchain
 
 
 @pytest.fixture

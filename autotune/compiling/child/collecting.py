@@ -9,10 +9,10 @@ from autotune.compiling.child.chips import attached, compile_only_device, told_o
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.matching import KnownKernels
 from autotune.compiling.child.pallas_calls import MARK, ModelCalls
-from autotune.compiling.protocol import Collected
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.text import AbstractArray, read_arguments
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Collected
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.workload import UndeclaredKernel, WorkloadProblem, workload_problem

@@ -34,11 +34,36 @@ from autotune.declaring.kernel import Kernel
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.codec import from_data
 from autotune.domain.compiled import Compiled, XlaCost
+from autotune.domain.compilers import (
+    LOAD,
+    NAME,
+    PROBLEM,
+    CheckDeclaration,
+    Collected,
+    CollectKernels,
+    CompileBaseline,
+    CompileConfig,
+    CompiledConfig,
+    DescribeChip,
+    DescribeKernel,
+    DescribeToolchain,
+    ListChoices,
+    ProblemOfCall,
+    TraceConfig,
+    Traces,
+    VerifyConfig,
+    WriteExecutable,
+)
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.verdict import Verdict
+
+_OfCandidate = CompileConfig | protocol.DrawConfig | VerifyConfig
+_OfKernel = (
+    ListChoices | CheckDeclaration | TraceConfig | CompileBaseline | WriteExecutable | _OfCandidate
+)
 
 
 class CompilerWorker:
@@ -49,25 +74,25 @@ class CompilerWorker:
         self.loader = Loader()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        return answered(self, protocol.AnyQuestion, request, STAGES)
+        return answered(self, protocol.CompilerQuestion, request, STAGES)
 
-    def do_hello(self, _: protocol.Hello) -> protocol.Greeting:
+    def do_hello(self, _: DescribeToolchain) -> Toolchain:
+        """``libtpu`` is *none* where there is none."""
         import jax
         import jaxlib
 
-        toolchain = Toolchain(
+        return Toolchain(
             jax=jax.__version__, jaxlib=jaxlib.__version__, libtpu=libtpu.version() or "none"
         )
-        return protocol.Greeting(toolchain, sys.version.split()[0], os.getpid())
 
-    def do_chip(self, asked: protocol.DescribeChip) -> ChipInfo:
-        return chips.chip_info(asked.chip, self.dump)
+    def do_chip(self, question: DescribeChip) -> ChipInfo:
+        return chips.chip_info(question.chip, self.dump)
 
-    def do_describe(self, asked: protocol.DescribeKernel) -> KernelSpec:
-        kernel = self.loader.kernel(asked.ref)
+    def do_describe(self, question: DescribeKernel) -> KernelSpec:
+        kernel = self.loader.kernel(question.ref)
         return KernelSpec(
             name=kernel.name,
-            fingerprint=fingerprint(asked.ref, kernel.form),
+            fingerprint=fingerprint(question.ref, kernel.form),
             problems=kernel.problem_spec,
             axes=tuple(axis.name for axis in kernel.axes),
             grid=kernel.grid,
@@ -76,75 +101,74 @@ class CompilerWorker:
             cuts=tuple((axis.name, axis.dim) for axis in kernel.axes if axis.dim),
         )
 
-    def do_problem(self, asked: protocol.ProblemOfCall) -> Problem:
-        return self.loader.problem(asked.ref)
+    def do_problem(self, question: ProblemOfCall) -> Problem:
+        return self.loader.problem(question.ref)
 
-    def do_choices(self, asked: protocol.ListChoices) -> Choices:
-        kernel, problem = self._kernel(asked), asked.problem
-        with _blaming(kernel, asked), chips.told_of(asked.chip, {}):
+    def do_choices(self, question: ListChoices) -> Choices:
+        kernel, problem = self._kernel(question), question.problem
+        with _blaming(kernel, question), chips.told_of(question.chip, {}):
             sentence = kernel.check(problem) if kernel.check else None
             if sentence:
                 raise ImpossibleError(sentence)
-            chip = asked.chip and asked.chip.value
+            chip = question.chip and question.chip.value
             return Choices(
                 axes=declaration.choices(kernel, problem, chip),
                 default=kernel.default_axes(problem, chip),
                 grid=kernel.grid,
             )
 
-    def do_check(self, asked: protocol.CheckDeclaration) -> None:
-        kernel = self._kernel(asked)
-        assert asked.chip is not None
-        with _blaming(kernel, asked):
-            sentence = declaration.complaint(kernel, asked.problem, asked.chip)
+    def do_check(self, question: CheckDeclaration) -> None:
+        kernel = self._kernel(question)
+        with _blaming(kernel, question):
+            sentence = declaration.complaint(kernel, question.problem, question.chip)
             if sentence:
                 raise ValueError(sentence)
 
-    def do_trace(self, asked: protocol.TraceConfig) -> protocol.Traces:
-        kernel, problem, chip = self._kernel(asked), asked.problem, asked.chip
-        found = build.trace_config(kernel, problem, asked.config, orders=asked.orders, chip=chip)
+    def do_trace(self, question: TraceConfig) -> Traces:
+        kernel, problem, chip = self._kernel(question), question.problem, question.chip
+        found = build.trace_config(
+            kernel, problem, question.config, orders=question.orders, chip=chip
+        )
         # Nothing is forgotten: JAX keeps what functions inside of it have given, and asks no more.
-        return protocol.Traces(found, bool(chips.READS))
+        return Traces(found, bool(chips.READS))
 
-    def do_compile(self, asked: protocol.CompileConfig) -> protocol.CompiledConfig:
-        trace, compiled = build.compile_config(*self._candidate(asked), self.dump)
-        return protocol.CompiledConfig(trace, from_data(Compiled, compiled))
+    def do_compile(self, question: CompileConfig) -> CompiledConfig:
+        trace, compiled = build.compile_config(*self._candidate(question), self.dump)
+        return CompiledConfig(trace, from_data(Compiled, compiled))
 
-    def do_draw(self, asked: protocol.DrawConfig) -> protocol.Drawn:
-        found = build.draw_config(*self._candidate(asked), self.dump, asked.steps)
+    def do_draw(self, question: protocol.DrawConfig) -> protocol.Drawn:
+        found = build.draw_config(*self._candidate(question), self.dump, question.steps)
         return from_data(protocol.Drawn, found)
 
-    def do_baseline(self, asked: protocol.CompileBaseline) -> XlaCost:
-        kernel = self._kernel(asked)
-        assert asked.chip is not None
-        return build.compile_baseline(kernel, asked.problem, asked.chip, self.dump)
+    def do_baseline(self, question: CompileBaseline) -> XlaCost:
+        kernel = self._kernel(question)
+        return build.compile_baseline(kernel, question.problem, question.chip, self.dump)
 
-    def do_verify(self, asked: protocol.VerifyConfig) -> Verdict:
+    def do_verify(self, question: VerifyConfig) -> Verdict:
         from autotune.compiling.child.verify import gate
 
-        return gate.check(*self._candidate(asked))
+        return gate.check(*self._candidate(question))
 
-    def do_collect(self, asked: protocol.CollectKernels) -> protocol.Collected:
+    def do_collect(self, question: CollectKernels) -> Collected:
         from autotune.compiling.child.collecting import collect
 
-        known = dict(zip(asked.names, asked.refs, strict=True))
-        return collect(self.loader, asked.ref, asked.chip, known)
+        known = dict(zip(question.names, question.refs, strict=True))
+        return collect(self.loader, question.ref, question.chip, known)
 
-    def do_executable(self, asked: protocol.WriteExecutable) -> None:
+    def do_executable(self, question: WriteExecutable) -> None:
         from autotune.compiling.child.measure import programs
 
         compiled = programs.compiled(
-            self._kernel(asked), asked.problem, asked.config, asked.name, asked.chip
+            self._kernel(question), question.problem, question.config, question.name, question.chip
         )
         libtpu.clear(self.dump)
-        programs.save(compiled, Path(asked.path))
+        programs.save(compiled, Path(question.path))
 
-    def _kernel(self, asked: protocol.OfProblem[Any]) -> Kernel:
-        return self.loader.kernel(asked.ref)
+    def _kernel(self, question: _OfKernel) -> Kernel:
+        return self.loader.kernel(question.ref)
 
-    def _candidate(self, asked: protocol.OfConfig[Any]) -> tuple[Kernel, Problem, Config, Chip]:
-        assert asked.chip is not None
-        return self._kernel(asked), asked.problem, asked.config, asked.chip
+    def _candidate(self, question: _OfCandidate) -> tuple[Kernel, Problem, Config, Chip]:
+        return self._kernel(question), question.problem, question.config, question.chip
 
 
 class ImpossibleError(Exception):
@@ -152,16 +176,16 @@ class ImpossibleError(Exception):
 
 
 STAGES: dict[type[BaseException], str] = {
-    ImpossibleError: protocol.PROBLEM,
-    NameLoadError: protocol.NAME,
-    LoadError: protocol.LOAD,
+    ImpossibleError: PROBLEM,
+    NameLoadError: NAME,
+    LoadError: LOAD,
     Exception: "request",
     BaseException: "kernel",
 }
 
 
 @contextmanager
-def _blaming(kernel: Kernel, asked: protocol.OfProblem[Any]) -> Iterator[None]:
+def _blaming(kernel: Kernel, question: _OfKernel) -> Iterator[None]:
     """What a declaration raises is a sentence that names its file."""
     try:
         yield
@@ -169,7 +193,7 @@ def _blaming(kernel: Kernel, asked: protocol.OfProblem[Any]) -> Iterator[None]:
         raise
     except Exception as error:
         told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise LoadError(f"kernel {kernel.name} in {asked.ref.path}: {told}") from error
+        raise LoadError(f"kernel {kernel.name} in {question.ref.path}: {told}") from error
 
 
 def main() -> None:

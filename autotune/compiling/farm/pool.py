@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from autotune.compiling.client import Compiler
 from autotune.compiling.farm.cluster import RayCluster, SlotLostError, answer_of
@@ -22,10 +22,10 @@ from autotune.compiling.process import (
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.sources import all_files
 from autotune.domain.codec import from_data
+from autotune.domain.compilers import Question
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _MOST_LOST = 3  # compilers, before it is the candidate's fault
@@ -62,14 +62,8 @@ class RayPool(PooledCompilers):
         self._process = FarmProcess(self._slots, memory_bytes)
         self._compiler = Compiler(self._process, limit_s=limit_s)
 
-    @property
-    def size(self) -> int:
-        return self._slots.size
-
-    def submit(
-        self, job: Callable[Concatenate[Compiler, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> Future[T]:
-        return self._threads.submit(job, self._compiler, *args, **kwargs)
+    def _answer(self, question: Question[T]) -> T:
+        return self._compiler.ask(question)
 
     def _stop(self) -> None:
         self._process.interrupt()

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from autotune.declaring.calls.from_problem import called
 from autotune.domain.check import Check
-from autotune.domain.compilers import Compilers, Verifier
+from autotune.domain.compilers import Compilers, VerifyConfig
 from autotune.domain.config import Config
 from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.kernel_ref import KernelRef
@@ -33,7 +33,7 @@ class RetuneObserver(Watcher, Protocol):
 
 
 def publish_checked(
-    verifier: Verifier, store: Store, check: Check, record: Record, ref: KernelRef
+    compilers: Compilers, store: Store, check: Check, record: Record, ref: KernelRef
 ) -> Check:
     """Run the gate under the new toolchain, and publish the config that it passes: answers are
     exact then. The check again, with what the gate found; nothing is published that is broken,
@@ -41,7 +41,9 @@ def publish_checked(
     winner, config = check.winner, usable_config(check)
     if config is None or not isinstance(winner, Estimated) or check.chip is not check.key.chip:
         return check
-    verdict = verifier.verify(ref, check.key.problem, config, check.chip)
+    verdict = compilers.ask(
+        VerifyConfig(ref=ref, problem=check.key.problem, config=config, chip=check.chip)
+    )
     if verdict.ok is None:
         return replace(check, detail=words.verification(verdict))
     if not verdict.ok:
@@ -75,7 +77,7 @@ def publish_checked(
 
 
 def publish_all_checked(
-    verifier: Verifier,
+    compilers: Compilers,
     store: Store,
     checks: Sequence[Check],
     records: Iterable[Record],
@@ -90,7 +92,7 @@ def publish_all_checked(
         if ref is not None and not check.verified:
             announce(check)
             here = called(ref, store.kernels(), check.key)
-            check = publish_checked(verifier, store, check, by_key[check.key], here)
+            check = publish_checked(compilers, store, check, by_key[check.key], here)
             store.save_check(check)
         done.append(check)
     tell_of(store, done)

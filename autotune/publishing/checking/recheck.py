@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import Compilers, VerifyConfig
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -65,7 +65,11 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
         return _undecided(f"it could not be checked: {finding(check)}")
     if check.verdict in _refused(record) or not isinstance(check.winner, Estimated):
         return _refused_because(finding(check))
-    verdict = compilers.verify(ref, record.key.problem, record.config, record.key.chip)
+    verdict = compilers.ask(
+        VerifyConfig(
+            ref=ref, problem=record.key.problem, config=record.config, chip=record.key.chip
+        )
+    )
     if verdict.ok is None:
         return _undecided(words.verification(verdict))
     if not verdict.ok:

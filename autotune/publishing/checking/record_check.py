@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.compiled import XlaCost
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices
 from autotune.domain.config import Config
 from autotune.domain.outcome import (
     Crashed,
@@ -52,7 +52,11 @@ class RecordChecker:
     def check(self) -> Check:
         """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
         chip = self.subject.chip.chip
-        own = default_config(self.compilers.choices(self.subject.ref, self.subject.problem, chip))
+        own = default_config(
+            self.compilers.ask(
+                ListChoices(ref=self.subject.ref, problem=self.subject.problem, chip=chip)
+            )
+        )
         self._kept, self._default = list(self.store.trials(self.subject.key)), self._as_known(own)
         config, compared = self.prior.config or own, bool(self.blank.against)
         # Sources are compared config by config.
@@ -79,7 +83,9 @@ class RecordChecker:
     def _xla_us(self) -> float | None:
         """The estimate of the plain version."""
         subject = self.subject
-        cost = self.compilers.baseline(subject.ref, subject.problem, subject.chip.chip)
+        cost = self.compilers.ask(
+            CompileBaseline(ref=subject.ref, problem=subject.problem, chip=subject.chip.chip)
+        )
         return expected_us(cost, subject.chip) if isinstance(cost, XlaCost) else None
 
     def _is_default(self, default: Config) -> bool:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from autotune.domain.arguments import asked
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import Compilers, DescribeChip, DescribeKernel, DescribeToolchain
 from autotune.domain.config import Config
 from autotune.domain.errors import (
     CompilerUnavailableError,
@@ -44,7 +44,7 @@ class CheckRun:
     ) -> list[Check]:
         """Verdicts on each on each chip, its own where none is given. ``done`` hears of each as
         soon as it is kept."""
-        toolchain, pairs = self.compilers.toolchain(), self.pairs(priors, chips)
+        toolchain, pairs = self.compilers.ask(DescribeToolchain()), self.pairs(priors, chips)
         infos = {chip: self._info(chip) for chip in {chip for _, chip in pairs}}
         checks: list[Check] = []
         threads = ThreadPoolExecutor(self.compilers.size, "checks")
@@ -68,7 +68,7 @@ class CheckRun:
     ) -> list[tuple[PriorConfig, Chip]]:
         """What is checked where: not again where it was searched, under the same toolchain on the
         same chip."""
-        here = None if self.against else self.compilers.toolchain()
+        here = None if self.against else self.compilers.ask(DescribeToolchain())
         return [
             (prior, chip)
             for prior in priors
@@ -79,7 +79,7 @@ class CheckRun:
     def _info(self, chip: Chip) -> ChipInfo | str:
         """Why there is none: older toolchains do not know newer chips."""
         try:
-            return self.compilers.chip_info(chip)
+            return self.compilers.ask(DescribeChip(chip=chip))
         except CompilerUnavailableError as error:
             return str(error)
 
@@ -102,7 +102,7 @@ class CheckRun:
             what = ref.call or prior.key.problem
             blank = replace(blank, asked=asked(ref, prior.key.kernel, what, blank.chip))
         try:
-            spec = self.compilers.describe(ref)
+            spec = self.compilers.ask(DescribeKernel(ref=ref))
             if self.against:
                 blank = replace(blank, fingerprint=spec.fingerprint)
             elif spec.fingerprint != prior.key.fingerprint:

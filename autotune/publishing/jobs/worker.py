@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from autotune.declaring.calls.from_problem import call_text
 from autotune.declaring.discovery import fingerprint
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, State, log_end
@@ -176,13 +176,15 @@ class Worker:
             known[spec.name] = spec.fingerprint
             self._kernels[spec.name] = ref, spec
         checks = self._recheck is not None
-        return Ability(kernels=known, toolchain=self._compilers.toolchain(), checks=checks)
+        return Ability(
+            kernels=known, toolchain=self._compilers.ask(DescribeToolchain()), checks=checks
+        )
 
     def _described(self, ref: KernelRef) -> KernelSpec:
         """Of a decorated function as it was searched last: its source does not say how it is
         called. Raises ``AutotuneError``."""
         try:
-            return self._compilers.describe(ref)
+            return self._compilers.ask(DescribeKernel(ref=ref))
         except KernelImportError:
             for spec in self._store.kernels():
                 if spec.form and fingerprint(ref, spec.form) == spec.fingerprint:

@@ -10,9 +10,9 @@ import autotune
 from autotune.cli.collect import hlo_kernels
 from autotune.compiling.child.collecting import collect
 from autotune.compiling.child.loading import Loader, LoadError
-from autotune.compiling.protocol import Collected
 from autotune.declaring.discovery import installed_kernels
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Collected
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.workload_text import read_workload

@@ -17,9 +17,17 @@ import pytest
 from autotune.compiling.client import Compiler
 from autotune.compiling.libtpu import clear
 from autotune.compiling.process import CompilerProcess
-from autotune.compiling.protocol import Traces
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import (
+    CheckDeclaration,
+    CompileConfig,
+    DescribeKernel,
+    DescribeToolchain,
+    ListChoices,
+    TraceConfig,
+    Traces,
+)
 from autotune.domain.config import make_config
 from autotune.domain.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
 from autotune.domain.kernel_ref import KernelRef
@@ -42,13 +50,15 @@ def compiler(temporary: Path) -> Iterator[Compiler]:
 
 def compile_vector_add(compiler: Compiler) -> tuple[KernelSpec, object]:
     ref = find_kernel("vector_add")
-    spec = compiler.describe(ref)
+    spec = compiler.ask(DescribeKernel(ref=ref))
     assert spec.cuts == (("block_n", "n"),)
     problem = spec.problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
-    trace = compiler.trace(ref, problem, config, orders=True)
+    trace = compiler.ask(TraceConfig(ref=ref, problem=problem, config=config, orders=True))
     assert isinstance(trace, Traces)
-    return spec, compiler.compile(ref, problem, config, Chip.V5E).answer
+    return spec, compiler.ask(
+        CompileConfig(ref=ref, problem=problem, config=config, chip=Chip.V5E)
+    ).answer
 
 
 def declaration(folder: Path, text: str) -> KernelRef:
@@ -87,7 +97,7 @@ def test_what_was_traced_last_is_compiled_without_tracing_it_again(
     compiler: Compiler, tmp_path: Path
 ) -> None:
     ref = declaration(tmp_path, COUNTED)
-    problem = compiler.describe(ref).problems.parse("n=64", "float32", ())
+    problem = compiler.ask(DescribeKernel(ref=ref)).problems.parse("n=64", "float32", ())
     small, large = (make_config({"rows": rows}) for rows in (8, 16))
     count = Path(ref.path).with_suffix(".count")
 
@@ -95,12 +105,19 @@ def test_what_was_traced_last_is_compiled_without_tracing_it_again(
         return count.read_text().count("traced")
 
     for config, expected in ((small, 1), (large, 2), (small, 3)):
-        found = compiler.trace(ref, problem, config, orders=False, chip=Chip.V5E)
-        answer = compiler.compile(ref, problem, config, Chip.V5E).answer
+        found = compiler.ask(
+            TraceConfig(ref=ref, problem=problem, config=config, orders=False, chip=Chip.V5E)
+        )
+        answer = compiler.ask(
+            CompileConfig(ref=ref, problem=problem, config=config, chip=Chip.V5E)
+        ).answer
         assert traced() == expected
         assert isinstance(found, Traces) and isinstance(answer, tuple)
         assert answer[0] == found.traces[0]
-    assert isinstance(compiler.compile(ref, problem, large, Chip.V6E).answer, tuple)
+    assert isinstance(
+        compiler.ask(CompileConfig(ref=ref, problem=problem, config=large, chip=Chip.V6E)).answer,
+        tuple,
+    )
     assert traced() == 4  # another chip
 
 
@@ -131,7 +148,7 @@ def test_another_interpreter_compiles(
     monkeypatch.setenv("TPU_LIBRARY_PATH", "/no/such/libtpu.so")
     compiler = Compiler(CompilerProcess(str(python)), limit_s=60)
     try:
-        toolchain = compiler.toolchain()
+        toolchain = compiler.ask(DescribeToolchain())
         _, found = compile_vector_add(compiler)
     finally:
         compiler.close()
@@ -143,7 +160,7 @@ def test_an_interpreter_without_jax_is_a_sentence(temporary: Path, tmp_path: Pat
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
     compiler = Compiler(CompilerProcess(str(tmp_path / "bare/bin/python")))
     with pytest.raises(CompilerUnavailableError, match="install pallas-autotune") as caught:
-        compiler.toolchain()
+        compiler.ask(DescribeToolchain())
     assert "lacks what compiling needs (No module named 'numpy')" in str(caught.value)
     assert list(temporary.iterdir()) == []
 
@@ -175,14 +192,14 @@ def test_a_broken_declaration_is_a_sentence(
     compiler: Compiler, tmp_path: Path, text: str, words: str
 ) -> None:
     with pytest.raises(KernelImportError, match=words) as raised:
-        compiler.describe(declaration(tmp_path, text))
+        compiler.ask(DescribeKernel(ref=declaration(tmp_path, text)))
     assert isinstance(raised.value, NoDeclarationError) is ("no kernel declaration" in words)
 
 
 @slow
 def test_a_declaration_that_aborts_is_a_sentence(compiler: Compiler, tmp_path: Path) -> None:
     with pytest.raises(CompilerUnavailableError, match="died of SIGABRT"):
-        compiler.describe(declaration(tmp_path, "import os; os.abort()"))
+        compiler.ask(DescribeKernel(ref=declaration(tmp_path, "import os; os.abort()")))
 
 
 @slow
@@ -191,8 +208,8 @@ def test_numpy_numbers_among_the_choices(compiler: Compiler, tmp_path: Path) -> 
     source += "\nimport dataclasses\nimport numpy as np\nKERNEL = dataclasses.replace(KERNEL, axes="
     source += "(Axis(name='block_n', choices=lambda p: np.array([1024, 2048])),))\n"
     ref = declaration(tmp_path, source)
-    problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
-    assert compiler.choices(ref, problem).axes == {"block_n": [1024, 2048]}
+    problem = compiler.ask(DescribeKernel(ref=ref)).problems.parse("n=65536", "float32", ())
+    assert compiler.ask(ListChoices(ref=ref, problem=problem)).axes == {"block_n": [1024, 2048]}
 
 
 ASKS_FOR_THE_TPU = """
@@ -220,15 +237,21 @@ def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(
 ) -> None:
     source = (ROOT / "kernels/autotune_kernels/vector_add.py").read_text()
     ref = declaration(tmp_path, source + ASKS_FOR_THE_TPU.format(cores=cores))
-    problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
+    problem = compiler.ask(DescribeKernel(ref=ref)).problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
-    plain = compiler.trace(find_kernel("vector_add"), problem, config, orders=True, chip=chip)
+    plain = compiler.ask(
+        TraceConfig(
+            ref=find_kernel("vector_add"), problem=problem, config=config, orders=True, chip=chip
+        )
+    )
     assert isinstance(plain, Traces)
-    told = compiler.trace(ref, problem, config, orders=True, chip=chip)
+    told = compiler.ask(
+        TraceConfig(ref=ref, problem=problem, config=config, orders=True, chip=chip)
+    )
     assert isinstance(told, Traces), told
     assert told.traces == plain.traces
     assert (told.asks_chip, plain.asks_chip) == (True, False)
-    untold = compiler.trace(ref, problem, config, orders=True)
+    untold = compiler.ask(TraceConfig(ref=ref, problem=problem, config=config, orders=True))
     assert isinstance(untold, CompileFailed)
     assert untold.reason.startswith("trace raised")
 
@@ -257,16 +280,20 @@ def test_what_a_kernel_has_asked_for_before_counts(
     """JAX keeps what ``get_tpu_info`` and inner functions have given, and asks no more."""
     source = (ROOT / "kernels/autotune_kernels/vector_add.py").read_text()
     ref = declaration(tmp_path, source + ASKS_INSIDE)
-    problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
+    problem = compiler.ask(DescribeKernel(ref=ref)).problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
     if before == "check":
-        compiler.check(ref, problem, Chip.V5E)
+        compiler.ask(CheckDeclaration(ref=ref, problem=problem, chip=Chip.V5E))
     else:
         plain = find_kernel("vector_add")
-        compiler.compile(plain, problem, config, Chip.V5E)
-        traced = compiler.trace(plain, problem, config, orders=True, chip=Chip.V5E)
+        compiler.ask(CompileConfig(ref=plain, problem=problem, config=config, chip=Chip.V5E))
+        traced = compiler.ask(
+            TraceConfig(ref=plain, problem=problem, config=config, orders=True, chip=Chip.V5E)
+        )
         assert isinstance(traced, Traces) and not traced.asks_chip
-    told = compiler.trace(ref, problem, config, orders=True, chip=Chip.V5E)
+    told = compiler.ask(
+        TraceConfig(ref=ref, problem=problem, config=config, orders=True, chip=Chip.V5E)
+    )
     assert isinstance(told, Traces) and told.asks_chip
 
 
@@ -285,8 +312,9 @@ def test_the_child_dies_with_its_parent_and_takes_its_folder(
         "from autotune.compiling.client import Compiler\n"
         "from autotune.compiling.process import CompilerProcess\n"
         "compiler = Compiler(CompilerProcess())\n"
-        "compiler.toolchain()\nprint('ready', flush=True)\n"
-        f"compiler.describe(find_kernel({str(ref)!r}))\n"
+        "from autotune.domain.compilers import DescribeKernel, DescribeToolchain\n"
+        "compiler.ask(DescribeToolchain())\nprint('ready', flush=True)\n"
+        f"compiler.ask(DescribeKernel(ref=find_kernel({str(ref)!r})))\n"
         if holding
         else "from autotune.compiling.process import CompilerProcess\nimport time\n"
         "CompilerProcess().ask({'kind': 'hello'}, 60)\n"
@@ -362,28 +390,35 @@ def test_what_a_constraint_refuses_is_illegal_and_not_built(
     compiler: Compiler, tmp_path: Path
 ) -> None:
     ref = declaration(tmp_path, CONSTRAINED.replace("DEFAULT", "128"))
-    problem = compiler.describe(ref).problems.parse("n=256")
+    problem = compiler.ask(DescribeKernel(ref=ref)).problems.parse("n=256")
     good, bad = (make_config({"block": block, "part": 64}) for block in (128, 256))
-    built = compiler.trace(ref, problem, good, orders=True)
-    refused = compiler.trace(ref, problem, bad, orders=True)
+    built = compiler.ask(TraceConfig(ref=ref, problem=problem, config=good, orders=True))
+    refused = compiler.ask(TraceConfig(ref=ref, problem=problem, config=bad, orders=True))
     assert isinstance(built, CompileFailed)
     assert "must not be built" in built.reason
     assert refused == Illegal(reason="part does not divide block 256")
-    assert compiler.compile(ref, problem, bad, Chip.V5E).answer == refused
+    assert (
+        compiler.ask(CompileConfig(ref=ref, problem=problem, config=bad, chip=Chip.V5E)).answer
+        == refused
+    )
 
 
 def test_an_assertion_without_words_speaks_for_itself(compiler: Compiler, tmp_path: Path) -> None:
     raised = 'raise AssertionError("it must not be built")'
     bare = CONSTRAINED.replace(raised, 'assert config["block"] % 48 == 0')
     ref = declaration(tmp_path, bare.replace("DEFAULT", "128"))
-    problem = compiler.describe(ref).problems.parse("n=256")
-    found = compiler.trace(ref, problem, make_config({"block": 128, "part": 64}), orders=True)
+    problem = compiler.ask(DescribeKernel(ref=ref)).problems.parse("n=256")
+    found = compiler.ask(
+        TraceConfig(
+            ref=ref, problem=problem, config=make_config({"block": 128, "part": 64}), orders=True
+        )
+    )
     assert isinstance(found, CompileFailed)
     assert 'AssertionError: assert config["block"] % 48 == 0' in found.reason
 
 
 def test_a_default_that_is_no_choice_is_said_at_once(compiler: Compiler, tmp_path: Path) -> None:
     ref = declaration(tmp_path, CONSTRAINED.replace("DEFAULT", "100"))
-    problem = compiler.describe(ref).problems.parse("n=256")
+    problem = compiler.ask(DescribeKernel(ref=ref)).problems.parse("n=256")
     with pytest.raises(KernelImportError, match="its default block=100 is not among the choices"):
-        compiler.check(ref, problem, Chip.V5E)
+        compiler.ask(CheckDeclaration(ref=ref, problem=problem, chip=Chip.V5E))

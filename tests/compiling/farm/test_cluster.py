@@ -15,6 +15,7 @@ from autotune.compiling.farm.pool import RayPool
 from autotune.compiling.process import CompilerInterruptedError
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import CompileConfig, DescribeToolchain
 from autotune.domain.config import make_config
 from autotune.domain.errors import KernelImportError
 from autotune.domain.outcome import CompileFailed, Crashed
@@ -32,7 +33,14 @@ DRIVER = Path(__file__).with_name("driver.py")
 
 def compiled(pool: RayPool, count: int, **axes: int) -> list[Any]:
     return [
-        pool.compile(REF, PROBLEM, make_config({**axes, "number": number}), Chip.V5E)
+        pool.submit(
+            CompileConfig(
+                ref=REF,
+                problem=PROBLEM,
+                config=make_config({**axes, "number": number}),
+                chip=Chip.V5E,
+            )
+        )
         for number in range(count)
     ]
 
@@ -126,7 +134,7 @@ def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
 def test_who_leaves_ends_what_it_has_asked(cluster: Any) -> None:
     add_nodes(cluster, 1)
     with RayPool(cluster.address, worker=SLEEPING, limit_s=3_600.0) as pool:
-        child = Path("/proc", str(pool._process.ask({"kind": "hello"}, 60.0)["ok"][2]))
+        child = Path("/proc", str(pool._process.ask({"kind": "pid"}, 60.0)["ok"]))
         (future,) = compiled(pool, 1, sleep_ms=3_600_000)
         until(lambda: not pool._slots._free)
         assert child.exists()
@@ -169,7 +177,7 @@ def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(
     add_nodes(cluster, 1)
     with RayPool(cluster.address, worker=SLEEPING) as pool:
         ask = pool._process.ask
-        child = Path("/proc", str(ask({"kind": "hello"}, 60.0)["ok"][2]))
+        child = Path("/proc", str(ask({"kind": "pid"}, 60.0)["ok"]))
         (slot,) = pool._slots._slots.values()
         assert child.exists()
         pool._slots.refuse(slot.node, "it is tested")
@@ -197,7 +205,7 @@ def test_a_node_that_lacks_a_kernel_is_asked_about_others(cluster: Any, tmp_path
         (future,) = compiled(pool, 1)
         with pytest.raises(KernelImportError, match="it has no kernel"):
             future.result()
-        assert pool.toolchain().jax == "1" and not said
+        assert pool.ask(DescribeToolchain()).jax == "1" and not said
         add_nodes(cluster, 1)
         until(lambda: len(pool._slots._slots) == 2)
         assert all(isinstance(one.result().answer, CompileFailed) for one in compiled(pool, 4))

@@ -18,7 +18,7 @@ from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.kernel_ref import KernelRef
 from tests.compiling.farm.conftest import SLEEPING
 
-PID = {"kind": "hello"}
+PID = {"kind": "pid"}
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def ask(slot: CompilerSlot, driver: str, request: Any, sources: Any = None) -> d
 
 
 def pid(slot: CompilerSlot, driver: str) -> int:
-    found: int = ask(slot, driver, PID)["answer"]["ok"][2]
+    found: int = ask(slot, driver, PID)["answer"]["ok"]
     return found
 
 

@@ -9,6 +9,7 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import CompileConfig
 from autotune.domain.outcome import Estimated
 from autotune.domain.trace import Operand, Trace
 from autotune.estimating.cost_model.estimate import estimate
@@ -157,7 +158,9 @@ def test_the_real_compilers_steps_make_the_time_of_its_listing(
     for config in map(
         judge.read, ("default", "block_m=256" if kernel == "matmul" else "block_q=256")
     ):
-        answer = pool.compile(ref, problem, config, chip.chip).result().answer
+        answer = pool.ask(
+            CompileConfig(ref=ref, problem=problem, config=config, chip=chip.chip)
+        ).answer
         assert isinstance(answer, tuple)
         found = estimate(*answer, chip)
         assert isinstance(found, Estimated)

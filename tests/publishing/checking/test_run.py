@@ -4,13 +4,15 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.answering.push import possible_check
 from autotune.domain.check import Check, Unchecked
-from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled
+from autotune.domain.compilers import DescribeChip, DescribeKernel
 from autotune.domain.config import Config
 from autotune.domain.errors import (
     CompilerUnavailableError,
@@ -19,7 +21,7 @@ from autotune.domain.errors import (
     NoDeclarationError,
 )
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices, KernelSpec
+from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
@@ -264,10 +266,10 @@ def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore)
     """As jax 0.6 does not know v7x."""
 
     class WithoutV7x(FakeCompilers):
-        def chip_info(self, chip: Chip) -> ChipInfo:
-            if chip is Chip.V7X:
+        def answer(self, question: Any) -> Any:
+            if question == DescribeChip(chip=Chip.V7X):
                 raise CompilerUnavailableError("this libtpu cannot compile for v7x")
-            return super().chip_info(chip)
+            return super().answer(question)
 
     fake = compilers(times(bm128=90, bm256=50))
     fake.__class__ = WithoutV7x
@@ -279,7 +281,7 @@ def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore)
 
 def test_another_chip_is_checked_under_the_toolchain_that_searched(store: SqlStore) -> None:
     fake = compilers(times(bm128=90, bm256=50))
-    searched = replace(published(), key=replace(published().key, toolchain=fake.toolchain()))
+    searched = replace(published(), key=replace(published().key, toolchain=fake.toolchain))
     (found,) = check(store, fake, searched, chips=(searched.key.chip, Chip.V6E))
     assert (found.chip, found.verdict) == (Chip.V6E, CheckVerdict.SAME)
 
@@ -394,8 +396,10 @@ def test_a_revision_that_cannot_be_loaded_is_not_one_without_the_kernel(
     tmp_path: Path, raised: Exception, cause: Unchecked, code: int
 ) -> None:
     class Refusing(FakeCompilers):
-        def describe(self, ref: KernelRef) -> KernelSpec:
-            raise raised
+        def answer(self, question: Any) -> Any:
+            if isinstance(question, DescribeKernel):
+                raise raised
+            return super().answer(question)
 
     tree = repository(tmp_path / "r", {"mm.py": ""})
     refusing, stores = compilers({}), iter("ab")

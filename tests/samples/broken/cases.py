@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.compiling.client import Compiler
-from autotune.compiling.pool import CompilerPool
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Compilers, DescribeKernel, ListChoices, VerifyConfig
 from autotune.domain.config import AxisValue, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.verdict import FailedCheck, Verdict
@@ -33,11 +32,18 @@ class Case:
     def ref(self) -> KernelRef:
         return KernelRef(path=str(_FOLDER / f"{self.file}.py"), attribute=self.kernel)
 
-    def verify(self, compiler: CompilerPool | Compiler, axes: Mapping[str, AxisValue]) -> Verdict:
+    def verify(self, compilers: Compilers, axes: Mapping[str, AxisValue]) -> Verdict:
         """What the gate says of the kernel's default with some axes replaced."""
-        problem = compiler.describe(self.ref).problems.parse(self.shape)
-        default = compiler.choices(self.ref, problem).default
-        return compiler.verify(self.ref, problem, make_config({**default, **axes}), Chip.V5E)
+        problem = compilers.ask(DescribeKernel(ref=self.ref)).problems.parse(self.shape)
+        default = compilers.ask(ListChoices(ref=self.ref, problem=problem)).default
+        return compilers.ask(
+            VerifyConfig(
+                ref=self.ref,
+                problem=problem,
+                config=make_config({**default, **axes}),
+                chip=Chip.V5E,
+            )
+        )
 
     def __str__(self) -> str:
         return self.kernel.lower()

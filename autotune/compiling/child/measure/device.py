@@ -18,7 +18,7 @@ from autotune.compiling.child.measure.profile import call_times_ps
 from autotune.compiling.child.measure.programs import module_name
 from autotune.compiling.child.measure.xspace import Plane, UnreadableProfileError, planes
 from autotune.compiling.child.verify.numbers import values
-from autotune.compiling.measuring_protocol import Device
+from autotune.compiling.protocol import Device
 from autotune.declaring.kernel import Kernel
 from autotune.domain.measurement import DEVICE_TIME, WALL_CLOCK, NotMeasured
 from autotune.domain.problem import Problem

@@ -15,14 +15,14 @@ if __name__ == "__main__":
 
     stand_guard(Path(sys.argv[1]).parent)  # before NumPy starts its threads
 
-from autotune.compiling import measuring_protocol as protocol
+from autotune.compiling import protocol
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.compiling.child.measure import device as accelerator
 from autotune.compiling.child.measure import programs
 from autotune.compiling.child.serving import StageError, answered, serve
-from autotune.compiling.measuring_protocol import Device, Loaded, Sample, Samples
-from autotune.compiling.protocol import LOAD, OfProblem
+from autotune.compiling.protocol import Device, Loaded, Sample, Samples
 from autotune.declaring.kernel import Kernel
+from autotune.domain.compilers import LOAD
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import Problem
 
@@ -44,37 +44,43 @@ class Measurer:
         self.taken = 0
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        return answered(self, protocol.AnyQuestion, request, STAGES)
+        return answered(self, protocol.MeasuringQuestion, request, STAGES)
 
-    def do_open(self, asked: protocol.OpenDevice) -> Device:
-        self.device = accelerator.open_device(asked.number)
+    def do_open(self, question: protocol.OpenDevice) -> Device:
+        self.device = accelerator.open_device(question.number)
         return accelerator.description(self.device)
 
-    def do_inputs(self, asked: protocol.MakeInputs) -> None:
-        self.inputs = accelerator.rotated_inputs(*self._subject(asked), asked.seed, self.device)
+    def do_inputs(self, question: protocol.MakeInputs) -> None:
+        self.inputs = accelerator.rotated_inputs(
+            *self._subject(question), question.seed, self.device
+        )
 
-    def do_load(self, asked: protocol.LoadProgram) -> Loaded:
-        program, loaded = None, Loaded(compiled_here=asked.path is None)
-        if asked.path is not None:
+    def do_load(self, question: protocol.LoadProgram) -> Loaded:
+        program, loaded = None, Loaded(compiled_here=question.path is None)
+        if question.path is not None:
             try:
-                program = programs.load(Path(asked.path), self.device)
+                program = programs.load(Path(question.path), self.device)
             except StageError as error:
                 loaded = Loaded(compiled_here=True, refusal=str(error))
         if program is None:
             program = programs.compiled(
-                *self._subject(asked), asked.config, asked.name, asked.chip, self.device
+                *self._subject(question), question.config, question.name, question.chip, self.device
             )
         accelerator.warm_up(program, self.inputs)
-        self.programs[asked.name] = program
+        self.programs[question.name] = program
         return loaded
 
-    def do_sample(self, asked: protocol.TakeSamples) -> Samples:
-        times = accelerator.timed(asked.order, self.programs, self.inputs, self.taken, self.device)
-        self.taken += len(asked.order)
+    def do_sample(self, question: protocol.TakeSamples) -> Samples:
+        times = accelerator.timed(
+            question.order, self.programs, self.inputs, self.taken, self.device
+        )
+        self.taken += len(question.order)
         return Samples([_sample(time) for time in times])
 
-    def _subject(self, asked: OfProblem[Any]) -> tuple[Kernel, Problem]:
-        return self.loader.kernel(asked.ref), asked.problem
+    def _subject(
+        self, question: protocol.MakeInputs | protocol.LoadProgram
+    ) -> tuple[Kernel, Problem]:
+        return self.loader.kernel(question.ref), question.problem
 
 
 def _sample(time: int | NotMeasured) -> Sample:

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.compiling.child.measure import device
 from autotune.compiling.child.measure.device import read, why_not
-from autotune.compiling.measuring_protocol import Device
+from autotune.compiling.protocol import Device
 from autotune.declaring.kernel import Array
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef

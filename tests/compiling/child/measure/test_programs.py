@@ -11,6 +11,7 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import DescribeKernel, ListChoices, WriteExecutable
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
@@ -24,17 +25,21 @@ pytestmark = pytest.mark.slow
 
 
 def _spec(pool: CompilerPool, ref: KernelRef) -> KernelSpec:
-    return pool.describe(ref)
+    return pool.ask(DescribeKernel(ref=ref))
 
 
 def test_an_executable_for_a_tpu_is_written_without_one(pool: CompilerPool, tmp_path: Path) -> None:
     ref = find_kernel("matmul")
     problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
-    default = pool.choices(ref, problem, Chip.V5E).default
+    default = pool.ask(ListChoices(ref=ref, problem=problem, chip=Chip.V5E)).default
     config = make_config(default, grid_order=("m", "n", "k"))
     for name, given in (("c0", config), ("xla", None)):
         path = tmp_path / name
-        failure = pool.executable(ref, problem, given, name, Chip.V5E, path)
+        failure = pool.ask(
+            WriteExecutable(
+                ref=ref, problem=problem, config=given, name=name, chip=Chip.V5E, path=str(path)
+            )
+        )
         assert failure is None, failure
         assert f"measured_{name}".encode() in path.read_bytes()
 
@@ -42,7 +47,16 @@ def test_an_executable_for_a_tpu_is_written_without_one(pool: CompilerPool, tmp_
 def test_what_does_not_compile_is_an_outcome(pool: CompilerPool, tmp_path: Path) -> None:
     ref = find_kernel("matmul")
     problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
-    failure = pool.executable(ref, problem, make_config({}), "c0", Chip.V5E, tmp_path / "c0")
+    failure = pool.ask(
+        WriteExecutable(
+            ref=ref,
+            problem=problem,
+            config=make_config({}),
+            name="c0",
+            chip=Chip.V5E,
+            path=str(tmp_path / "c0"),
+        )
+    )
     assert isinstance(failure, CompileFailed) and not (tmp_path / "c0").exists()
 
 
