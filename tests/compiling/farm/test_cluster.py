@@ -55,7 +55,12 @@ def test_who_cannot_help_says_why_and_the_others_go_on(cluster: Any, tmp_path: P
     for name, text in (
         ("without", "raise ModuleNotFoundError(\"No module named 'autotune'\")"),
         ("broken", "raise ValueError('broken there')"),
-        ("older", f"__path__ = [{str(ROOT / 'autotune')!r}]\n__version__ = '0.0.1'"),
+        (
+            "older",
+            f"__path__ = [{str(ROOT / 'autotune')!r}]\n"
+            "from autotune.domain import version\n"
+            "version.VERSION = '0.0.1'",
+        ),
     ):
         (tmp_path / name / "autotune").mkdir(parents=True)
         (tmp_path / name / "autotune" / "__init__.py").write_text(text)
