@@ -21,14 +21,13 @@ from autotune_service.errors import (
 )
 from autotune_service.lifespan import lifespan_with
 from autotune_service.middleware.access import AccessMiddleware
+from autotune_service.middleware.answers import HeadMiddleware, SafeHeadersMiddleware
 from autotune_service.middleware.body import BodyMiddleware
 from autotune_service.middleware.calls import CallsMiddleware
 from autotune_service.middleware.errors import ErrorMiddleware, answer_bug
-from autotune_service.middleware.head import HeadMiddleware
 from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import Meter
-from autotune_service.middleware.safe_headers import SafeHeadersMiddleware
 from autotune_service.pages.exports import exports
 from autotune_service.pages.live import live
 from autotune_service.pages.routes import router as pages

@@ -19,8 +19,8 @@ from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune_db import SqlStore
 from autotune_service.middleware import metrics
+from autotune_service.middleware.answers import HeadMiddleware
 from autotune_service.middleware.calls import STREAMED
-from autotune_service.middleware.head import HeadMiddleware
 from autotune_service.middleware.metrics import OTHER, Meter
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import NOON, question, record

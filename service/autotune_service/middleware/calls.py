@@ -2,16 +2,28 @@
 it."""
 
 import logging
+import os
+import re
 import time
 from collections.abc import Awaitable
+from contextvars import ContextVar
+from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune_service.middleware.access import writes
+from autotune_service.middleware.headers import headers_of
 from autotune_service.middleware.metrics import Meter
-from autotune_service.middleware.request_id import HEADER, new_request_id
 
 _log = logging.getLogger("autotune.service.calls")
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of a call: in its answer, and in every line of the log that belongs to it."""
+
+_HEADER = b"x-request-id"
+_PROCESS = os.urandom(4).hex()
+_numbers = count()
+_FORM = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 STATUS = "autotune.status"
 """In the scope of a call: what it is answered with, from the beginning of the answer on."""
@@ -30,12 +42,12 @@ class CallsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, own = time.perf_counter(), new_request_id(scope).encode()
+        begun, call_id = time.perf_counter(), _new_request_id(scope)
 
         def send_and_note(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 scope[STATUS] = message["status"]
-                message["headers"] = [*message.get("headers", ()), (HEADER, own)]
+                message["headers"] = [*message.get("headers", ()), (_HEADER, call_id)]
             return send(message)
 
         try:
@@ -53,6 +65,16 @@ class CallsMiddleware:
         return self._wanted != "none" and (
             status >= 400 or (self._wanted == "writes" and writes(scope))
         )
+
+
+def _new_request_id(scope: Scope) -> bytes:
+    """The caller's own ``X-Request-ID`` where it has the form of one, else another; the log has it
+    from now on."""
+    given = headers_of(scope).get(_HEADER)
+    if given is None or not _FORM.fullmatch(given):
+        given = f"{_PROCESS}{next(_numbers):08x}".encode()
+    request_id.set(given.decode())
+    return given
 
 
 def _write(scope: Scope, status: int, seconds: float) -> None:

@@ -7,8 +7,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune_service.errors import HttpError, error_response
-from autotune_service.middleware.calls import STATUS
-from autotune_service.middleware.request_id import request_id
+from autotune_service.middleware.calls import STATUS, request_id
 
 _log = logging.getLogger("autotune.service")
 

@@ -6,7 +6,7 @@ import time
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
-from autotune_service.middleware.request_id import request_id
+from autotune_service.middleware.calls import request_id
 
 _FIELDS = "%(asctime)s %(levelname)s %(name)s %(message)s"
 

@@ -5,7 +5,7 @@ import os
 import platform
 from bisect import bisect_left
 from datetime import UTC, datetime
-from typing import Literal
+from functools import partial
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -45,27 +45,18 @@ _streams = Histogram(
     buckets=_STREAM_BUCKETS,
 )
 _requests = Counter("autotune_requests", "Calls, by route and status.", ["route", "status"])
-_newest: Literal["mostrecent"] = "mostrecent"
-_jobs = Gauge("autotune_jobs", "Tuning jobs by state.", ["state"], multiprocess_mode=_newest)
-_snapshot = Gauge("autotune_snapshot", "The snapshot in force.", multiprocess_mode=_newest)
-_records = Gauge("autotune_records", "Records in it.", multiprocess_mode=_newest)
-_made = Gauge(
-    "autotune_snapshot_created_seconds",
-    "When it was made, as Unix time.",
-    multiprocess_mode=_newest,
-)
-_age = Gauge("autotune_snapshot_age_seconds", "How old it is.", multiprocess_mode=_newest)
-_broken = Gauge(
+_gauge = partial(Gauge, multiprocess_mode="mostrecent")
+_jobs = _gauge("autotune_jobs", "Tuning jobs by state.", ["state"])
+_snapshot = _gauge("autotune_snapshot", "The snapshot in force.")
+_records = _gauge("autotune_records", "Records in it.")
+_made = _gauge("autotune_snapshot_created_seconds", "When it was made, as Unix time.")
+_age = _gauge("autotune_snapshot_age_seconds", "How old it is.")
+_broken = _gauge(
     "autotune_broken_records",
     "Records that do not work under another toolchain, where nothing has replaced them.",
-    multiprocess_mode=_newest,
 )
-_build = Gauge("autotune_build_info", "Always 1.", ["version", "python"], multiprocess_mode=_newest)
-_database = Gauge(
-    "autotune_database_up",
-    "Whether the last look at the database succeeded.",
-    multiprocess_mode=_newest,
-)
+_build = _gauge("autotune_build_info", "Always 1.", ["version", "python"])
+_database = _gauge("autotune_database_up", "Whether the last look at the database succeeded.")
 
 
 class _Times:

@@ -7,22 +7,18 @@ from typing import Any
 from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
-from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
-from autotune.wording.facts import FACTS
 from autotune.wording.units import error_bar, micros
 from autotune_service.pages.call import Call
-from autotune_service.pages.problem import served, share_text
+from autotune_service.pages.facts import Line, facts, parts
+from autotune_service.pages.problem import served
 from autotune_service.pages.ranges import bars
 from autotune_service.pages.trial import find
 
 MOST = 6
-
-Line = tuple[str, Sequence[str]]
-"""A name, and the cell of each column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,30 +106,20 @@ def _lines(columns: Sequence[Compared]) -> Iterator[Line]:
     configs = [spelled_parts(column.config) for column in columns]
     for name in dict.fromkeys(name for config in configs for name in config):
         yield name, [str(config.get(name, "–")) for config in configs]
-    yield from _schedule([column.estimate for column in columns])
-    for name, cell in FACTS:
-        cells = []
-        for column in columns:
-            e = column.estimate
-            known = cell(e, e.explanation) if e and e.explanation else ""
-            cells.append(known or (_time(column) if name == "time" else "–"))
-        if set(cells) != {"–"}:
-            yield name, cells
+    estimates = [column.estimate for column in columns]
+    known = dict(facts(estimates))
+    times = known.pop("time", [""] * len(columns))
+    for name, cells in parts(estimates):
+        yield name, [cell or "–" for cell in cells]
+    yield "time", [time or _time(column) for time, column in zip(times, columns, strict=True)]
+    for name, cells in known.items():
+        yield name, [cell or "–" for cell in cells]
 
 
 def _time(column: Compared) -> str:
     """Where no parts of it are known."""
     e = column.estimate
     return f"{micros(e.time_us)} {error_bar(e.error)}" if e else column.outcome
-
-
-def _schedule(estimates: Sequence[Estimate | None]) -> Iterator[Line]:
-    """Where the cycles of each final schedule go: issued, or stalled for what."""
-    for part in PARTS:
-        us = [e.explanation.part_us(part) if e and e.explanation else 0.0 for e in estimates]
-        if any(us):
-            pairs = zip(us, estimates, strict=True)
-            yield part, [share_text(time_us, e) if e and time_us else "–" for time_us, e in pairs]
 
 
 def _first_against_others(columns: Sequence[Compared]) -> list[str]:

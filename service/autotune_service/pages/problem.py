@@ -13,7 +13,6 @@ from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
-from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
@@ -21,7 +20,6 @@ from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.command import search_command
 from autotune.wording.comparison import why
 from autotune.wording.config import parts_of
-from autotune.wording.facts import FACTS, part_us
 from autotune.wording.publication import not_served
 from autotune.wording.units import micros
 from autotune_service.pages.call import Call
@@ -35,6 +33,7 @@ from autotune_service.pages.candidates import (
     fastest,
     group_of,
 )
+from autotune_service.pages.facts import Line, facts, parts
 from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.pages.heat import Axes, axes, heat_map
 from autotune_service.pages.jobs import MOST_JOBS, is_for
@@ -258,28 +257,15 @@ def _importance(timed: Sequence[tuple[Config, float]]) -> Sequence[tuple[str, fl
     return importances([(parts_of(config), us) for config, us in timed])
 
 
-def _facts(beside: Named) -> list[tuple[str, list[str]]]:
-    """Those of ``autotune explain``: a line of names, then a line for each fact."""
-    known = [(name, e, e.explanation) for name, e in beside if e.explanation]
+def _facts(beside: Named) -> list[Line]:
+    """A line of names, then the parts of the times, and what they come from."""
+    known = [(name, e) for name, e in beside if e.explanation]
+    estimates = [e for _, e in known]
     if not known:
         return []
-    parts = [
-        (part, [share_text(explained.part_us(part), e) for _, e, explained in known])
-        for part in PARTS
-        if any(explained.part_us(part) for *_, explained in known)
-    ]
-    table = [
-        ("", [name for name, *_ in known]),
-        *parts,
-        ("total", [micros(e.time_us) for _, e, _ in known]),
-        *((name, [cell(e, explained) for _, e, explained in known]) for name, cell in FACTS),
-    ]
-    return [(name, cells) for name, cells in table if any(cells)]
-
-
-def share_text(us: float, e: Estimate) -> str:
-    """A part of a time, and its share."""
-    return f"{part_us(us)}, {us / e.time_us:.1%}"
+    total = [micros(e.time_us) for e in estimates]
+    names = [name for name, _ in known]
+    return [("", names), *parts(estimates), ("total", total), *facts(estimates)]
 
 
 def taken(record: Record, call: str) -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
@@ -52,7 +53,6 @@ _TITLES = {
 
 async def page(request: Request, template: str, **values: Any) -> Response:
     """A page as HTML; made in a thread, so that no lookup waits for it."""
-
     values["closed"] = request.state.access.closed and COOKIE in request.cookies
 
     def render() -> Response:
@@ -123,7 +123,7 @@ def _when(value: datetime | None) -> str:
     return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), text)
 
 
-def _colour_of(group: str) -> str:
+def colour_of(group: str) -> str:
     """The class of an outcome's colour."""
     return GROUPS[group][0].removeprefix("@")
 
@@ -146,6 +146,14 @@ def config_call(key: Key) -> str:
     return f"/v1/configs/{quote(key.kernel, safe='')}?{urlencode([*asked.items(), *options])}"
 
 
+_FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    *(link, kernel_path, config_call, search_command, toolchain_name, colour_of, time_lines),
+    *(ratio, times_default, default_time, finding, who_says),
+    *(run_line, ratio_interval, told_apart),
+)
+"""What templates call, by its name."""
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -155,36 +163,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        micros=micros,
-        mebibytes=mebibytes,
-        size=size,
-        seconds=seconds,
-        error_bar=error_bar,
-        verified=verified_label,
-        as_json=as_json,
-        when=_when,
-        count="{:,}".format,
-    )
+    for filter_ in (micros, mebibytes, size, seconds, error_bar, as_json):
+        environment.filters[filter_.__name__] = filter_
+    environment.filters.update(verified=verified_label, when=_when, count="{:,}".format)
+    for function in _FUNCTIONS:
+        environment.globals[function.__name__] = function
     environment.globals.update(
         version=VERSION,
-        link=link,
-        ratio=ratio,
-        times_default=times_default,
-        default_time=default_time,
         asset=address,
-        toolchain_name=toolchain_name,
-        colour_of=_colour_of,
-        run_line=run_line,
-        ratio_interval=ratio_interval,
-        told_apart=told_apart,
-        finding=finding,
         check_action=action,
-        time_lines=time_lines,
-        who_says=who_says,
-        config_call=config_call,
-        search_command=search_command,
-        kernel_path=kernel_path,
         terms=TERMS | {part.value: str(words) for part, words in PART_WORDS.items()},
     )
     return environment

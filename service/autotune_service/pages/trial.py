@@ -3,7 +3,6 @@
 from typing import Any
 
 from autotune.domain.browsing import NumberedTrial, SearchedKey
-from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
@@ -15,13 +14,12 @@ from autotune.domain.outcome import (
 )
 from autotune.wording.command import reproduce
 from autotune.wording.config import spelled_parts
-from autotune.wording.facts import FACTS
 from autotune.wording.units import mebibytes, micros
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import Call
 from autotune_service.pages.candidates import WINNER, candidate
+from autotune_service.pages.facts import facts, parts
 from autotune_service.pages.filters import number_of
-from autotune_service.pages.problem import share_text
 from autotune_service.pages.speed import Facts, measured_facts, speed
 
 
@@ -36,7 +34,6 @@ def show(call: Call) -> dict[str, Any]:
     record = call.record(searched.key)
     shown = candidate(trial, record)
     e, outcome = shown.estimate, trial.trial.outcome
-    why = e.explanation if e else None
     asked = call.store.searches.progress(searched.key).asked
     before, after = (
         call.browse.by_number(searched.id, trial.trial.number + step) for step in (-1, 1)
@@ -50,11 +47,7 @@ def show(call: Call) -> dict[str, Any]:
         "details": _details(outcome),
         "facts": _facts(e),
         "measured": measured_facts(shown.measured, record, shown.time_us),
-        "parts_of_time": [
-            (part, share_text(why.part_us(part), e)) for part in PARTS if why.part_us(part)
-        ]
-        if e and why
-        else [],
+        "parts_of_time": [(name, share) for name, (share,) in parts([e])],
         "command": reproduce(searched.key, trial.trial, asked),
         "xla": speed(record).xla if record and shown.role == WINNER else "",
         "before": before,
@@ -98,4 +91,4 @@ def _facts(e: Estimate | None) -> Facts:
             ("limited by", e.limiting_part),
             ("notes", "; ".join(e.notes) or "none"),
         ]
-    return [(name, text) for name, cell in FACTS if (text := cell(e, e.explanation))]
+    return [(name, text) for name, (text,) in facts([e])]

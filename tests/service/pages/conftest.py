@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, sync_playwright
 from autotune_db import SqlStore
 from tests.samples.dashboard import fill
 from tests.samples.database import new_store
-from tests.servers.browser import FOUND, LIMIT_MS
+from tests.servers.browser import FOUND, LIMIT_MS, Seen, seen_in
 from tests.servers.service import Running, running
 
 
@@ -38,6 +38,12 @@ def own(store: SqlStore, database: str) -> Iterator[Running]:
     """For tests that write."""
     with running(database) as service:
         yield service
+
+
+@pytest.fixture
+def own_seen(browser: Browser, own: Running) -> Iterator[Seen]:
+    """A browser on a service of the test's own."""
+    yield from seen_in(browser, own)
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log10
+from typing import Any
 
 import pytest
 
-from autotune.domain.browsing import Improvement, NumberedTrial
+from autotune.domain.browsing import Improvement, NumberedTrial, SearchedKey
 from autotune.domain.outcome import Outcome, OutOfVmem
 from autotune.domain.refusals import Refusals
 from autotune_service.pages import heat, plots
 from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.filters import Query
-from autotune_service.pages.heat import axes, heat_map
 from autotune_service.pages.parallel import MOST, parallel
 from autotune_service.pages.plots import bandwidth, peak, roofline
 from autotune_service.pages.problem import outcome_groups
@@ -28,16 +28,25 @@ from tests.samples.dashboard import (
     published,
     trial,
 )
-from tests.samples.matching import question
+from tests.samples.matching import NOON, question
 
 
-def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[ShownTrial]:
+def shown_trials(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[ShownTrial]:
     trials = [NumberedTrial(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
     return candidates(trials, replace(published(question()), config=config(winner)))
 
 
+def heat_map(*given: Any, **more: Any) -> tuple[Any, ...]:
+    """The traces of the figure."""
+    figure = heat.heat_map(*given, **more)
+    assert figure is not None
+    return tuple(figure["data"])
+
+
 def test_slices_go_from_the_fastest_trial_with_a_value_to_the_middle_one() -> None:
-    made = {name: {line.name: line for line in lines} for name, lines in slices(found()).items()}
+    made = {
+        name: {line.name: line for line in lines} for name, lines in slices(shown_trials()).items()
+    }
     assert {name: line.text for name, line in made["bm"].items()} == {
         "128": "9.5 µs, 3 trials",  # and 25 and 100 µs
         "256": "10.0 µs, 1 trial",
@@ -45,42 +54,25 @@ def test_slices_go_from_the_fastest_trial_with_a_value_to_the_middle_one() -> No
     one_of_25_us, several, single = made["unroll"]["2"], made["bm"]["128"], made["bm"]["256"]
     assert several.at == several.least < single.at == single.least == single.most
     assert several.most == one_of_25_us.at
-    assert slices(found()[:1]) == {}
+    assert slices(shown_trials()[:1]) == {}
 
 
 def test_roles_are_those_of_the_record_and_of_number_zero() -> None:
-    assert [c.role for c in found()][:4] == ["default", "", "winner", ""]
+    assert [c.role for c in shown_trials()][:4] == ["default", "", "winner", ""]
 
 
 def test_every_kind_has_a_colour_that_the_styles_define() -> None:
     from importlib.resources import files
 
     styles = (files("autotune_service.pages") / "static" / "dashboard.css").read_text()
-    for c in found():
+    for c in shown_trials():
         colour = plots.GROUPS[c.group][0].removeprefix("@")
         assert styles.count(f"--{colour}: light-dark(") == 1
         assert f".c-{colour} " in styles or colour in ("good",)
 
 
-def test_a_large_heat_map_marks_only_what_is_served_and_the_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(heat, "_MOST_TEXTS", 1)
-    figure = heat_map(found(), "unroll", "bm")
-    assert figure is not None
-    failures, times, marks = figure["data"]
-    assert "text" not in failures and "text" not in times
-    assert list(zip(marks["x"], marks["y"], marks["marker"]["symbol"], strict=True)) == [
-        ("1", "128", "square"),
-        ("3", "128", "star"),
-    ]
-
-
 def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
-    shown = found([*OUTCOMES, estimated(3.0)])
-    figure = heat_map(shown, "unroll", "bm")
-    assert figure is not None
-    failures, times = figure["data"]
+    failures, times = heat_map(shown_trials([*OUTCOMES, estimated(3.0)]), "unroll", "bm")
     assert (times["x"], times["y"]) == (["1", "2", "3"], ["128", "256", "384", "512"])
     assert times["text"][0] == ["■ 100.0 µs", "25.0 µs", "★ 9.5 µs"]
     assert failures["text"][1] == ["", "VMEM", "illegal"]
@@ -91,22 +83,20 @@ def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
     assert times["customdata"][0][2] == "/trials/3"
 
 
-def test_a_default_that_is_served_has_both_signs() -> None:
-    figure = heat_map(found(winner=0), "unroll", "bm")
-    assert figure is not None
-    assert figure["data"][1]["text"][0][0] == "★ ■ 100.0 µs"
-
-
-def test_cells_that_were_not_tried_say_so() -> None:
-    figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm")
-    assert figure is not None
-    assert "not tried" in figure["data"][0]["hovertext"][1][1]
+def test_what_is_served_and_the_default_are_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is both has both signs; where there is no room for texts nothing else is marked."""
+    assert heat_map(shown_trials(winner=0), "unroll", "bm")[1]["text"][0][0] == "★ ■ 100.0 µs"
+    monkeypatch.setattr(heat, "_MOST_TEXTS", 1)
+    failures, times, marks = heat_map(shown_trials(), "unroll", "bm")
+    assert "text" not in failures and "text" not in times
+    assert list(zip(marks["x"], marks["y"], marks["marker"]["symbol"], strict=True)) == [
+        ("1", "128", "square"),
+        ("3", "128", "star"),
+    ]
 
 
 def test_cells_that_the_rules_refuse_are_told_apart_from_untried_ones() -> None:
-    figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm", REFUSALS)
-    assert figure is not None
-    failures, times = figure["data"]
+    failures, times = heat_map(shown_trials(OUTCOMES[:4]), "unroll", "bm", REFUSALS)
     assert times["y"] == ["128", "256", "384", "512", "1024"]
     assert failures["text"][4] == ["VMEM", "illegal", ""]
     hover = failures["hovertext"][4]
@@ -114,24 +104,21 @@ def test_cells_that_the_rules_refuse_are_told_apart_from_untried_ones() -> None:
     assert "the config here is refused" in hover[1] and "is not aligned" in hover[1]
     assert hover[2].startswith("<b>not tried</b><br>the rules allow something here")
     assert failures["customdata"][4] == ["", "", ""]
+    of_one_part, _ = heat_map(shown_trials(OUTCOMES[:3]), "bm", None, REFUSALS)
+    assert of_one_part["text"] == [["", "", "", "", "VMEM"]]
+    sampled, _ = heat_map(
+        shown_trials(OUTCOMES[:4]), "bm", "unroll", replace(REFUSALS, sampled=True)
+    )
+    assert "configs that were looked at here" in sampled["hovertext"][0][4]
 
 
 def test_what_a_trial_found_counts_before_the_rules() -> None:
-    figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", REFUSALS)
-    assert figure is not None
-    assert figure["data"][0]["text"][0][0] == ""
-    assert figure["data"][1]["text"][0][0] == "■ 100.0 µs"
+    failures, times = heat_map(shown_trials(OUTCOMES[:5]), "bm", "unroll", REFUSALS)
+    assert (failures["text"][0][0], times["text"][0][0]) == ("", "■ 100.0 µs")
     refused = Refusals(values={}, cells={("bm", "unroll"): {("256", "2"): UNALIGNED}})
-    figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", refused)
-    assert figure is not None
-    assert figure["data"][0]["text"][1][1] == "VMEM"
-    assert "needs 32 MiB" in figure["data"][0]["hovertext"][1][1]
-
-
-def test_a_value_that_the_rules_refuse_stands_in_a_single_row() -> None:
-    figure = heat_map(found(OUTCOMES[:3]), "bm", None, REFUSALS)
-    assert figure is not None
-    assert figure["data"][0]["text"] == [["", "", "", "", "VMEM"]]
+    failures, _ = heat_map(shown_trials(OUTCOMES[:5]), "bm", "unroll", refused)
+    assert failures["text"][1][1] == "VMEM"
+    assert "needs 32 MiB" in failures["hovertext"][1][1]
 
 
 @pytest.mark.parametrize(
@@ -145,15 +132,9 @@ def test_a_value_that_the_rules_refuse_stands_in_a_single_row() -> None:
 def test_an_empty_cell_says_no_more_than_is_known(
     refusals: Refusals | None, drawn: bool, says: str
 ) -> None:
-    figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", refusals, all_drawn=drawn)
-    assert figure is not None
-    assert says in figure["data"][0]["hovertext"][1][1]
-
-
-def test_a_sample_of_the_rules_says_so() -> None:
-    figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", replace(REFUSALS, sampled=True))
-    assert figure is not None
-    assert "configs that were looked at here" in figure["data"][0]["hovertext"][0][4]
+    shown = shown_trials(OUTCOMES[:4])
+    hover = heat_map(shown, "bm", "unroll", refusals, all_drawn=drawn)[0]["hovertext"]
+    assert "not tried" in hover[1][1] and says in hover[1][1]
 
 
 def test_of_very_many_values_those_of_the_fastest_are_drawn() -> None:
@@ -161,13 +142,27 @@ def test_of_very_many_values_those_of_the_fastest_are_drawn() -> None:
     many = Refusals(
         values={"bm": tuple(range(1, 901)), "unroll": (1, 2, 3)}, cells={("bm", "unroll"): cell}
     )
-    shown = found(OUTCOMES[:4])
-    figure = heat_map(shown, "bm", "unroll", many)
-    assert figure is not None
-    assert figure["data"][0]["x"] == [*map(str, range(1, 74)), "128", "256"]
-    chosen = axes(shown, many, Query({}))
+    shown = shown_trials(OUTCOMES[:4])
+    drawn = heat_map(shown, "bm", "unroll", many)[0]["x"]
+    assert drawn == [*map(str, range(1, 74)), "128", "256"]
+    chosen = heat.axes(shown, many, Query({}))
     assert chosen.note == ("Of 900 values of bm 75 are drawn, those of the fastest first.")
     assert len(chosen.refused) == 200
+
+
+def test_a_cell_shows_its_best_and_counts_the_others() -> None:
+    _, times = heat_map(shown_trials(OUTCOMES[:5]), "unroll", None)
+    assert times["text"] == [["■ 10.0 µs", "25.0 µs", "★ 9.5 µs"]]  # not 100.0 of the default
+    assert times["hovertext"][0][0].endswith("1 more here")
+    assert times["hovertext"][0][1].endswith("1 more here, 1 without a time")
+
+
+def test_colours_end_at_twice_the_best_and_hardly_tell_a_tie_apart() -> None:
+    _, times = heat_map(shown_trials(), "unroll", "bm")
+    assert 10 ** times["zmax"] == pytest.approx(19.0)
+    assert times["colorbar"]["ticktext"][-1] == "≥ 19"
+    _, times = heat_map(shown_trials([estimated(100.0), estimated(100.01)]), "unroll", None)
+    assert times["zmax"] - times["zmin"] == pytest.approx(log10(1.1))
 
 
 def test_hover_texts_are_lines_and_escaped() -> None:
@@ -176,34 +171,14 @@ def test_hover_texts_are_lines_and_escaped() -> None:
     assert "<" not in "".join(lines)
 
 
-def test_one_axis_makes_one_row() -> None:
-    figure = heat_map(found(OUTCOMES[:3]), "unroll", None)
-    assert figure is not None
-    assert figure["data"][1]["text"] == [["■ 100.0 µs", "25.0 µs", "★ 9.5 µs"]]
-
-
-def test_a_cell_shows_its_best_and_counts_the_others() -> None:
-    figure = heat_map(found(OUTCOMES[:5]), "unroll", None)
-    assert figure is not None
-    assert figure["data"][1]["text"][0][0] == "■ 10.0 µs"  # not the 100.0 µs of the default
-    assert figure["data"][1]["hovertext"][0][0].endswith("1 more here")
-    assert figure["data"][1]["hovertext"][0][1].endswith("1 more here, 1 without a time")
-
-
 def test_nothing_in_json_ends_its_element() -> None:
     text = as_json({"a": "</script><!--&\u2028", "b": float("inf")})
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == {"a": "</script><!--&\u2028", "b": None}
 
 
-def test_colours_end_at_twice_the_best() -> None:
-    times = heat_map(found(), "unroll", "bm")["data"][1]  # type: ignore[index]
-    assert 10 ** times["zmax"] == pytest.approx(19.0)
-    assert times["colorbar"]["ticktext"][-1] == "≥ 19"
-
-
 def test_the_best_so_far_and_the_lines() -> None:
-    shown = found()
+    shown = shown_trials()
     steps = [
         Improvement(number=c.trial.number, at=c.trial.created_at, time_us=c.time_us or 0.0)
         for c in shown[:3]
@@ -221,32 +196,35 @@ def test_the_best_so_far_and_the_lines() -> None:
 
 
 def test_the_roof_is_that_of_the_estimates() -> None:
-    estimates = [c.estimate for c in found(OUTCOMES[:4]) if c.estimate]
+    estimates = [c.estimate for c in shown_trials(OUTCOMES[:4]) if c.estimate]
     assert bandwidth(estimates) == (4 << 20) / 4.0
     assert peak(estimates) == 10**9 / 6.0
-    figure = roofline(found())
+    figure = roofline(shown_trials())
     assert figure is not None
-    roof = figure["data"][0]
-    assert max(roof["y"]) == pytest.approx(10**9 / 6.0 / 1e6)
+    assert max(figure["data"][0]["y"]) == pytest.approx(10**9 / 6.0 / 1e6)
     dots = next(trace for trace in figure["data"][1:] if trace["name"] == "winner")
     assert dots["y"] == [pytest.approx(10**9 / 9.5 / 1e6)]
 
 
 def test_without_any_time_there_is_an_axis_without_numbers() -> None:
     """On one without a range plotly.js draws at no place at all."""
-    figure = plots.vmem(found(OUTCOMES[4:5], winner=9))
+    figure = plots.vmem(shown_trials(OUTCOMES[4:5], winner=9))
     assert figure is not None
     assert figure["layout"]["yaxis"]["range"] == [0, 1]
 
 
 def test_vmem_has_each_limit_once() -> None:
-    figure = plots.vmem(found([*OUTCOMES, OutOfVmem(reason="", used_bytes=1, allowed_bytes=2**24)]))
+    figure = plots.vmem(
+        shown_trials([*OUTCOMES, OutOfVmem(reason="", used_bytes=1, allowed_bytes=2**24)])
+    )
     assert figure is not None
     assert [note["text"] for note in figure["layout"]["annotations"]] == ["limit 16 MiB"]
 
 
 def test_parallel_draws_the_winner_last_and_not_too_many() -> None:
-    figure = parallel(found([estimated(100.0 + n) for n in range(MOST + 50)], winner=MOST + 20))
+    figure = parallel(
+        shown_trials([estimated(100.0 + n) for n in range(MOST + 50)], winner=MOST + 20)
+    )
     assert figure is not None
     assert figure["data"][-1]["name"].startswith("winner")
     lines = sum(trace["x"].count(None) for trace in figure["data"])
@@ -254,7 +232,7 @@ def test_parallel_draws_the_winner_last_and_not_too_many() -> None:
 
 
 def test_the_parts_of_times_share_a_scale() -> None:
-    winner, default = bars([found()[n].estimate for n in (2, 0)])
+    winner, default = bars([shown_trials()[n].estimate for n in (2, 0)])
     assert sum(part.share for part in default) == pytest.approx(100, abs=0.1)
     assert sum(part.share for part in winner) == pytest.approx(9.5, abs=0.1)
     assert bars([None]) == [[]]
@@ -264,9 +242,9 @@ def test_the_parts_of_times_share_a_scale() -> None:
     "outcomes", [(), OUTCOMES[4:9], OUTCOMES[:1]], ids=["none", "failed", "one"]
 )
 def test_few_trials_break_no_figure(outcomes: Sequence[Outcome]) -> None:
-    shown = found(outcomes)
+    shown = shown_trials(outcomes)
     assert parallel(shown) is None
-    heat_map(shown, "bm", "unroll")
+    heat.heat_map(shown, "bm", "unroll")
     roofline(shown)
     plots.vmem(shown)
     plots.over_trials(shown, [], ())
@@ -295,25 +273,10 @@ def test_limits_are_ordered_by_size_also_those_that_no_trial_had() -> None:
     assert plots.ordered("VMEM limit", values, tried) == [*known, "1.00 GiB"]
 
 
-def test_times_that_hardly_differ_have_nearly_one_colour() -> None:
-    figure = heat_map(found([estimated(100.0), estimated(100.01)]), "unroll", None)
-    assert figure is not None
-    times = figure["data"][1]
-    assert times["zmax"] - times["zmin"] == pytest.approx(log10(1.1))
-
-
 def test_groups_of_outcomes_say_what_they_mean() -> None:
-    from datetime import UTC, datetime
-
-    from autotune.domain.browsing import SearchedKey
-
+    outcomes = (("crashed", 2),)
     searched = SearchedKey(
-        id=1,
-        key=question(),
-        outcomes=(("crashed", 2),),
-        best_us=None,
-        default_us=None,
-        last_at=datetime.now(UTC),
+        id=1, key=question(), outcomes=outcomes, best_us=None, default_us=None, last_at=NOON
     )
-    assert outcome_groups(searched)[0][:1] == ("crashed",)
-    assert outcome_groups(searched)[0][3] == 2
+    ((kind, colour, _, count),) = outcome_groups(searched)
+    assert (kind, colour, count) == ("crashed", "failed", 2)

@@ -80,17 +80,10 @@ class TestFind:
         gain = listed(html(service, "/problems?order=gain"))
         fastest = listed(html(service, "/problems?order=fastest"))
         assert gain[0] == fastest[0] == 1
-        assert "order=slowest was ignored" in html(service, "/problems?order=slowest")
 
     def test_what_is_published_is_told_from_what_is_not(self, service: Running) -> None:
         assert 2 not in listed(html(service, "/problems?state=published"))
         assert {1, 2} & set(listed(html(service, "/problems?state=unpublished"))) == {2}
-
-    def test_nothing_fits(self, service: Running) -> None:
-        assert "No problem was searched" in html(service, "/problems?q=zzz")
-
-    def test_a_kernel_is_found_by_its_name(self, service: Running) -> None:
-        assert '<a href="/kernels/mm">mm</a>' in html(service, "/problems?q=mm")
 
 
 def _query(**values: str) -> str:
@@ -145,9 +138,7 @@ class TestTaken:
         assert service.get(path)[1]["match"] == "exact"
 
 
-def test_plain_xla_is_said_in_words_with_its_range_drawn(service: Running) -> None:
-    text = html(service, "/keys/1")
-    assert "Plain XLA is likely faster: it needs at least 4.8 µs" in text
+def test_the_range_of_plain_xla_is_drawn() -> None:
     served, default, xla = time_lines(published(question()))
     assert xla.least <= (xla.at or 0) <= xla.most < default.least
     assert (served.least, default.most) != (served.most, default.least)
@@ -155,10 +146,6 @@ def test_plain_xla_is_said_in_words_with_its_range_drawn(service: Running) -> No
 
 
 class TestJobs:
-    def test_a_waiting_job_says_why(self, service: Running) -> None:
-        text = plain(html(service, "/jobs"))
-        assert "No worker is at work. It needs a worker with bad" in text
-
     def test_it_waits_for_a_worker_that_is_busy(self, own: Running, store: SqlStore) -> None:
         key = question()
         store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
@@ -288,7 +275,6 @@ class TestCompare:
     def test_what_is_not_there_is_said(self, service: Running) -> None:
         text = html(service, "/compare?trial=99&trial=x&key=1")
         assert text.count("was ignored") == 2
-        assert "Choose two or more" in html(service, "/compare")
 
     def test_no_more_are_looked_for_than_stand_side_by_side(self, service: Running) -> None:
         text = html(service, "/compare?" + "&".join(f"trial={n}" for n in range(90, 99)))
@@ -307,9 +293,6 @@ class TestImportance:
         text = html(own, f"{path}?importance=1")
         shown = plain(text[text.index('id="importance"') :])
         assert re.search(r"bm \d+ % unroll \d+ %", shown)
-
-    def test_too_few_trials_say_so(self, service: Running) -> None:
-        assert "This needs eight trials" in html(service, "/keys/1?importance=1")
 
 
 STYLES = Path(heat.__file__).parent / "static" / "dashboard.css"
@@ -373,9 +356,6 @@ class TestSignIn:
             status, headers, _ = closed.raw("GET", "/session/end", **mine)
             assert status == 303
             assert "Max-Age=0" in headers["set-cookie"]
-
-    def test_an_open_service_has_nothing_to_leave(self, service: Running) -> None:
-        assert "Sign out" not in html(service, "/")
 
 
 def test_checks_alone_make_no_page_of_nothing(own: Running, store: SqlStore) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,10 @@ import pytest
 
 from autotune.domain.measurement import Measurement
 from autotune_db import SqlStore
-from tests.samples.dashboard import EVIL, RUN, html, timed_record
+from tests.samples.dashboard import EVIL, RUN, fill, html, plain, timed_record
+from tests.samples.database import new_store
 from tests.samples.matching import question
-from tests.servers.service import Running, until
-
-
-def plain(text: str) -> str:
-    """What is read, without the markup."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", text))
+from tests.servers.service import Running, running, until
 
 
 def publish(service: Running, store: SqlStore, run: Measurement, method: str = "measured") -> None:
@@ -27,10 +24,14 @@ def publish(service: Running, store: SqlStore, run: Measurement, method: str = "
     until(lambda: service.get("/healthz")[1]["snapshot"] > before)
 
 
-@pytest.fixture
-def timed(own: Running, store: SqlStore) -> Running:
-    publish(own, store, RUN)
-    return own
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """For tests that only read."""
+    file = str(tmp_path_factory.mktemp("measured") / "timed.db")
+    with new_store(file, fill) as store:
+        store.save_record(timed_record(question()))
+    with running(file) as service:
+        yield service
 
 
 def table(service: Running, path: str) -> list[dict[str, str]]:
@@ -38,14 +39,47 @@ def table(service: Running, path: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_the_problem_shows_what_was_measured_beside_what_was_estimated(timed: Running) -> None:
+SAYS = {
+    "/keys/1": (
+        "served, measured 8.2 µs median by device time",
+        "9.5 µs ± 5%, verified",
+        "times as fast as the default, measured 11.00× 10.53× by estimate",
+        "times as fast as plain XLA, measured 0.80× 0.80× by XLA",
+        "Device time on TPU v5 lite 0: 8 samples, settled, 2 rounds in a slower state",
+    ),
+    "/kernels/mm": (
+        "8.2 µs measured by device time",
+        "10.53× 11.00× measured",
+        "plain XLA was measured to be faster",
+    ),
+    "/trials/3": (
+        "8.2 µs by device time on TPU v5 lite 0, the estimate is +15%",
+        "It was measured to be the fastest.",
+        "Not distinguishable from the runner-up, which takes 1.040 (0.990 to 1.090)",
+        "Distinguishable from the default, which takes 11.000 (10.500 to 11.500)",
+        "3 samples, in the order taken 8, 8.5, 8.25 µs; 8.0 µs to 8.5 µs",
+    ),
+    "/trials/4": (
+        "It takes 1.040 (0.990 to 1.090) times as long as the fastest, not distinguishable",
+    ),
+    "/trials/1": (
+        "11.000 (10.500 to 11.500) times as long as the fastest, distinguishable from it. "
+        "It is the default.",
+    ),
+    "/trials/2": ("It was measured no further: it aborts.",),
+}
+
+
+@pytest.mark.parametrize("path", SAYS)
+def test_what_was_measured_stands_beside_what_was_estimated(timed: Running, path: str) -> None:
+    text = html(timed, path)
+    assert "<script>window" not in text
+    for words in SAYS[path]:
+        assert words in plain(text)
+
+
+def test_the_problem_has_a_table_of_the_run(timed: Running) -> None:
     text = html(timed, "/keys/1")
-    said = plain(text)
-    assert "served, measured 8.2 µs median by device time" in said
-    assert "9.5 µs ± 5%, verified" in said
-    assert "times as fast as the default, measured 11.00× 10.53× by estimate" in said
-    assert "times as fast as plain XLA, measured 0.80× 0.80× by XLA" in said
-    assert "Device time on TPU v5 lite 0: 8 samples, settled, 2 rounds in a slower state" in said
     rows = re.findall(r"<tr.*?</tr>", text[text.index('aria-label="Measured"') :], re.S)[1:6]
     winner, second, xla, default, refused = map(plain, rows)
     assert "trial 3 published 8.2 µs 3 1.000 – the fastest 9.5 µs ± 5%" in winner
@@ -53,54 +87,16 @@ def test_the_problem_shows_what_was_measured_beside_what_was_estimated(timed: Ru
     assert "plain XLA 6.6 µs 1 0.800" in xla
     assert "trial 1 default 90.5 µs 2 11.000 10.500 to 11.500 yes, slower 100.0 µs" in default
     assert "– 0 – – measured no further: it aborts" in refused
-
-
-def test_the_table_of_trials_has_both(timed: Running) -> None:
-    text = html(timed, "/keys/1")
     assert '<th scope="col" class="num">measured</th>' in text
-    assert "measured" not in plain(html(timed, "/keys/2")).partition("Times are estimates")[0]
+    (heat,) = re.findall(r'data-figure="heat">(.*?)</script>', text)
+    hover = json.dumps(json.loads(heat), ensure_ascii=False)
+    assert "measured 8.2 µs by device time" in hover
 
 
-def test_the_kernel_shows_both(timed: Running) -> None:
-    text = plain(html(timed, "/kernels/mm"))
-    assert "8.2 µs measured by device time" in text
-    assert "10.53× 11.00× measured" in text
-    assert "plain XLA was measured to be faster" in text
-
-
-def test_a_kernel_without_a_measurement_speaks_of_none(service: Running) -> None:
-    assert "measured by" not in plain(html(service, "/kernels/mm"))
-
-
-def test_the_winner_says_of_what_it_can_be_told_apart(timed: Running) -> None:
-    text = plain(html(timed, "/trials/3"))
-    assert "8.2 µs by device time on TPU v5 lite 0, the estimate is +15%" in text
-    assert "It was measured to be the fastest." in text
-    assert "Not distinguishable from the runner-up, which takes 1.040 (0.990 to 1.090)" in text
-    assert "Distinguishable from the default, which takes 11.000 (10.500 to 11.500)" in text
-    assert "3 samples, in the order taken 8, 8.5, 8.25 µs; 8.0 µs to 8.5 µs" in text
-
-
-@pytest.mark.parametrize(
-    ("trial", "says"),
-    [
-        (4, "It takes 1.040 (0.990 to 1.090) times as long as the fastest, not distinguishable"),
-        (
-            1,
-            "11.000 (10.500 to 11.500) times as long as the fastest, distinguishable from it. "
-            "It is the default.",
-        ),
-        (2, "It was measured no further: it aborts."),
-    ],
-)
-def test_the_others_say_how_they_stand(timed: Running, trial: int, says: str) -> None:
-    text = html(timed, f"/trials/{trial}")
-    assert says in plain(text)
-    assert "<script>window" not in text
-
-
-def test_a_trial_that_was_not_timed_says_nothing_of_it(timed: Running) -> None:
+def test_nothing_is_said_of_what_was_not_measured(service: Running, timed: Running) -> None:
     assert ">Measured<" not in html(timed, "/trials/5")
+    assert "measured" not in plain(html(timed, "/keys/2")).partition("Times are estimates")[0]
+    assert "measured by" not in plain(html(service, "/kernels/mm"))
 
 
 @pytest.mark.parametrize(
@@ -131,20 +127,11 @@ def test_a_void_run_is_shown_and_decides_nothing(own: Running, store: SqlStore) 
     assert "Nothing is concluded from this run: the device changed" in plain(html(own, "/trials/3"))
 
 
-def test_hover_texts_name_the_measurement(timed: Running) -> None:
-    found = re.findall(r'data-figure="heat">(.*?)</script>', html(timed, "/keys/1"))
-    hover = json.dumps(json.loads(found[0]), ensure_ascii=False)
-    assert "measured 8.2 µs by device time" in hover
-
-
 def test_exports_have_both(timed: Running) -> None:
     row, *_ = sorted(table(timed, "/export/kernel.csv?name=mm"), key=lambda r: int(r["key"]))
-    assert (row["published_estimated_us"], row["published_measured_us"]) == ("9.5", "8.25")
-    assert (row["method"], row["measured_by"], row["device"]) == (
-        "measured",
-        "device time",
-        "TPU v5 lite 0",
-    )
+    names = ("published_estimated_us", "published_measured_us", "method", "measured_by", "device")
+    values = ["9.5", "8.25", "measured", "device time", "TPU v5 lite 0"]
+    assert [row[name] for name in names] == values
     assert float(row["times_default_measured"]) == 11.0
     trials = table(timed, "/export/keys/1/trials.csv")
     assert (trials[2]["estimated_us"], trials[2]["measured_us"]) == ("9.5", "8.25")
@@ -153,10 +140,11 @@ def test_exports_have_both(timed: Running) -> None:
 
 
 def test_json_has_every_sample(timed: Running) -> None:
-    found: list[dict[str, Any]] = timed.get("/export/keys/1/trials.json")[1]
-    one = timed.get("/export/trials/3.json")[1]
-    assert one.pop("key")["kernel"] == "mm"
-    assert one == found[2]
-    assert one["measurement"]["samples_us"] == [8.0, 8.5, 8.25]
-    assert (one["measurement"]["device"], one["measurement"]["drift"]) == ("TPU v5 lite 0", 0.012)
-    assert found[5]["measurement"] is None
+    trials: list[dict[str, Any]] = timed.get("/export/keys/1/trials.json")[1]
+    trial = timed.get("/export/trials/3.json")[1]
+    assert trial.pop("key")["kernel"] == "mm"
+    assert trial == trials[2]
+    measurement = trial["measurement"]
+    assert measurement["samples_us"] == [8.0, 8.5, 8.25]
+    assert (measurement["device"], measurement["drift"]) == ("TPU v5 lite 0", 0.012)
+    assert trials[5]["measurement"] is None

@@ -46,6 +46,12 @@ def seen(browser: Browser, site: Running) -> Iterator[Seen]:
     yield from seen_in(browser, site)
 
 
+@pytest.fixture
+def store(database: str) -> Iterator[SqlStore]:
+    with new_store(database, busy) as store:
+        yield store
+
+
 class Visitor:
     """Counts clicks."""
 
@@ -96,14 +102,9 @@ def test_why_it_is_faster_than_the_default_takes_one_click(seen: Seen) -> None:
     assert visitor.clicks <= 2
 
 
-def test_what_is_missing_takes_no_click(seen: Seen) -> None:
-    steps = seen.open("/").locator(".steps")
-    expect(steps).to_contain_text("missing")
-    expect(steps).to_contain_text("asked for 5 times")
-
-
-def test_what_broke_with_the_new_jax_takes_one_click(seen: Seen) -> None:
+def test_what_is_missing_takes_no_click_and_what_broke_with_the_new_jax_one(seen: Seen) -> None:
     page, visitor = seen.open("/"), Visitor()
+    expect(page.locator(".steps")).to_contain_text("asked for 5 times")
     visitor.click(page.get_by_role("link", name="checks that found it"))
     table = page.get_by_role("region", name="Checked configs")
     expect(table.locator("tbody tr")).to_have_count(1)
@@ -111,55 +112,47 @@ def test_what_broke_with_the_new_jax_takes_one_click(seen: Seen) -> None:
     assert visitor.clicks <= 2
 
 
-def test_who_published_it_is_undone_with_three_clicks(browser: Browser, tmp_path: Any) -> None:
-    file = str(tmp_path / "undo.db")
-    with new_store(file, busy) as store, running(file) as service:
-        secret = store.tokens.create("boss", ADMIN, None)[1]
-        for seen in seen_in(browser, service):
-            page, visitor = seen.open("/"), Visitor()
-            page.evaluate("secret => sessionStorage.setItem('token', secret)", secret)
-            visitor.click(published_dot(seen))
-            expect(page.get_by_text("night-ci").first).to_be_visible()
-            visitor.click(page.get_by_text("History, and undo"))
-            visitor.click(page.get_by_role("button", name="Serve this one"))
-            expect(page.locator(".headline")).to_contain_text("bm=128")
-            assert visitor.clicks <= 3
-        served = store.record(question())
-        assert served is not None and served.config == config(2)
+def test_who_published_it_is_undone_with_three_clicks(own_seen: Seen, store: SqlStore) -> None:
+    secret = store.tokens.create("boss", ADMIN, None)[1]
+    page, visitor = own_seen.open("/"), Visitor()
+    page.evaluate("secret => sessionStorage.setItem('token', secret)", secret)
+    visitor.click(published_dot(own_seen))
+    expect(page.get_by_text("night-ci").first).to_be_visible()
+    visitor.click(page.get_by_text("History, and undo"))
+    visitor.click(page.get_by_role("button", name="Serve this one"))
+    expect(page.locator(".headline")).to_contain_text("bm=128")
+    assert visitor.clicks <= 3
+    served = store.record(question())
+    assert served is not None and served.config == config(2)
 
 
-def test_what_runs_takes_no_click_and_stays_true(browser: Browser, tmp_path: Any) -> None:
-    file = str(tmp_path / "running.db")
-    with new_store(file, busy) as store, running(file) as service:
-        for seen in seen_in(browser, service):
-            shown = seen.open("/").locator("[data-live=running]")
-            expect(shown).to_contain_text("3 of 9 trials")
-            store.searches.report(question(), "", Progress(done=4, goal=9), over=False)
-            expect(shown).to_contain_text("4 of 9 trials")
+def test_what_runs_takes_no_click_and_stays_true(own_seen: Seen, store: SqlStore) -> None:
+    shown = own_seen.open("/").locator("[data-live=running]")
+    expect(shown).to_contain_text("3 of 9 trials")
+    store.searches.report(question(), "", Progress(done=4, goal=9), over=False)
+    expect(shown).to_contain_text("4 of 9 trials")
 
 
-def test_what_a_worker_says_is_followed_with_one_click(browser: Browser, tmp_path: Any) -> None:
-    file = str(tmp_path / "running.db")
-    with new_store(file, fill) as store, running(file) as service:
-        job = running_job(store, "compiling")
-        for seen in seen_in(browser, service):
-            visitor, page = Visitor(), seen.open("/")
-            visitor.click(page.locator("[data-live=running]").get_by_role("link", name="job 1"))
-            said = page.get_by_role("region", name="Log of attempt 1")
-            expect(said).to_contain_text("compiling")
-            assert visitor.clicks <= 1
-            store.jobs.write_log(job, "<b>2 of 9</b>")
-            expect(said).to_have_text("<b>2 of 9</b>")
-            store.jobs.write_log(job, "1\n" * 99)
-            page.evaluate("renew()")
-            said.click()
-            read = said.evaluate("log => (log.scrollTop = -400, log.scrollHeight + log.scrollTop)")
-            store.jobs.write_log(job, "1\n" * 99 + "the end\n")
-            page.evaluate("renew()")
-            expect(said).to_contain_text("the end")
-            now = said.evaluate("log => log.scrollHeight + log.scrollTop")
-            assert now == pytest.approx(read, abs=2)
-            expect(said).to_be_focused()
+def test_what_a_worker_says_is_followed_with_one_click(own_seen: Seen, store: SqlStore) -> None:
+    job = store.jobs.get(1)
+    assert job is not None
+    visitor, page = Visitor(), own_seen.open("/")
+    visitor.click(page.locator("[data-live=running]").get_by_role("link", name="job 1"))
+    said = page.get_by_role("region", name="Log of attempt 1")
+    expect(said).to_contain_text("compiling")
+    assert visitor.clicks <= 1
+    store.jobs.write_log(job, "<b>2 of 9</b>")
+    expect(said).to_have_text("<b>2 of 9</b>")
+    store.jobs.write_log(job, "1\n" * 99)
+    page.evaluate("renew()")
+    said.click()
+    read = said.evaluate("log => (log.scrollTop = -400, log.scrollHeight + log.scrollTop)")
+    store.jobs.write_log(job, "1\n" * 99 + "the end\n")
+    page.evaluate("renew()")
+    expect(said).to_contain_text("the end")
+    now = said.evaluate("log => log.scrollHeight + log.scrollTop")
+    assert now == pytest.approx(read, abs=2)
+    expect(said).to_be_focused()
 
 
 def test_what_did_not_change_is_not_drawn_again(seen: Seen) -> None:

@@ -24,7 +24,6 @@ def test_each_problem_has_before_after_and_evidence(service: Running) -> None:
 
 def test_an_unknown_one_is_not_there(service: Running) -> None:
     assert "There is no workload other/one." in html(service, "/workloads/other/one", 404)
-    assert 'href="/workloads/model"' in html(service, "/workloads")
 
 
 def test_what_takes_the_model_longest_is_first_and_counts_by_weight() -> None:
