@@ -41,9 +41,9 @@ from autotune.domain.config import Config
 from autotune.estimating.space import Space
 from autotune.searching.evaluation import compile_config
 from autotune.searching.limits import SearchLimits
-from autotune.searching.run import run_search
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune_db import open_store
+from benchmarks.harness.searching import run_search
 from tests.fakes.compiler import FakeCompilers, Quiet
 
 _SLEEPING = Path(__file__).parents[1] / "tests" / "fakes" / "sleeping_worker.py"

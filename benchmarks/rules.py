@@ -37,11 +37,10 @@ from autotune.domain.record import Record
 from autotune.domain.rule import NoRule, ShapeRule
 from autotune.domain.store import Store
 from autotune.domain.verdict import Verdict
-from autotune.publishing.tuning import Plan, tune
+from autotune.publishing.task import Plan, TuningObserver, TuningTask
+from autotune.publishing.tuning import opened, running, tune_one
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
-from autotune.searching.progress import ProgressObserver
-from autotune.searching.subject import explore_space
 from autotune.tables.rule_maker import LeftOut, RuleMaker
 from autotune.wording.rules import no_rule
 from autotune_db import open_store
@@ -225,14 +224,14 @@ def _searched(pool: CompilerPool, store: Store, case: SpaceCase, trials: int) ->
     there = (record for record in store.records(subject.spec.name) if record.key == subject.key)
     if (record := next(there, None)) is not None:
         return record
-    space = explore_space(pool, subject, lambda _, __: None)
+    task = TuningTask(ref=subject.ref, chip=subject.chip.chip, problem_of=lambda _: subject.problem)
     plan = Plan(limits=SearchLimits(trials=trials))
-    result, published = tune(pool, store, subject, space, plan, ProgressObserver())
-    if published is None:
+    tuned = tune_one(running(pool), opened(store), task, plan, TuningObserver())
+    if tuned.publication is None:
         raise KeyboardInterrupt
-    tried = f"{len(result.trials)} of {len(space.candidates)}, {result.stopped_by}"
-    print(f"{case}: {tried}; {published.reason}", file=sys.stderr, flush=True)
-    return published.record
+    tried = f"{len(tuned.trials)} trials, {tuned.stopped_by}"
+    print(f"{case}: {tried}; {tuned.publication.reason}", file=sys.stderr, flush=True)
+    return tuned.record
 
 
 def _compiled(pool: CompilerPool, rule: ShapeRule, case: SpaceCase) -> str | None:

@@ -23,9 +23,8 @@ from autotune.domain.compiled import Attempt
 from autotune.domain.compilers import CompileConfig, Question
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.searching.limits import SearchLimits
-from autotune.searching.progress import ProgressObserver
-from autotune.searching.run import run_search
 from autotune_db import open_store
+from benchmarks.harness.searching import run_search
 from benchmarks.harness.tables import SpaceCase, Table, build
 
 T = TypeVar("T")
@@ -129,7 +128,6 @@ def _search(table: Table, method: str, seed: int) -> list[Outcome]:
             table.subject,
             space,
             SearchLimits(trials=budget(table)),
-            ProgressObserver(),
             seed=seed,
             method=method,
         )

@@ -31,10 +31,9 @@ from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 from autotune.domain.xla_verdict import expected_range
 from autotune.searching.limits import SearchLimits
-from autotune.searching.progress import ProgressObserver
-from autotune.searching.run import run_search
 from autotune.searching.subject import explore_space
 from autotune_db import SqlStore, open_store
+from benchmarks.harness.searching import run_search
 from benchmarks.harness.tables import SpaceCase, Table, build, subject_of
 from benchmarks.search_quality import NEAR_PERCENT, TableCompiler
 
@@ -142,7 +141,7 @@ def _searched(pool: CompilerPool, store: SqlStore, cases: Sequence[SpaceCase]) -
     for number, case in enumerate(cases, 1):
         subject = subject_of(pool, case)
         space = explore_space(pool, subject, lambda _, __: None)
-        result = run_search(pool, store, subject, space, SearchLimits(), ProgressObserver())
+        result = run_search(pool, store, subject, space, SearchLimits())
         ended, trials = result.stopped_by, result.trials
         found.append(Searched(case=case, trials=trials, ended=ended, default=result.default))
         count = f"{len(trials)} of {len(space.candidates)}"
@@ -154,7 +153,7 @@ def _cold(table: Table) -> Sequence[Trial]:
     space = replace(table.space, candidates=list(table.space.candidates))
     compiler, limits = TableCompiler(table, 1), SearchLimits(full=True)
     with TemporaryDirectory() as folder, open_store(f"{folder}/cold.db", create=True) as store:
-        result = run_search(compiler, store, table.subject, space, limits, ProgressObserver())
+        result = run_search(compiler, store, table.subject, space, limits)
     return result.trials
 
 

@@ -19,7 +19,6 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.cli.progress import terminal_observer
 from autotune.compiling.environments.environment import environments_folder, find_environment
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
@@ -34,11 +33,11 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.verdict import Verdict
 from autotune.publishing.publish import publish
 from autotune.searching.limits import SearchLimits
-from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording.checks import finding, subject_line
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch
+from benchmarks.harness.searching import run_search
 from tools.documents import markdown_table, write_below_mark
 
 T = TypeVar("T")
@@ -106,9 +105,8 @@ def _searched(pool: CompilerPool, store: SqlStore, case: CatalogueSearch, chip: 
     if store.record(subject.key):
         return "there already"
     limits = SearchLimits(trials=TRIALS)
-    with terminal_observer(silent=True) as watch:
-        space = explore_space(pool, subject, watch.tracing)
-        result = run_search(pool, store, subject, space, limits, watch)
+    space = explore_space(pool, subject, lambda *_: None)
+    result = run_search(pool, store, subject, space, limits)
     return publish(pool, store, result, allow_unverified=True).reason
 
 

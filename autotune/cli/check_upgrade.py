@@ -19,7 +19,7 @@ from autotune.declaring.calls.from_problem import call_of
 from autotune.declaring.discovery import find_kernel, installed_kernels
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain
+from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain, ProblemOfCall
 from autotune.domain.errors import (
     AutotuneError,
     KernelImportError,
@@ -28,14 +28,15 @@ from autotune.domain.errors import (
 )
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.publishing.checking.follow_up import Retuner, publish_all_checked
 from autotune.publishing.checking.prior import prior_of
 from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import VersionFilter, selected
-from autotune.publishing.whole_model import NamedProblem, name_problems
+from autotune.publishing.task import TuningObserver
+from autotune.publishing.workload import invalid_problem, named_problem
 from autotune.searching.limits import SearchLimits
-from autotune.searching.progress import ProgressObserver
 from autotune.wording.checks import subject_line
 
 _DOWNLOAD_S = 60.0
@@ -80,9 +81,9 @@ class UpgradeCheck:
         problems = None
         if self.workload is not None:
             problems = set()
-            for named_problem in _named_problems(compilers, self.workload):
-                refs[named_problem.spec.name] = replace(named_problem.ref, call="")
-                problems.add((named_problem.spec.name, named_problem.problem))
+            for name, ref, problem in _named_problems(compilers, self.workload):
+                refs[name] = replace(ref, call="")
+                problems.add((name, problem))
         some = selected(
             records,
             not_with=None if self.chips else compilers.ask(DescribeToolchain()),
@@ -103,15 +104,20 @@ class UpgradeCheck:
         return checks
 
 
-def _named_problems(compilers: Compilers, path: Path) -> Iterator[NamedProblem]:
-    """What is wrong with the others is said."""
+def _named_problems(compilers: Compilers, path: Path) -> Iterator[tuple[str, KernelRef, Problem]]:
+    """Of a workload's file, each with its kernel. What is wrong with the others is said."""
     workload = load_workload(path)
-    named = name_problems(compilers, workload.problems, path.parent)
-    for one in (*workload.invalid, *named):
-        if isinstance(one, NamedProblem):
-            yield one
+    for invalid in workload.invalid:
+        echo(f"not checked: {invalid}", err=True)
+    for asked in workload.problems:
+        try:
+            ref, problem_of = named_problem(asked, path.parent)
+            spec = compilers.ask(DescribeKernel(ref=ref))
+            problem = problem_of(spec) if problem_of else compilers.ask(ProblemOfCall(ref=ref))
+        except AutotuneError as error:
+            echo(f"not checked: {invalid_problem(asked, error)}", err=True)
         else:
-            echo(f"not checked: {one}", err=True)
+            yield spec.name, ref, problem
 
 
 def progress_lines(total: int) -> Callable[[Check], None]:
@@ -200,6 +206,6 @@ def _verifying(check: Check) -> None:
     echo(f"verifying {subject_line(check)}", err=True)
 
 
-def _searching(check: Check) -> ProgressObserver:
+def _searching(check: Check) -> TuningObserver:
     echo(f"searching {subject_line(check)}", err=True)
     return terminal_observer(silent=False)

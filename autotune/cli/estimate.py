@@ -8,7 +8,6 @@ import click
 from autotune.cli.breakdown import differing_rows, print_breakdown
 from autotune.cli.options import (
     call_options,
-    chip_or_attached,
     compiler_options,
     json_option,
     new_pool,
@@ -19,6 +18,7 @@ from autotune.cli.output import echo
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.estimating.cost_model.comparison import compare
+from autotune.measuring.attached import chip_or_attached
 from autotune.wording.comparison import why
 from autotune.wording.config_estimate import ConfigEstimate
 from autotune.wording.facts import explanation_data

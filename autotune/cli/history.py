@@ -44,10 +44,7 @@ def history(
     with open_database(database, create=False) as store:
         found = store.history(kernel, only, limit)
         details = [list(store.trials(s.key)) if trials else [] for s in found]
-        ids = [
-            [store.trial_id(s.key, t.number) for t in ts]
-            for s, ts in zip(found, details, strict=True)
-        ]
+        ids = [store.trial_ids(s.key) if trials else {} for s in found]
         if studies:
             _write_studies(store, [summary.key for summary in found])
     if as_json:
@@ -55,7 +52,7 @@ def history(
             [
                 {
                     **summary_data(s),
-                    "trials": [{"id": i, **trial_data(t)} for i, t in zip(n, ts, strict=True)],
+                    "trials": [{"id": n[t.number], **trial_data(t)} for t in ts],
                 }
                 for s, ts, n in zip(found, details, ids, strict=True)
             ]
@@ -65,8 +62,9 @@ def history(
         echo("nothing has been searched yet")
     for summary, rows, numbers in zip(found, details, ids, strict=True):
         echo(_line(summary))
-        for number, trial in zip(numbers, rows, strict=True):
+        for trial in rows:
             time_us = trial.estimate.time_us if trial.estimate else None
+            number = numbers[trial.number]
             echo(f"  {number:>6} {micros(time_us):>12}  {trial.config}  {trial.outcome.kind}")
 
 

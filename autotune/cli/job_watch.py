@@ -10,42 +10,50 @@ from autotune.estimating.space import Space
 from autotune.measuring.attached import attached_chips
 from autotune.publishing.jobs.worker import JobObserver, Lease
 from autotune.publishing.publish import Publication
+from autotune.publishing.task import Tuned
 from autotune.wording.progress import Lines
 from autotune.wording.publication import why_estimated
 
 
-class JobWatch(Lines, JobObserver):
+class JobWatch(JobObserver, Lines):
     """Lines go to the log of the job, figures to its progress."""
 
     def __init__(self, lease: Lease) -> None:
-        super().__init__(lease.say)
-        self._lease = lease
+        JobObserver.__init__(self, lease)
+        Lines.__init__(self, lease.say)
 
     def tracing(self, done: int, total: int) -> None:
-        self._tell(note=f"tracing {done} of {total}")
+        self._report(note=f"tracing {done} of {total}")
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
         super().space_ready(space, earlier, goal)
-        self._tell(note=f"compiling, {len(space.candidates)} candidates")
+        self._report(note=f"compiling, {len(space.candidates)} candidates")
 
     def trial_done(self, trial: Trial) -> None:
         super().trial_done(trial)
-        self._tell()
+        self._report()
 
     def announce(self, line: str) -> None:
         super().announce(line)
-        self._tell(note=line)
+        self._report(note=line)
+
+    def tuned(self, tuned: Tuned) -> None:
+        if tuned.search is None:  # searched before: nothing was said of it yet
+            self.done = self.goal = len(tuned.trials)
+            self.tally.reuse(tuned.trials)
+            self._report()
+            self.lease.holds()
 
     def message(self, published: Publication, untimed: Chip | None) -> str:
         if untimed is None:
             return published.reason
         return f"{published.reason}. {why_estimated(untimed, attached_chips())}"
 
-    def _tell(self, note: str | None = None) -> None:
-        self._lease.progress = Progress(
+    def _report(self, note: str | None = None) -> None:
+        self.lease.progress = Progress(
             done=self.done,
             goal=self.goal,
             best_us=self.tally.best_us,
             default_us=self.tally.default_us,
-            note=self._lease.progress.note if note is None else visible_lines(note),
+            note=self.lease.progress.note if note is None else visible_lines(note),
         )

@@ -8,7 +8,6 @@ import click
 
 from autotune.answering.matching import RULE, Match, match_in
 from autotune.cli.options import (
-    chip_or_attached,
     database_and_json,
     open_database,
     parse_toolchain,
@@ -22,6 +21,7 @@ from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Evidence, Method, Record
+from autotune.measuring.attached import chip_or_attached
 from autotune.wording.match import checked, in_words
 from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros

@@ -2,26 +2,28 @@
 
 import json
 import re
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 
 from autotune.cli.output import echo
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.domain.arguments import NODES_JAX
-from autotune.domain.chip import Chip, parse_chip
-from autotune.domain.compilers import DescribeToolchain, ProblemOfCall
+from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.measuring.attached import attached_chip
 
 if TYPE_CHECKING:
     from autotune.compiling.pool import PooledCompilers
+    from autotune.publishing.task import Plan
+    from autotune.publishing.tuning import NewCompilers
     from autotune.searching.subject import Subject
 
 _PASSWORD = re.compile(r"://[^/@\s]*:[^@\s]+@|[?&]password=", re.IGNORECASE)
@@ -48,12 +50,6 @@ database_option = click.option(
     default=None,
     help="Database; default $AUTOTUNE_DATABASE_URL, or the URL in the file "
     "$AUTOTUNE_DATABASE_URL_FILE, else a file in your data directory.",
-)
-full_option = click.option(
-    "--full",
-    is_flag=True,
-    help="Go on to --trials even where what was compiled of the kernel predicts that nothing is "
-    "left that is faster, as more trials than the default do.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 database_and_json = together(json_option, database_option)
@@ -202,6 +198,61 @@ measuring_options = together(  # ``measure`` (whether), ``device`` and ``measure
 )
 
 
+def plan_options(command: F) -> F:
+    """``--trials``, ``--full``, ``--seed``, ``--allow-unverified`` and those of measuring, as
+    ``plan``; with ``timeout``, and ``method`` where a command has that."""
+
+    @wraps(command)
+    def planning(
+        *arguments: Any,
+        trials: int,
+        timeout: float | None,
+        full: bool,
+        seed: int,
+        allow_unverified: bool,
+        measure: bool,
+        device: int,
+        measure_seconds: float,
+        method: str = "gp",
+        **options: Any,
+    ) -> Any:
+        from autotune.publishing.task import Plan, Timing
+        from autotune.searching.limits import SearchLimits
+
+        plan = Plan(
+            limits=SearchLimits(trials=trials, timeout_s=timeout, full=full),
+            seed=seed,
+            method=method,
+            allow_unverified=allow_unverified,
+            timing=Timing(device=device, seconds=measure_seconds) if measure else None,
+        )
+        return command(*arguments, plan=plan, **options)
+
+    given = together(
+        measuring_options,
+        click.option(
+            "--allow-unverified",
+            is_flag=True,
+            help="Publish a winner that could not be verified; it carries the label.",
+        ),
+        click.option("--seed", default=0, show_default=True),
+        click.option(
+            "--full",
+            is_flag=True,
+            help="Go on to --trials even where what was compiled of the kernel predicts that "
+            "nothing is left that is faster, as more trials than the default do.",
+        ),
+        click.option(
+            "--trials",
+            default=DEFAULT_TRIALS,
+            show_default=True,
+            type=click.IntRange(min=1),
+            help="Stop when a problem has this many trials on a chip, earlier runs included.",
+        ),
+    )
+    return given(cast(F, planning))
+
+
 def new_pool(
     compilers: int,
     candidate_timeout: float,
@@ -245,9 +296,14 @@ def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "
     )
 
 
-def compiles_with(pool: "PooledCompilers", python: str, ray: str | None) -> str:
-    """The interpreter, or of a cluster what stands for it: the JAX of its nodes."""
-    return python if ray is None else f"{NODES_JAX}{pool.ask(DescribeToolchain()).jax}"
+def tuning_pool(
+    plan: "Plan", *, python: str, ray: str | None = None, **pool: Any
+) -> "tuple[NewCompilers, Plan]":
+    """What opens the compilers of ``new_pool``, and the plan for them: on a cluster nothing is
+    timed, and the JAX of its nodes stands for the interpreter."""
+    in_cluster: dict[str, Any] = {"python": None, "timing": None}
+    plan = replace(plan, **({"python": python} if ray is None else in_cluster))
+    return partial(new_pool, **pool, python=python, ray=ray), plan
 
 
 def subject_of(
@@ -261,28 +317,17 @@ def subject_of(
 ) -> "Subject":
     """What is asked about: a problem of a declaration, or a call of a decorated function. Raises
     ``AutotuneError``."""
-    from autotune.searching.subject import describe_subject
+    from autotune.searching.subject import asked_problem, describe_subject
 
-    if (shape is None) == (not call):
-        raise InvalidInputError(
-            "say the problem with --shape m=…,k=…, or for a decorated function its arguments with "
-            "--args 'q=bf16[…],…'"
-        )
-    if shape is not None:
-        given = shape
-        return describe_subject(
-            pool, ref, chip, lambda spec: spec.problems.parse(given, dtype, options)
-        )
-    if dtype or options:
-        raise InvalidInputError("--dtype and --option are part of --args: say them there")
-    ref = replace(ref, call=call)
-    problem = pool.ask(ProblemOfCall(ref=ref))
-    return describe_subject(pool, ref, chip, lambda _: problem)
+    ref, problem_of = asked_problem(ref, shape, dtype, options, call)
+    return describe_subject(pool, ref, chip, problem_of)
 
 
-def chip_or_attached(name: str | None) -> Chip:
-    """The chip that was named, else the attached one."""
-    return attached_chip() if name is None else parse_chip(name)
+def say_interrupted(trials: int, place: str) -> NoReturn:
+    """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    echo(f"interrupted: {trials} trials are kept in {place}, the same command resumes", err=True)
+    sys.exit(130)
 
 
 def open_database(url: str | None, *, create: bool) -> Any:

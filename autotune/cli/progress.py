@@ -1,39 +1,68 @@
-"""What a search shows while it runs."""
+"""What the terminal shows of searches while they run."""
 
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Self
 
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Column
 
 from autotune.cli.output import echo
 from autotune.cli.screen import PlainConsole
+from autotune.domain.key import Key
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
-from autotune.searching.progress import ProgressObserver, Tally
-from autotune.wording.progress import Lines, space_line, tally_line
+from autotune.publishing.progress import Tally
+from autotune.publishing.publish import Publication
+from autotune.publishing.task import NotTuned, Tuned, TuningObserver
+from autotune.wording.progress import Lines, SilentObserver, space_line, tally_line
+from autotune.wording.publication import times_default
+from autotune.wording.units import micros, ratio
 
 _ONE_LINE = Column(no_wrap=True)  # what has no room is cut off
+_SHOWN = 4  # lines of problems under the bar of all
 
 
-def terminal_observer(*, silent: bool) -> ProgressObserver:
-    """A bar on a terminal, lines elsewhere, nothing when ``silent``."""
+def terminal_observer(*, silent: bool) -> TuningObserver:
+    """Of one search: a bar on a terminal, lines elsewhere, nothing when ``silent``."""
     if silent:
-        return ProgressObserver()
+        return SilentObserver()
     return Bar() if sys.stderr.isatty() else Lines(partial(echo, err=True))
 
 
-class Bar(ProgressObserver):
-    """A live bar on stderr."""
+def workload_observer(*, silent: bool) -> TuningObserver:
+    """Of many: a bar for all and a line for each problem that runs; elsewhere a line a problem."""
+    if silent:
+        return SilentObserver()
+    return WorkloadBars() if sys.stderr.isatty() else WorkloadLines()
+
+
+class _Live(SilentObserver):
+    """Live on stderr, from the moment when compilers start."""
+
+    _progress: Progress
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def compiling(self) -> None:
+        self._progress.start()
+
+    def announce(self, line: str) -> None:
+        self._progress.console.print(line)
+
+
+class Bar(_Live):
+    """The trials of one search."""
 
     def __init__(self) -> None:
         self._tally = Tally()
@@ -48,19 +77,12 @@ class Bar(ProgressObserver):
         )
         self._task = self._progress.add_task("starting", total=None, note="")
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
     def tracing(self, done: int, total: int) -> None:
         self._progress.update(self._task, description="tracing", completed=done, total=total)
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
         self._progress.update(self._task, visible=False)
-        self._progress.console.print(space_line(space, len(earlier)))
+        self.announce(space_line(space, len(earlier)))
         self._tally.reuse(earlier)
         self._task = self._progress.add_task(
             "", total=goal, completed=len(earlier), note=tally_line(self._tally)
@@ -70,5 +92,114 @@ class Bar(ProgressObserver):
         self._tally.add(trial)
         self._progress.update(self._task, advance=1, note=tally_line(self._tally))
 
+
+class WorkloadLines(SilentObserver):
+    """A line for each problem, when it is over."""
+
+    _total = _done = 0
+
+    def begin(self, total: int) -> None:
+        self._total = total
+
+    def of(self, key: Key) -> TuningObserver:
+        return _ProblemObserver(self, key)
+
+    def tuned(self, tuned: Tuned) -> None:
+        assert tuned.publication is not None
+        self._done += 1
+        outcome = outcome_line(tuned.publication)
+        self.announce(f"{self._done}/{self._total} {problem_name(tuned.key)}: {outcome}")
+
+    def not_tuned(self, refused: NotTuned) -> None:
+        self.announce(str(refused.problem))
+
     def announce(self, line: str) -> None:
-        self._progress.console.print(line)
+        echo(line, err=True)
+
+
+class _ProblemObserver(SilentObserver):
+    """What is said of a problem beside that it is over has no room."""
+
+    def __init__(self, lines: WorkloadLines, key: Key) -> None:
+        self._lines, self._key = lines, key
+
+    def tuned(self, tuned: Tuned) -> None:
+        self._lines.tuned(tuned)
+
+
+class WorkloadBars(_Live, WorkloadLines):
+    """The trials of all problems, and of those that have run last."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=PlainConsole(stderr=True),
+        )
+        self._all = self._progress.add_task("all trials", total=None, note="")
+        self._recent: list[TaskID] = []
+
+    def of(self, key: Key) -> TuningObserver:
+        return _ProblemBar(self, key)
+
+    def show(self, note: str) -> None:
+        """Beside the bar of all."""
+        self._progress.update(self._all, note=note)
+
+    def begin_problem(self, name: str, done: int, goal: int) -> TaskID:
+        """Count the trials of a problem among all."""
+        total = (self._progress.tasks[0].total or 0) + goal
+        self._progress.update(self._all, total=total, advance=done, note="")
+        return self._progress.add_task(name, total=goal, completed=done, note="", visible=False)
+
+    def advance(self, task: TaskID, note: str) -> None:
+        """Show those that have run last."""
+        self._progress.update(self._all, advance=1)
+        self._recent = [task, *(other for other in self._recent if other != task)]
+        for hidden in self._recent[_SHOWN:]:
+            self._progress.update(hidden, visible=False)
+        self._recent = self._recent[:_SHOWN]
+        self._progress.update(task, advance=1, note=note, visible=True)
+
+
+class _ProblemBar(_ProblemObserver):
+    """The trials of one problem."""
+
+    def __init__(self, bars: WorkloadBars, key: Key) -> None:
+        super().__init__(bars, key)
+        self._bars, self._tally = bars, Tally()
+        self._task: TaskID | None = None
+
+    def tracing(self, done: int, total: int) -> None:
+        self._bars.show(f"tracing {problem_name(self._key)}: {done} of {total}")
+
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
+        del space
+        self._tally.reuse(earlier)
+        self._task = self._bars.begin_problem(problem_name(self._key), len(earlier), goal)
+
+    def trial_done(self, trial: Trial) -> None:
+        self._tally.add(trial)
+        assert self._task is not None
+        self._bars.advance(self._task, tally_line(self._tally))
+
+
+def problem_name(key: Key) -> str:
+    return f"{key.kernel} {key.problem} on {key.chip}"
+
+
+def outcome_line(publication: Publication) -> str:
+    """The winner beside the default."""
+    winner, default = publication.winner, publication.default
+    if winner is None or winner.estimate is None:
+        return publication.reason
+    after_us = winner.estimate.time_us
+    if default is None and publication.record is not None:
+        return f"{micros(after_us)}, {times_default(publication.record.default, after_us)} default"
+    before_us = default.estimate.time_us if default and default.estimate else None
+    return f"{micros(after_us)}, {ratio(before_us, after_us)} default"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -15,41 +15,37 @@ from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import LOG_WIDTH, PlainConsole, screen
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
-from autotune.domain.key import Key
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.comparison import compare
 from autotune.publishing.publish import Publication
+from autotune.publishing.task import Tuned
+from autotune.searching.result import SearchResult
 from autotune.wording.comparison import why
 from autotune.wording.config import limit_text, order_text, semantics_text
 from autotune.wording.facts import parts_line, what_to_change
 from autotune.wording.publication import default_time, verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
-if TYPE_CHECKING:
-    from autotune.searching.result import SearchResult
-
 _TOP = 5
 _ANY_WIDTH = 1000  # columns
 
-Ids = Mapping[int, int | None]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SearchReport:
-    """What people see of a search: of this run, or of an earlier one. ``given``: the trials of the
-    configs that it was to start from; ``done``: how many, and how it ended; ``ids``: numbers of
-    trials in the database, which ``place`` names."""
+    """What people see of a search: of this run, or of an earlier one."""
 
-    key: Key
-    axes: Sequence[str]
-    trials: Sequence[Trial]
-    publication: Publication
-    ids: Ids
-    place: str
-    done: str
-    given: Sequence[Trial] = ()
+    tuned: Tuned
+
+    @property
+    def publication(self) -> Publication:
+        assert self.tuned.publication is not None
+        return self.tuned.publication
+
+    @property
+    def trials(self) -> Sequence[Trial]:
+        return self.tuned.trials
 
     @property
     def wrong(self) -> list[Trial]:
@@ -70,40 +66,32 @@ class SearchReport:
         )
 
 
-def report_of(
-    result: "SearchResult", published: Publication, ids: Ids, place: str = ""
-) -> SearchReport:
-    """Of a search that has just ended."""
-    reused = f" ({result.reused} from earlier runs)" if result.reused else ""
-    return SearchReport(
-        key=result.subject.key,
-        axes=result.subject.spec.axes,
-        trials=result.trials,
-        publication=published,
-        ids=ids,
-        place=place,
-        done=f"{len(result.trials)} trials{reused}, {_tried(result)}, in "
-        f"{seconds(result.seconds)}, {_ended(result)}",
-        given=[trial for trial in result.trials if trial.config in result.start_from],
-    )
-
-
-def _ended(result: "SearchResult") -> str:
-    if result.stopped_by == "prediction":
-        return (
+def _done(report: SearchReport) -> str:
+    """How many trials there are, and how the search ended."""
+    trials, search, record = report.trials, report.tuned.search, report.publication.record
+    if search is None:
+        assert record is not None
+        return f"Searched before, {record.created_at:%Y-%m-%d %H:%M} UTC: {len(trials)} trials"
+    reused = f" ({search.reused} from earlier runs)" if search.reused else ""
+    ended = f"stopped by {search.stopped_by}"
+    if search.stopped_by == "prediction":
+        ended = (
             "ended early: what was compiled predicts that nothing faster is left (--full goes on)"
         )
-    return f"stopped by {result.stopped_by}"
+    return f"{len(trials)} trials{reused}, {_tried(search)}, in {seconds(search.seconds)}, {ended}"
 
 
-def as_data(result: "SearchResult", published: Publication, ids: Ids) -> dict[str, Any]:
-    """Everything that the table says."""
-    space, report = result.space, report_of(result, published, ids)
+def as_data(tuned: Tuned) -> dict[str, Any]:
+    """Everything that the table of a search of this run says."""
+    report = SearchReport(tuned)
+    search, published, ids = tuned.search, report.publication, tuned.ids
+    assert search is not None
+    space, chip = search.space, search.subject.chip
     return {
-        "key": to_data(result.subject.key),
-        "stopped_by": result.stopped_by,
-        "seconds": result.seconds,
-        "reused": result.reused,
+        "key": to_data(report.tuned.key),
+        "stopped_by": search.stopped_by,
+        "seconds": search.seconds,
+        "reused": search.reused,
         "space": {
             "raw_points": space.raw_points,
             "candidates": len(space.candidates),
@@ -114,10 +102,10 @@ def as_data(result: "SearchResult", published: Publication, ids: Ids) -> dict[st
         "outcomes": dict(report.kinds),
         "winner": _trial_data(published.winner, ids),
         "default": _trial_data(published.default, ids),
-        "default_predicted": result.default and to_data(result.default),
+        "default_predicted": search.default and to_data(search.default),
         "baseline": to_data(published.baseline),
         "top": [_trial_data(t, ids) for t in _top(report)],
-        "given": [_trial_data(t, ids) for t in report.given],
+        "given": [_trial_data(t, ids) for t in report.tuned.given],
         "compared_with_given": _against_given(report),
         "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else to_data(published.record),
@@ -125,31 +113,32 @@ def as_data(result: "SearchResult", published: Publication, ids: Ids) -> dict[st
         "verification_s": published.verification_s,
         "wrong": _refused(published.wrong, ids),
         "unverified": _refused(published.unverified, ids),
-        "chip": {**asdict(result.subject.chip), "chip": result.subject.chip.chip.value},
+        "chip": {**asdict(chip), "chip": chip.chip.value},
     }
 
 
-def report_text(report: SearchReport) -> str:
+def report_text(tuned: Tuned) -> str:
     """What ``print_report`` prints."""
-    return _recorded(report).export_text()
+    return _recorded(tuned).export_text()
 
 
-def report_html(report: SearchReport) -> str:
+def report_html(tuned: Tuned) -> str:
     """The same for a notebook."""
-    return _recorded(report).export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+    return _recorded(tuned).export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
-def _recorded(report: SearchReport) -> Console:
+def _recorded(tuned: Tuned) -> Console:
     """In a notebook nothing is displayed beside what is returned."""
     console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True, force_jupyter=False)
-    print_report(report, console)
+    print_report(tuned, console)
     return console
 
 
-def print_report(report: SearchReport, console: Console | None = None) -> None:
+def print_report(tuned: Tuned, console: Console | None = None) -> None:
     """The table for people."""
+    report = SearchReport(tuned)
     console = console or screen()
-    key, record = report.key, report.publication.record
+    key, record = report.tuned.key, report.publication.record
     console.print(f"{key.kernel} {key.problem} on {key.chip}", style="bold")
     console.print(str(key.toolchain))
     console.print(_table_for(console, report))
@@ -165,7 +154,7 @@ def print_report(report: SearchReport, console: Console | None = None) -> None:
     console.print(f"{state}: {report.publication.reason}.")
     if record is not None:
         console.print(f"Checked: {record.verification}.")
-    console.print(f"Kept in {report.place}", soft_wrap=True)
+    console.print(f"Kept in {report.tuned.place}", soft_wrap=True)
 
 
 def _own_blocks(report: SearchReport) -> list[str]:
@@ -179,7 +168,7 @@ def _own_blocks(report: SearchReport) -> list[str]:
         if own and e is not None and config.vmem_limit_bytes is not None:
             return [
                 f"The default's blocks fit with vmem_limit_bytes = {config.vmem_limit_bytes:_} "
-                f"(trial {report.ids.get(trial.number)}, {micros(e.time_us)}); they use "
+                f"(trial {report.tuned.ids.get(trial.number)}, {micros(e.time_us)}); they use "
                 f"{e.vmem_used_bytes:_}, which is the least that is enough."
             ]
     return []
@@ -199,8 +188,8 @@ def _predicted_lines(report: SearchReport) -> list[str]:
 def _against_given(report: SearchReport) -> list[str]:
     """The winner beside each config that was given, in words."""
     winner, lines = report.publication.winner, []
-    for trial in report.given:
-        name = f"the config you gave (trial {report.ids.get(trial.number)})"
+    for trial in report.tuned.given:
+        name = f"the config you gave (trial {report.tuned.ids.get(trial.number)})"
         if trial.estimate is None:
             lines.append(
                 f"{name[:1].upper()}{name[1:]}: {trial.outcome.kind}, {trial.outcome.reason}"
@@ -218,7 +207,7 @@ def _table_for(console: Console, report: SearchReport) -> Table:
     never broken."""
     rows = _rows(report)
     cells = [_config_cells(trial) for trial in rows]
-    names = (*report.axes, "order", "sem.", "limit")
+    names = (*report.tuned.spec.axes, "order", "sem.", "limit")
     told = [n for n, column in enumerate(zip(*cells, strict=True)) if set(column) - {"", _OWN}]
     wide = _table(
         report,
@@ -244,7 +233,7 @@ def _table(
     """``full``: with what limits each."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("", "trial", *names):
-        right = name in report.axes
+        right = name in report.tuned.spec.axes
         table.add_column(name, no_wrap=name != "config", justify="right" if right else "left")
     times = "× default, predicted" if _predicted(report) else "× default"
     for name in ("estimated", times, "VMEM used"):
@@ -257,7 +246,7 @@ def _table(
         default_us = told.expected_us
     width = 4 if full else 3
     for trial, config in zip(rows, configs, strict=True):
-        start = [", ".join(_roles(trial, report)), str(report.ids.get(trial.number))]
+        start = [", ".join(_roles(trial, report)), str(report.tuned.ids.get(trial.number))]
         table.add_row(*start, *config, *_time_cells(trial, default_us)[:width])
     xla = [f"≥ {micros(bound)}" if bound else "–", "", "", "lower bound" if bound else "unknown"]
     table.add_row("plain XLA", "", *[""] * len(names), *xla[:width])
@@ -274,7 +263,7 @@ def _rows(report: SearchReport) -> list[Trial]:
     """The best ones, those that somebody has given, and those that were passed over."""
     rows, published = _top(report), report.publication
     passed_over = (*report.wrong, *report.unverified)
-    for extra in (*report.given, published.default, published.winner, *passed_over):
+    for extra in (*report.tuned.given, published.default, published.winner, *passed_over):
         if extra is not None and extra not in rows:
             rows.append(extra)
     return rows
@@ -286,7 +275,7 @@ def _roles(trial: Trial, report: SearchReport) -> list[str]:
         "NOT VERIFIED": trial in report.unverified,
         "winner": trial is report.publication.winner,
         "default": trial is report.publication.default,
-        "given": trial in report.given,
+        "given": trial in report.tuned.given,
     }
     found = [name for name, is_so in roles.items() if is_so]
     return found or ["tie"] * (trial in report.publication.ties)
@@ -343,14 +332,14 @@ def _count_lines(report: SearchReport) -> list[str]:
         if t.outcome.kind != OutcomeKind.ESTIMATED
     )
     return [
-        f"{report.done}: {counts}.",
+        f"{_done(report)}: {counts}.",
         *(f"  {n} × {kind}: {reason}" for (kind, reason), n in failed.most_common(_TOP)),
         *(f"  wrong result: {trial.config}: {reason}" for trial, reason in published.wrong),
         *(f"  not verified: {trial.config}: {why}" for trial, why in published.unverified),
     ]
 
 
-def _tried(result: "SearchResult") -> str:
+def _tried(result: SearchResult) -> str:
     """How many of the candidates, and what else."""
     candidates = {candidate.config for candidate in result.space.candidates}
     others = sum(trial.config not in candidates for trial in result.trials)
@@ -360,9 +349,11 @@ def _tried(result: "SearchResult") -> str:
     return text + f" and {others} other config{'s' * (others > 1)}" * bool(others)
 
 
-def _refused(finalists: Sequence[tuple[Trial, str]], ids: Ids) -> list[dict[str, Any]]:
+def _refused(
+    finalists: Sequence[tuple[Trial, str]], ids: Mapping[int, int]
+) -> list[dict[str, Any]]:
     return [{"trial": _trial_data(trial, ids), "reason": reason} for trial, reason in finalists]
 
 
-def _trial_data(trial: Trial | None, ids: Ids) -> dict[str, Any] | None:
+def _trial_data(trial: Trial | None, ids: Mapping[int, int]) -> dict[str, Any] | None:
     return None if trial is None else {"id": ids.get(trial.number), **trial_data(trial)}

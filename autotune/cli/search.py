@@ -3,37 +3,29 @@
 import sys
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.cli.options import (
     call_options,
-    chip_or_attached,
     compiler_options,
-    compiles_with,
     database_and_json,
-    full_option,
-    measuring_options,
-    new_pool,
     open_database,
+    plan_options,
     print_json,
     ray_option,
-    subject_of,
+    say_interrupted,
+    tuning_pool,
 )
 from autotune.cli.output import echo
-from autotune.domain.arguments import asked
-from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import Workload, WorkloadProblem
-from autotune.measuring.attached import attached_chip, attached_chips
+from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
 
 if TYPE_CHECKING:
-    from autotune.cli.finished import SearchQuestion
-    from autotune.publishing.publish import Publication
-    from autotune.searching.limits import SearchLimits
-    from autotune.searching.result import SearchResult
+    from autotune.publishing.task import Plan
 
 
 @click.command()
@@ -45,13 +37,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="TPU generation, default the attached TPU; may be given several times.",
 )
-@click.option(
-    "--trials",
-    default=DEFAULT_TRIALS,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Stop when the key has this many trials, earlier runs included.",
-)
+@plan_options
 @click.option(
     "--timeout",
     default=None,
@@ -60,20 +46,13 @@ if TYPE_CHECKING:
     help="Start no more trials after this time.",
 )
 @ray_option
-@full_option
 @compiler_options
-@click.option("--seed", default=0, show_default=True)
 @click.option(
     "--method",
     default="gp",
     show_default=True,
     type=click.Choice(["gp", "tpe", "random"]),
     help="How candidates are proposed.",
-)
-@click.option(
-    "--allow-unverified",
-    is_flag=True,
-    help="Publish a winner that could not be verified; it carries the label.",
 )
 @click.option(
     "--start-from",
@@ -96,7 +75,6 @@ if TYPE_CHECKING:
     metavar="AXIS=A,B,…",
     help="Search with these values of an axis only.",
 )
-@measuring_options
 @database_and_json
 def search(
     kernel: str,
@@ -105,18 +83,10 @@ def search(
     options: tuple[str, ...],
     call: str,
     chips: tuple[str, ...],
-    trials: int,
-    timeout: float | None,
-    full: bool,
-    seed: int,
-    method: str,
-    allow_unverified: bool,
     starts: tuple[str, ...],
     fixed: tuple[str, ...],
     only: tuple[str, ...],
-    measure: bool,
-    device: int,
-    measure_seconds: float,
+    plan: "Plan",
     database: str | None,
     as_json: bool,
     **compilers: Any,
@@ -131,147 +101,45 @@ def search(
     Several shapes or chips are searched side by side, as by `autotune tune`.
     """
     from autotune.cli import report
-    from autotune.cli.finished import SearchQuestion, finished
+    from autotune.cli.progress import terminal_observer
     from autotune.cli.tune import tune_workload
     from autotune.declaring.discovery import find_kernel
-    from autotune.searching.limits import SearchLimits
+    from autotune.publishing.task import TuningTask
+    from autotune.publishing.tuning import tune_one
+    from autotune.searching.axis_values import wanted_values
+    from autotune.searching.subject import asked_problem
+    from autotune.wording.publication import why_estimated
 
-    limits = SearchLimits(trials=trials, timeout_s=timeout, full=full)
     if len(shapes) > 1 or len(chips) > 1:
         if starts or fixed or only:
             raise InvalidInputError("--start-from, --fix and --only are for one shape on one chip")
-        problem = WorkloadProblem(kernel=kernel, dtype=dtype, options=options, args=call)
-        tune_workload(
-            _workload(problem, shapes, chips),
-            None,
-            trials=trials,
-            timeout_s=timeout,
-            full=full,
-            seed=seed,
-            method=method,
-            allow_unverified=allow_unverified,
-            timing=(device, measure_seconds) if measure else None,
-            database=database,
-            as_json=as_json,
-            **compilers,
-        )
-    shape, chip = next(iter(shapes), None), next(iter(chips), None)
-    target, ref = chip_or_attached(chip), find_kernel(kernel)
-    timed = (device, measure_seconds) if measure and compilers["ray"] is None else None
-    is_timed = timed is not None and target in attached_chips()
-    question = SearchQuestion(
-        ref, target, shape, dtype, options, call, compilers["python"], allow_unverified
+        problems = [
+            WorkloadProblem(kernel=kernel, shape=shape, dtype=dtype, options=options, args=call)
+            for shape in shapes or ("",)
+        ]
+        workload = Workload(problems=tuple(problems), chips=chips or (attached_chip().value,))
+        tune_workload(workload, Path(), plan, database, as_json=as_json, **compilers)
+    target = chip_or_attached(next(iter(chips), None))
+    shape = next(iter(shapes), None)
+    ref, problem_of = asked_problem(find_kernel(kernel), shape, dtype, options, call)
+    task = TuningTask(
+        ref=ref,
+        chip=target,
+        problem_of=problem_of,
+        start_from=starts,
+        only=wanted_values(fixed, only),
     )
-    wanted = _Wanted(limits, seed, method, timed, starts, fixed, only)
-    is_plain = not (as_json or full or is_timed or wanted.is_part)
-    if is_plain and compilers["ray"] is None:
-        may_end_early = limits.may_end_early(method)
-        if earlier := finished(question, trials, database, predicted=may_end_early):
-            report.print_report(earlier)
-            sys.exit(0)
-    done = _searched(question, wanted, database, silent=as_json, **compilers)
-    _show(done, target if measure and not is_timed else None, as_json=as_json)
-    sys.exit(0 if done.published.record else 1)
-
-
-def _workload(
-    problem: WorkloadProblem, shapes: tuple[str, ...], chips: tuple[str, ...]
-) -> Workload:
-    problems = tuple(replace(problem, shape=shape) for shape in shapes or ("",))
-    return Workload(problems=problems, chips=chips or (attached_chip().value,))
-
-
-class _Wanted(NamedTuple):
-    """``timed``: the number of the device to measure on, and for how many seconds. ``starts``,
-    ``fixed``, ``only``: configs and values of axes, as they were given."""
-
-    limits: "SearchLimits"
-    seed: int
-    method: str
-    timed: tuple[int, float] | None
-    starts: tuple[str, ...]
-    fixed: tuple[str, ...]
-    only: tuple[str, ...]
-
-    @property
-    def is_part(self) -> bool:
-        """Whether it is not the whole space from its default on."""
-        return bool(self.starts or self.fixed or self.only)
-
-
-class _Searched(NamedTuple):
-    """``ids``: of the trials, by their numbers; ``place``: the database."""
-
-    result: "SearchResult"
-    published: "Publication"
-    ids: dict[int, int | None]
-    place: str
-
-
-def _show(done: _Searched, unmeasured: Chip | None, *, as_json: bool) -> None:
-    """``unmeasured``: the chip that was to be measured on and is not attached."""
-    from autotune.cli import report
-
+    is_wanted = plan.timing is not None
+    new_compilers, plan = tuning_pool(plan, **compilers)
+    plan = replace(plan, anew=as_json)  # which has the space as well
+    with terminal_observer(silent=as_json) as observer:
+        tuned = tune_one(new_compilers, partial(open_database, database), task, plan, observer)
+        if tuned.publication is None:
+            say_interrupted(len(tuned.trials), tuned.place)
     if as_json:
-        print_json(report.as_data(done.result, done.published, done.ids))
-        return
-    report.print_report(report.report_of(done.result, done.published, done.ids, done.place))
-    if unmeasured is not None:
-        from autotune.measuring.attached import attached_chips
-        from autotune.wording.publication import why_estimated
-
-        echo(why_estimated(unmeasured, attached_chips()))
-
-
-def _searched(
-    question: "SearchQuestion",
-    wanted: _Wanted,
-    database: str | None,
-    *,
-    silent: bool,
-    **compilers: Any,
-) -> _Searched:
-    """A search of one problem, from the compilers to the record."""
-    from autotune.cli import progress
-    from autotune.cli.observer import ReportingObserver, say_interrupted
-    from autotune.publishing.timing import Timing
-    from autotune.publishing.tuning import Plan, tune
-    from autotune.searching.axis_values import wanted_values
-    from autotune.searching.one_config import config_judge
-    from autotune.searching.subject import explore_space
-
-    ref, target, call = question.ref, question.chip, question.call
-    plan = Plan(
-        limits=wanted.limits,
-        seed=wanted.seed,
-        method=wanted.method,
-        allow_unverified=question.allow_unverified,
-    )
-    if wanted.timed is not None:
-        device, seconds = wanted.timed
-        python = compilers["python"]
-        timing = Timing(device=device, seconds=seconds, seed=wanted.seed, python=python)
-        plan = replace(plan, timing=timing)
-    with new_pool(**compilers) as pool, progress.terminal_observer(silent=silent) as terminal:
-        python = compiles_with(pool, compilers["python"], compilers["ray"])
-        subject = subject_of(
-            pool, ref, target, question.shape, question.dtype, question.options, call
-        )
-        if wanted.starts:
-            judge = config_judge(pool, subject)
-            plan = replace(plan, start_from=tuple(judge.read(text) for text in wanted.starts))
-        values = wanted_values(wanted.fixed, wanted.only)
-        space = explore_space(pool, subject, terminal.tracing, values)
-        with open_database(database, create=True) as store:
-            observer = ReportingObserver(
-                terminal,
-                store.searches,
-                subject.key,
-                asked(ref, subject.spec.name, call or subject.problem, target, python),
-            )
-            result, published = tune(pool, store, subject, space, plan, observer)
-            observer.end("" if wanted.fixed or wanted.only else result.stopped_by)
-            if published is None:
-                say_interrupted([result], str(store))
-            ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
-            return _Searched(result, published, ids, str(store))
+        print_json(report.as_data(tuned))
+    else:
+        report.print_report(tuned)
+        if tuned.search and is_wanted and not plan.times(target):
+            echo(why_estimated(target, attached_chips()))
+    sys.exit(0 if tuned.record else 1)

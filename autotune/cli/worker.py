@@ -98,20 +98,20 @@ def worker(
     from autotune.publishing.checking.recheck import recheck
     from autotune.publishing.jobs.sign_of_life import SignOfLife
     from autotune.publishing.jobs.worker import Worker
-    from autotune.publishing.timing import Timing
+    from autotune.publishing.task import Plan, Timing
 
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     refs = installed_kernels()
     own_name = f"{name or socket.gethostname()}-{os.getpid()}"
-    timing = Timing(device=device, seconds=measure_seconds, python=python) if measure else None
+    timing = Timing(device=device, seconds=measure_seconds) if measure else None
     with (
         open_database(database, create=True) as store,
         new_pool(compilers, candidate_timeout, candidate_memory, python) as pool,
     ):
         jobs = store.jobs if url is None else RemoteJobs(Remote(url, _TIMEOUT_S, token), store)
-        one = Worker(
+        worker = Worker(
             pool,
             store,
             jobs if alive is None else SignOfLife(jobs, alive),
@@ -120,11 +120,11 @@ def worker(
             watching=JobWatch,
             lease_s=lease,
             poll_s=poll,
-            timing=timing,
+            plan=Plan(timing=timing, python=python),
             recheck=recheck if url is None else None,
         )
-        _stop_gently(one.stop)
-        done = one.run(drain=drain)
+        _stop_gently(worker.stop)
+        done = worker.run(drain=drain)
     if as_json:
         print_json({"worker": own_name, "jobs": done})
     else:

@@ -1,7 +1,7 @@
 """What the tuning of a workload found, by problem and for the whole model."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
@@ -11,8 +11,6 @@ from autotune.cli.options import print_json
 from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
-from autotune.domain.record import Evidence
-from autotune.domain.trial import Trial, default_trial
 from autotune.domain.workload import (
     InvalidProblem,
     TunedEntry,
@@ -20,54 +18,15 @@ from autotune.domain.workload import (
     UndeclaredKernel,
     weighted_times,
 )
-from autotune.publishing.publish import Publication
-from autotune.publishing.whole_model import ModelProblem
-from autotune.searching.result import SearchResult
+from autotune.publishing.task import Tuned
 from autotune.wording.publication import default_time, times_default, verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio
 
 _LOG_WIDTH = 150
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunedProblem:
-    """``published``: None where it was interrupted."""
-
-    problem: ModelProblem
-    result: SearchResult
-    published: Publication | None
-
-    @property
-    def before(self) -> Trial | None:
-        """What the model runs today: the config that the workload names, else the default."""
-        given = self.result.start_from[:1] if self.problem.asked.config else ()
-        today = [t for t in self.result.trials if t.config in given]
-        return today[0] if today else default_trial(self.result.trials)
-
-    @property
-    def predicted(self) -> Evidence | None:
-        """Of the default, where the model runs that and it was not compiled."""
-        return None if self.before else self.result.default
-
-    @property
-    def before_us(self) -> float | None:
-        return self.predicted.expected_us if self.predicted else _time_us(self.before)
-
-    @property
-    def before_error(self) -> float | None:
-        return self.predicted.expected_error if self.predicted else None
-
-    @property
-    def after_us(self) -> float | None:
-        return _time_us(self.published.winner) if self.published else None
-
-
-def _time_us(trial: Trial | None) -> float | None:
-    return trial.estimate.time_us if trial and trial.estimate else None
-
-
 def print_workload(
-    tuned: Sequence[TunedProblem],
+    tuned: Sequence[Tuned],
     invalid: Sequence[InvalidProblem],
     undeclared: Sequence[UndeclaredKernel],
     place: str,
@@ -78,10 +37,10 @@ def print_workload(
     if as_json:
         print_json(
             {
-                "problems": [_problem_data(one) for one in tuned],
+                "problems": [_problem_data(entry) for entry in tuned],
                 "model": model_times(tuned),
-                "invalid": [asdict(one) for one in invalid],
-                "undeclared": [asdict(one) for one in undeclared],
+                "invalid": [asdict(problem) for problem in invalid],
+                "undeclared": [asdict(kernel) for kernel in undeclared],
             }
         )
         return
@@ -99,8 +58,8 @@ def print_workload(
             + f" ({left_out} without a time left out)" * bool(left_out)
             + f" ({predicted} of those before are predicted)" * bool(predicted)
         )
-    for one in invalid:
-        echo(f"not tuned: {one}")
+    for problem in invalid:
+        echo(f"not tuned: {problem}")
     for kernel in undeclared:
         echo(undeclared_line(kernel))
     echo(f"Kept in {place}")
@@ -108,22 +67,24 @@ def print_workload(
 
 def tuned_workload(
     name: str,
-    tuned: Sequence[TunedProblem],
+    tuned: Sequence[Tuned],
     invalid: Sequence[InvalidProblem],
     undeclared: Sequence[UndeclaredKernel],
 ) -> TunedWorkload:
     """What is kept of it."""
     entries = [
         TunedEntry(
-            key=one.result.subject.key,
-            weight=one.problem.weight,
-            before_us=one.before_us,
-            before_error=one.before_error,
-            reason="" if one.published and one.published.record else _why(one) or "interrupted",
+            key=entry.key,
+            weight=entry.task.weight,
+            before_us=entry.before_us,
+            before_error=entry.before_error,
+            reason="" if entry.record else _why(entry) or "interrupted",
         )
-        for one in tuned
+        for entry in tuned
     ]
-    missing = [f"not tuned: {one}" for one in invalid] + list(map(undeclared_line, undeclared))
+    missing = [f"not tuned: {problem}" for problem in invalid] + list(
+        map(undeclared_line, undeclared)
+    )
     return TunedWorkload(name=name, entries=tuple(entries), missing=tuple(missing))
 
 
@@ -141,43 +102,44 @@ def undeclared_line(kernel: UndeclaredKernel) -> str:
     )
 
 
-def model_times(tuned: Sequence[TunedProblem]) -> list[dict[str, Any]]:
+def model_times(tuned: Sequence[Tuned]) -> list[dict[str, Any]]:
     """The weighted times of all problems that have both, by chip and toolchain."""
-    found = []
-    for chip, jax in dict.fromkeys(_target(one) for one in tuned):
-        some = [one for one in tuned if _target(one) == (chip, jax)]
+    rows = []
+    for chip, jax in dict.fromkeys(_target(entry) for entry in tuned):
+        part = [entry for entry in tuned if _target(entry) == (chip, jax)]
         times = weighted_times(
-            (one.problem.weight, one.before_us, one.before_error, one.after_us) for one in some
+            (entry.task.weight, entry.before_us, entry.before_error, entry.after_us)
+            for entry in part
         )
-        found.append({"chip": chip, "jax": jax, "problems": len(some), **asdict(times)})
-    return found
+        rows.append({"chip": chip, "jax": jax, "problems": len(part), **asdict(times)})
+    return rows
 
 
-def _target(one: TunedProblem) -> tuple[str, str]:
-    key = one.result.subject.key
+def _target(entry: Tuned) -> tuple[str, str]:
+    key = entry.key
     return key.chip.value, key.toolchain.jax
 
 
-def _problem_data(one: TunedProblem) -> dict[str, Any]:
-    published = one.published
+def _problem_data(entry: Tuned) -> dict[str, Any]:
+    published = entry.publication
     assert published is not None
     return {
-        "line": one.problem.asked.line,
-        "key": to_data(one.result.subject.key),
-        "weight": one.problem.weight,
-        "before": one.before and to_data(one.before.config),
-        "before_us": one.before_us,
-        "before_predicted_error": one.before_error,
-        "after_us": one.after_us,
-        "trials": len(one.result.trials),
-        "stopped_by": one.result.stopped_by,
+        "line": entry.task.line,
+        "key": to_data(entry.key),
+        "weight": entry.task.weight,
+        "before": entry.before and to_data(entry.before.config),
+        "before_us": entry.before_us,
+        "before_predicted_error": entry.before_error,
+        "after_us": entry.after_us,
+        "trials": len(entry.trials),
+        "stopped_by": entry.stopped_by,
         "verification_s": published.verification_s,
         "record": published.record and to_data(published.record),
         "reason": published.reason,
     }
 
 
-def _table(tuned: Sequence[TunedProblem]) -> Table:
+def _table(tuned: Sequence[Tuned]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("kernel", "problem", "chip"):
         table.add_column(name, overflow="fold")
@@ -185,24 +147,24 @@ def _table(tuned: Sequence[TunedProblem]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for name in ("config", "evidence"):
         table.add_column(name, overflow="fold")
-    for one in tuned:
-        key, record = one.result.subject.key, one.published and one.published.record
+    for entry in tuned:
+        key, record = entry.key, entry.record
         table.add_row(
             key.kernel,
             str(key.problem),
             key.chip.value,
-            f"{one.problem.weight:g}",
-            str(len(one.result.trials)),
-            default_time(one.predicted) if one.predicted else micros(one.before_us),
-            micros(one.after_us),
-            times_default(one.predicted, one.after_us)
-            if one.predicted
-            else ratio(one.before_us, one.after_us),
+            f"{entry.task.weight:g}",
+            str(len(entry.trials)),
+            default_time(entry.predicted) if entry.predicted else micros(entry.before_us),
+            micros(entry.after_us),
+            times_default(entry.predicted, entry.after_us)
+            if entry.predicted
+            else ratio(entry.before_us, entry.after_us),
             ("default" if record.is_default else str(record.config)) if record else "–",
-            f"{record.method}, {verified_label(record)}" if record else _why(one),
+            f"{record.method}, {verified_label(record)}" if record else _why(entry),
         )
     return table
 
 
-def _why(one: TunedProblem) -> str:
-    return one.published.reason if one.published else ""
+def _why(entry: Tuned) -> str:
+    return entry.publication.reason if entry.publication else ""

@@ -8,6 +8,7 @@ from typing import Protocol
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
+from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.known_config import KnownConfig
@@ -53,9 +54,23 @@ class SearchStore(Protocol):
         result*."""
 
 
+class Searches(Protocol):
+    """How far searches are, for those who watch from elsewhere."""
+
+    def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+        """In the place of what was reported of the key. ``space``: its space, in words."""
+
+    def progress(self, key: Key) -> Progress:
+        """What was reported last."""
+
+
 class Store(SearchStore, Protocol):
     """A whole database: records, snapshots, checks, misses and what is pushed. A method commits
     before it returns, and raises ``StoreError`` when the database cannot be used."""
+
+    @property
+    def searches(self) -> Searches:
+        """How far searches are."""
 
     def save_record(self, record: Record) -> None:
         """Publish, which makes a new snapshot; an earlier record of the same key stays in the
@@ -125,8 +140,8 @@ class Store(SearchStore, Protocol):
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
         """One trial by its number in the whole database."""
 
-    def trial_id(self, key: Key, number: int) -> int | None:
-        """The database-wide number of a trial."""
+    def trial_ids(self, key: Key) -> Mapping[int, int]:
+        """The numbers of its trials in the whole database, by their own."""
 
     def published(
         self,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from autotune.domain.chip import Chip
+from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
 
 _GOOGLE = "0x1ae0"
@@ -35,6 +35,11 @@ def attached_chip(bus: Path = _BUS) -> Chip:
     raise InvalidInputError(
         f"no TPU is attached to this machine: name the chip with --chip, one of {', '.join(Chip)}"
     )
+
+
+def chip_or_attached(name: str | None) -> Chip:
+    """The chip that was named, else the attached one. Raises ``InvalidInputError``."""
+    return attached_chip() if name is None else parse_chip(name)
 
 
 def _chip(vendor: Path) -> Chip | None:

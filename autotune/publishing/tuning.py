@@ -1,231 +1,399 @@
-"""A whole search: try, verify, time where a TPU is attached, publish."""
+"""A whole search: describe, explore, try, verify, time where a TPU is attached, publish.
 
+The commands, a notebook, a worker and what follows a check all begin here, with one task or many.
+"""
+
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Protocol
 
+from autotune.domain.arguments import NODES_JAX, asked
 from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
-from autotune.domain.errors import AutotuneError
+from autotune.domain.errors import AutotuneError, StoreError
+from autotune.domain.key import Key
+from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.store import Store
 from autotune.estimating.space import Space
+from autotune.publishing.measured import Measure
+from autotune.publishing.progress import Reported
 from autotune.publishing.publish import Publication, publish, unpublished
-from autotune.publishing.timing import Timing, is_timed, new_measure
+from autotune.publishing.searched_before import ended_search, searched_before
+from autotune.publishing.task import NotTuned, Plan, Tuned, TuningObserver, TuningTask
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import Observer, Search, open_search
+from autotune.searching.one_config import config_judge
 from autotune.searching.result import SearchResult
-from autotune.searching.run import run_search, run_together
-from autotune.searching.subject import Subject
+from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
 
-Done = tuple[SearchResult, Publication | None]
-Task = TypeVar("Task")
+NewCompilers = Callable[[], AbstractContextManager[Compilers]]
+"""Opens compilers for as long as they are needed."""
 
 
-class Watcher(Observer, Protocol):
-    """Who watches all of it."""
+class OpenStore(Protocol):
+    """Opens the database; one that is not there is made where ``create`` is true. Raises
+    ``StoreError``."""
 
-    def announce(self, line: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How to search. ``timing``: None for never. ``start_from``: tried right after the default."""
-
-    limits: SearchLimits = field(default_factory=SearchLimits)
-    seed: int = 0
-    method: str = "gp"
-    allow_unverified: bool = False
-    timing: Timing | None = None
-    start_from: tuple[Config, ...] = ()
+    def __call__(self, *, create: bool) -> AbstractContextManager[Store]: ...
 
 
-def tune(
-    compilers: Compilers,
-    store: Store,
-    subject: Subject,
-    space: Space,
-    plan: Plan,
-    watcher: Watcher,
-) -> Done:
-    """It starts with what ``plan`` says, then with what others know of the problem. None: it was
-    interrupted, and the same again resumes. Raises ``AutotuneError``."""
-    known = tuned_elsewhere(compilers, store, subject, watcher.announce)
-    start_from = tuple(dict.fromkeys((*plan.start_from, *known)))
-    records = store.records(subject.spec.name)
-    if all(record.key != subject.key for record in records):
-        for record in records:
-            if replace(record.key, fingerprint=subject.spec.fingerprint) == subject.key:
-                watcher.announce(
-                    f"the source changed: {record.config}, which won for the earlier source "
-                    f"({record.key.fingerprint}), is tried again first"
-                )
-    return until_right(
-        lambda limits: run_search(
-            compilers,
-            store,
-            subject,
-            space,
-            limits,
-            watcher,
-            seed=plan.seed,
-            method=plan.method,
-            start_from=start_from,
-        ),
-        lambda result: _published(compilers, store, result, plan, watcher),
-        limits_of(plan.limits, plan.timing, subject),
-    )
+def running(compilers: Compilers) -> NewCompilers:
+    """Compilers that are there already, and stay."""
+    return lambda: nullcontext(compilers)
 
 
-def limits_of(limits: SearchLimits, timing: Timing | None, subject: Subject) -> SearchLimits:
-    """An estimate predicts no measurement: what is timed is searched to its limit."""
-    return replace(limits, full=limits.full or is_timed(timing, subject.chip.chip))
+def opened(store: Store) -> OpenStore:
+    """A database that is open already, and stays."""
+    return lambda *, create: nullcontext(store)  # noqa: ARG005 (it is there)
 
 
-def until_right(
-    search: Callable[[SearchLimits], SearchResult],
-    published: Callable[[SearchResult], Publication],
-    limits: SearchLimits,
-) -> Done:
-    """Search and publish, as often as ``_until_all_right`` does. None: it was interrupted."""
-
-    def once(_: object, limits: SearchLimits) -> list[Done]:
-        result = search(limits)
-        return [(result, None if result.stopped_by == "interrupted" else published(result))]
-
-    return _until_all_right([None], once, limits)[0]
-
-
-def _until_all_right(
-    tasks: Sequence[Task],
-    one_round: Callable[[Sequence[Task], SearchLimits], list[Done]],
-    limits: SearchLimits,
-) -> list[Done]:
-    """Once more, to the limit, where a prediction ended a search and the gate refuses what it
-    found: few others were tried."""
-    done = one_round(tasks, limits)
-    again = [
-        n
-        for n, (result, publication) in enumerate(done)
-        if publication and _is_refused(result, publication)
-    ]
-    if not again or not all(publication for _, publication in done):
-        return done
-    spent_s = max(result.seconds for result, _ in done)
-    left_s = None if limits.timeout_s is None else max(0.0, limits.timeout_s - spent_s)
-    last = replace(limits, full=True, timeout_s=left_s)
-    for n, repeated in zip(again, one_round([tasks[n] for n in again], last), strict=True):
-        done[n] = repeated
-    return done
-
-
-def _is_refused(result: SearchResult, publication: Publication) -> bool:
-    return result.stopped_by == "prediction" and bool(publication.wrong or publication.unverified)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuningTask:
-    """One of several searches. ``weight``: how often what is searched runs; ``start_from``: tried
-    right after the default."""
-
-    subject: Subject
-    space: Space
-    watcher: Watcher
-    weight: float = 1.0
-    start_from: tuple[Config, ...] = ()
+class _WithdrawnError(Exception):
+    """The observer lets nothing be published any more."""
 
 
 def tune_all(
-    compilers: Compilers,
-    store: Store,
+    new_compilers: NewCompilers,
+    open_store: OpenStore,
     tasks: Sequence[TuningTask],
     plan: Plan,
-    published: Callable[[SearchResult, Publication], None] = lambda _, __: None,
-) -> list[Done]:
-    """As ``tune``, all side by side: trials go where they pay, and what is over is verified and
-    published while the others go on; ``published`` is told then. ``plan.limits.trials``: of each.
-    What cannot be published is no record, with the reason."""
-    tasks = [_with_known(compilers, store, task) for task in tasks]
-    return _until_all_right(
-        tasks,
-        lambda parts, limits: _side_by_side(
-            compilers, store, parts, replace(plan, limits=limits), published
-        ),
-        plan.limits,
-    )
+    observer: TuningObserver,
+) -> list[Tuned | NotTuned]:
+    """Tune all tasks side by side; equal problems are one, with the sum of their weights.
 
-
-def _with_known(compilers: Compilers, store: Store, task: TuningTask) -> TuningTask:
-    known = tuned_elsewhere(compilers, store, task.subject, task.watcher.announce)
-    return replace(task, start_from=tuple(dict.fromkeys((*task.start_from, *known))))
-
-
-def _side_by_side(
-    compilers: Compilers,
-    store: Store,
-    tasks: Sequence[TuningTask],
-    plan: Plan,
-    published: Callable[[SearchResult, Publication], None],
-) -> list[Done]:
+    A search that has ended before is its own answer, and no compilers are opened where all have.
+    The others get their default and first candidates each; then trials go where they pay. What is
+    over is verified and published while the rest goes on. Every finished trial is in the store
+    before the next one starts: after Ctrl-C the same tasks go on. An ``AutotuneError`` of one task
+    is part of its result, and the others go on. No database is made before a task can be searched.
+    """
+    timeout_s = plan.limits.timeout_s
+    deadline = inf if timeout_s is None else time.monotonic() + timeout_s
     with ExitStack() as stack:
-        searches = [_opened(compilers, store, task, plan) for task in tasks]
-        # Not waited for after Ctrl-C: closing the compilers ends what runs.
-        threads = ThreadPoolExecutor(compilers.size, thread_name_prefix="publishing")
-        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-        pending: dict[int, Future[Publication]] = {}
-
-        def publish_soon(search: Search) -> None:
-            place = next(n for n, other in enumerate(searches) if other is search)
-            pending[place] = threads.submit(publish_now, tasks[place], search.result())
-
-        def publish_now(task: TuningTask, result: SearchResult) -> Publication:
-            try:
-                publication = _published(compilers, store, result, plan, task.watcher)
-            except AutotuneError as error:  # the others go on, and the report says so
-                publication = unpublished(result, str(error))
-            if not _is_refused(result, publication):
-                published(result, publication)
-            return publication
-
-        limits = plan.limits
-        run_together(searches, compilers.size, limits.timeout_s, limits.stop, publish_soon)
-        if any(search.stopped_by == "interrupted" for search in searches):
-            done = {n: future for n, future in pending.items() if future.done()}
-        else:
-            done = pending
-        return [
-            (search.result(), done[n].result() if n in done else None)
-            for n, search in enumerate(searches)
+        store = _existing(stack, open_store)
+        answers = [None if store is None else searched_before(store, task, plan) for task in tasks]
+        if all(answers):
+            entries = _begun(list(filter(None, answers)), observer)
+            return [entry for entry in entries if isinstance(entry, Tuned)]
+        observer.compiling()
+        compilers = stack.enter_context(new_compilers())
+        described = [
+            answer or _described(compilers, store, task, plan)
+            for task, answer in zip(tasks, answers, strict=True)
         ]
+        explored = [
+            _explored(compilers, entry, observer) if isinstance(entry, _Described) else entry
+            for entry in _begun(described, observer)
+        ]
+        to_search = [entry for entry in explored if isinstance(entry, _Explored)]
+        if not to_search:
+            return [entry for entry in explored if not isinstance(entry, _Explored)]
+        store = store or stack.enter_context(open_store(create=True))
+        run = _Run(compilers, store, plan, observer, deadline)
+        searched = iter(run.searched(list(map(run.opened, to_search))))
+        return [next(searched) if isinstance(entry, _Explored) else entry for entry in explored]
 
 
-def _opened(compilers: Compilers, store: Store, task: TuningTask, plan: Plan) -> Search:
-    return open_search(
-        compilers,
-        store,
-        task.subject,
-        task.space,
-        limits_of(plan.limits, plan.timing, task.subject),
-        task.watcher,
-        seed=plan.seed,
-        method=plan.method,
-        start_from=task.start_from,
-        weight=task.weight,
+def tune_one(
+    new_compilers: NewCompilers,
+    open_store: OpenStore,
+    task: TuningTask,
+    plan: Plan,
+    observer: TuningObserver,
+) -> Tuned:
+    """The same of one task, whose ``AutotuneError`` is raised."""
+    (tuned,) = tune_all(new_compilers, open_store, [task], plan, observer)
+    if tuned.error is not None:
+        raise tuned.error
+    assert isinstance(tuned, Tuned)
+    return tuned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """A task whose problem and kernel are known."""
+
+    task: TuningTask
+    subject: Subject
+
+    @property
+    def key(self) -> Key:
+        return self.subject.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Explored:
+    """A task whose space is known, and what it is to start from."""
+
+    task: TuningTask
+    subject: Subject
+    space: Space
+    start_from: Sequence[Config]
+    observer: TuningObserver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Opened(_Explored):
+    """A task that is ready to be searched."""
+
+    reported: Reported
+
+
+def _existing(stack: ExitStack, open_store: OpenStore) -> Store | None:
+    """The database, where there is one that can be read."""
+    try:
+        return stack.enter_context(open_store(create=False))
+    except StoreError:
+        return None  # it is made, or whoever makes it says what is wrong
+
+
+def _described(
+    compilers: Compilers, store: Store | None, task: TuningTask, plan: Plan
+) -> Tuned | NotTuned | _Described:
+    """What the compilers know of a task, or how its search ended before."""
+    try:
+        subject = describe_subject(compilers, task.ref, task.chip, task.problem_of)
+        before = store and ended_search(store, task, subject.spec, subject.key, plan)
+    except AutotuneError as error:
+        return NotTuned(task=task, error=error)
+    return before or _Described(task=task, subject=subject)
+
+
+def _explored(
+    compilers: Compilers, described: _Described, observer: TuningObserver
+) -> NotTuned | _Explored:
+    """With its space, and what is tried first."""
+    task, subject = described.task, described.subject
+    own_observer = observer.of(subject.key)
+    try:
+        return _Explored(
+            task=task,
+            subject=subject,
+            space=explore_space(compilers, subject, own_observer.tracing, task.only),
+            start_from=_start_from(compilers, task, subject),
+            observer=own_observer,
+        )
+    except AutotuneError as error:
+        return _refused(NotTuned(task=task, error=error), observer)
+
+
+def _start_from(compilers: Compilers, task: TuningTask, subject: Subject) -> list[Config]:
+    if not task.start_from:
+        return []
+    judge = config_judge(compilers, subject)
+    return [
+        judge.read(config) if isinstance(config, str) else judge.complete(config)
+        for config in task.start_from
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The tasks of one call that are searched. ``deadline``: of ``time.monotonic``."""
+
+    compilers: Compilers
+    store: Store
+    plan: Plan
+    observer: TuningObserver
+    deadline: float
+
+    def opened(self, explored: _Explored) -> _Opened:
+        """With what is known of the problem elsewhere, which is tried first."""
+        task, subject = explored.task, explored.subject
+        python = self.plan.python or f"{NODES_JAX}{subject.toolchain.jax}"
+        what = subject.ref.call or subject.problem
+        command = asked(subject.ref, subject.spec.name, what, task.chip, python)
+        command = "" if subject.ref.source else command  # of a notebook, which is no file
+        reported = Reported(explored.observer, self.store.searches, subject.key, command)
+        known = tuned_elsewhere(self.compilers, self.store, subject, reported.announce)
+        self._announce_other_sources(subject, reported)
+        return _Opened(
+            task=task,
+            subject=subject,
+            space=explored.space,
+            start_from=tuple(dict.fromkeys((*explored.start_from, *known))),
+            observer=explored.observer,
+            reported=reported,
+        )
+
+    def _announce_other_sources(self, subject: Subject, reported: Reported) -> None:
+        """What won for an earlier source of the kernel is tried first."""
+        records = self.store.records(subject.spec.name)
+        if any(record.key == subject.key for record in records):
+            return
+        for record in records:
+            if replace(record.key, fingerprint=subject.spec.fingerprint) == subject.key:
+                reported.announce(
+                    f"the source changed: {record.config}, which won for the earlier source "
+                    f"({record.key.fingerprint}), is tried again first"
+                )
+
+    def searched(self, opened: Sequence[_Opened]) -> list[Tuned]:
+        """Once more, to the limit, where a prediction ended a search and the gate refuses what it
+        has found: few others were tried."""
+        tuned = self._round(opened, self.plan.limits)
+        again = [place for place, task in enumerate(tuned) if _is_refused(task)]
+        if again and all(task.publication for task in tuned):
+            last = replace(self.plan.limits, full=True)
+            repeated = self._round([opened[place] for place in again], last)
+            for place, task in zip(again, repeated, strict=True):
+                tuned[place] = task
+        return tuned
+
+    def _round(self, opened: Sequence[_Opened], limits: SearchLimits) -> list[Tuned]:
+        # Optuna: not for what was searched before.
+        from autotune.searching.loop import Search, open_search
+        from autotune.searching.run import run_searches
+
+        searches = [
+            open_search(
+                self.compilers,
+                self.store,
+                task.subject,
+                task.space,
+                limits_of(limits, self.plan, task.subject),
+                task.reported,
+                seed=self.plan.seed,
+                method=self.plan.method,
+                start_from=task.start_from,
+                weight=task.task.weight,
+            )
+            for task in opened
+        ]
+        with ExitStack() as stack:
+            # Not waited for after Ctrl-C: closing the compilers ends what runs.
+            threads = ThreadPoolExecutor(self.compilers.size, thread_name_prefix="publishing")
+            stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+            pending: dict[int, Future[Tuned]] = {}
+
+            def publish_soon(search: Search) -> None:
+                place = next(n for n, other in enumerate(searches) if other is search)
+                pending[place] = threads.submit(self._published, opened[place], search.result())
+
+            left_s = self.deadline - time.monotonic()
+            stop = self.observer.is_stopped
+            run_searches(searches, self.compilers.size, left_s, stop, publish_soon)
+            if any(search.stopped_by == "interrupted" for search in searches):
+                pending = {place: future for place, future in pending.items() if future.done()}
+            return [
+                pending[place].result()
+                if place in pending
+                else self._ended(opened[place], search.result(), None)
+                for place, search in enumerate(searches)
+            ]
+
+    def _published(self, opened: _Opened, result: SearchResult) -> Tuned:
+        error = None
+        try:
+            publication: Publication | None = self._publication(opened, result)
+        except _WithdrawnError:
+            publication = None
+        except AutotuneError as refusal:
+            publication, error = unpublished(result, str(refusal)), refusal
+        return self._ended(opened, result, publication, error)
+
+    def _publication(self, opened: _Opened, result: SearchResult) -> Publication:
+        # The measuring process: not for what was searched before.
+        from autotune.publishing.timing import new_measure
+
+        may_publish = opened.observer.may_publish
+        if not may_publish():
+            raise _WithdrawnError
+        announce, stop = opened.reported.announce, opened.observer.is_stopped
+        measure = new_measure(self.compilers, opened.subject, self.plan, announce, stop)
+        return publish(
+            self.compilers,
+            self.store,
+            result,
+            allow_unverified=self.plan.allow_unverified,
+            announce=announce,
+            measure=measure and _while_allowed(measure, may_publish),
+        )
+
+    def _ended(
+        self,
+        opened: _Opened,
+        result: SearchResult,
+        publication: Publication | None,
+        error: AutotuneError | None = None,
+    ) -> Tuned:
+        tuned = Tuned(
+            task=opened.task,
+            spec=opened.subject.spec,
+            key=opened.subject.key,
+            trials=result.trials,
+            stopped_by=result.stopped_by,
+            publication=publication,
+            ids=self.store.trial_ids(opened.subject.key),
+            place=str(self.store),
+            search=result,
+            error=error,
+        )
+        if publication is None:
+            opened.reported.end()
+        elif not _is_refused(tuned):
+            opened.observer.tuned(tuned)
+            opened.reported.end("" if opened.task.only else result.stopped_by)
+        return tuned
+
+
+def limits_of(limits: SearchLimits, plan: Plan, subject: Subject) -> SearchLimits:
+    """An estimate predicts no measurement: what is timed is searched to its limit."""
+    return replace(limits, full=limits.full or plan.times(subject.chip.chip))
+
+
+def _begun(
+    entries: "Sequence[Tuned | NotTuned | _Described]", observer: TuningObserver
+) -> "list[Tuned | NotTuned | _Described]":
+    """Each problem once, what cannot be tuned at the end; the observer hears of those that are over
+    already."""
+    known: dict[Key, Tuned | _Described] = {}
+    refused = []
+    for entry in entries:
+        if isinstance(entry, NotTuned):
+            refused.append(entry)
+            continue
+        first = known.get(entry.key)
+        if first is None:
+            known[entry.key] = entry
+            continue
+        weight = first.task.weight + entry.task.weight
+        known[entry.key] = replace(first, task=replace(first.task, weight=weight))
+    observer.begin(len(known))
+    for key, entry in known.items():
+        if isinstance(entry, Tuned):
+            observer.of(key).tuned(entry)
+    return [*known.values(), *(_refused(entry, observer) for entry in refused)]
+
+
+def _refused(refused: NotTuned, observer: TuningObserver) -> NotTuned:
+    observer.not_tuned(refused)
+    return refused
+
+
+def _is_refused(tuned: Tuned) -> bool:
+    """Whether the gate refuses what a prediction took for the fastest."""
+    publication = tuned.publication
+    return (
+        publication is not None
+        and tuned.search is not None
+        and tuned.stopped_by == "prediction"
+        and bool(publication.wrong or publication.unverified)
     )
 
 
-def _published(
-    compilers: Compilers, store: Store, result: SearchResult, plan: Plan, watcher: Watcher
-) -> Publication:
-    timing, subject = plan.timing, result.subject
-    timer = new_measure(compilers, subject, timing, watcher.announce) if timing else None
-    return publish(
-        compilers,
-        store,
-        result,
-        allow_unverified=plan.allow_unverified,
-        announce=watcher.announce,
-        measure=timer,
-    )
+def _while_allowed(measure: Measure, may_publish: Callable[[], bool]) -> Measure:
+    """The same; raises ``_WithdrawnError`` where nothing may be published when it is done."""
+
+    def measured(
+        candidates: Sequence[MeasurementCandidate], default: Config | None
+    ) -> Measurement | NotMeasured:
+        measurement = measure(candidates, default)
+        if not may_publish():
+            raise _WithdrawnError
+        return measurement
+
+    return measured

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from autotune.domain.config import AxisValue, Config
 from autotune.domain.errors import AutotuneError, InvalidInputError
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from autotune.compiling.pool import CompilerPool
     from autotune.declaring.calls.function import FunctionKernel
     from autotune.publishing.publish import Publication
+    from autotune.publishing.task import Tuned
     from autotune.python.tuned import TunedConfig
-    from autotune.searching.result import SearchResult
-    from autotune.searching.subject import Subject
+    from autotune.searching.subject import ProblemOf
     from autotune.wording.config_estimate import ConfigEstimate
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _DESCRIBING = ("shape", "dtype", "options")  # of a declaration alone
 
@@ -62,10 +66,10 @@ class Tuning:
     ``record``: what is published now, None where nothing could be.
     """
 
-    result: "SearchResult"
+    result: "Tuned"
     publication: "Publication"
     place: str
-    ids: Mapping[int, int | None]
+    ids: Mapping[int, int]
 
     @property
     def record(self) -> Record | None:
@@ -77,21 +81,48 @@ class Tuning:
         return None if self.record is None else self.record.config
 
     def __str__(self) -> str:
-        from autotune.cli.report import report_of, report_text
+        from autotune.cli.report import report_text
 
-        return report_text(report_of(self.result, self.publication, self.ids, self.place))
+        return report_text(self.result)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from autotune.cli.plot import trials_svg
-        from autotune.cli.report import report_html, report_of
+        from autotune.cli.report import report_html
 
         plot = trials_svg(self.result.trials, self.publication.winner)
-        report = report_of(self.result, self.publication, self.ids, self.place)
-        return report_html(report) + plot
+        return report_html(self.result) + plot
 
 
+def _apart(command: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: refuses an option that is also an argument of the kernel's function, which has
+    no value yet: nobody can say which of both is meant. Raises ``InvalidInputError``."""
+    options = {
+        name: parameter.default
+        for name, parameter in inspect.signature(command).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in _DESCRIBING
+    }
+
+    @wraps(command)
+    def checked(*args: P.args, **given: P.kwargs) -> R:
+        kernel, *placed = args or (None,)
+        if isinstance(kernel, TunableFunction):
+            function = kernel.declaration.signature
+            known = {*function.bind_partial(*placed).arguments, *kernel.declaration.axes}
+            for name in options.keys() & function.parameters.keys() & given.keys() - known:
+                if given[name] != options[name]:
+                    raise InvalidInputError(
+                        f"{kernel.declaration.name} has an argument {name}, which is also an "
+                        f"option of autotune.{command.__name__}: give the argument by its place, "
+                        f"or search on the command line with --args '{name}=…'"
+                    )
+        return command(*args, **given)
+
+    return checked
+
+
+@_apart
 def search(
     kernel: TunableFunction | str,
     /,
@@ -124,54 +155,41 @@ def search(
     ``db``: where trials and records are kept, by default where the commands keep them. Raises
     ``AutotuneError``, and ``KeyboardInterrupt`` after all that is done was kept.
     """
-    given = dict(locals())
-    from autotune.cli.observer import ReportingObserver
-    from autotune.cli.options import chip_or_attached, open_database
     from autotune.cli.progress import terminal_observer
-    from autotune.domain.arguments import asked
-    from autotune.publishing.timing import Timing
-    from autotune.publishing.tuning import Plan, tune
+    from autotune.measuring.attached import chip_or_attached
+    from autotune.publishing.task import Plan, Timing, TuningTask
+    from autotune.publishing.tuning import tune_one
     from autotune.searching.limits import SearchLimits
-    from autotune.searching.one_config import config_judge
-    from autotune.searching.subject import explore_space
+    from autotune_db import open_store
 
-    _refuse_doubtful(search, kernel, args, given)
     plan = Plan(
         limits=SearchLimits(trials=trials, timeout_s=timeout, full=full),
         seed=seed,
         method=method,
         allow_unverified=allow_unverified,
-        timing=Timing(seed=seed, python=python or sys.executable) if measure else None,
+        timing=Timing() if measure else None,
+        python=python or sys.executable,
     )
     target = chip_or_attached(chip)
-    with (
-        _pool(python, compilers) as pool,
-        terminal_observer(silent=quiet) as terminal,
-    ):
-        subject = _subject(pool, kernel, args, arguments, target, shape, dtype, options)
-        if start_from:
-            judge = config_judge(pool, subject)
-            plan = replace(plan, start_from=tuple(map(judge.complete, start_from)))
-        wanted = {name: list(map(str, values)) for name, values in (only or {}).items()}
-        space = explore_space(pool, subject, terminal.tracing, wanted)
-        with open_database(db, create=True) as store:
-            said = asked(
-                subject.ref,
-                subject.spec.name,
-                subject.ref.call or subject.problem,
-                target,
-                python or sys.executable,
-            )
-            told = "" if subject.ref.source else said  # of a notebook, which is no file
-            observer = ReportingObserver(terminal, store.searches, subject.key, told)
-            result, published = tune(pool, store, subject, space, plan, observer)
-            observer.end("" if only else result.stopped_by)
-            if published is None:
-                raise KeyboardInterrupt
-            ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
-            return Tuning(result=result, publication=published, place=str(store), ids=ids)
+    ref, problem_of = _problem(kernel, args, arguments, shape, dtype, options)
+    task = TuningTask(
+        ref=ref,
+        chip=target,
+        problem_of=problem_of,
+        start_from=tuple(start_from),
+        only={name: list(map(str, values)) for name, values in (only or {}).items()},
+    )
+    with terminal_observer(silent=quiet) as observer:
+        new_compilers = partial(_pool, python, compilers)
+        tuned = tune_one(new_compilers, partial(open_store, db), task, plan, observer)
+    if tuned.publication is None:
+        raise KeyboardInterrupt
+    return Tuning(
+        result=tuned, publication=tuned.publication, place=tuned.place, ids=dict(tuned.ids)
+    )
 
 
+@_apart
 def estimate(
     kernel: TunableFunction | str,
     /,
@@ -189,18 +207,17 @@ def estimate(
     What a config does not say is the default's; without any it is the default. Raises
     ``AutotuneError``.
     """
-    given = dict(locals())
-    from autotune.cli.options import chip_or_attached
+    from autotune.measuring.attached import chip_or_attached
     from autotune.searching.one_config import config_judge
+    from autotune.searching.subject import describe_subject
     from autotune.wording.config_estimate import ConfigEstimate
 
-    _refuse_doubtful(estimate, kernel, args, given)
     target = chip_or_attached(chip)
+    ref, problem_of = _problem(kernel, args, arguments, shape, dtype, options)
+    given = [configs] if isinstance(configs, Config | Mapping) else list(configs)
     with _pool(python, 1) as pool:
-        subject = _subject(pool, kernel, args, arguments, target, shape, dtype, options)
-        judge = config_judge(pool, subject)
-        some = [configs] if isinstance(configs, Config | Mapping) else list(configs)
-        wanted = [judge.complete(one) for one in some or [judge.default]]
+        judge = config_judge(pool, describe_subject(pool, ref, target, problem_of))
+        wanted = [judge.complete(config) for config in given or [judge.default]]
         return [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in wanted]
 
 
@@ -216,13 +233,14 @@ def compare(
     if len(configs) != 2:
         raise InvalidInputError(f"two configs are compared, not {len(configs)}")
     named = []
-    for found in estimate(kernel, *args, configs=configs, **asked):
-        if found.estimate is None:
-            raise AutotuneError(str(found))
-        named.append(NamedEstimate(name=str(found.config), estimate=found.estimate))
+    for judged in estimate(kernel, *args, configs=configs, **asked):
+        if judged.estimate is None:
+            raise AutotuneError(str(judged))
+        named.append(NamedEstimate(name=str(judged.config), estimate=judged.estimate))
     return why(compared(*named))
 
 
+@_apart
 def lookup(
     kernel: TunableFunction,
     /,
@@ -232,36 +250,10 @@ def lookup(
 ) -> "TunedConfig":
     """What a call of a decorated function takes, and where it comes from. ``source``: as in
     ``autotune.configure``. Raises nothing for a config that is missing."""
-    given = dict(locals())
     from autotune.answering.sources import open_source
 
-    _refuse_doubtful(lookup, kernel, args, given)
     opened = None if source is None else open_source(source)
     return kernel.asking(opened).answer(*args, **arguments)
-
-
-def _refuse_doubtful(
-    command: Callable[..., Any],
-    kernel: TunableFunction | str,
-    args: Sequence[Any],
-    given: Mapping[str, Any],
-) -> None:
-    """Raises ``InvalidInputError`` where an option that was given is also an argument of the
-    function, which has no value yet: nobody can say which of both is meant."""
-    if not isinstance(kernel, TunableFunction):
-        return
-    taken = kernel.declaration.signature
-    placed = taken.bind_partial(*args).arguments
-    for name, option in inspect.signature(command).parameters.items():
-        is_ours = option.kind is not option.KEYWORD_ONLY or name in _DESCRIBING
-        if not is_ours and name in taken.parameters and given[name] != option.default:
-            if name in placed or name in kernel.declaration.axes:
-                continue
-            raise InvalidInputError(
-                f"{kernel.declaration.name} has an argument {name}, which is also an option of "
-                f"autotune.{command.__name__}: give the argument by its place, or search on the "
-                f"command line with --args '{name}=…'"
-            )
 
 
 @contextmanager
@@ -278,51 +270,39 @@ def _pool(python: str | None, size: int) -> "Iterator[CompilerPool]":
         yield pool
 
 
-def _subject(
-    pool: "CompilerPool",
+def _problem(
     kernel: TunableFunction | str,
     args: Sequence[Any],
     arguments: Mapping[str, Any],
-    chip: Any,
     shape: str | Mapping[str, int] | None,
     dtype: Any,
     options: Mapping[str, OptionValue] | None,
-) -> "Subject":
+) -> "tuple[KernelRef, ProblemOf]":
+    """Where the kernel is, and its problem. Raises ``InvalidInputError``."""
+    from autotune.declaring.discovery import find_kernel
     from autotune.python.tuned import dtype_name
-    from autotune.searching.subject import describe_subject
 
     if isinstance(kernel, TunableFunction):
-        own = {"shape": shape, "dtype": dtype, "options": options}  # it may have such an argument
-        own = {name: value for name, value in own.items() if value is not None}
+        described = {"shape": shape, "dtype": dtype, "options": options}  # it may have such
+        described = {name: value for name, value in described.items() if value is not None}
         try:
-            kernel.declaration.signature.bind_partial(**own)
+            kernel.declaration.signature.bind_partial(**described)
         except TypeError as error:
             raise InvalidInputError(
                 f"{kernel.declaration.name}: {error}: a call is described by its arguments, as in "
                 'jax.ShapeDtypeStruct((256, 512), "bfloat16")'
             ) from error
-        arguments = {**arguments, **own}
-        ref = kernel.ref(*args, **arguments)
-        problem = kernel.problem(*args, **arguments)
-        return describe_subject(pool, ref, chip, lambda _: problem)
+        arguments = {**arguments, **described}
+        ref, problem = kernel.ref(*args, **arguments), kernel.problem(*args, **arguments)
+        return ref, lambda _: problem
     if not isinstance(kernel, str) or args or arguments or shape is None:
         raise InvalidInputError(
             "give a function under autotune.tunable with its arguments, or the name of a "
             "declaration (matmul, path/to/file.py:NAME) with shape="
         )
-    from autotune.declaring.discovery import find_kernel
-
     name = None if dtype is None else dtype_name(dtype)
     if isinstance(shape, str):
-        words = [f"{key}={value}" for key, value in (options or {}).items()]
-        text = shape
-        return describe_subject(
-            pool, find_kernel(kernel), chip, lambda spec: spec.problems.parse(text, name, words)
-        )
+        text, words = shape, [f"{key}={value}" for key, value in (options or {}).items()]
+        return find_kernel(kernel), lambda spec: spec.problems.parse(text, name, words)
     sizes = shape
-    return describe_subject(
-        pool,
-        find_kernel(kernel),
-        chip,
-        lambda spec: spec.problems.problem(sizes, name, options or {}),
-    )
+    return find_kernel(kernel), lambda spec: spec.problems.problem(sizes, name, options or {})

@@ -1,6 +1,5 @@
 """How far a search goes. Light: a command asks before it imports Optuna."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.domain.job import DEFAULT_TRIALS
@@ -10,13 +9,11 @@ from autotune.domain.job import DEFAULT_TRIALS
 class SearchLimits:
     """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
     ``full``: not before, even where what was compiled predicts that nothing is left that
-    is faster; who asks for more trials than the default wants that too. ``stop`` is asked about
-    every second: true ends it as Ctrl-C does."""
+    is faster; who asks for more trials than the default wants that too."""
 
     trials: int = DEFAULT_TRIALS
     full: bool = False
     timeout_s: float | None = None
-    stop: Callable[[], bool] = lambda: False
 
     def may_end_early(self, method: str) -> bool:
         return method == "gp" and not self.full and self.trials <= DEFAULT_TRIALS

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
 from math import exp, inf
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from autotune.domain.compiled import Attempt
 from autotune.domain.compilers import Compilers
@@ -21,6 +21,7 @@ from autotune.estimating.survey import survey
 from autotune.estimating.vmem import limit_bytes, limit_rungs
 from autotune.searching.evaluation import compile_config, evaluate, keep_trials, outcome_of
 from autotune.searching.limits import SearchLimits
+from autotune.searching.observer import SearchObserver
 from autotune.searching.predicted_default import is_enough, predicted
 from autotune.searching.result import SearchResult
 from autotune.searching.study import CandidateStudy
@@ -35,21 +36,13 @@ _SHARE = 2  # then so many together, or half as many as there are, or as many as
 _WIDE = 8  # compilers: with as many, what is tried first is not waited for
 
 
-class Observer(Protocol):
-    """Who watches a search: a progress bar, a log, a test."""
-
-    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None: ...
-
-    def trial_done(self, trial: Trial) -> None: ...
-
-
 def open_search(
     compilers: Compilers,
     store: Store,
     subject: Subject,
     space: Space,
     limits: SearchLimits,
-    observer: Observer,
+    observer: SearchObserver,
     *,
     seed: int = 0,
     method: str = "gp",
@@ -115,7 +108,7 @@ class Search:
     subject: Subject
     space: Space
     study: CandidateStudy
-    observer: Observer
+    observer: SearchObserver
     trials: list[Trial]
     goal: int
     full: bool = False

@@ -9,53 +9,13 @@ from math import inf
 
 from threadpoolctl import threadpool_limits
 
-from autotune.domain.compilers import Compilers
-from autotune.domain.config import Config
 from autotune.domain.errors import StoreError
-from autotune.domain.store import Store
-from autotune.estimating.space import Space
-from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import Observer, Search, open_search
-from autotune.searching.result import SearchResult
-from autotune.searching.subject import Subject
+from autotune.searching.loop import Search
 
 _FIRST_TRIALS = 4  # of each search, before any has more
 
 
-def run_search(
-    compilers: Compilers,
-    store: Store,
-    subject: Subject,
-    space: Space,
-    limits: SearchLimits,
-    observer: Observer,
-    *,
-    seed: int = 0,
-    method: str = "gp",
-    start_from: Sequence[Config] = (),
-) -> SearchResult:
-    """Search until a limit; every finished trial is in the store before the next one starts.
-
-    ``start_from``: configs that are tried right after the default, whether they are among the
-    candidates or not. After them what won for the problem under other toolchains and on other
-    chips, where it is a candidate.
-    """
-    search = open_search(
-        compilers,
-        store,
-        subject,
-        space,
-        limits,
-        observer,
-        seed=seed,
-        method=method,
-        start_from=start_from,
-    )
-    run_together([search], compilers.size, limits.timeout_s, limits.stop)
-    return search.result()
-
-
-def run_together(
+def run_searches(
     searches: Sequence[Search],
     size: int,
     timeout_s: float | None = None,

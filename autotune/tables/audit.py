@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -23,13 +22,13 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
 from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
-from autotune.publishing.checking.follow_up import RetuneObserver
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.record_check import RecordChecker
-from autotune.publishing.tuning import Plan, tune
+from autotune.publishing.task import Plan, TuningObserver, TuningTask
+from autotune.publishing.tuning import opened, running, tune_one
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
-from autotune.searching.subject import Subject, describe_subject, explore_space
+from autotune.searching.subject import Subject, describe_subject
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax, is_imported
 from autotune.tables.formats import FoundTable
 from autotune.tables.python_table import PythonTable
@@ -156,7 +155,7 @@ class TableAudit:
         chip: Chip,
         compilers: Compilers,
         store: Store,
-        watching: Callable[[], AbstractContextManager[RetuneObserver]],
+        watching: Callable[[], TuningObserver],
         done: Callable[[RowAudit], None],
     ) -> list[RowAudit]:
         """All of them, with the standing of a sample of those that are in the catalogue."""
@@ -251,18 +250,17 @@ class _Judge:
     chip: Chip
     assumed: Mapping[str, str]
 
-    def contested(
-        self, trials: int, watching: Callable[[], AbstractContextManager[RetuneObserver]]
-    ) -> RowAudit:
+    def contested(self, trials: int, watching: Callable[[], TuningObserver]) -> RowAudit:
         """After a search of so many trials, unless there was one before. It does not know the row,
         but where the kernel's default is what the library's lookup finds."""
-        plan, subject = Plan(limits=SearchLimits(trials=trials)), self._subject()
-        records = self.store.records(subject.spec.name, self.chip)
-        if all(record.key != subject.key for record in records):
+        subject = self._subject()
+        if self.store.record(subject.key) is None:
+            task = TuningTask(ref=subject.ref, chip=self.chip, problem_of=lambda _: subject.problem)
+            compilers = running(self.compilers)
+            plan = Plan(limits=SearchLimits(trials=trials))
             with watching() as watch:
-                space = explore_space(self.compilers, subject, watch.tracing)
-                _, published = tune(self.compilers, self.store, subject, space, plan, watch)
-            if published is None:
+                tuned = tune_one(compilers, opened(self.store), task, plan, watch)
+            if tuned.publication is None:
                 raise KeyboardInterrupt
         return self.audit(trials)
 

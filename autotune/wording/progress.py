@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
-from autotune.searching.progress import ProgressObserver, Tally
+from autotune.publishing.progress import Tally
+from autotune.publishing.task import TuningObserver
 from autotune.wording.units import micros, seconds
 
 _SHORT: dict[str, str] = {
@@ -23,7 +24,14 @@ _SHORT: dict[str, str] = {
 _MOST_REASONS = 3
 
 
-class Lines(ProgressObserver):
+class SilentObserver(TuningObserver):
+    """Shows nothing."""
+
+    def describe_space(self, space: Space, reused: int) -> str:
+        return space_line(space, reused)
+
+
+class Lines(SilentObserver):
     """A line for each new best and every few seconds: for logs. ``say`` takes them. ``done``: how
     many trials of ``goal``."""
 

@@ -120,11 +120,9 @@ class SqlTrials(Adapter):
 
         return self._work.read(find)
 
-    def trial_id(self, key: Key, number: int) -> int | None:
-        if not 0 <= number <= MAX_ID:
-            return None
-        statement = query.trials(key).where(TRIALS.c.number == number)
-        return self._work.read(lambda s: s.scalar(statement.with_only_columns(TRIALS.c.id)))
+    def trial_ids(self, key: Key) -> dict[int, int]:
+        wanted = query.trials(key).with_only_columns(TRIALS.c.number, TRIALS.c.id)
+        return self._work.read(lambda s: {row.number: row.id for row in s.execute(wanted)})
 
 
 def _is_there(connection: Connection, key: Key, trial: Trial) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.observer import ReportingObserver
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.errors import StoreError
@@ -19,7 +18,8 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
-from autotune.searching.progress import ProgressObserver
+from autotune.publishing.progress import Reported
+from autotune.wording.progress import SilentObserver
 
 KEY = Key(
     kernel="mm",
@@ -65,8 +65,8 @@ def trial(number: int) -> Trial:
     return Trial(number=number, config=Config(axes=()), outcome=outcome, seconds=1, created_at=at)
 
 
-def started(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> ReportingObserver:
-    observer = ReportingObserver(ProgressObserver(), heard, KEY, "mm --shape m=8", clock)
+def started(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> Reported:
+    observer = Reported(SilentObserver(), heard, KEY, "mm --shape m=8", clock)
     observer.space_ready(SPACE, earlier, 9)
     return observer
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from autotune.cli.finished import SearchQuestion, finished
-from autotune.cli.report import SearchReport, print_report, report_html, report_text
+from autotune.cli.report import print_report, report_html, report_text
 from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -26,11 +26,19 @@ from autotune.domain.toolchain import installed_toolchain
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication
+from autotune.publishing.searched_before import searched_before
+from autotune.publishing.task import Plan, Tuned, TuningTask
+from autotune.searching.limits import SearchLimits
 from autotune_db import open_store
 from tests.samples import estimates, records
 from tests.samples.records import save_trial
 from tests.servers.commands import autotune
 
+TASK = TuningTask(
+    ref=find_kernel("vector_add"),
+    chip=Chip.V5E,
+    problem_of=lambda spec: spec.problems.parse("n=65536"),
+)
 AXES = ("block_rows_of_the_queries", "block_columns_of_the_keys", "buffers_for_pages")
 
 
@@ -42,9 +50,7 @@ def tried(number: int, us: float, model: str = MODEL) -> Trial:
     return replace(records.trial(number, outcome), config=config)
 
 
-def reported(
-    *wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Trial] = ()
-) -> SearchReport:
+def reported(*wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Trial] = ()) -> Tuned:
     trials = trials or [tried(number, 100.0 / (number + 1)) for number in range(4)]
     published = Publication(
         record=None,
@@ -55,14 +61,25 @@ def reported(
         wrong=tuple((trials[number], "off by 3") for number in wrong),
         unverified=tuple((trials[number], "timed out") for number in unverified),
     )
-    return SearchReport(
-        key=records.key(),
-        axes=AXES,
+    spec: Any = SimpleNamespace(axes=AXES)
+    search: Any = SimpleNamespace(
+        reused=0,
+        start_from=(),
+        seconds=1.0,
+        stopped_by="trials",
+        space=SimpleNamespace(candidates=[], climbed=0),
         trials=trials,
+    )
+    return Tuned(
+        task=TASK,
+        spec=spec,
+        key=records.key(),
+        trials=trials,
+        stopped_by="trials",
         publication=published,
         ids={number: number + 1 for number in range(4)},
         place="here",
-        done="4 trials",
+        search=search,
     )
 
 
@@ -103,7 +120,7 @@ def test_a_part_that_no_config_says_has_no_column() -> None:
 
 def test_what_the_gate_refused_is_marked_and_not_counted_as_estimated() -> None:
     text = shown(120, 3)
-    assert "4 trials: 3 estimated, 1 wrong result." in text
+    assert "stopped by trials: 3 estimated, 1 wrong result." in text
     (row,) = [line for line in text.splitlines() if "WRONG" in line]
     assert row.split()[1] == "4"
 
@@ -113,7 +130,7 @@ def test_what_the_gate_could_not_verify_is_marked() -> None:
     text = shown(120, unverified=(3,))
     (row,) = [line for line in text.splitlines() if line.lstrip().startswith("NOT VERIFIED")]
     assert row.split()[2] == "4"
-    assert "4 trials: 4 estimated." in text
+    assert "stopped by trials: 4 estimated." in text
 
 
 def test_the_limit_that_the_default_wants_is_said() -> None:
@@ -195,9 +212,10 @@ def test_what_a_prediction_ended_is_done_unless_more_is_asked_for(
     with open_store(place, create=False) as store:
         store.searches.report(ended, "", Progress(done=4, goal=4, predicted=True), over=True)
     assert "Searched before" in autotune(*ASKED, "--trials", "40", cwd=tmp_path).stdout
-    ref = find_kernel("vector_add")
-    asked = SearchQuestion(ref, Chip.V5E, "n=65536", None, (), "", sys.executable, True)
-    assert finished(asked, 40, place, predicted=True) and not finished(asked, 40, place)
+    with open_store(place, create=False) as store:
+        plan = Plan(allow_unverified=True)
+        assert searched_before(store, TASK, plan)
+        assert not searched_before(store, TASK, replace(plan, method="random"))
 
 
 @pytest.mark.usefixtures("ended")
@@ -220,11 +238,30 @@ def test_what_may_be_unverified_is_part_of_the_question(
         record = store.record(ended)
         assert record is not None
         store.save_record(replace(record, verified=verified))
-    ref = find_kernel("vector_add")
-    question = SearchQuestion(
-        ref, Chip.V5E, "n=65536", None, (), "", sys.executable, allow_unverified=asked
-    )
-    assert (finished(question, 4, place) is not None) is answered
+        plan = Plan(limits=SearchLimits(trials=4), allow_unverified=asked)
+        assert (searched_before(store, TASK, plan) is not None) is answered
+
+
+@pytest.mark.parametrize(
+    ("changed_task", "changed_plan"),
+    [
+        ({"start_from": ("default",)}, {}),
+        ({"only": {"block_n": ["1024"]}}, {}),
+        ({}, {"anew": True}),
+        ({}, {"limits": SearchLimits(trials=4, full=True)}),
+        ({}, {"limits": SearchLimits(trials=5)}),
+        ({}, {"python": None}),
+    ],
+)
+def test_what_is_another_question_has_no_answer(
+    ended: Key, tmp_path: Path, changed_task: dict[str, Any], changed_plan: dict[str, Any]
+) -> None:
+    plan = Plan(limits=SearchLimits(trials=4), allow_unverified=True)
+    with open_store(str(tmp_path / "test.db"), create=False) as store:
+        assert searched_before(store, TASK, plan)
+        assert not searched_before(
+            store, replace(TASK, **changed_task), replace(plan, **changed_plan)
+        )
 
 
 def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_path: Path) -> None:
@@ -244,7 +281,7 @@ def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_p
         assert won.estimate is not None
         own = replace(record, config=won.config, estimate=won.estimate, default=told, trials=2)
         store.save_record(own)
-    ref = find_kernel("vector_add")
-    question = SearchQuestion(ref, Chip.V5E, "n=65536", None, (), "", sys.executable, True)
-    found = finished(question, 2, place)
-    assert found is not None and found.publication.winner == won
+        plan = Plan(limits=SearchLimits(trials=2), allow_unverified=True)
+        tuned = searched_before(store, TASK, plan)
+        assert tuned is not None and tuned.publication is not None
+        assert tuned.publication.winner == won

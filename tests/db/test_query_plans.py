@@ -15,7 +15,7 @@ from tests.samples.records import key, record, save_trial, spec, trial
 QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "trials": lambda store: store.trials(key()),
     "trial": lambda store: store.trial(1),
-    "trial_id": lambda store: store.trial_id(key(), 0),
+    "trial_ids": lambda store: store.trial_ids(key()),
     "record": lambda store: store.record(key()),
     "history": lambda store: store.history("matmul"),
     "replace_outcome": lambda store: store.replace_outcome(key(), 1, trial(1).outcome),

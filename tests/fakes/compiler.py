@@ -24,6 +24,7 @@ from autotune.domain.compilers import (
     WriteExecutable,
 )
 from autotune.domain.config import Config
+from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Failure, Outcome
@@ -31,6 +32,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
+from autotune.publishing.task import TuningObserver
 
 T = TypeVar("T")
 
@@ -107,21 +109,48 @@ if TYPE_CHECKING:
     _IMPLEMENTED: Compilers = FakeCompilers()
 
 
+class MemorySearches:
+    """What was reported last, of any key."""
+
+    last = Progress()
+
+    def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+        self.last = progress
+
+    def progress(self, key: Key) -> Progress:
+        return self.last
+
+
 class MemoryStore:
     """Trials in a list; refuses the same number or config twice."""
 
     def __init__(self) -> None:
         self.kept: list[Trial] = []
-        self.kernels: list[Any] = []
         self.refusals: list[Any] = []
         self.published: list[Any] = []
         self.of_others: list[tuple[Key, Trial]] = []
+        self.searches = MemorySearches()
+
+    def record(self, key: Key) -> Any:
+        return next((record for record in self.published if record.key == key), None)
+
+    def save_record(self, record: Any) -> None:
+        self.published.append(record)
+
+    def known_configs(self, kernel: str) -> Sequence[Any]:
+        return ()
 
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Any]:
         return self.published
 
+    def trial_ids(self, key: Key) -> dict[int, int]:
+        return {trial.number: trial.number for trial in self.kept}
+
+    def kernels(self) -> Sequence[Any]:
+        return ()
+
     def save_kernel(self, spec: Any) -> None:
-        self.kernels.append(spec)
+        """It is known."""
 
     def save_refusals(self, key: Key, refusals: Any) -> None:
         self.refusals.append(refusals)
@@ -145,7 +174,7 @@ class MemoryStore:
         return self.of_others[:most]
 
 
-class Quiet:
+class Quiet(TuningObserver):
     """Watches nothing, counts trials; may interrupt like Ctrl-C does."""
 
     def __init__(self, interrupt_after: int | None = None) -> None:

@@ -13,11 +13,10 @@ from autotune.domain.chip import Chip
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.searching.limits import SearchLimits
-from autotune.searching.progress import ProgressObserver
 from autotune.searching.result import SearchResult
-from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune_db import open_store
+from tests.samples.searching import run_search
 
 KERNEL_FILE = Path(__file__).parents[1] / "samples" / "faulty_kernel.py"
 MEMORY_BYTES = 1000 << 20
@@ -86,6 +85,6 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
         subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse("n=8192"))
         space = explore_space(pool, subject, lambda *_: None)
         with open_store(str(folder / "faults.db"), create=True) as store:
-            result = run_search(pool, store, subject, space, SearchLimits(), ProgressObserver())
+            result = run_search(pool, store, subject, space, SearchLimits())
             kept = {str(t.config["behaviour"]): t for t in store.trials(subject.key)}
     return Run(space=space, result=result, kept=kept)

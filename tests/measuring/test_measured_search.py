@@ -18,10 +18,10 @@ from autotune.publishing import timing
 from autotune.publishing.jobs.worker import Worker
 from autotune.publishing.publish import publish
 from autotune.searching.limits import SearchLimits
-from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune_db import open_store
 from tests.fakes.compiler import Quiet
+from tests.samples.searching import run_search
 
 pytestmark = pytest.mark.slow
 

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -10,68 +11,137 @@ import pytest
 
 from autotune.cli.tune import _interpreters, tune
 from autotune.compiling.environments.environment import FOLDER_VARIABLE, Environment, keep
-from autotune.domain.errors import StoreError
+from autotune.domain.chip import Chip
+from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.measurement import NotMeasured
 from autotune.domain.verdict import Verdict
 from autotune.domain.workload import Workload, WorkloadProblem
-from autotune.publishing.publish import Publication
-from autotune.publishing.tuning import Plan, TuningTask, tune_all
-from autotune.publishing.whole_model import find_problems
+from autotune.publishing import task, timing, tuning
+from autotune.publishing.task import NotTuned, Plan, Timing, TuningObserver, TuningTask
+from autotune.publishing.tuning import opened, running, tune_all
+from autotune.publishing.workload import workload_tasks
 from autotune.searching.limits import SearchLimits
-from autotune.searching.result import SearchResult
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers, MemoryStore
-from tests.searching.test_loop import CHIP, SUBJECT, Quiet, answer, space
-
-
-class Watching(Quiet):
-    def announce(self, line: str) -> None:
-        pass
+from tests.searching.test_loop import CHIP, SUBJECT, answer, space
 
 
 class FullStore(MemoryStore):
     """There is room for no record of problem 7."""
-
-    url = None
-
-    def known_configs(self, kernel: str) -> list[Any]:
-        return []
 
     def save_record(self, record: Any) -> None:
         if record.key.problem.dims[0][1] == 7:
             raise StoreError("the disk is full")
 
 
-def test_what_cannot_be_published_leaves_the_others_their_report() -> None:
-    name, store = SUBJECT.problem.dims[0][0], FullStore()
-    tasks = [
-        TuningTask(
-            subject=replace(SUBJECT, problem=SUBJECT.problem.with_dims(**{name: size})),
-            space=space(),
-            watcher=Watching(),
+def tasks(*sizes: int) -> list[TuningTask]:
+    """The problem of the samples with another first size each."""
+
+    def task(size: int) -> TuningTask:
+        problem = SUBJECT.problem.with_dims(**{SUBJECT.problem.dims[0][0]: size})
+        return TuningTask(
+            ref=SUBJECT.ref, chip=CHIP.chip, problem_of=lambda _: problem, weight=size
         )
-        for size in (7, 8)
-    ]
-    compilers = FakeCompilers(compiled=answer, verified=lambda _: Verdict(ok=True, reason="right"))
-    told: list[tuple[SearchResult, Publication]] = []
-    plan, fakes = Plan(limits=SearchLimits(trials=1)), (compilers, store)
-    any_fakes: Any = fakes
-    done = tune_all(*any_fakes, tasks, plan, lambda *one: told.append(one))
-    full, right = [publication for _, publication in done]
-    assert full is not None and (full.record, full.reason) == (None, "the disk is full")
-    assert right is not None and right.record is not None
-    assert len(told) == 2
+
+    return list(map(task, sizes))
+
+
+def tuned(
+    monkeypatch: pytest.MonkeyPatch,
+    store: MemoryStore,
+    asked: list[TuningTask],
+    observer: TuningObserver | None = None,
+    **plan: Any,
+) -> list[Any]:
+    """Two trials of each."""
+    monkeypatch.setattr(tuning, "explore_space", lambda *_: space())
+    compilers: Any = FakeCompilers(
+        spec=SUBJECT.spec,
+        chip=CHIP,
+        compiled=answer,
+        verified=lambda _: Verdict(ok=True, reason="right"),
+    )
+    any_store: Any = store
+    plan = {"limits": SearchLimits(trials=2), **plan}
+    return tune_all(
+        running(compilers), opened(any_store), asked, Plan(**plan), observer or TuningObserver()
+    )
+
+
+def test_what_cannot_be_published_leaves_the_others_their_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    full, right = tuned(monkeypatch, FullStore(), tasks(7, 8))
+    assert (full.record, full.publication.reason) == (None, "the disk is full")
+    assert right.record is not None
+
+
+def test_equal_problems_are_one_with_the_sum_of_their_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    totals: list[int] = []
+    observer = TuningObserver()
+    observer.begin = totals.append  # type: ignore[method-assign]
+    results = tuned(monkeypatch, MemoryStore(), tasks(8, 7, 8), observer)
+    assert [result.task.weight for result in results] == [16, 7] and totals == [2]
+
+
+def test_a_task_that_cannot_be_described_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problem_of(_: Any) -> Any:
+        raise InvalidInputError("it has no such dimension")
+
+    (good,) = tasks(8)
+    done, refused = tuned(
+        monkeypatch, MemoryStore(), [replace(good, problem_of=problem_of, line=3), good]
+    )
+    assert done.record is not None
+    assert isinstance(refused, NotTuned) and refused.problem.line == 3
+
+
+class Withdrawn(TuningObserver):
+    """Lets nothing be published from a moment on."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def may_publish(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_nothing_is_published_that_the_observer_withdraws(
+    monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    """Before its publication, and while it is timed."""
+    measured: list[Any] = []
+    monkeypatch.setattr(
+        timing, "new_measure", lambda *_: lambda *asked: measured.append(asked) or NotMeasured("no")
+    )
+    store = FullStore()
+    (result,) = tuned(monkeypatch, store, tasks(8), Withdrawn(after))
+    assert result.publication is None and len(store.kept) == 2
+    assert len(measured) == after
+
+
+def test_finalists_are_timed_where_the_chip_is_attached(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def session(pool: Any, process: Any, work: Any, **options: Any) -> Any:
+        asked.append((work.chip, options["number"], options["limits"].seconds))
+        return SimpleNamespace(measure=lambda *_: NotMeasured("it is busy"))
+
+    monkeypatch.setattr(timing, "Session", session)
+    for attached in ([], [CHIP.chip]):
+        monkeypatch.setattr(task, "attached_chips", lambda chips=attached: chips)
+        (result,) = tuned(monkeypatch, FullStore(), tasks(8), timing=Timing(device=2, seconds=7.0))
+        assert result.record is not None
+    assert asked == [(CHIP.chip, 2, 7.0)]
 
 
 def test_a_chip_counts_once_however_it_is_spelled() -> None:
-    asked = [
-        WorkloadProblem(kernel="vector_add", shape="65536", chips=("v5e", " V5E", "v5e", "v9"))
-    ]
-    spec = replace(SUBJECT.spec, problems=replace(SUBJECT.spec.problems))
-    shape = ",".join(f"{n}={size}" for n, size in SUBJECT.problem.dims)
-    compilers = FakeCompilers(spec=spec, chip=CHIP)
-    asked = [replace(one, shape=shape, dtype=SUBJECT.problem.dtype) for one in asked]
-    found, invalid = find_problems(compilers, asked, (), Path())
-    assert [one.weight for one in found] == [1.0]
-    assert len(invalid) == 1
+    asked = WorkloadProblem(kernel="vector_add", shape="65536", chips=("v5e", " V5E", "v5e", "v9"))
+    found = list(workload_tasks([asked], (), Path()))
+    assert [getattr(entry, "chip", "none") for entry in found] == ["none", Chip.V5E]
 
 
 def test_problems_of_a_version_under_two_names_are_compiled_together(

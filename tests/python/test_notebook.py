@@ -1,6 +1,5 @@
 """What is refused before a compiler process is asked, and what a lookup takes its configs from."""
 
-import inspect
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,8 @@ def test_an_argument_of_the_function_reaches_it(monkeypatch: pytest.MonkeyPatch)
 
     asked: list[Any] = []
     monkeypatch.setattr(type(cast), "ref", lambda *_, **given: asked.append(given))
-    monkeypatch.setattr("autotune.searching.subject.describe_subject", lambda *_: None)
-    pool: Any = None
-    notebook._subject(pool, cast, (X,), {}, "v6e", None, "int8", None)
+    monkeypatch.setattr(type(cast), "problem", lambda *_, **__: None)
+    notebook._problem(cast, (X,), {}, None, "int8", None)
     assert asked == [{"dtype": "int8"}]
 
 
@@ -66,20 +64,13 @@ def test_an_argument_that_is_called_like_an_option_is_refused(
 
 
 def test_it_works_by_its_place_in_the_model_and_under_names_that_are_no_options() -> None:
-    notebook._refuse_doubtful(
-        autotune.search, options_of_its_own, (X, "v6e"), given("v5e", trials=None)
-    )
+    command = notebook._apart(lambda kernel, *args, chip=None, trials=40: (args, chip))
+    assert command(options_of_its_own, X, "v6e", chip="v5e") == ((X, "v6e"), "v5e")
     found = options_of_its_own.problem(X, "v6e", trials=9, config="b")
     assert dict(found.options) == {"chip": "v6e", "trials": 9, "config": "b"}
     assert options_of_its_own.answer(X, "v6e", trials=9, config="b").match == "default"
     read = options_of_its_own.declaration.read("x=f32[8,128], chip=v6e, trials=9, config=b")
     assert read["trials"] == 9
-
-
-def given(chip: str, trials: int | None) -> dict[str, Any]:
-    options = inspect.signature(autotune.search).parameters
-    own = {"chip": chip} | ({} if trials is None else {"trials": trials})
-    return {name: option.default for name, option in options.items()} | own
 
 
 @pytest.mark.parametrize("name", ["name", "reference"])

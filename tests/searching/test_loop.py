@@ -18,13 +18,13 @@ from autotune.estimating.space import Candidate, Judged, Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import open_search
 from autotune.searching.result import SearchResult
-from autotune.searching.run import run_search
 from autotune.searching.study import CandidateStudy
 from autotune.searching.tuned_elsewhere import fastest_elsewhere
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples
 from tests.samples.records import estimate, record, save_trial, trial
+from tests.samples.searching import run_search
 from tests.samples.simulations import simulation
 
 

@@ -7,7 +7,7 @@ from autotune.domain.config import Config
 from autotune.domain.outcome import CompileFailed
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search
-from autotune.searching.run import run_together
+from autotune.searching.run import run_searches
 from autotune.searching.transfer import ENOUGH_OWN
 from tests.fakes.compiler import FakeCompilers, MemoryStore
 from tests.searching.test_loop import SUBJECT, Quiet, answer, space
@@ -64,7 +64,7 @@ def run(some: list[Search], compilers: Recording, **limits: Any) -> list[int]:
     """The sizes of those that were said to be over, in turn."""
     over: list[Search] = []
     done: Callable[[Search], None] = over.append
-    run_together(some, compilers.size, finished=done, **limits)
+    run_searches(some, compilers.size, finished=done, **limits)
     return [search.subject.problem.dims[0][1] for search in over]
 
 

@@ -15,7 +15,7 @@ from autotune.domain.outcome import CompileFailed
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.searching.loop import Search
-from autotune.searching.run import run_together
+from autotune.searching.run import run_searches
 
 CONFIGS = [make_config({"block": n}) for n in range(4)]
 DONE = Attempt(answer=CompileFailed(reason="no"), seconds=0.1)
@@ -76,7 +76,7 @@ def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) 
     observer: Any = SimpleNamespace(trial_done=watch)
     fakes: tuple[Any, Any] = (compilers, store)
     search = Search(*fakes, subject, space, study, observer, [first], goal=100)
-    run_together([search], compilers.size)
+    run_searches([search], compilers.size)
     return search.stopped_by
 
 

@@ -27,7 +27,6 @@ from autotune.searching.evaluation import compile_config, evaluate, keep_trial
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search
 from autotune.searching.result import SearchResult
-from autotune.searching.run import run_search
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.transfer import ENOUGH_OWN, FEWEST_TRIALS, CallForecast, lessons_of
@@ -35,6 +34,7 @@ from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
 from tests.samples.records import save_trial
+from tests.samples.searching import run_search
 from tests.samples.simulations import simulation
 from tests.samples.traces import V5E, operand, trace
 

@@ -2,10 +2,8 @@
 is searched again."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 from autotune.declaring.calls.from_problem import called
 from autotune.domain.check import Check
@@ -19,17 +17,11 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
 from autotune.publishing.checking.noting import tell_of
 from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
-from autotune.publishing.tuning import Plan, Watcher, tune
+from autotune.publishing.task import Plan, TuningObserver, TuningTask
+from autotune.publishing.tuning import opened, running, tune_one
 from autotune.searching.limits import SearchLimits
-from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording import publication as words
 from autotune.wording.checks import checked_reason
-
-
-class RetuneObserver(Watcher, Protocol):
-    """Who watches a search from its first trace to what is published."""
-
-    def tracing(self, done: int, total: int) -> None: ...
 
 
 def publish_checked(
@@ -116,21 +108,25 @@ class Retuner:
     store: Store
     limits: SearchLimits
 
-    def retune(self, check: Check, ref: KernelRef, watch: RetuneObserver) -> Publication:
+    def retune(self, check: Check, ref: KernelRef, watch: TuningObserver) -> Publication:
         """Raises ``NoLegalConfigError``, and ``KeyboardInterrupt`` for a search that was ended."""
-        subject = describe_subject(self.compilers, ref, check.chip, lambda _: check.key.problem)
-        space = explore_space(self.compilers, subject, watch.tracing)
-        plan = Plan(limits=self.limits, start_from=(usable_config(check) or check.config,))
-        _, published = tune(self.compilers, self.store, subject, space, plan, watch)
-        if published is None:
+        task = TuningTask(
+            ref=ref,
+            chip=check.chip,
+            problem_of=lambda _: check.key.problem,
+            start_from=(usable_config(check) or check.config,),
+        )
+        compilers, plan = running(self.compilers), Plan(limits=self.limits)
+        publication = tune_one(compilers, opened(self.store), task, plan, watch).publication
+        if publication is None:
             raise KeyboardInterrupt
-        return published
+        return publication
 
     def retune_each(
         self,
         checks: Sequence[Check],
         refs: Mapping[str, KernelRef],
-        watching: Callable[[Check], AbstractContextManager[RetuneObserver]],
+        watching: Callable[[Check], TuningObserver],
         say: Callable[[str], None],
     ) -> None:
         """All that could be better. A problem that has no legal config there leaves its record

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,12 +12,10 @@ from autotune.declaring.calls.from_problem import call_text
 from autotune.declaring.discovery import fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain
-from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, State, log_end
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.problem import Problem
 from autotune.domain.queue import Queue
 from autotune.domain.record import Record
@@ -25,16 +23,10 @@ from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.result import KeyResult
 from autotune.domain.store import Store
 from autotune.domain.visible import visible_lines
-from autotune.publishing.measured import Measure
-from autotune.publishing.publish import Publication, publish
-from autotune.publishing.timing import Timing, new_measure
-from autotune.publishing.tuning import limits_of, until_right
+from autotune.publishing.publish import Publication
+from autotune.publishing.task import Plan, TuningObserver, TuningTask
+from autotune.publishing.tuning import opened, running, tune_one
 from autotune.searching.limits import SearchLimits
-from autotune.searching.progress import ProgressObserver
-from autotune.searching.result import SearchResult
-from autotune.searching.run import run_search
-from autotune.searching.subject import Subject, describe_subject, explore_space
-from autotune.searching.tuned_elsewhere import tuned_elsewhere
 
 _log = logging.getLogger("autotune.worker")
 
@@ -54,8 +46,11 @@ class Lease:
     long that it may be.
     """
 
-    def __init__(self, jobs: Queue, job: Job, lease_s: float) -> None:
+    def __init__(
+        self, jobs: Queue, job: Job, lease_s: float, stopping: threading.Event | None = None
+    ) -> None:
         self.progress = Progress()
+        self._stopping = stopping or threading.Event()
         self.stop_wanted = False
         self._jobs, self._job, self._lease_s = jobs, job, lease_s
         self._log = self._written = ""
@@ -72,6 +67,10 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+
+    def is_stopped(self) -> bool:
+        """Whether the job is to be left: that, or the worker ends."""
+        return self.stop_wanted or self._stopping.is_set()
 
     def holds(self) -> bool:
         """Ask now, before something that only the holder may do."""
@@ -117,23 +116,29 @@ class Lease:
         return is_heard
 
 
-class JobObserver(ProgressObserver):
-    """Watches the search of a job, and says in the end what became of it."""
+class JobObserver(TuningObserver):
+    """Watches a job, which ends with its lease."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+
+    def is_stopped(self) -> bool:
+        return self.lease.is_stopped()
+
+    def may_publish(self) -> bool:
+        """Only while the job is this worker's."""
+        return not self.is_stopped() and self.lease.holds()
 
     def message(self, published: Publication, untimed: Chip | None) -> str:
-        """``untimed``: its chip, where times on a TPU were wanted and none is attached."""
+        """What became of it. ``untimed``: its chip, where times on a TPU were wanted and none is
+        attached."""
         raise NotImplementedError
-
-
-class _NotOursError(Exception):
-    """The job was lost, or is to be given back, while its finalists were timed."""
 
 
 class Worker:
     """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
-    ``watching``: who watches the search of a job.
-    ``timing``: how finalists are timed where the chip is attached; None for never. ``recheck``: how
-    pushed records are checked; None: it takes no such jobs.
+    ``watching``: makes who watches a job. ``plan``: how jobs are tuned, but for their trials.
+    ``recheck``: how pushed records are checked; None: it takes no such jobs.
 
     A job that a worker leaves, however it ends, is given to another one.
     """
@@ -149,11 +154,11 @@ class Worker:
         watching: Callable[[Lease], JobObserver],
         lease_s: float = LEASE_S,
         poll_s: float = 2.0,
-        timing: Timing | None = None,
+        plan: Plan | None = None,
         recheck: Recheck | None = None,
     ) -> None:
         self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
-        self._name, self._timing, self._watching = name, timing, watching
+        self._name, self._plan, self._watching = name, plan or Plan(), watching
         self._recheck = recheck
         self._kernels: dict[str, tuple[KernelRef, KernelSpec]] = {}
         self._lease_s, self._poll_s = lease_s, poll_s
@@ -216,7 +221,7 @@ class Worker:
         return done
 
     def _do(self, job: Job) -> None:
-        asked, lease = job.request, Lease(self._jobs, job, self._lease_s)
+        asked, lease = job.request, Lease(self._jobs, job, self._lease_s, self._stopping)
         lease.say(f"attempt {job.attempt}: {asked.kernel} {asked.problem} on {asked.chip}")
         try:
             with lease:
@@ -241,48 +246,21 @@ class Worker:
     def _tune(self, job: Job, lease: Lease) -> tuple[State | None, str]:
         """How it ended, and what is to be said of it; None: it was cancelled, is another worker's,
         or this one is to stop."""
-        watch, request = self._watching(lease), job.request
-        ref = self._ref(request.kernel, request.problem)
-        subject = describe_subject(
-            self._compilers, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
+        request, plan = job.request, self._plan
+        task = TuningTask(
+            ref=self._ref(request.kernel, request.problem),
+            chip=request.chip,
+            problem_of=lambda spec: _same_problem(spec, request.problem),
         )
-        space = explore_space(self._compilers, subject, watch.tracing)
-
-        def stop() -> bool:
-            return lease.stop_wanted or self._stopping.is_set()
-
-        known = tuned_elsewhere(self._compilers, self._store, subject, watch.announce)
-        measure = self._measure(subject, watch, stop)
-        ours = measure and _while_ours(measure, lambda: not stop() and lease.holds())
-
-        def search(limits: SearchLimits) -> SearchResult:
-            return run_search(
-                self._compilers,
-                self._store,
-                subject,
-                space,
-                limits,
-                watch,
-                start_from=known,
-            )
-
-        def publish_it(result: SearchResult) -> Publication:
-            if not lease.holds():
-                raise _NotOursError
-            return publish(
-                self._compilers, self._store, result, announce=watch.announce, measure=ours
-            )
-
-        asked = SearchLimits(trials=request.trials, stop=stop)
-        try:
-            _, published = until_right(search, publish_it, limits_of(asked, self._timing, subject))
-        except _NotOursError:
+        plan = replace(plan, limits=SearchLimits(trials=request.trials))
+        observer = self._watching(lease)
+        compilers = running(self._compilers)
+        publication = tune_one(compilers, opened(self._store), task, plan, observer).publication
+        if publication is None:
             return None, ""
-        if published is None:
-            return None, ""
-        state = State.DONE if published.record else State.FAILED
-        is_timed = self._timing is None or measure is not None
-        return state, watch.message(published, None if is_timed else request.chip)
+        is_timed = plan.timing is None or plan.times(request.chip)
+        state = State.DONE if publication.record else State.FAILED
+        return state, observer.message(publication, None if is_timed else request.chip)
 
     def _check(self, job: Job, lease: Lease) -> tuple[State | None, str]:
         """The same of a job that checks a pushed record."""
@@ -302,14 +280,6 @@ class Worker:
         said = f"{rechecked.decision.state}: {rechecked.decision.finding}"
         return State.DONE if decided else State.FAILED, said
 
-    def _measure(
-        self, subject: Subject, watch: JobObserver, stop: Callable[[], bool]
-    ) -> Measure | None:
-        """As ``autotune search`` has it."""
-        if self._timing is None:
-            return None
-        return new_measure(self._compilers, subject, self._timing, watch.announce, stop)
-
     def _finish(self, job: Job, lease: Lease, state: State, message: str) -> None:
         lease.say(message, logging.WARNING if state is State.FAILED else logging.INFO)
         lease.write_log()
@@ -322,20 +292,6 @@ class Worker:
         lease.write_log()
         with suppress(StoreError):  # else its lease ends
             self._jobs.give_back(job, visible_lines(message), counts=counts)
-
-
-def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:
-    """The same; raises ``_NotOursError`` where the job is not ours any more when it is done."""
-
-    def measured(
-        candidates: Sequence[MeasurementCandidate], default: Config | None
-    ) -> Measurement | NotMeasured:
-        measured = measure(candidates, default)
-        if not ours():
-            raise _NotOursError
-        return measured
-
-    return measured
 
 
 def _same_problem(spec: KernelSpec, problem: Problem) -> Problem:

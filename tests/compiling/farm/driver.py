@@ -11,16 +11,15 @@ from autotune.compiling.farm.pool import RayPool
 from autotune.declaring.discovery import find_kernel
 from autotune.estimating.space import Space
 from autotune.searching.limits import SearchLimits
-from autotune.searching.run import run_search
+from autotune.searching.observer import SearchObserver
 from autotune_db import open_store
 from tests.compiling.farm.conftest import SLEEPING
 from tests.publishing.test_publish import SUBJECT
 from tests.samples import candidates
+from tests.samples.searching import run_search
 
 
-class Saying:
-    def space_ready(self, *_: Any) -> None: ...
-
+class Saying(SearchObserver):
     def trial_done(self, _: Any) -> None:
         print("trial", flush=True)
 

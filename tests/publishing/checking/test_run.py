@@ -44,8 +44,8 @@ from autotune.publishing.checking.failing import ALL_WRONG, UNKNOWN, parse_fail_
 from autotune.publishing.checking.follow_up import Retuner, publish_checked
 from autotune.publishing.checking.prior import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun
+from autotune.publishing.task import TuningObserver
 from autotune.searching.limits import SearchLimits
-from autotune.searching.progress import ProgressObserver
 from autotune.wording.checks import action, finding
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
@@ -292,7 +292,7 @@ def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> No
     found = check(store, fake, record)
     assert found[0].verdict is CheckVerdict.BROKEN
     retuner = Retuner(compilers=fake, store=store, limits=SearchLimits(trials=2))
-    retuner.retune_each(found, REFS, lambda _: nullcontext(ProgressObserver()), said.append)
+    retuner.retune_each(found, REFS, lambda _: TuningObserver(), said.append)
     assert len(said) == 1 and said[0].startswith("not searched: no legal configuration")
     kept = store.check(found[0].key, found[0].target)
     assert kept is not None and kept.detail.startswith("no legal configuration")

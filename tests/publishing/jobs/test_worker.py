@@ -16,12 +16,11 @@ from autotune.domain.chip import Chip
 from autotune.domain.errors import NoLegalConfigError, StoreError
 from autotune.domain.job import Ability, Job, Progress, Request, State
 from autotune.domain.outcome import Estimated, TimedOut
-from autotune.publishing import timing
+from autotune.publishing import task
 from autotune.publishing.jobs import worker as module
 from autotune.publishing.jobs.sign_of_life import SignOfLife
 from autotune.publishing.jobs.worker import Lease, Worker
-from autotune.publishing.timing import Timing
-from autotune.searching.limits import SearchLimits
+from autotune.publishing.task import Plan, Timing
 from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.database import new_store
@@ -33,49 +32,31 @@ LEASE_S = 1.0
 
 
 class Script:
-    """Stands for the search; ``during`` runs in it and may look at its limits."""
+    """Stands for tuning; ``during`` runs in it, with the observer of the job."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.during: Callable[[SearchLimits, Any], str] = lambda limits, watch: "trials"
+        self.during: Callable[[Any], object] = lambda watch: None
         self.published: list[str] = []
         self.record: object | None = object()
-        self.measured: object = None
-        self.refs: list[Any] = []
-        monkeypatch.setattr(module, "describe_subject", self._described)
-        monkeypatch.setattr(module, "explore_space", lambda pool, subject, tracing: tracing(1, 2))
-        monkeypatch.setattr(module, "run_search", self._search)
-        monkeypatch.setattr(module, "publish", self._publish)
+        self.tasks: list[Any] = []
+        monkeypatch.setattr(module, "tune_one", self._tune)
 
-    def _described(self, pool: Any, ref: Any, chip: Chip, of: Callable[[Any], Any]) -> Any:
-        self.refs.append(ref)
-        chip_info = SimpleNamespace(chip=chip)
-        return SimpleNamespace(ref=ref, problem=of(SPEC), spec=SPEC, chip=chip_info)
-
-    def _search(
-        self,
-        pool: Any,
-        store: Any,
-        subject: Any,
-        space: Any,
-        limits: SearchLimits,
-        watch: Any,
-        start_from: Any,
-    ) -> Any:
-        return SimpleNamespace(stopped_by=self.during(limits, watch))
-
-    def _publish(self, pool: Any, store: Any, result: Any, announce: Any, measure: Any) -> Any:
-        if measure is not None:
-            self.measured = measure([], None)
+    def _tune(self, compilers: Any, store: Any, task: Any, plan: Any, watch: Any) -> Any:
+        task.problem_of(SPEC)
+        self.tasks.append((task, plan))
+        self.during(watch)
+        if watch.is_stopped() or not watch.may_publish():
+            return SimpleNamespace(publication=None)
         self.published.append("it")
-        return SimpleNamespace(record=self.record, reason="twice as fast")
+        publication = SimpleNamespace(record=self.record, reason="twice as fast")
+        return SimpleNamespace(publication=publication)
 
 
-def until_stopped(limits: SearchLimits, _: Any = None) -> str:
+def until_stopped(watch: Any) -> None:
     deadline = time.monotonic() + 120
-    while not limits.stop():
+    while not watch.is_stopped():
         assert time.monotonic() < deadline, "it was never told to stop"
         time.sleep(0.01)
-    return "interrupted"
 
 
 @pytest.fixture
@@ -106,7 +87,7 @@ def new_worker(store: SqlStore, name: str = "w1", timing: Timing | None = None) 
         watching=JobWatch,
         lease_s=LEASE_S,
         poll_s=0.01,
-        timing=timing,
+        plan=Plan(timing=timing),
     )
 
 
@@ -138,7 +119,7 @@ def test_nothing_to_publish_is_a_failure(store: SqlStore, script: Script) -> Non
 
 
 def test_progress_is_told(store: SqlStore, script: Script) -> None:
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         watch.announce("compiling \udc80")
         for number, time_us in enumerate((9.0, 3.0, None)):
             slow = TimedOut(reason="60 s", limit_s=60.0)
@@ -148,7 +129,6 @@ def test_progress_is_told(store: SqlStore, script: Script) -> None:
         while job(store).progress.done < 3 or not store.jobs.logs(1):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        return "trials"
 
     ask(store)
     script.during = search
@@ -177,7 +157,7 @@ def test_the_log_ends_with_what_went_wrong(
     line: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         raise problem
 
     ask(store)
@@ -205,7 +185,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(
 
     monkeypatch.setattr(store.jobs, "write_log", refused)
     ask(store)
-    script.during = lambda limits, watch: "trials" if again.wait(120) else ""
+    script.during = lambda watch: again.wait(120)
     new_worker(store).run(drain=True)
     assert (job(store).state, store.jobs.logs(1)) == (State.DONE, [])
     assert caplog.text.count("status 404") == 1
@@ -229,9 +209,9 @@ def test_a_job_that_another_one_ended_is_not_called_done(
 
 
 def test_cancelled_while_it_runs(store: SqlStore, script: Script) -> None:
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         store.jobs.cancel(1)
-        return until_stopped(limits)
+        until_stopped(watch)
 
     ask(store)
     script.during = search
@@ -247,7 +227,7 @@ def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(
     """It could not be heard for longer than its lease; another one has taken the job."""
     real = store.jobs.heartbeat
 
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         deaf = threading.Event()
         monkeypatch.setattr(
             store.jobs, "heartbeat", lambda *a: (_ for _ in ()).throw(StoreError("gone"))
@@ -256,7 +236,7 @@ def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(
         able = new_worker(store).ability()
         assert store.jobs.claim("w2", able, LEASE_S) is not None
         monkeypatch.setattr(store.jobs, "heartbeat", real)
-        return until_stopped(limits)
+        until_stopped(watch)
 
     ask(store)
     script.during = search
@@ -273,9 +253,9 @@ def test_one_that_nobody_hears_stops(
     def gone(*_: Any) -> bool:
         raise StoreError("gone")
 
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         monkeypatch.setattr(store.jobs, "heartbeat", gone)
-        return until_stopped(limits)
+        until_stopped(watch)
 
     ask(store)
     script.during = search
@@ -287,7 +267,7 @@ def test_one_that_nobody_hears_stops(
 
 
 def test_a_second_ctrl_c_gives_the_job_back_too(store: SqlStore, script: Script) -> None:
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         raise KeyboardInterrupt
 
     ask(store)
@@ -302,9 +282,8 @@ def test_one_that_lost_it_at_the_very_end_publishes_nothing(
 ) -> None:
     """Between two heartbeats: it asks once more before it publishes."""
 
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         store.jobs.give_back(job(store), "", counts=False)
-        return "trials"
 
     ask(store)
     script.during = search
@@ -334,15 +313,15 @@ class _Once:
 def test_one_that_is_stopped_gives_its_job_back(store: SqlStore, script: Script) -> None:
     one = new_worker(store)
 
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         one.stop()
-        return until_stopped(limits)
+        until_stopped(watch)
 
     ask(store)
     script.during = search
     assert one.run() == 1
     assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)
-    script.during = lambda limits, watch: "trials"
+    script.during = lambda watch: None
     new_worker(store, "w2").run(drain=True)
     assert (job(store).state, job(store).worker) == (State.DONE, "w2")
 
@@ -360,7 +339,7 @@ def test_what_goes_wrong_is_said(
 ) -> None:
     runs = []
 
-    def search(limits: SearchLimits, watch: Any) -> str:
+    def search(watch: Any) -> None:
         runs.append(1)
         raise error
 
@@ -399,39 +378,10 @@ def test_a_database_that_is_away_is_waited_for(
     assert job(store).state is State.DONE
 
 
-class Device:
-    """Stands for the session that measures; ``during`` runs while it does."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *attached: Chip) -> None:
-        self.during: Callable[[], object] = lambda: None
-        self.asked: list[Any] = []
-        for room in (timing, job_watch):
-            monkeypatch.setattr(room, "attached_chips", lambda: list(attached))
-        monkeypatch.setattr(timing, "Session", self._session)
-
-    def _session(self, pool: Any, process: Any, work: Any, **options: Any) -> Any:
-        self.asked.append((work.chip, options["number"], options["limits"].seconds))
-
-        def measure(candidates: Any, default: Any) -> str:
-            self.during()
-            return "measured"
-
-        return SimpleNamespace(measure=measure)
-
-
-def test_finalists_are_timed_where_the_chip_is_attached(
-    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = Device(monkeypatch, Chip.V5E)
-    ask(store)
-    new_worker(store, timing=Timing(device=2, seconds=7.0)).run(drain=True)
-    assert device.asked == [(Chip.V5E, 2, 7.0)] and script.measured == "measured"
-    assert (job(store).state, job(store).message) == (State.DONE, "twice as fast")
-
-
 @pytest.mark.parametrize(
     ("attached", "says"),
     [
+        ([Chip.V5E], ""),
         ([], ". Estimated, not measured: no TPU is attached to this machine."),
         ([Chip.V6E], ". Estimated, not measured: a v6e is attached, no v5e."),
     ],
@@ -443,32 +393,14 @@ def test_an_estimate_says_why_it_is_one(
     attached: list[Chip],
     says: str,
 ) -> None:
-    device = Device(monkeypatch, *attached)
+    for room in (task, job_watch):
+        monkeypatch.setattr(room, "attached_chips", lambda: attached)
     ask(store)
     new_worker(store, timing=Timing()).run(drain=True)
-    assert device.asked == [] and script.published == ["it"]
     assert job(store).message == "twice as fast" + says
-
-
-def test_one_that_is_not_to_measure_does_not(
-    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = Device(monkeypatch, Chip.V5E)
-    ask(store)
+    ask(store, 2)
     new_worker(store).run(drain=True)
-    assert device.asked == [] and job(store).message == "twice as fast"
-
-
-def test_one_that_lost_its_job_while_it_measured_publishes_nothing(
-    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = Device(monkeypatch, Chip.V5E)
-    device.during = lambda: store.jobs.give_back(job(store), "", counts=False)
-    ask(store)
-    one = new_worker(store, timing=Timing())
-    one._jobs = _Once(store.jobs)  # type: ignore[assignment]
-    one.run(drain=True)
-    assert script.published == [] and job(store).state is State.QUEUED
+    assert job(store, 2).message == "twice as fast"
 
 
 def test_a_lease_is_held_while_it_is_told(store: SqlStore) -> None:

@@ -1,0 +1,136 @@
+"""A search that has ended before: what came of it is in the database."""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from autotune.compiling.environments.environment import environments, environments_folder
+from autotune.declaring.discovery import fingerprint
+from autotune.domain.arguments import asked
+from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.store import Store
+from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.domain.trial import Trial, default_trial
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.publishing.publish import Publication, finalists
+from autotune.publishing.task import Plan, Tuned, TuningTask
+from autotune.publishing.ties import contenders
+
+_MOST_CALLS = 1_000  # searched keys of a function that are looked through
+
+
+def searched_before(store: Store, task: TuningTask, plan: Plan) -> Tuned | None:
+    """What came of the same search of the same source, without asking a compiler; None where there
+    was none, or that cannot be known without one."""
+    toolchain = _known_toolchain(plan.python)
+    if toolchain is None or not _may_answer(task, plan):
+        return None
+    try:
+        keys = _keys(store, task, toolchain, plan.python or "")
+        results = (ended_search(store, task, spec, key, plan) for spec, key in keys)
+        return next(filter(None, results), None)
+    except StoreError:
+        return None  # whoever searches says what is wrong
+
+
+def ended_search(
+    store: Store, task: TuningTask, spec: KernelSpec, key: Key, plan: Plan
+) -> Tuned | None:
+    """The same of a key, where the search has the trials that the plan asks for, or all that there
+    are; where a prediction may end it, all that may be faster."""
+    if not _may_answer(task, plan):
+        return None
+    record, trials, progress = store.record(key), store.trials(key), store.searches.progress(key)
+    predicted = progress.predicted and plan.limits.may_end_early(plan.method)
+    is_done = len(trials) >= plan.limits.trials or progress.exhausted or predicted
+    if record is None or not (
+        is_done and _is_of(record, trials) and _is_answer(record, trials, plan)
+    ):
+        return None
+    default = default_trial(trials)
+    return Tuned(
+        task=task,
+        spec=spec,
+        key=key,
+        trials=trials,
+        stopped_by="exhausted"
+        if progress.exhausted
+        else "prediction"
+        if progress.predicted
+        else "trials",
+        publication=Publication(
+            record=record,
+            reason=record.reason,
+            winner=next((trial for trial in trials if trial.config == record.config), None),
+            default=default,
+            baseline=record.baseline,
+            ties=contenders(trials, default, record.default),
+        ),
+        ids=store.trial_ids(key),
+        place=str(store),
+    )
+
+
+def _may_answer(task: TuningTask, plan: Plan) -> bool:
+    """Not for a part of the space, nor where more is wanted than a search of it all."""
+    is_part = task.start_from or task.only
+    return not (plan.anew or plan.limits.full or is_part or plan.times(task.chip))
+
+
+def _known_toolchain(python: str | None) -> Toolchain | None:
+    """What is known of an interpreter without starting it."""
+    if python == sys.executable:
+        return installed_toolchain()
+    known = environments(environments_folder())
+    return next((made.toolchain for made in known if made.python == python), None)
+
+
+def _keys(
+    store: Store, task: TuningTask, toolchain: Toolchain, python: str
+) -> Iterator[tuple[KernelSpec, Key]]:
+    """What the task may mean: of a call those that were asked for in the same words."""
+    for spec in store.kernels():
+        try:
+            if spec.fingerprint != fingerprint(task.ref, spec.form):
+                continue
+        except OSError:
+            return  # whoever searches says what is wrong
+        if task.problem_of is None:
+            text = asked(task.ref, spec.name, task.ref.call, task.chip, python)
+            for summary in store.history(spec.name, task.chip, _MOST_CALLS):
+                if store.searches.progress(summary.key).asked == text:
+                    yield spec, _key(spec, summary.key.problem, task, toolchain)
+            continue
+        try:
+            problem = task.problem_of(spec)
+        except InvalidInputError:
+            return  # as well
+        yield spec, _key(spec, problem, task, toolchain)
+
+
+def _key(spec: KernelSpec, problem: Problem, task: TuningTask, toolchain: Toolchain) -> Key:
+    return Key(
+        kernel=spec.name,
+        fingerprint=spec.fingerprint,
+        problem=problem,
+        chip=task.chip,
+        toolchain=toolchain,
+    )
+
+
+def _is_of(record: Record, trials: Sequence[Trial]) -> bool:
+    """Whether the record is made of these trials, and all of them by the model of this version."""
+    estimates = [record.estimate, *(trial.estimate for trial in trials if trial.estimate)]
+    return record.trials == len(trials) and all(e.model == MODEL for e in estimates)
+
+
+def _is_answer(record: Record, trials: Sequence[Trial], plan: Plan) -> bool:
+    """Whether another publication, which may or may not take what is not verified, could not be of
+    another config."""
+    if not plan.allow_unverified:
+        return record.verified
+    first = finalists(trials, default_trial(trials), record.default)[:1]
+    return any(trial.config == record.config for trial in first)

@@ -1,0 +1,174 @@
+"""What is to be tuned, how, and what came of it."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from autotune.domain.chip import Chip
+from autotune.domain.config import AxisValue, Config
+from autotune.domain.errors import AutotuneError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.record import Evidence, Record
+from autotune.domain.trial import Trial, default_trial
+from autotune.domain.workload import InvalidProblem
+from autotune.measuring.attached import attached_chips
+from autotune.publishing.publish import Publication
+from autotune.searching.limits import SearchLimits
+from autotune.searching.observer import SearchObserver
+from autotune.searching.result import SearchResult
+from autotune.searching.subject import ProblemOf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningTask:
+    """A problem that is to be tuned for a chip.
+
+    ``problem_of``: the problem, by the description of its kernel; None for the call that ``ref``
+    names. ``start_from``: configs that are tried right after the default, in text or as values of
+    axes; of a model the first is what it runs today. ``only``: values of axes, beside those of the
+    default. ``weight``: how often it runs. ``name`` and ``line``: of the problem in a workload.
+    """
+
+    ref: KernelRef
+    chip: Chip
+    problem_of: ProblemOf | None
+    start_from: tuple[str | Config | Mapping[str, AxisValue], ...] = ()
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    weight: float = 1.0
+    name: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """``device``: which of the attached ones. ``seconds``: of the race at most."""
+
+    device: int = 0
+    seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How to tune. ``limits.timeout_s``: of all tasks together, from the beginning. ``timing``: of
+    the finalists, None for never. ``python``: the interpreter that compiles, as a command line
+    says it; None for the nodes of a cluster. ``anew``: also what has been searched before."""
+
+    limits: SearchLimits = field(default_factory=SearchLimits)
+    seed: int = 0
+    method: str = "gp"
+    allow_unverified: bool = False
+    timing: Timing | None = None
+    python: str | None = sys.executable
+    anew: bool = False
+
+    def times(self, chip: Chip) -> bool:
+        """Whether finalists are timed: it is wanted, and a TPU of this generation is attached."""
+        return self.timing is not None and chip in attached_chips()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """A task whose search is over. ``publication``: None where it was interrupted, which the same
+    task resumes. ``search``: None where it had ended before. ``error``: why what it has found could
+    not be published. ``ids``: numbers of its trials in the database, which ``place`` names."""
+
+    task: TuningTask
+    spec: KernelSpec
+    key: Key
+    trials: Sequence[Trial]
+    stopped_by: str
+    publication: Publication | None
+    ids: Mapping[int, int]
+    place: str
+    search: SearchResult | None = None
+    error: AutotuneError | None = None
+
+    @property
+    def record(self) -> Record | None:
+        """What is published now; None where nothing could be."""
+        return self.publication.record if self.publication else None
+
+    @property
+    def given(self) -> Sequence[Trial]:
+        """The trials of the configs that it was to start from."""
+        start_from = self.search.start_from if self.search else ()
+        return [trial for trial in self.trials if trial.config in start_from]
+
+    @property
+    def before(self) -> Trial | None:
+        """What a model runs today: the config that the task begins with, else the default."""
+        if self.search and self.task.start_from:
+            today = self.search.start_from[0]
+            return next((trial for trial in self.trials if trial.config == today), None)
+        return default_trial(self.trials)
+
+    @property
+    def predicted(self) -> Evidence | None:
+        """What is known of the default, where a model runs that and it was not compiled."""
+        if self.before:
+            return None
+        if self.search:
+            return self.search.default
+        return self.record.default if self.record and self.record.default.is_predicted else None
+
+    @property
+    def before_us(self) -> float | None:
+        return self.predicted.expected_us if self.predicted else _time_us(self.before)
+
+    @property
+    def before_error(self) -> float | None:
+        return self.predicted.expected_error if self.predicted else None
+
+    @property
+    def after_us(self) -> float | None:
+        return _time_us(self.publication.winner) if self.publication else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotTuned:
+    """A task that could not be searched, and why."""
+
+    task: TuningTask
+    error: AutotuneError
+
+    @property
+    def problem(self) -> InvalidProblem:
+        return InvalidProblem(line=self.task.line, problem=self.task.name, reason=str(self.error))
+
+
+class TuningObserver(SearchObserver):
+    """Who watches tasks; this one does nothing with what it hears."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def begin(self, total: int) -> None:
+        """So many different problems are tuned."""
+
+    def of(self, key: Key) -> "TuningObserver":
+        """Who watches one of them."""
+        del key
+        return self
+
+    def compiling(self) -> None:
+        """Compilers start: some task was not searched before."""
+
+    def tuned(self, tuned: Tuned) -> None:
+        """A problem is over."""
+
+    def not_tuned(self, refused: NotTuned) -> None:
+        """A task cannot be searched."""
+
+    def may_publish(self) -> bool:
+        """Asked before anything is published; false leaves the task interrupted."""
+        return True
+
+
+def _time_us(trial: Trial | None) -> float | None:
+    return trial.estimate.time_us if trial and trial.estimate else None
