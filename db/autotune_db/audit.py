@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
 from autotune.domain.audit import AuditEntry, Author
 from autotune_db import query
-from autotune_db.adapter import Adapter
 from autotune_db.rows import AnyRow
 from autotune_db.tables import AUDIT
+from autotune_db.transaction import Adapter
 
 _MOST_NAMED = 5
 _author: ContextVar[Author] = ContextVar("author", default=Author())  # noqa: B039 (frozen)
@@ -29,25 +30,22 @@ def written_by(author: Author) -> Iterator[None]:
 
 def note(connection: Connection, now: datetime, action: str, change: str) -> None:
     """Kept if, and only if, the transaction is."""
-    by = _author.get()
-    author = {"name": by.name, "token": by.token, "address": by.address}
-    values = {"created_at": now, "action": action, "change": change, **author}
+    values = {"created_at": now, "action": action, "change": change, **asdict(_author.get())}
     connection.execute(insert(AUDIT).values(values))
 
 
 def some_of(names: Iterable[object]) -> str:
     """The first few, and how many more there are."""
-    found = list(map(str, names))
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return "; ".join(found[:_MOST_NAMED]) + more
+    texts = list(map(str, names))
+    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return "; ".join(texts[:_MOST_NAMED]) + more
 
 
 class SqlAudit(Adapter):
     """What was written, and by whom."""
 
     def entries(self, limit: int = 50, before: int | None = None) -> Sequence[AuditEntry]:
-        newest = query.page(select(AUDIT), AUDIT.c.id, before, limit)
-        return self._work.read(lambda s: list(map(_from_row, s.execute(newest))))
+        return self._rows(query.page(select(AUDIT), AUDIT.c.id, before, limit), _from_row)
 
 
 def _from_row(row: AnyRow) -> AuditEntry:

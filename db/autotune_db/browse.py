@@ -2,13 +2,14 @@
 their gain sort all keys."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from autotune.domain.browsing import (
     History,
@@ -32,9 +33,11 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.refusals import Refusals
 from autotune.domain.toolchain import Toolchain
 from autotune_db import query, rows
-from autotune_db.check_pages import SqlCheckPages
+from autotune_db.checks import SqlCheckPages
 from autotune_db.json_columns import digest, to_text
+from autotune_db.misses import missed
 from autotune_db.query import MAX_ID, Query
+from autotune_db.rows import AnyRow
 from autotune_db.searches import status_from_row
 from autotune_db.tables import (
     CHECKS,
@@ -46,6 +49,7 @@ from autotune_db.tables import (
     SEARCHES,
     TRIALS,
 )
+from autotune_db.transaction import reads
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_KEYS = 12  # with the same problem under other toolchains
@@ -55,13 +59,12 @@ _PAUSE_S = 300.0  # without a trial: it was stopped and went on later
 _MOST_MOMENTS = 10_000
 
 _TRIED = KEYS.c.newest_trial.is_not(None)
-_RECORDED, _MISSED = (
-    select(table.c.id).where(table.c.key_id == KEYS.c.id).exists() for table in (RECORDS, MISSES)
-)
+_RECORDED = query.has_record(KEYS)
+_MISSED = select(MISSES.c.id).where(MISSES.c.key_id == KEYS.c.id).exists()
 _PLACES: list[ColumnElement[str]] = [
     KEYS.c[name] for name in ("kernel", "chip", "jax", "libtpu", "fingerprint", "problem")
 ]
-_TEXT: ColumnElement[str] = reduce(lambda one, other: one + "\n" + other, _PLACES)
+_TEXT: ColumnElement[str] = reduce(lambda text, place: text + "\n" + place, _PLACES)
 """All that a word may stand in; no word has the end of a line in it."""
 _ORDERS: dict[KeyOrder, tuple[Any, ...]] = {
     KeyOrder.NEWEST: (),
@@ -76,131 +79,111 @@ class SqlBrowse(SqlCheckPages):
     """What the pages ask."""
 
     def targets(self) -> Sequence[TargetCount]:
-        columns = (KEYS.c.kernel, KEYS.c.chip, KEYS.c.jax, KEYS.c.jaxlib, KEYS.c.libtpu)
+        columns = (KEYS.c.kernel, KEYS.c.chip, *query.versions(KEYS))
         counted = select(*columns, func.count()).where(_TRIED).group_by(*columns)
-        return self._work.read(lambda s: list(map(_target_count, s.execute(counted))))
+        return self._rows(counted, _target_count)
 
     def places(self, kernel: str | None = None) -> Collection[tuple[Chip, Toolchain]]:
-        columns = (KEYS.c.chip, KEYS.c.jax, KEYS.c.jaxlib, KEYS.c.libtpu)
+        columns = (KEYS.c.chip, *query.versions(KEYS))
         wanted = select(*columns).where(*query.only(kernel, None)).distinct()
-        return self._work.read(
-            lambda s: [
-                (Chip(chip), Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu))
-                for chip, jax, jaxlib, libtpu in s.execute(wanted)
-            ]
-        )
+        return self._rows(wanted, lambda row: (Chip(row[0]), query.toolchain(row[1:])))
 
-    def latest(self, limit: int) -> Sequence[SearchedKey]:
-        keys = query.tried_keys(None, None).limit(limit)
-        found = self._work.read(lambda s: query.tried(s, s.execute(keys)))
-        return sorted(found, key=lambda one: one.last_at or _BEGINNING, reverse=True)
+    @reads
+    def latest(self, connection: Connection, limit: int) -> Sequence[SearchedKey]:
+        keys = query.latest_tried(connection, limit)
+        return sorted(keys, key=lambda key: key.last_at or _BEGINNING, reverse=True)
 
     def problems(
         self, only: KeyFilter, offset: int, limit: int, order: KeyOrder = KeyOrder.NEWEST
     ) -> Sequence[SearchedKey]:
         wanted = select(KEYS).where(*_of(only)).order_by(*_ORDERS[order], KEYS.c.id.desc())
-        page = wanted.offset(offset).limit(limit)
-        return self._work.read(lambda s: query.tried(s, s.execute(page)))
+        return self._tried(wanted.offset(offset).limit(limit))
 
-    def count_problems(self, only: KeyFilter) -> int:
-        counted = select(func.count()).select_from(KEYS).where(*_of(only))
-        return self._work.read(lambda s: s.scalar(counted)) or 0
+    @reads
+    def count_problems(self, connection: Connection, only: KeyFilter) -> int:
+        return connection.scalar(select(func.count()).select_from(KEYS).where(*_of(only))) or 0
 
-    def numbers(self, keys: Collection[Key]) -> Mapping[Key, int]:
-        return self._work.read(lambda s: query.find_keys(s, keys))
+    @reads
+    def numbers(self, connection: Connection, keys: Collection[Key]) -> Mapping[Key, int]:
+        return query.find_keys(connection, keys)
 
     def published(self, key_id: int, limit: int) -> Sequence[tuple[int, Record]]:
-        found = query.with_keys(RECORDS).where(RECORDS.c.key_id == key_id)
-        page = found.order_by(RECORDS.c.id.desc()).limit(limit)
-        return self._work.read(
-            lambda s: [
-                (row.id, rows.record_from_row(row, rows.key_from_row(row)))
-                for row in s.execute(page)
-            ]
-        )
+        of_key = query.with_keys(RECORDS).where(RECORDS.c.key_id == key_id)
+        newest = of_key.order_by(RECORDS.c.id.desc()).limit(limit)
+        return self._rows(newest, query.numbered_record)
 
     def is_pinned(self, key_id: int) -> bool:
-        held = select(PINS.c.id).where(PINS.c.key_id == key_id, PINS.c.until_id.is_(None))
-        return self._work.read(lambda s: s.scalar(held.limit(1))) is not None
+        pin = select(PINS).where(PINS.c.key_id == key_id, PINS.c.until_id.is_(None))
+        return self._first(pin, bool) is not None
 
-    def running(self, since: datetime) -> Sequence[RunningSearch]:
+    @reads
+    def running(self, connection: Connection, since: datetime) -> Sequence[RunningSearch]:
         going = select(SEARCHES).where(SEARCHES.c.over.is_(False), SEARCHES.c.heard_at >= since)
+        searches = connection.execute(going.order_by(SEARCHES.c.heard_at.desc())).all()
+        ids = KEYS.c.id.in_([row.key_id for row in searches])
+        keys = {key.id: key for key in query.tried(connection, select(KEYS).where(ids))}
+        return [
+            RunningSearch(
+                searched=keys[row.key_id],
+                status=status_from_row(row),
+                trial_s=_trial_s(connection, row.key_id),
+            )
+            for row in searches
+        ]
 
-        def find(connection: Connection) -> list[RunningSearch]:
-            searches = connection.execute(going.order_by(SEARCHES.c.heard_at.desc())).all()
-            wanted = select(KEYS).where(KEYS.c.id.in_([row.key_id for row in searches]))
-            found = {one.id: one for one in query.tried(connection, connection.execute(wanted))}
-            return [
-                RunningSearch(
-                    searched=found[row.key_id],
-                    status=status_from_row(row),
-                    trial_s=_trial_s(connection, row.key_id),
-                )
-                for row in searches
-            ]
-
-        return self._work.read(find)
-
-    def history(self) -> History:
-        missed = select(MISSES.c.first_at).where(
-            ~select(RECORDS.c.id).where(RECORDS.c.key_id == MISSES.c.key_id).exists()
-        )
+    @reads
+    def history(self, connection: Connection) -> History:
+        missed = select(MISSES.c.first_at).where(~query.has_record(MISSES))
         broken = select(CHECKS.c.checked_at).where(CHECKS.c.verdict == CheckVerdict.BROKEN.value)
-
-        def moments(connection: Connection, wanted: Select[datetime]) -> tuple[datetime, ...]:
-            return tuple(sorted(connection.scalars(wanted.limit(_MOST_MOMENTS))))
-
-        return self._work.read(
-            lambda s: History(missed_at=moments(s, missed), broken_at=moments(s, broken))
+        missed_at, broken_at = (
+            tuple(sorted(connection.scalars(moments.limit(_MOST_MOMENTS))))
+            for moments in (missed, broken)
         )
+        return History(missed_at=missed_at, broken_at=broken_at)
 
     def searched(self, key_id: int) -> SearchedKey | None:
-        def find(connection: Connection) -> SearchedKey | None:
-            key = query.get(connection, KEYS, key_id)
-            return query.tried(connection, [key])[0] if key else None
+        key = select(KEYS).where(KEYS.c.id == key_id)
+        return next(iter(self._tried(key)), None) if 0 < key_id <= MAX_ID else None
 
-        return self._work.read(find) if 0 < key_id <= MAX_ID else None
+    @reads
+    def key_of(self, connection: Connection, trial_id: int) -> int | None:
+        row = query.get(connection, TRIALS, trial_id)
+        return row.key_id if row else None
 
-    def key_of(self, trial_id: int) -> int | None:
-        found = select(TRIALS.c.key_id).where(TRIALS.c.id == trial_id)
-        return self._work.read(lambda s: s.scalar(found)) if 0 < trial_id <= MAX_ID else None
-
-    def refusals(self, key_id: int) -> Refusals | None:
-        return self._work.read(lambda s: query.refusals(s, key_id))
+    @reads
+    def refusals(self, connection: Connection, key_id: int) -> Refusals | None:
+        return query.refusals(connection, key_id)
 
     def trials(
         self, key_id: int, kind: str | None, *, fastest: bool, offset: int, limit: int
     ) -> Sequence[NumberedTrial]:
-        wanted = select(TRIALS).where(TRIALS.c.key_id == key_id)
+        wanted = _trials(key_id)
         if fastest:
             wanted = wanted.where(TRIALS.c.time_us.is_not(None)).order_by(TRIALS.c.time_us)
         elif kind is not None:
             wanted = wanted.where(TRIALS.c.kind == kind).order_by(TRIALS.c.number)
         else:
             wanted = wanted.order_by(TRIALS.c.number)
-        return self._numbered(wanted.offset(offset).limit(limit))
+        return self._rows(wanted.offset(offset).limit(limit), _numbered)
 
     def fastest_and_others(self, key_id: int, fastest: int, others: int) -> Sequence[NumberedTrial]:
-        mine = select(TRIALS).where(TRIALS.c.key_id == key_id)
-        timed = mine.where(TRIALS.c.time_us.is_not(None)).order_by(TRIALS.c.time_us).limit(fastest)
-        untimed = mine.where(TRIALS.c.time_us.is_(None)).limit(others)
-        found = [*self._numbered(timed), *self._numbered(untimed)]
-        return sorted(found, key=lambda one: one.trial.number)
+        timed = self.trials(key_id, None, fastest=True, offset=0, limit=fastest)
+        untimed = _trials(key_id).where(TRIALS.c.time_us.is_(None)).limit(others)
+        both = [*timed, *self._rows(untimed, _numbered)]
+        return sorted(both, key=lambda numbered: numbered.trial.number)
 
     def with_config(self, key_id: int, config: Config) -> NumberedTrial | None:
-        wanted = select(TRIALS).where(
-            TRIALS.c.key_id == key_id, TRIALS.c.config_digest == digest(to_data(config))
-        )
-        return next(iter(self._numbered(wanted)), None)
+        same = TRIALS.c.config_digest == digest(to_data(config))
+        return self._first(_trials(key_id).where(same), _numbered)
 
     def by_number(self, key_id: int, number: int) -> NumberedTrial | None:
-        wanted = select(TRIALS).where(TRIALS.c.key_id == key_id, TRIALS.c.number == number)
-        found = self._numbered(wanted) if 0 <= number <= MAX_ID else ()
-        return next(iter(found), None)
+        wanted = _trials(key_id).where(TRIALS.c.number == number)
+        return self._first(wanted, _numbered) if 0 <= number <= MAX_ID else None
 
-    def newest(self, key_id: int) -> int:
+    @reads
+    def newest(self, connection: Connection, key_id: int) -> int:
         newest = select(func.max(TRIALS.c.id)).where(TRIALS.c.key_id == key_id)
-        return self._work.read(lambda s: s.scalar(newest)) or 0
+        return connection.scalar(newest) or 0
 
     def best_so_far(self, key_id: int) -> Sequence[Improvement]:
         """From the fastest on, each that came before all faster ones: an index has all of it."""
@@ -212,74 +195,67 @@ class SqlBrowse(SqlCheckPages):
             c.key_id == key_id,
             c.number.in_(select(timed.c.number).where(timed.c.number == timed.c.first)),
         )
-        found = self._work.read(lambda s: s.execute(wanted.order_by(c.number)).mappings().all())
-        return [Improvement(**one) for one in found]
+        return self._rows(wanted.order_by(c.number), lambda row: Improvement(**row._mapping))
 
-    def trial(self, trial_id: int) -> NumberedTrial | None:
-        wanted = select(TRIALS).where(TRIALS.c.id == trial_id)
-        return next(iter(self._numbered(wanted)), None) if 0 < trial_id <= MAX_ID else None
+    @reads
+    def trial(self, connection: Connection, trial_id: int) -> NumberedTrial | None:
+        row = query.get(connection, TRIALS, trial_id)
+        return _numbered(row) if row else None
 
     def other_toolchains(self, key: Key) -> Sequence[SearchedKey]:
-        own = rows.key_identity(key)
-        same = (KEYS.c[name] == own[name] for name in ("kernel", "chip", "problem_digest"))
-        wanted = select(KEYS).where(*same, _TRIED).order_by(KEYS.c.id.desc()).limit(_MOST_KEYS)
-        return self._work.read(lambda s: query.tried(s, s.execute(wanted)))
+        identity = rows.key_identity(key)
+        same = (KEYS.c[name] == identity[name] for name in ("kernel", "chip", "problem_digest"))
+        return self._newest_keys(*same)
 
     def other_chips(self, key: Key) -> Sequence[SearchedKey]:
-        own = rows.key_identity(key)
-        same = (KEYS.c[name] == own[name] for name in ("kernel", "problem_digest"))
-        others = select(KEYS).where(*same, KEYS.c.chip != own["chip"], _TRIED)
-        wanted = others.order_by(KEYS.c.id.desc()).limit(_MOST_KEYS)
-        return self._work.read(lambda s: query.tried(s, s.execute(wanted)))
+        identity = rows.key_identity(key)
+        same = (KEYS.c[name] == identity[name] for name in ("kernel", "problem_digest"))
+        return self._newest_keys(*same, KEYS.c.chip != identity["chip"])
 
     def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
-        chosen = (
-            fastest_and_other.trial.config
+        by_config: dict[Config, dict[int, NumberedTrial]] = {
+            numbered.trial.config: {}
             for key_id in key_ids
-            for fastest_and_other in self.fastest_and_others(key_id, fastest, fastest)
-        )
-        by_config: dict[Config, dict[int, NumberedTrial]] = {config: {} for config in chosen}
+            for numbered in self.fastest_and_others(key_id, fastest, fastest)
+        }
         digests = [digest(to_data(config)) for config in by_config]
         wanted = select(TRIALS).where(
             TRIALS.c.key_id.in_(key_ids), TRIALS.c.config_digest.in_(digests)
         )
-
-        def find(connection: Connection) -> None:
-            for row in connection.execute(wanted):
-                trial = rows.trial_from_row(row)
-                by_config[trial.config][row.key_id] = NumberedTrial(id=row.id, trial=trial)
-
-        self._work.read(find)
-        return [SameConfig(config=config, trials=found) for config, found in by_config.items()]
+        for key_id, numbered in self._rows(wanted, lambda row: (row.key_id, _numbered(row))):
+            by_config[numbered.trial.config][key_id] = numbered
+        return [SameConfig(config=config, trials=trials) for config, trials in by_config.items()]
 
     def missed_keys(self, offset: int, limit: int) -> Sequence[KeyMiss]:
-        page = query.missed().offset(offset).limit(limit)
-        return self._work.read(
-            lambda s: [
-                KeyMiss(key_id=row.key_id, miss=rows.miss_from_row(row)) for row in s.execute(page)
-            ]
+        page = missed().offset(offset).limit(limit)
+        return self._rows(
+            page, lambda row: KeyMiss(key_id=row.key_id, miss=rows.miss_from_row(row))
         )
 
     def open_jobs(self, limit: int) -> Sequence[Job]:
-        return self._work.read(lambda s: list(map(rows.job_from_row, s.execute(_open(limit)))))
+        is_open = JOBS.c.state.in_((State.RUNNING.value, State.QUEUED.value))
+        newest = select(JOBS).where(is_open).order_by(JOBS.c.id.desc())
+        return self._rows(newest.limit(limit), rows.job_from_row)
 
-    def _numbered(self, wanted: Query) -> Sequence[NumberedTrial]:
-        return self._work.read(
-            lambda s: [
-                NumberedTrial(id=row.id, trial=rows.trial_from_row(row))
-                for row in s.execute(wanted)
-            ]
-        )
+    def _newest_keys(self, *only: ColumnElement[bool]) -> list[SearchedKey]:
+        newest = select(KEYS).where(*only, _TRIED).order_by(KEYS.c.id.desc())
+        return self._tried(newest.limit(_MOST_KEYS))
 
-
-def _open(limit: int) -> Query:
-    wanted = JOBS.c.state.in_((State.RUNNING.value, State.QUEUED.value))
-    return select(JOBS).where(wanted).order_by(JOBS.c.id.desc()).limit(limit)
+    def _tried(self, keys: Query) -> list[SearchedKey]:
+        return self._work.read(lambda connection: query.tried(connection, keys))
 
 
-def _target_count(row: Row[str, str, str, str, str, int]) -> TargetCount:
-    kernel, chip, jax, jaxlib, libtpu, count = row
-    toolchain = Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu)
+def _trials(key_id: int) -> Query:
+    return select(TRIALS).where(TRIALS.c.key_id == key_id)
+
+
+def _numbered(row: AnyRow) -> NumberedTrial:
+    return NumberedTrial(id=row.id, trial=rows.trial_from_row(row))
+
+
+def _target_count(row: AnyRow) -> TargetCount:
+    kernel, chip, *versions, count = row
+    toolchain = query.toolchain(versions)
     return TargetCount(kernel=kernel, chip=Chip(chip), toolchain=toolchain, searched=count)
 
 
@@ -288,10 +264,7 @@ def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
     if only.has_record is not None:
         conditions.append(_RECORDED if only.has_record else ~_RECORDED)
     if only.toolchain is not None:
-        t = only.toolchain
-        conditions.append(
-            and_(KEYS.c.jax == t.jax, KEYS.c.jaxlib == t.jaxlib, KEYS.c.libtpu == t.libtpu)
-        )
+        conditions += [KEYS.c[name] == value for name, value in asdict(only.toolchain).items()]
     return [*conditions, or_(_TRIED, _RECORDED, _MISSED)]
 
 
@@ -318,7 +291,7 @@ def _patterns(word: str) -> list[str]:
         return ["%" + ",%".join(f'":{size}' for size in sizes) + end for end in (",%", "}%")]
     name, equals, value = (_escaped(part) for part in word.partition("="))
     given = (value, f'"{value}"') if equals else ()
-    return [f'%"{name}":{one}{end}' for one in given for end in (",%", "}%")]
+    return [f'%"{name}":{number}{end}' for number in given for end in (",%", "}%")]
 
 
 def _escaped(text: str) -> str:
@@ -331,6 +304,6 @@ def _escaped(text: str) -> str:
 
 def _trial_s(connection: Connection, key_id: int) -> float | None:
     newest = select(TRIALS.c.created_at).where(TRIALS.c.key_id == key_id)
-    found = list(connection.scalars(newest.order_by(TRIALS.c.id.desc()).limit(_RATED)))
-    gaps = [(later - earlier).total_seconds() for later, earlier in pairwise(found)]
+    moments = connection.scalars(newest.order_by(TRIALS.c.id.desc()).limit(_RATED))
+    gaps = [(later - earlier).total_seconds() for later, earlier in pairwise(moments)]
     return fmean(going) if (going := [gap for gap in gaps if gap < _PAUSE_S]) else None

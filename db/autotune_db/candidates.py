@@ -12,12 +12,11 @@ from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import jobs, pushing, query, snapshots
-from autotune_db.adapter import Adapter
 from autotune_db.audit import note, some_of
 from autotune_db.json_columns import digest, from_text, to_text
-from autotune_db.query import MAX_ID
 from autotune_db.rows import AnyRow
 from autotune_db.tables import CANDIDATES
+from autotune_db.transaction import Adapter, reads
 
 
 class SqlCandidates(Adapter):
@@ -49,12 +48,10 @@ class SqlCandidates(Adapter):
 
         return self._work.write(write)
 
-    def candidate(self, number: int) -> RecordCandidate | None:
-        def find(connection: Connection) -> RecordCandidate | None:
-            row = query.get(connection, CANDIDATES, number)
-            return _from_row(row) if row else None
-
-        return self._work.read(find) if 0 < number <= MAX_ID else None
+    @reads
+    def candidate(self, connection: Connection, number: int) -> RecordCandidate | None:
+        row = query.get(connection, CANDIDATES, number)
+        return _from_row(row) if row else None
 
     def candidates(
         self, state: CandidateState | None = None, limit: int = 50, before: int | None = None

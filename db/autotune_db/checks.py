@@ -1,72 +1,128 @@
 """Verdicts on records under other toolchains and on other chips: the last of each counts."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ColumnElement, Connection, case, func, select
 
+from autotune.domain.browsing import CheckCount, CheckFilter, NumberedCheck
 from autotune.domain.check import Check
+from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Key
+from autotune.domain.record_check import CheckVerdict
 from autotune_db import audit, query, snapshots
-from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text, to_text
 from autotune_db.known_checks import Finding, noted, publish
 from autotune_db.rows import AnyRow
-from autotune_db.tables import CHECKS
+from autotune_db.tables import CHECKS, KEYS
+from autotune_db.transaction import Adapter, reads, writes
+
+_Of, _Target = KEYS.alias(), KEYS.alias()
+"""The keys of the record and of what it was checked against."""
 
 
 class SqlChecks(Adapter):
-    """Implements that part of ``domain.store.Store``."""
+    """What the engine keeps and asks of checks."""
 
-    def save_check(self, check: Check) -> None:
-        def write(connection: Connection, _: bool) -> None:
-            ids = query.key_ids(connection, [check.key, check.target])
-            query.lock_keys(connection, ids.values(), shared=True)
-            save_check(connection, check, ids[check.key], ids[check.target])
+    @writes
+    def save_check(self, connection: Connection, check: Check) -> None:
+        ids = query.key_ids(connection, [check.key, check.target])
+        query.lock_keys(connection, ids.values(), shared=True)
+        save_check(connection, check, ids[check.key], ids[check.target])
 
-        self._work.write(write)
+    @writes
+    def publish_checks(
+        self, connection: Connection, found: Sequence[Finding], by: str = ""
+    ) -> None:
+        query.one_publisher(connection)
+        before = snapshots.latest(connection)
+        new = noted(connection, before, found) if before else []
+        if before and new:
+            toolchains = dict.fromkeys(check.toolchain for _, _, check in found)
+            now, done = self._clock(), f"{len(new)} checked with {audit.some_of(toolchains)}"
+            publish(connection, before.record_id, new, now, by=by, note=done)
+            audit.note(connection, now, "publish", done)
 
-    def publish_checks(self, found: Sequence[Finding], by: str = "") -> None:
-        def write(connection: Connection, _: bool) -> None:
-            query.one_publisher(connection)
-            before = snapshots.latest(connection)
-            new = noted(connection, before, found) if before else []
-            if before and new:
-                toolchains = dict.fromkeys(check.toolchain for _, _, check in found)
-                now, done = self._clock(), f"{len(new)} checked with {audit.some_of(toolchains)}"
-                publish(connection, before.record_id, new, now, by=by, note=done)
-                audit.note(connection, now, "publish", done)
-
-        self._work.write(write)
-
-    def check(self, key: Key, target: Key) -> Check | None:
-        def read(connection: Connection) -> Check | None:
-            ids = query.find_key(connection, key), query.find_key(connection, target)
-            if None in ids:
-                return None
-            wanted = select(CHECKS).where(CHECKS.c.key_id == ids[0], CHECKS.c.target_id == ids[1])
-            row = connection.execute(wanted).first()
-            return None if row is None else _check_from_row(row)
-
-        return self._work.read(read)
+    @reads
+    def check(self, connection: Connection, key: Key, target: Key) -> Check | None:
+        ids = query.find_key(connection, key), query.find_key(connection, target)
+        wanted = select(CHECKS).where(CHECKS.c.key_id == ids[0], CHECKS.c.target_id == ids[1])
+        row = None if None in ids else connection.execute(wanted).first()
+        return None if row is None else _check(row)
 
     def checks(self, limit: int = 1000) -> Sequence[Check]:
-        wanted = select(CHECKS).order_by(CHECKS.c.checked_at.desc(), CHECKS.c.id.desc())
-        return self._work.read(
-            lambda connection: list(map(_check_from_row, connection.execute(wanted.limit(limit))))
+        newest = select(CHECKS).order_by(CHECKS.c.checked_at.desc(), CHECKS.c.id.desc())
+        return self._rows(newest.limit(limit), _check)
+
+
+class SqlCheckPages(Adapter):
+    """Lists and counts: for the page of an upgrade, and for those who read them over HTTP."""
+
+    def check_counts(self) -> Sequence[CheckCount]:
+        columns = (
+            *(_Target.c.kernel, _Target.c.chip),
+            *(*query.versions(_Of), *query.versions(_Target), CHECKS.c.verdict),
         )
+        return self._rows(_joined(select(*columns, func.count())).group_by(*columns), _count)
+
+    def checks(self, only: CheckFilter, before: int | None, limit: int) -> Sequence[NumberedCheck]:
+        wanted = _joined(select(CHECKS)).where(*_conditions(only))
+        return self._rows(query.page(wanted, CHECKS.c.id, before, limit), _numbered)
+
+    def worst_checks(self, only: CheckFilter, offset: int, limit: int) -> Sequence[NumberedCheck]:
+        ranks = {verdict.value: rank for rank, verdict in enumerate(CheckVerdict)}
+        worst_first = case(ranks, value=CHECKS.c.verdict), CHECKS.c.id.desc()
+        wanted = _joined(select(CHECKS)).where(*_conditions(only)).order_by(*worst_first)
+        return self._rows(wanted.offset(offset).limit(limit), _numbered)
 
 
 def save_check(connection: Connection, check: Check, key_id: int, target_id: int) -> None:
     """In the place of an earlier one on the same."""
-    places = {"key_id": key_id, "target_id": target_id}
     said = {
         "verdict": check.verdict.value,
         "content": to_text(to_data(check)),
         "checked_at": check.checked_at,
     }
-    query.upsert(connection, CHECKS, {**places, **said}, list(places), said)
+    query.upsert(connection, CHECKS, {"key_id": key_id, "target_id": target_id}, said)
 
 
-def _check_from_row(row: AnyRow) -> Check:
+def _joined(statement: Any) -> Any:
+    return (
+        statement.select_from(CHECKS)
+        .join(_Of, _Of.c.id == CHECKS.c.key_id)
+        .join(_Target, _Target.c.id == CHECKS.c.target_id)
+    )
+
+
+def _conditions(only: CheckFilter) -> list[ColumnElement[bool]]:
+    wanted: dict[ColumnElement[str], object] = {
+        _Target.c.kernel: only.kernel,
+        _Target.c.chip: only.chip,
+        CHECKS.c.verdict: only.verdict,
+    }
+    for key, toolchain in ((_Of, only.made_with), (_Target, only.toolchain)):
+        if toolchain is not None:
+            versions = (toolchain.jax, toolchain.jaxlib, toolchain.libtpu)
+            wanted |= dict(zip(query.versions(key), versions, strict=True))
+    return [column == str(value) for column, value in wanted.items() if value is not None]
+
+
+def _count(row: AnyRow) -> CheckCount:
+    kernel, chip, *versions, verdict, count = row
+    return CheckCount(
+        kernel=kernel,
+        chip=Chip(chip),
+        made_with=query.toolchain(versions[:3]),
+        toolchain=query.toolchain(versions[3:]),
+        verdict=CheckVerdict(verdict),
+        count=count,
+    )
+
+
+def _check(row: AnyRow) -> Check:
     return from_data(Check, from_text(row.content))
+
+
+def _numbered(row: AnyRow) -> NumberedCheck:
+    return NumberedCheck(number=row.id, key_id=row.key_id, check=_check(row))

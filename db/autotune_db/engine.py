@@ -4,7 +4,7 @@ import math
 import os
 import sqlite3
 import time
-from dataclasses import dataclass
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ def open_engine(database: Database, *, create: bool, wait_s: float | None = None
     if database.path is None:
         return _postgres(database, wait_s)
     _check_file(database.path, create=create)
-    return _sqlite(database, database.path, create=create, wait_s=wait_s)
+    patience_s = BUSY_TIMEOUT_S if wait_s is None else wait_s
+    return _sqlite(database, database.path, create=create, wait_s=patience_s)
 
 
 def writing(engine: Engine) -> Engine:
@@ -43,26 +44,25 @@ def writing(engine: Engine) -> Engine:
 
 def use_write_ahead_log(path: Path) -> None:
     """Readers never wait for the writer. It is a property of the file and stays."""
-    deadline = time.monotonic() + BUSY_TIMEOUT_S
-    connection = _connect(path, "rwc")
-    try:
-        while not _switched(connection):
-            if time.monotonic() > deadline:
-                raise StoreError(f"the database file {path} stays locked by another program")
-            time.sleep(0.05)
-    finally:
-        connection.close()
+    with closing(_connect(path, "rwc", BUSY_TIMEOUT_S)) as connection:
+        if not _done_unlocked(connection, "PRAGMA journal_mode=WAL", BUSY_TIMEOUT_S):
+            raise StoreError(f"the database file {path} stays locked by another program")
 
 
-def _switched(connection: sqlite3.Connection) -> bool:
-    """False when another process holds a lock: this statement does not wait for it by itself."""
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-    except sqlite3.OperationalError as error:
-        if is_locked(error):
-            return False
-        raise
-    return True
+def _done_unlocked(connection: sqlite3.Connection, statement: str, limit_s: float) -> bool:
+    """Run a statement as soon as no other process holds the lock; False where one does for too
+    long. SQLite itself looks every 100 ms, too seldom to find a gap between the transactions of a
+    process that has many to do, and not at all for some statements."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        try:
+            connection.execute(statement)
+            return True
+        except sqlite3.OperationalError as error:
+            if not is_locked(error):
+                raise
+        time.sleep(_LOOK_S)
+    return False
 
 
 def _postgres(database: Database, wait_s: float | None) -> Engine:
@@ -90,7 +90,7 @@ def _limit_waiting(wait_s: float, connection: Any, _: object) -> None:
     connection.commit()
 
 
-def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float | None) -> Engine:
+def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float) -> Engine:
     engine = create_engine(
         database.url,
         poolclass=QueuePool,
@@ -101,42 +101,26 @@ def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float | Non
     return engine
 
 
-def _begin(wait_s: float | None, connection: Connection) -> None:
-    if connection.get_execution_options().get(_WRITES):
-        _begin_writing(connection, _patience(wait_s))
-    else:
+def _begin(wait_s: float, connection: Connection) -> None:
+    if not connection.get_execution_options().get(_WRITES):
         connection.exec_driver_sql("BEGIN")
-
-
-def _begin_writing(connection: Connection, limit_s: float) -> None:
-    """SQLite itself looks every 100 ms whether the lock is free: too seldom to find a gap between
-    the transactions of another process that has many to do."""
-    own: Any = connection.connection.dbapi_connection
-    deadline = time.monotonic() + limit_s
-    own.execute("PRAGMA busy_timeout=0")
+        return
+    raw: Any = connection.connection.dbapi_connection
+    raw.execute("PRAGMA busy_timeout=0")
     try:
-        while time.monotonic() < deadline:
-            try:
-                own.execute("BEGIN IMMEDIATE")
+        with suppress(sqlite3.OperationalError):
+            if _done_unlocked(raw, "BEGIN IMMEDIATE", wait_s):
                 return
-            except sqlite3.OperationalError as error:
-                if not is_locked(error):
-                    break
-            time.sleep(_LOOK_S)
         connection.exec_driver_sql("BEGIN IMMEDIATE")  # its error is one that callers know
     finally:
-        own.execute(f"PRAGMA busy_timeout={math.ceil(limit_s * 1000)}")
+        raw.execute(f"PRAGMA busy_timeout={math.ceil(wait_s * 1000)}")
 
 
-def _patience(wait_s: float | None) -> float:
-    return BUSY_TIMEOUT_S if wait_s is None else wait_s
-
-
-def _connect(path: Path, mode: str, wait_s: float | None = None) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?{_query(path, mode)}",
         uri=True,
-        timeout=_patience(wait_s),
+        timeout=wait_s,
         isolation_level=None,
         check_same_thread=False,
     )
@@ -161,38 +145,31 @@ def _query(path: Path, mode: str) -> str:
     return f"mode={mode}&immutable=1" if immutable else f"mode={mode}"
 
 
-@dataclass(frozen=True, slots=True)
 class FileWatch:
     """Tells whether a database file is still the one that was opened. SQLite goes on with a file
     that was deleted or replaced: what is written then is nowhere."""
 
-    path: Path
-    device: int
-    inode: int
+    def __init__(self, path: Path) -> None:
+        self._path, self._identity = path, _identity(path)
+        if self._identity is None:
+            raise StoreError(f"there is no database at {path} any more")
 
     def check(self) -> None:
         """Raises ``StoreError``."""
-        if _identity(self.path) != (self.device, self.inode):
+        if _identity(self._path) != self._identity:
             raise StoreError(
-                f"the database file {self.path} was deleted or replaced while it was in use: put "
+                f"the database file {self._path} was deleted or replaced while it was in use: put "
                 "it back, or start this program again to use what is there now"
             )
 
 
-def watch(path: Path) -> FileWatch:
-    """From now on. Raises ``StoreError`` where there is no file."""
-    found = _identity(path)
-    if found is None:
-        raise StoreError(f"there is no database at {path} any more")
-    return FileWatch(path, *found)
-
-
 def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode; None where there is no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _check_file(path: Path, *, create: bool) -> None:

@@ -21,33 +21,29 @@ from autotune.domain.job import (
 )
 from autotune.domain.visible import visible_lines
 from autotune_db import query, rows
-from autotune_db.adapter import Adapter
 from autotune_db.audit import note
 from autotune_db.json_columns import digest, to_text
 from autotune_db.query import Query
 from autotune_db.rows import AnyRow
 from autotune_db.tables import JOB_LOGS, JOBS
+from autotune_db.transaction import Adapter, reads, writes
 
 _GONE = "its workers died: {n} of them, the last was {worker}"
 
 
 class SqlJobs(Adapter):
-    """Tuning requests. Leases go by the clock of the database where it has
-    one, so that the clocks of workers do not decide."""
+    """Tuning requests. Leases go by the clock of the database where it has one, so that the clocks
+    of workers do not decide."""
 
-    def add(self, request: Request, by: str = "") -> tuple[Job, bool]:
-        def write(connection: Connection, _: bool) -> tuple[Job, bool]:
-            row, is_new = queue(connection, request, by, self._now(connection))
-            return rows.job_from_row(row), is_new
+    @writes
+    def add(self, connection: Connection, request: Request, by: str = "") -> tuple[Job, bool]:
+        row, is_new = queue(connection, request, by, self._now(connection))
+        return rows.job_from_row(row), is_new
 
-        return self._work.write(write)
-
-    def get(self, number: int) -> Job | None:
-        def find(connection: Connection) -> Job | None:
-            row = query.get(connection, JOBS, number)
-            return rows.job_from_row(row) if row else None
-
-        return self._work.read(find) if 0 < number <= query.MAX_ID else None
+    @reads
+    def get(self, connection: Connection, number: int) -> Job | None:
+        row = query.get(connection, JOBS, number)
+        return rows.job_from_row(row) if row else None
 
     def list(
         self, state: State | None = None, limit: int = 50, before: int | None = None
@@ -55,68 +51,47 @@ class SqlJobs(Adapter):
         statement = query.page(select(JOBS), JOBS.c.id, before, limit)
         if state is not None:
             statement = statement.where(JOBS.c.state == state)
-        return self._work.read(lambda s: [rows.job_from_row(row) for row in s.execute(statement)])
+        return self._rows(statement, rows.job_from_row)
 
     def counts(self) -> dict[str, int]:
-        statement = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
-        return self._work.read(lambda s: {state: n for state, n in s.execute(statement)})  # noqa: C416 (typed)
+        counted = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
+        return dict(self._rows(counted, lambda row: (str(row[0]), int(row[1]))))
 
     def claim(self, worker: str, able: Ability, lease_s: float = LEASE_S) -> Job | None:
         def write(connection: Connection, again: bool) -> Job | None:
             now = self._now(connection)
-            silent = and_(
-                JOBS.c.state == State.RUNNING, JOBS.c.heard_at < now - timedelta(seconds=lease_s)
-            )
             mine = select(JOBS).where(JOBS.c.state == State.RUNNING, JOBS.c.worker == worker)
             # The first attempt may have claimed it.
             row = connection.execute(mine).first() if again else None
             if row is None:
-                _expire(connection, silent, now)
-                row = connection.execute(_next(able, silent)).first()
-                if row is None:
-                    return None
-                row = _change(
-                    connection,
-                    row,
-                    state=State.RUNNING,
-                    worker=worker,
-                    attempt=row.attempt + 1,
-                    started_at=now,
-                    heard_at=now,
-                    progress=to_text(asdict(Progress())),
+                late = JOBS.c.heard_at < now - timedelta(seconds=lease_s)
+                row = _claimed(
+                    connection, worker, able, and_(JOBS.c.state == State.RUNNING, late), now
                 )
-                note(connection, now, "job", f"{worker} took job {row.id}")
-            return rows.job_from_row(row)
+            return rows.job_from_row(row) if row else None
 
         return self._work.write(write)
 
-    def heartbeat(self, job: Job, progress: Progress) -> bool:
-        def write(connection: Connection, _: bool) -> bool:
-            row = _leased(connection, job)
-            if row is None:
-                return False
-            now, said = self._now(connection), to_text(asdict(progress))
-            return not _change(connection, row, heard_at=now, progress=said).cancel_wanted
+    @writes
+    def heartbeat(self, connection: Connection, job: Job, progress: Progress) -> bool:
+        row = _leased(connection, job)
+        if row is None:
+            return False
+        now, said = self._now(connection), to_text(asdict(progress))
+        return not _change(connection, row, heard_at=now, progress=said).cancel_wanted
 
-        return self._work.write(write)
-
-    def write_log(self, job: Job, text: str) -> bool:
-        kept = {"text": log_end(visible_lines(log_end(text)))}
-
-        def write(connection: Connection, _: bool) -> bool:
-            row = _leased(connection, job)
-            if row is not None:
-                values = {"job_id": row.id, "attempt": row.attempt, "earlier": "", **kept}
-                query.upsert(connection, JOB_LOGS, values, ["job_id", "attempt"], kept)
-            return row is not None
-
-        return self._work.write(write)
+    @writes
+    def write_log(self, connection: Connection, job: Job, text: str) -> bool:
+        row = _leased(connection, job)
+        if row is not None:
+            said = {"text": log_end(visible_lines(log_end(text)))}
+            by = {"job_id": row.id, "attempt": row.attempt}
+            query.upsert(connection, JOB_LOGS, by, said, earlier="")
+        return row is not None
 
     def logs(self, number: int) -> Sequence[JobLog]:
-        own = select(JOB_LOGS).where(JOB_LOGS.c.job_id == number).order_by(JOB_LOGS.c.attempt)
-        return self._work.read(
-            lambda s: [JobLog(attempt=row.attempt, text=_whole(row)) for row in s.execute(own)]
-        )
+        of_job = select(JOB_LOGS).where(JOB_LOGS.c.job_id == number).order_by(JOB_LOGS.c.attempt)
+        return self._rows(of_job, lambda row: JobLog(attempt=row.attempt, text=_whole(row)))
 
     def finish(self, job: Job, state: State, message: str) -> bool:
         assert state in (State.DONE, State.FAILED, State.CANCELLED)
@@ -133,49 +108,42 @@ class SqlJobs(Adapter):
 
         return self._work.write(write)
 
-    def give_back(self, job: Job, message: str, *, counts: bool) -> bool:
-        def write(connection: Connection, _: bool) -> bool:
-            row = _leased(connection, job)
-            if row is None:
-                return False
-            if row.cancel_wanted:
-                why = "cancelled while it ran; its trials are kept"
-                _end(connection, row, State.CANCELLED, why, self._now(connection))
-            elif counts and row.attempt >= MOST_ATTEMPTS:
-                _end(connection, row, State.FAILED, message, self._now(connection))
-            else:
-                attempt = row.attempt
-                if not counts:
-                    _keep_log(connection, row)
-                    attempt -= 1
-                again = {"state": State.QUEUED, "worker": "", "message": message}
-                _change(connection, row, **again, attempt=attempt)
-            return True
+    @writes
+    def give_back(self, connection: Connection, job: Job, message: str, *, counts: bool) -> bool:
+        row = _leased(connection, job)
+        if row is None:
+            return False
+        now = self._now(connection)
+        if row.cancel_wanted:
+            why = "cancelled while it ran; its trials are kept"
+            _end(connection, row, State.CANCELLED, why, now)
+        elif counts and row.attempt >= MOST_ATTEMPTS:
+            _end(connection, row, State.FAILED, message, now)
+        else:
+            if not counts:
+                _keep_log(connection, row)
+            attempt = row.attempt if counts else row.attempt - 1
+            again = {"state": State.QUEUED, "worker": "", "message": message}
+            _change(connection, row, **again, attempt=attempt)
+        return True
 
-        return self._work.write(write)
-
-    def cancel(self, number: int) -> Job | None:
-        def write(connection: Connection, _: bool) -> Job | None:
-            own = select(JOBS).where(JOBS.c.id == number).with_for_update()
-            row = connection.execute(own).first()
-            if row is None:
-                return None
+    @writes
+    def cancel(self, connection: Connection, number: int) -> Job | None:
+        wanted = select(JOBS).where(JOBS.c.id == number).with_for_update()
+        row = connection.execute(wanted).first() if 0 < number <= query.MAX_ID else None
+        if row is not None and row.state in (State.QUEUED, State.RUNNING):
+            now = self._now(connection)
             if row.state == State.QUEUED:
-                why = "cancelled before it began"
-                row = _end(connection, row, State.CANCELLED, why, self._now(connection))
-            elif row.state == State.RUNNING:
-                row = _change(connection, row, cancel_wanted=True)
+                row = _end(connection, row, State.CANCELLED, "cancelled before it began", now)
             else:
-                return rows.job_from_row(row)
-            note(connection, self._now(connection), "job", f"cancelled job {row.id}")
-            return rows.job_from_row(row)
-
-        return self._work.write(write) if 0 < number <= query.MAX_ID else None
+                row = _change(connection, row, cancel_wanted=True)
+            note(connection, now, "job", f"cancelled job {row.id}")
+        return rows.job_from_row(row) if row else None
 
     def _now(self, connection: Connection) -> datetime:
         if query.is_postgresql(connection):
-            found: datetime = connection.scalar(select(func.clock_timestamp()))  # type: ignore[assignment]
-            return found
+            now: datetime = connection.scalar(select(func.clock_timestamp()))  # type: ignore[assignment]
+            return now
         return self._clock()
 
 
@@ -199,24 +167,43 @@ def queue(connection: Connection, request: Request, by: str, now: datetime) -> t
         row = connection.execute(same).first()
         if row is not None:
             if is_new:
-                what = (
-                    "" if request.candidate is None else f", to check candidate {request.candidate}"
-                )
-                asked = f"queued job {row.id}: {request.kernel} {request.problem}"
-                note(connection, now, "job", f"{asked} on {request.chip}{what}")
+                asked = f"queued job {row.id}: {request.kernel} {request.problem} on {request.chip}"
+                checked = request.candidate
+                why = "" if checked is None else f", to check candidate {checked}"
+                note(connection, now, "job", asked + why)
             return row, is_new
 
 
+def _claimed(
+    connection: Connection, worker: str, able: Ability, silent: ColumnElement[bool], now: datetime
+) -> AnyRow | None:
+    """The oldest job that this worker can run and that nobody has. ``silent``: those whose worker
+    was not heard of in time."""
+    _expire(connection, silent, now)
+    row = connection.execute(_next(able, silent)).first()
+    if row is None:
+        return None
+    row = _change(
+        connection,
+        row,
+        state=State.RUNNING,
+        worker=worker,
+        attempt=row.attempt + 1,
+        started_at=now,
+        heard_at=now,
+        progress=to_text(asdict(Progress())),
+    )
+    note(connection, now, "job", f"{worker} took job {row.id}")
+    return row
+
+
 def _next(able: Ability, silent: ColumnElement[bool]) -> Query:
-    """The oldest that this worker can run and that nobody has; others look past it meanwhile."""
-    kernels = [(name, version) for name, own in able.kernels.items() for version in (own, "")]
-    versions = able.toolchain
+    """Other workers look past it meanwhile."""
+    kernels = [(name, known) for name, version in able.kernels.items() for known in (version, "")]
     wanted = select(JOBS).where(
         or_(JOBS.c.state == State.QUEUED, silent),
         tuple_(JOBS.c.kernel, JOBS.c.fingerprint).in_(kernels),
-        JOBS.c.jax.in_((versions.jax, "")),
-        JOBS.c.jaxlib.in_((versions.jaxlib, "")),
-        JOBS.c.libtpu.in_((versions.libtpu, "")),
+        *(JOBS.c[name].in_((version, "")) for name, version in asdict(able.toolchain).items()),
     )
     if not able.checks:
         wanted = wanted.where(JOBS.c.candidate.is_(None))
@@ -226,37 +213,27 @@ def _next(able: Ability, silent: ColumnElement[bool]) -> Query:
 def _expire(connection: Connection, silent: ColumnElement[bool], now: datetime) -> None:
     """Jobs whose worker is silent and that nobody is to try again."""
     hopeless = or_(JOBS.c.attempt >= MOST_ATTEMPTS, JOBS.c.cancel_wanted)
-    statement = select(JOBS).where(silent, hopeless).with_for_update(skip_locked=True)
-    for row in connection.execute(statement).all():
+    wanted = select(JOBS).where(silent, hopeless).with_for_update(skip_locked=True)
+    for row in connection.execute(wanted).all():
+        state, why = State.FAILED, _GONE.format(n=row.attempt, worker=row.worker)
         if row.cancel_wanted:
-            _end(
-                connection,
-                row,
-                State.CANCELLED,
-                "cancelled; its worker was not heard of again",
-                now,
-            )
-        else:
-            _end(connection, row, State.FAILED, _GONE.format(n=row.attempt, worker=row.worker), now)
+            state, why = State.CANCELLED, "cancelled; its worker was not heard of again"
+        _end(connection, row, state, why, now)
 
 
 def _leased(connection: Connection, job: Job) -> AnyRow | None:
     """The row while this worker, in this attempt, still has the job."""
-    mine: tuple[Any, ...] = (
-        JOBS.c.id == job.number,
-        JOBS.c.state == State.RUNNING,
-        JOBS.c.worker == job.worker,
-        JOBS.c.attempt == job.attempt,
-    )
-    return connection.execute(select(JOBS).where(*mine).with_for_update()).first()
+    running = select(JOBS).where(JOBS.c.id == job.number, JOBS.c.state == State.RUNNING)
+    mine = running.where(JOBS.c.worker == job.worker, JOBS.c.attempt == job.attempt)
+    return connection.execute(mine.with_for_update()).first()
 
 
 def _keep_log(connection: Connection, job: AnyRow) -> None:
     """The next worker writes to the log of the same attempt."""
-    own = and_(JOB_LOGS.c.job_id == job.id, JOB_LOGS.c.attempt == job.attempt)
-    row = connection.execute(select(JOB_LOGS).where(own)).first()
+    log = and_(JOB_LOGS.c.job_id == job.id, JOB_LOGS.c.attempt == job.attempt)
+    row = connection.execute(select(JOB_LOGS).where(log)).first()
     if row is not None:
-        connection.execute(update(JOB_LOGS).where(own).values(earlier=_whole(row), text=""))
+        connection.execute(update(JOB_LOGS).where(log).values(earlier=_whole(row), text=""))
 
 
 def _whole(log: AnyRow) -> str:
@@ -264,8 +241,8 @@ def _whole(log: AnyRow) -> str:
 
 
 def _end(connection: Connection, row: AnyRow, state: State, message: str, now: datetime) -> AnyRow:
-    ended = {"finished_at": now, "open_digest": None}
-    return _change(connection, row, state=state, message=message, **ended)
+    values = {"state": state, "message": message, "finished_at": now, "open_digest": None}
+    return _change(connection, row, **values)
 
 
 def _change(connection: Connection, row: AnyRow, **values: Any) -> AnyRow:

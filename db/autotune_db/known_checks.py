@@ -14,13 +14,14 @@ from sqlalchemy import Connection, insert, select
 
 from autotune.domain.codec import to_data
 from autotune.domain.config import Config
-from autotune.domain.key import Key, identity_of
+from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
+from autotune.domain.rule import ShapeRule
 from autotune_db import query, rows, snapshots
 from autotune_db.json_columns import from_text, to_text
 from autotune_db.rows import AnyRow
-from autotune_db.snapshots import Draft, Members
+from autotune_db.snapshots import Draft
 from autotune_db.tables import RECORDS
 
 Finding = tuple[Key, Config, RecordCheck]
@@ -39,33 +40,49 @@ class Noted(NamedTuple):
 def noted(connection: Connection, before: AnyRow | Draft, found: Iterable[Finding]) -> list[Noted]:
     """New rows of records of a snapshot, with what was found of them; behind each the one that a
     pin hides, for the day that it is unpinned."""
-    by_key: dict[Key, list[Finding]] = {}
-    for one in found:
-        by_key.setdefault(one[0], []).append(one)
-    numbers = query.find_keys(connection, by_key)
-    served = snapshots.record_ids(connection, before, list(numbers.values()))
-    records = {identity_of(one.key): one for one in snapshots.by_id(connection, served.values())}
-    told: dict[int, Record] = {}
-    for key, number in numbers.items():
-        record = records.get(identity_of(key))
-        better = record and with_findings(record, by_key[key])
-        if record and better and set(better.checks) != set(record.checks):
-            told[number] = better
-    added = add_records(connection, told)
-    pinned = snapshots.pinned(connection, before.id) if told else {}
-    last = added | _again(connection, before, [n for n in told if n in pinned], served)
-    return [Noted(n, added[n], last[n], n in pinned) for n in told]
+    findings = _by_key_id(connection, list(found))
+    served = snapshots.members(connection, before, findings)
+    numbers = sorted(served.values(), reverse=True)
+    records = dict(zip(numbers, snapshots.by_id(connection, numbers), strict=True))
+    changed: dict[int, Record] = {}
+    for key_id, of_key in findings.items():
+        record = records.get(served.get(key_id, 0))
+        checked = record and with_findings(record, of_key)
+        if record and checked and set(checked.checks) != set(record.checks):
+            changed[key_id] = checked
+    added = add_records(connection, changed)
+    pins = snapshots.pinned(connection, before.id).keys() & changed if changed else set()
+    hidden = {n: snapshots.record_id(connection, before, n, pinned=False) for n in pins}
+    last = added | add_records(
+        connection,
+        {
+            n: snapshots.by_id(connection, [number])[0]
+            for n, number in hidden.items()
+            if number and number != served[n]
+        },
+    )
+    return [Noted(n, added[n], last[n], n in pins) for n in changed]
+
+
+def _by_key_id(connection: Connection, found: Sequence[Finding]) -> dict[int, list[Finding]]:
+    """Of keys that are there."""
+    key_ids = query.find_keys(connection, [key for key, _, _ in found])
+    findings: dict[int, list[Finding]] = {}
+    for finding in found:
+        if (key_id := key_ids.get(finding[0])) is not None:
+            findings.setdefault(key_id, []).append(finding)
+    return findings
 
 
 def publish(
     connection: Connection, top: int, new: Sequence[Noted], now: datetime, *, by: str, note: str
 ) -> int:
     """The number of a new snapshot with these, and with all records up to ``top``."""
-    top = max([top, *(one.last_id for one in new)])
+    top = max([top, *(noted.last_id for noted in new)])
     row = snapshots.publish(connection, top, now, by=by, note=note)
-    for one in new:
-        if one.is_pinned:
-            snapshots.move_pin(connection, one.key_id, one.record_id, row)
+    for noted in new:
+        if noted.is_pinned:
+            snapshots.move_pin(connection, noted.key_id, noted.record_id, row)
     number: int = row.id
     return number
 
@@ -75,10 +92,10 @@ def renew(
 ) -> int:
     """The number of the snapshot, which may have older records of some keys; another one where
     more is known of these by now."""
-    served = snapshots.by_id(connection, snapshots.record_ids(connection, row, key_ids).values())
+    served = snapshots.by_id(connection, snapshots.members(connection, row, key_ids).values())
     both = zip(served, with_known_checks(connection, served), strict=True)
-    told = [known for record, known in both if known.checks != record.checks]
-    found = [(one.key, one.config, check) for one in told for check in one.checks]
+    changed = [known for record, known in both if known.checks != record.checks]
+    found = [(record.key, record.config, check) for record in changed for check in record.checks]
     new = noted(connection, row, found)
     number: int = row.id
     note = f"{row.note}, with what is known by now"
@@ -88,18 +105,15 @@ def renew(
 def with_known_checks(connection: Connection, records: Sequence[Record]) -> list[Record]:
     """With what is known of their configs, where they say nothing of that themselves, and with the
     rule that the record in force carries."""
-    numbers = query.key_ids(connection, [record.key for record in records])
-    known = _known(connection, set(numbers.values()))
-    latest = snapshots.latest(connection)
-    members = snapshots.record_ids(connection, latest, list(numbers.values())) if latest else {}
-    ruled = RECORDS.c.evidence.contains('"rule":')
-    carried = {one.key: one.rule for one in snapshots.by_id(connection, members.values(), ruled)}
+    key_ids = query.key_ids(connection, [record.key for record in records])
+    known = _known(connection, set(key_ids.values()))
+    rules = _rules(connection, key_ids.values())
     completed = []
     for record in records:
-        if record.rule is None and carried.get(record.key) is not None:
-            record = replace(record, rule=carried[record.key])
+        if record.rule is None:
+            record = replace(record, rule=rules.get(record.key))
         config = to_text(to_data(record.config))
-        for check in known.get((numbers[record.key], config), ()):
+        for check in known.get((key_ids[record.key], config), ()):
             if record.check(check.toolchain) is None:
                 record = record.with_check(check)
         completed.append(record)
@@ -110,37 +124,32 @@ def add_records(connection: Connection, records: Mapping[int, Record]) -> dict[i
     """New rows, by the numbers of their keys; their ids by these."""
     if not records:
         return {}
-    values = [{**rows.record_values(one), "key_id": n} for n, one in records.items()]
+    values = [{**rows.record_values(record), "key_id": n} for n, record in records.items()]
     added = insert(RECORDS).returning(RECORDS.c.id, sort_by_parameter_order=True)
     return dict(zip(records, connection.scalars(added, values), strict=True))
+
+
+def _rules(connection: Connection, key_ids: Iterable[int]) -> dict[Key, ShapeRule | None]:
+    """That records in force carry."""
+    latest = snapshots.latest(connection)
+    members = snapshots.members(connection, latest, key_ids) if latest else {}
+    has_rule = RECORDS.c.evidence.contains('"rule":')
+    records = snapshots.by_id(connection, members.values(), has_rule)
+    return {record.key: record.rule for record in records}
 
 
 def _known(
     connection: Connection, key_ids: Iterable[int]
 ) -> dict[tuple[int, str], tuple[RecordCheck, ...]]:
     """By key and config."""
-    found: dict[tuple[int, str], str] = {}
+    newest: dict[tuple[int, str], str] = {}
     wanted = select(RECORDS.c.key_id, RECORDS.c.config, RECORDS.c.evidence)
+    wanted = wanted.where(RECORDS.c.evidence.contains('"checks":'))
+    oldest_first = wanted.order_by(RECORDS.c.key_id, RECORDS.c.id)
     for part in query.in_parts(key_ids):
-        told = RECORDS.c.key_id.in_(part), RECORDS.c.evidence.contains('"checks":')
-        oldest_first = wanted.where(*told).order_by(RECORDS.c.key_id, RECORDS.c.id)
-        for key_id, config, evidence in connection.execute(oldest_first):
-            found[key_id, config] = evidence
-    return {place: rows.checks_from_data(from_text(text)) for place, text in found.items()}
-
-
-def _again(
-    connection: Connection,
-    before: AnyRow | Draft,
-    pinned: Sequence[int],
-    served: Members,
-) -> dict[int, int]:
-    """New rows of the records that pins hide, by their keys."""
-    newest = {n: snapshots.record_id(connection, before, n, pinned=False) for n in pinned}
-    hidden = {n: number for n, number in newest.items() if number and number != served[n]}
-    return add_records(
-        connection, {n: snapshots.by_id(connection, [number])[0] for n, number in hidden.items()}
-    )
+        for row in connection.execute(oldest_first.where(RECORDS.c.key_id.in_(part))):
+            newest[row.key_id, row.config] = row.evidence
+    return {place: rows.checks_from_data(from_text(text)) for place, text in newest.items()}
 
 
 def with_findings(record: Record, found: Sequence[Finding]) -> Record:

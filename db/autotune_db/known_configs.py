@@ -7,37 +7,33 @@ from sqlalchemy import Connection, func, select
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.known_config import KnownConfig
 from autotune_db import query
-from autotune_db.adapter import Adapter
 from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.tables import KNOWN_CONFIGS
+from autotune_db.transaction import Adapter, writes
 
 
 class SqlKnownConfigs(Adapter):
-    """Implements that part of ``domain.store.Store``."""
+    """Each once, whatever table it stands in."""
 
-    def save_known_configs(self, found: Sequence[KnownConfig]) -> int:
-        def write(connection: Connection, _: bool) -> int:
-            before = _count(connection)
-            for one in found:
-                data = to_data(one)
-                same = {n: v for n, v in data.items() if n not in ("source", "time_us")}
-                again = {"content": to_text(data)}
-                values = {"digest": digest(same), "kernel": one.kernel, "created_at": self._clock()}
-                if one.time_us is None:
-                    query.insert_new(connection, KNOWN_CONFIGS, [{**values, **again}])
-                else:
-                    query.upsert(connection, KNOWN_CONFIGS, {**values, **again}, ["digest"], again)
-            return _count(connection) - before
-
-        return self._work.write(write)
+    @writes
+    def save_known_configs(self, connection: Connection, found: Sequence[KnownConfig]) -> int:
+        before = _count(connection)
+        for config in found:
+            data = to_data(config)
+            by = {"digest": digest({n: data[n] for n in data if n not in ("source", "time_us")})}
+            said = {"content": to_text(data)}
+            new = {"kernel": config.kernel, "created_at": self._clock()}
+            if config.time_us is None:
+                query.insert_new(connection, KNOWN_CONFIGS, [{**by, **said, **new}])
+            else:
+                query.upsert(connection, KNOWN_CONFIGS, by, said, **new)
+        return _count(connection) - before
 
     def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:
         wanted = select(KNOWN_CONFIGS.c.content).order_by(KNOWN_CONFIGS.c.id)
         if kernel is not None:
             wanted = wanted.where(KNOWN_CONFIGS.c.kernel == kernel)
-        return self._work.read(
-            lambda s: [from_data(KnownConfig, from_text(text)) for text in s.scalars(wanted)]
-        )
+        return self._rows(wanted, lambda row: from_data(KnownConfig, from_text(row.content)))
 
 
 def _count(connection: Connection) -> int:

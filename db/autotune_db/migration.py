@@ -1,6 +1,8 @@
 """Bringing the tables up to date, and refusing what this version does not know."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,32 +32,31 @@ def upgrade(url: str | None = None) -> str:
 
     Safe while other processes do the same. Raises ``StoreError``.
     """
-    database = parse_database(url)
-    with translated(database):
-        engine = open_engine(database, create=True)
-        try:
-            bring_to_head(engine, database)
-        finally:
-            engine.dispose()
+    with _opened(url, create=True) as (engine, database):
+        bring_to_head(engine, database)
     return HEAD
 
 
 def current(url: str | None = None) -> str | None:
     """The version of the tables at ``url``; None where there are none yet."""
+    with _opened(url, create=False) as (engine, _), engine.connect() as connection:
+        return _version(connection)
+
+
+@contextmanager
+def _opened(url: str | None, *, create: bool) -> Iterator[tuple[Engine, Database]]:
     database = parse_database(url)
     with translated(database):
-        engine = open_engine(database, create=False)
+        engine = open_engine(database, create=create)
         try:
-            return _version(engine)
+            yield engine, database
         finally:
             engine.dispose()
 
 
 def bring_to_head(engine: Engine, database: Database) -> None:
-    version = _version(engine)
-    if version == HEAD:
+    if _known_version(engine, database) == HEAD:
         return
-    _require_known(version, database)
     if database.path is not None:
         use_write_ahead_log(database.path)
     with _one_thread, writing(engine).begin() as connection:
@@ -63,13 +64,11 @@ def bring_to_head(engine: Engine, database: Database) -> None:
 
 
 def require_head(engine: Engine, database: Database) -> None:
-    version = _version(engine)
-    if version == HEAD:
-        return
-    _require_known(version, database)
+    version = _known_version(engine, database)
     if version is None:
         raise StoreError(f"there are no tuning results in {database} yet: run a search first")
-    raise StoreError(f"{database} is of the older version {version}: run autotune db upgrade")
+    if version != HEAD:
+        raise StoreError(f"{database} is of the older version {version}: run autotune db upgrade")
 
 
 def config_for(connection: Connection) -> "Config":
@@ -82,30 +81,27 @@ def config_for(connection: Connection) -> "Config":
     return config
 
 
-def _version(engine: Engine) -> str | None:
-    with engine.connect() as connection:
-        return _version_of(connection)
-
-
-def _version_of(connection: Connection) -> str | None:
+def _version(connection: Connection) -> str | None:
     if not inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.scalar(_FIND_VERSION)
 
 
-def _require_known(version: str | None, database: Database) -> None:
-    known = {path.name.partition("_")[0] for path in (_SCRIPTS / "versions").glob("[0-9]*.py")}
-    if version is None or version in known:
-        return
-    if version < OLDEST:
+def _known_version(engine: Engine, database: Database) -> str | None:
+    """None where there are no tables yet. Raises ``StoreError`` for one that is not opened here."""
+    with engine.connect() as connection:
+        version = _version(connection)
+    if version is not None and version < OLDEST:
         raise StoreError(
             f"{database} is of version {version}; {OLDEST} is the oldest that is brought along: "
             "run autotune db upgrade of a checkout of 2026-11-23 first, or begin a new database"
         )
-    raise StoreError(
-        f"{database} was written by a newer version of autotune (its tables are of version "
-        f"{version}, this one knows {HEAD}): upgrade pallas-autotune"
-    )
+    if version is not None and version > HEAD:
+        raise StoreError(
+            f"{database} was written by a newer version of autotune (its tables are of version "
+            f"{version}, this one knows {HEAD}): upgrade pallas-autotune"
+        )
+    return version
 
 
 def _migrate(connection: Connection) -> None:
@@ -115,7 +111,7 @@ def _migrate(connection: Connection) -> None:
 
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})"))
-    if _version_of(connection) is None:
+    if _version(connection) is None:
         METADATA.create_all(connection)
         command.stamp(config_for(connection), "head")
     else:

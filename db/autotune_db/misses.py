@@ -2,84 +2,92 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 from sqlalchemy import Connection, and_, delete, func, or_, select
 
 from autotune.domain.key import Key
 from autotune.domain.miss import Miss
 from autotune_db import query, rows
-from autotune_db.adapter import Adapter
-from autotune_db.query import MAX_ID
-from autotune_db.tables import (
-    CHECKS,
-    KERNELS,
-    KEYS,
-    MISSES,
-    PINS,
-    RECORDS,
-    SEARCHES,
-    SPACES,
-    TRIALS,
-)
+from autotune_db.query import MAX_ID, Query
+from autotune_db.tables import KERNELS, KEYS, METADATA, MISSES
+from autotune_db.transaction import Adapter, writes
 
 MOST_MISSES = 10_000
 KEPT = timedelta(days=30)
 """What nobody has asked for since is forgotten."""
 
-_USES = (
-    *(table.c.key_id for table in (TRIALS, RECORDS, SEARCHES, SPACES, MISSES, PINS, CHECKS)),
-    CHECKS.c.target_id,
-)
+_USES = [
+    reference.parent
+    for table in METADATA.sorted_tables
+    for reference in table.foreign_keys
+    if reference.references(KEYS)
+]
 
 
 class SqlMisses(Adapter):
     """What was asked for and is not published."""
 
+    @writes
     def save_misses(
-        self, counts: Mapping[tuple[Key, str], int], *, known_only: bool = False
+        self,
+        connection: Connection,
+        counts: Mapping[tuple[Key, str], int],
+        *,
+        known_only: bool = False,
     ) -> None:
         now = self._clock()
-
-        def write(connection: Connection, _: bool) -> None:
-            known = set(connection.scalars(select(KERNELS.c.name))) if known_only else None
-            taken = {
-                (key, answer): count
-                for (key, answer), count in counts.items()
-                if known is None or key.kernel in known
-            }
-            query.count_misses(connection, taken, now)
-            _forget(connection, now)
-
-        self._work.write(write)
+        if known_only:
+            known = set(connection.scalars(select(KERNELS.c.name)))
+            counts = {asked: n for asked, n in counts.items() if asked[0].kernel in known}
+        _count(connection, counts, now)
+        _forget(connection, now)
 
     def misses(self, limit: int = 50, after: tuple[int, int] | None = None) -> Sequence[Miss]:
-        statement = query.missed().limit(limit)
+        statement = missed().limit(limit)
         if after is not None:
             count, number = after
             rest = and_(MISSES.c["count"] == count, MISSES.c.id > number)
             statement = statement.where(or_(MISSES.c["count"] < count, rest))
-        return self._work.read(lambda s: list(map(rows.miss_from_row, s.execute(statement))))
+        return self._rows(statement, rows.miss_from_row)
 
     def miss(self, number: int) -> Miss | None:
         statement = query.with_keys(MISSES).where(MISSES.c.id == number)
+        return self._first(statement, rows.miss_from_row) if 0 < number <= MAX_ID else None
 
-        def find(connection: Connection) -> Miss | None:
-            row = connection.execute(statement).one_or_none()
-            return rows.miss_from_row(row) if row else None
 
-        return self._work.read(find) if 0 < number <= MAX_ID else None
+def missed() -> Query:
+    """Keys without a record, the most wanted first."""
+    most_first = MISSES.c["count"].desc(), MISSES.c.id
+    return query.with_keys(MISSES).where(~query.has_record(MISSES)).order_by(*most_first)
+
+
+def _count(connection: Connection, counts: Mapping[tuple[Key, str], int], now: datetime) -> None:
+    """Few statements for all, so that nobody waits for the database long, and one for each count,
+    so that hosts that ask at once are all counted."""
+    ids = query.key_ids(connection, [key for key, _ in counts])
+    values = [
+        {"key_id": ids[key], "answer": answer, "count": n, "first_at": now, "last_at": now}
+        for (key, answer), n in counts.items()
+    ]
+    if values:
+        new = query.dialect(connection).insert(MISSES)
+        again = {"count": MISSES.c["count"] + new.excluded.count, "last_at": new.excluded.last_at}
+        counted = new.on_conflict_do_update(index_elements=["key_id", "answer"], set_=again)
+        values.sort(key=itemgetter("key_id", "answer"))  # else two could deadlock
+        connection.execute(counted, values)
 
 
 def _forget(connection: Connection, now: datetime) -> None:
     """What is old, then, beyond the bound, what was asked for the least."""
-    gone = list(connection.scalars(select(MISSES.c.key_id).where(MISSES.c.last_at < now - KEPT)))
-    connection.execute(delete(MISSES).where(MISSES.c.last_at < now - KEPT))
+    old = delete(MISSES).where(MISSES.c.last_at < now - KEPT)
+    gone = set(connection.scalars(old.returning(MISSES.c.key_id)))
     beyond = (connection.scalar(select(func.count()).select_from(MISSES)) or 0) - MOST_MISSES
     if beyond > 0:
         least = select(MISSES.c.id).order_by(MISSES.c["count"], MISSES.c.last_at, MISSES.c.id)
         forgotten = delete(MISSES).where(MISSES.c.id.in_(least.limit(beyond)))
-        gone += connection.scalars(forgotten.returning(MISSES.c.key_id))
+        gone |= set(connection.scalars(forgotten.returning(MISSES.c.key_id)))
     if gone and not query.is_postgresql(connection):  # there another writer may just have found one
-        for part in query.in_parts(set(gone)):
+        for part in query.in_parts(gone):
             unused = (~select(used).where(used == KEYS.c.id).exists() for used in _USES)
             connection.execute(delete(KEYS).where(KEYS.c.id.in_(part), *unused))

@@ -16,7 +16,6 @@ from autotune.domain.key import Key
 from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
-from autotune_db.adapter import Adapter
 from autotune_db.audit import note, some_of
 from autotune_db.checks import save_check
 from autotune_db.known_checks import (
@@ -28,6 +27,7 @@ from autotune_db.known_checks import (
 )
 from autotune_db.query import in_parts, sum_up
 from autotune_db.tables import CHECKS, PUSHES, RECORDS, SPACES, TRIALS
+from autotune_db.transaction import Adapter
 
 _Values = dict[str, Any]
 _SAME_RECORD = ("config", "evidence", "created_at")
@@ -203,7 +203,7 @@ def published(connection: Connection, ids: Mapping[Key, int]) -> dict[int, Recor
         return {}
     keys = {number: key for key, number in ids.items()}
     found: dict[int, Record] = {}
-    for part in in_parts(snapshots.record_ids(connection, latest, list(keys)).values()):
+    for part in in_parts(snapshots.members(connection, latest, list(keys)).values()):
         for row in connection.execute(select(RECORDS).where(RECORDS.c.id.in_(part))):
             found[row.key_id] = rows.record_from_row(row, keys[row.key_id])
     return found

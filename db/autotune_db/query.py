@@ -1,11 +1,11 @@
-"""The statements behind the store, each inside a transaction that its caller commits."""
+"""The statements that several parts of the store share, each inside a transaction that its caller
+commits."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib import import_module
 from itertools import islice
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import (
@@ -13,6 +13,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Double,
+    FromClause,
     ScalarSelect,
     Select,
     Table,
@@ -29,11 +30,12 @@ from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
+from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
-from autotune.domain.trial import KeySummary
+from autotune.domain.toolchain import Toolchain
 from autotune_db import rows
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KERNELS, KEYS, MISSES, RECORDS, SPACES, TRIALS
+from autotune_db.tables import KERNELS, KEYS, RECORDS, SPACES, TRIALS
 
 MAX_ID = 2**63 - 1
 MOST_KERNELS = 10_000  # descriptions in all, when somebody else brings another one
@@ -46,6 +48,9 @@ _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
 
 
 def get(connection: Connection, table: Table, number: int | None) -> AnyRow | None:
+    """The row with this id; None for a number that no row can have."""
+    if number is None or not 0 < number <= MAX_ID:
+        return None
     return connection.execute(select(table).where(table.c.id == number)).first()
 
 
@@ -55,6 +60,12 @@ def with_keys(table: Table) -> Query:
     return select(*of_key, table).join(table, table.c.key_id == KEYS.c.id)
 
 
+def only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:
+    """Conditions on keys; None: any."""
+    wanted = {KEYS.c.kernel: kernel, KEYS.c.chip: chip and chip.value}
+    return [column == value for column, value in wanted.items() if value is not None]
+
+
 def page(wanted: S, number: Any, before: int | None, limit: int) -> S:
     """The newest first; with ``before`` those with smaller numbers."""
     if before is not None:
@@ -62,31 +73,43 @@ def page(wanted: S, number: Any, before: int | None, limit: int) -> S:
     return wanted.order_by(number.desc()).limit(limit)
 
 
+def versions(keys: FromClause) -> tuple[ColumnElement[str], ...]:
+    """The columns of a toolchain."""
+    return keys.c.jax, keys.c.jaxlib, keys.c.libtpu
+
+
+def toolchain(values: Sequence[str]) -> Toolchain:
+    """Of what is in the columns ``versions``."""
+    jax, jaxlib, libtpu = values
+    return Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu)
+
+
+def numbered_record(row: AnyRow) -> tuple[int, Record]:
+    """Of a row of ``with_keys(RECORDS)``."""
+    return row.id, rows.record_from_row(row, rows.key_from_row(row))
+
+
 def is_postgresql(connection: Connection) -> bool:
     return connection.dialect.name == "postgresql"
 
 
-def _dialect(connection: Connection) -> Any:
+def dialect(connection: Connection) -> Any:
     """The module of the one in use: to import another takes as long as all of our own."""
     return import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
 
 
 def upsert(
-    connection: Connection,
-    table: Table,
-    values: dict[str, Any],
-    by: Sequence[str],
-    again: dict[str, Any],
+    connection: Connection, table: Table, by: dict[str, Any], said: dict[str, Any], **new: Any
 ) -> None:
-    """One statement: a new row, or ``again`` in the place of what the row with the same columns
-    ``by`` has."""
-    statement = _dialect(connection).insert(table).values(values)
-    connection.execute(statement.on_conflict_do_update(index_elements=by, set_=again))
+    """One statement: a new row of all values, or ``said`` in the place of what the row that has
+    the values ``by`` says."""
+    statement = dialect(connection).insert(table).values({**by, **said, **new})
+    connection.execute(statement.on_conflict_do_update(index_elements=list(by), set_=said))
 
 
 def insert(connection: Connection, table: Table, values: dict[str, Any]) -> int | None:
     """The number of a new row; None when a unique constraint says that it is there already."""
-    number: int | None = connection.scalar(_new_row(_dialect(connection), table), values)
+    number: int | None = connection.scalar(_new_row(dialect(connection), table), values)
     return number
 
 
@@ -97,21 +120,28 @@ def _new_row(dialect: Any, table: Table) -> Any:
     return statement.returning(table.c.id)  # a count of rows is not reliable
 
 
+def insert_new(connection: Connection, table: Table, values: Sequence[dict[str, Any]]) -> None:
+    """Rows, but for those that are there already by a unique constraint."""
+    if values:
+        connection.execute(dialect(connection).insert(table).on_conflict_do_nothing(), values)
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """As ``itertools.batched`` of Python 3.12."""
+    rest = iter(items)
+    while part := tuple(islice(rest, size)):
+        yield part
+
+
 def in_parts(ids: Iterable[int]) -> Iterator[Sequence[int]]:
     """Sorted, as many as one statement may name."""
     return map(list, batched(sorted(ids), AT_ONCE))
 
 
-def insert_new(connection: Connection, table: Table, values: Sequence[dict[str, Any]]) -> None:
-    """Rows, but for those that are there already by a unique constraint."""
-    if values:
-        connection.execute(_dialect(connection).insert(table).on_conflict_do_nothing(), values)
-
-
 def kernel_names(connection: Connection) -> set[tuple[str, str]]:
     """Name and fingerprint of all that are described."""
-    found = connection.execute(select(KERNELS.c.name, KERNELS.c.fingerprint))
-    return {(name, fingerprint) for name, fingerprint in found}
+    described = connection.execute(select(KERNELS.c.name, KERNELS.c.fingerprint))
+    return {(name, fingerprint) for name, fingerprint in described}
 
 
 def add_kernels(connection: Connection, specs: Iterable[KernelSpec], now: datetime) -> int:
@@ -128,25 +158,52 @@ def add_kernels(connection: Connection, specs: Iterable[KernelSpec], now: dateti
 def key_ids(connection: Connection, keys: Sequence[Key]) -> dict[Key, int]:
     """The numbers of keys; those that are new are written."""
     ordered = sorted(set(keys), key=str)  # no deadlocks
-    found = find_keys(connection, ordered)
-    insert_new(connection, KEYS, [rows.key_values(key) for key in ordered if key not in found])
-    return found if len(found) == len(ordered) else find_keys(connection, ordered)
+    ids = find_keys(connection, ordered)
+    insert_new(connection, KEYS, [rows.key_values(key) for key in ordered if key not in ids])
+    return ids if len(ids) == len(ordered) else find_keys(connection, ordered)
 
 
 def find_keys(connection: Connection, wanted: Iterable[Key]) -> dict[Key, int]:
     """The numbers of those that are there."""
     columns = {key: rows.key_identity(key) for key in wanted}
     names = tuple(next(iter(columns.values()), ()))
-    identities = {key: tuple(own.values()) for key, own in columns.items()}
-    found: dict[tuple[Any, ...], int] = {}
+    identities = {key: tuple(identity.values()) for key, identity in columns.items()}
+    ids: dict[tuple[Any, ...], int] = {}
     for part in batched(set(identities.values()), AT_ONCE):
-        kernels = {own[names.index("kernel")] for own in part}
-        digests = {own[names.index("problem_digest")] for own in part}
+        kernels = {identity[names.index("kernel")] for identity in part}
+        digests = {identity[names.index("problem_digest")] for identity in part}
         same = KEYS.c.kernel.in_(kernels), KEYS.c.problem_digest.in_(digests)
         of_row = (KEYS.c[name] for name in names)
         for number, *values in connection.execute(select(KEYS.c.id, *of_row).where(*same)):
-            found[tuple(values)] = number
-    return {key: found[own] for key, own in identities.items() if own in found}
+            ids[tuple(values)] = number
+    return {key: ids[identity] for key, identity in identities.items() if identity in ids}
+
+
+def find_key(connection: Connection, key: Key) -> int | None:
+    """The number of a key that is there."""
+    identity = rows.key_identity(key)
+    return connection.scalar(_identified(tuple(identity)), identity)
+
+
+def key_id(connection: Connection, key: Key) -> int:
+    """The number of a key, which is written where it is new."""
+    number = find_key(connection, key)
+    if number is None:
+        insert(connection, KEYS, rows.key_values(key))
+        number = find_key(connection, key)
+    assert number is not None
+    return number
+
+
+@cache
+def _identified(columns: tuple[str, ...]) -> Select[int]:
+    """Keys by their identity, which is given to it: made once, as ``_WITH_ONE_MORE``."""
+    return select(KEYS.c.id).where(*(KEYS.c[name] == bindparam(name) for name in columns))
+
+
+def id_of(key: Key) -> ScalarSelect[int]:
+    identity = rows.key_identity(key)
+    return _identified(tuple(identity)).params(identity).scalar_subquery()
 
 
 def lock_keys(connection: Connection, ids: Iterable[int], *, shared: bool = False) -> None:
@@ -160,70 +217,6 @@ def lock_keys(connection: Connection, ids: Iterable[int], *, shared: bool = Fals
             connection.execute(locked.where(KEYS.c.id.in_(part)))
 
 
-def find_key(connection: Connection, key: Key) -> int | None:
-    """The number of a key that is there."""
-    identity = rows.key_identity(key)
-    return connection.scalar(_identified(tuple(identity)), identity)
-
-
-def key_id(connection: Connection, key: Key) -> int:
-    """The number of a key, which is written where it is new."""
-    found = find_key(connection, key)
-    if found is None:
-        insert(connection, KEYS, rows.key_values(key))
-        found = find_key(connection, key)
-    assert found is not None
-    return found
-
-
-def kernels(name: str | None = None, fingerprint: str | None = None) -> Query:
-    """The one saved last first."""
-    query = select(KERNELS).order_by(KERNELS.c.id.desc())
-    if name is not None:
-        query = query.where(KERNELS.c.name == name)
-    return query if fingerprint is None else query.where(KERNELS.c.fingerprint == fingerprint)
-
-
-def save_refusals(connection: Connection, key: Key, refusals: Refusals) -> None:
-    """In the place of what is there."""
-    found = rows.space_values(refusals)
-    values = {**found, "key_id": key_id(connection, key)}
-    upsert(connection, SPACES, values, ["key_id"], found)
-
-
-def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
-    """As ``itertools.batched`` of Python 3.12."""
-    rest = iter(items)
-    while part := tuple(islice(rest, size)):
-        yield part
-
-
-def refusals(connection: Connection, key_id: int | None) -> Refusals | None:
-    row = connection.execute(select(SPACES).where(SPACES.c.key_id == key_id)).first()
-    return None if row is None else rows.refusals_from_row(row)
-
-
-def trials(key: Key) -> Query:
-    """All of a key, by number."""
-    return select(TRIALS).where(TRIALS.c.key_id == id_of(key)).order_by(TRIALS.c.number)
-
-
-def timed_trials(key: Key, most: int) -> Query:
-    """Of other keys of its kernel, as found on this side, those of its chip and toolchain first,
-    then the newest; the large columns are read of those only."""
-    same = (KEYS.c.chip == key.chip.value) & (KEYS.c.libtpu == key.toolchain.libtpu)
-    others = KEYS.c.id != func.coalesce(id_of(key), 0)
-    ids = select(TRIALS.c.id).join(KEYS).where(KEYS.c.kernel == key.kernel, others)
-    ids = ids.where(TRIALS.c.time_us.is_not(None), TRIALS.c.pushed_by == "")
-    nearest = ids.order_by(same.desc(), TRIALS.c.id.desc()).limit(most)
-    return with_keys(TRIALS).where(TRIALS.c.id.in_(nearest)).order_by(TRIALS.c.id)
-
-
-def numbered_records(kernel: str | None, chip: Chip | None) -> Query:
-    """All that were ever published."""
-    return with_keys(RECORDS).where(*only(kernel, chip))
-
-
 def one_publisher(connection: Connection) -> None:
     """Until the transaction ends nobody else publishes, so that records become visible in the
     order of their ids: a snapshot would change else. SQLite has one writer in any case."""
@@ -231,29 +224,15 @@ def one_publisher(connection: Connection) -> None:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_PUBLISHING})"))
 
 
-def count_misses(
-    connection: Connection, counts: Mapping[tuple[Key, str], int], now: datetime
-) -> None:
-    """Few statements for all, so that nobody waits for the database long, and one for each count,
-    so that hosts that ask at once are all counted."""
-    ids = key_ids(connection, [key for key, _ in counts])
-    values = [
-        {"key_id": ids[key], "answer": answer, "count": n, "first_at": now, "last_at": now}
-        for (key, answer), n in counts.items()
-    ]
-    if values:
-        new = _dialect(connection).insert(MISSES)
-        again = {"count": MISSES.c["count"] + new.excluded.count, "last_at": new.excluded.last_at}
-        counted = new.on_conflict_do_update(index_elements=["key_id", "answer"], set_=again)
-        values.sort(key=itemgetter("key_id", "answer"))  # else two could deadlock
-        connection.execute(counted, values)
+def refusals(connection: Connection, key_id: int | None) -> Refusals | None:
+    row = connection.execute(select(SPACES).where(SPACES.c.key_id == key_id)).first()
+    return None if row is None else rows.refusals_from_row(row)
 
 
-def missed() -> Query:
-    """Keys without a record, the most wanted first."""
-    published = select(RECORDS.c.id).where(RECORDS.c.key_id == MISSES.c.key_id).exists()
-    order = MISSES.c["count"].desc(), MISSES.c.id
-    return with_keys(MISSES).where(~published).order_by(*order)
+def has_record(of: Table) -> ColumnElement[bool]:
+    """Whether anything was ever published for the key that a row of this table belongs to."""
+    key = KEYS.c.id if of is KEYS else of.c.key_id
+    return select(RECORDS.c.id).where(RECORDS.c.key_id == key).exists()
 
 
 def _with_one_more() -> Update:
@@ -291,41 +270,25 @@ def sum_up(connection: Connection, key_ids: Iterable[int]) -> None:
         connection.execute(update(KEYS).where(KEYS.c.id.in_(part)).values(sums))
 
 
-def tried_keys(kernel: str | None, chip: Chip | None) -> Query:
-    """Those that have trials, that of the newest trial first."""
+def latest_tried(
+    connection: Connection, limit: int, kernel: str | None = None, chip: Chip | None = None
+) -> list[SearchedKey]:
+    """Keys that have trials, that of the newest trial first."""
     newest = KEYS.c.newest_trial
-    return select(KEYS).where(newest.is_not(None), *only(kernel, chip)).order_by(newest.desc())
+    wanted = select(KEYS).where(newest.is_not(None), *only(kernel, chip)).order_by(newest.desc())
+    return tried(connection, wanted.limit(limit))
 
 
-def summaries(connection: Connection, keys: Iterable[AnyRow]) -> list[KeySummary]:
-    """What ``tried`` says of keys, and whether anything was ever published for them."""
-    found = tried(connection, keys)
-    ids = [one.id for one in found]
-    published = select(RECORDS.c.key_id).where(RECORDS.c.key_id.in_(ids))
-    recorded = set(connection.scalars(published))
-    return [
-        KeySummary(
-            key=one.key,
-            outcomes=one.outcomes,
-            best_us=one.best_us,
-            default_us=one.default_us,
-            has_record=one.id in recorded,
-            last_at=one.last_at,
-        )
-        for one in found
-        if one.last_at is not None
-    ]
-
-
-def tried(connection: Connection, keys: Iterable[AnyRow]) -> list[SearchedKey]:
-    """Counted from an index; of trials only the newest of each key is read."""
-    wanted = list(keys)
-    kinds: dict[int, list[tuple[str, int]]] = {key.id: [] for key in wanted}
+def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
+    """What the trials of keys came to: counted from an index; of trials only the newest of each key
+    is read."""
+    keys = connection.execute(wanted).all()
+    kinds: dict[int, list[tuple[str, int]]] = {key.id: [] for key in keys}
     columns = (TRIALS.c.key_id, TRIALS.c.kind)
     counted = select(*columns, func.count()).where(TRIALS.c.key_id.in_(kinds)).group_by(*columns)
     for key_id, kind, count in connection.execute(counted):
         kinds[key_id].append((kind, count))
-    newest = TRIALS.c.id.in_([key.newest_trial for key in wanted if key.newest_trial])
+    newest = TRIALS.c.id.in_([key.newest_trial for key in keys if key.newest_trial])
     moments = select(TRIALS.c.key_id, TRIALS.c.created_at).where(newest)
     last_at = {key_id: at for key_id, at in connection.execute(moments)}  # noqa: C416, typed
     return [
@@ -337,22 +300,5 @@ def tried(connection: Connection, keys: Iterable[AnyRow]) -> list[SearchedKey]:
             default_us=key.default_us,
             last_at=last_at.get(key.id),
         )
-        for key in wanted
+        for key in keys
     ]
-
-
-def only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:
-    """Conditions on keys; None: any."""
-    wanted = {KEYS.c.kernel: kernel, KEYS.c.chip: chip and chip.value}
-    return [column == value for column, value in wanted.items() if value is not None]
-
-
-@cache
-def _identified(columns: tuple[str, ...]) -> Select[int]:
-    """Keys by their identity, which is given to it: made once, as ``_WITH_ONE_MORE``."""
-    return select(KEYS.c.id).where(*(KEYS.c[name] == bindparam(name) for name in columns))
-
-
-def id_of(key: Key) -> ScalarSelect[int]:
-    identity = rows.key_identity(key)
-    return _identified(tuple(identity)).params(identity).scalar_subquery()

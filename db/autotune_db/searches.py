@@ -8,45 +8,34 @@ from autotune.domain.browsing import SearchStatus
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune_db import query
-from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text, to_text
 from autotune_db.rows import AnyRow
 from autotune_db.tables import SEARCHES
+from autotune_db.transaction import Adapter, writes
 
 
 class SqlSearches(Adapter):
     """How far searches are, for those who watch."""
 
-    def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+    @writes
+    def report(
+        self, connection: Connection, key: Key, space: str, progress: Progress, *, over: bool
+    ) -> None:
         said = {
             "space": space,
             "progress": to_text(asdict(progress)),
             "over": over,
             "heard_at": self._clock(),
         }
-
-        def write(connection: Connection, _: bool) -> None:
-            values = {"key_id": query.key_id(connection, key), **said}
-            query.upsert(connection, SEARCHES, values, ["key_id"], said)
-
-        self._work.write(write)
+        query.upsert(connection, SEARCHES, {"key_id": query.key_id(connection, key)}, said)
 
     def progress(self, key: Key) -> Progress:
-        def read(connection: Connection) -> Progress:
-            wanted = select(SEARCHES).where(SEARCHES.c.key_id == query.find_key(connection, key))
-            row = connection.execute(wanted).first()
-            return status_from_row(row).progress if row else Progress()
-
-        return self._work.read(read)
+        wanted = select(SEARCHES).where(SEARCHES.c.key_id == query.id_of(key))
+        status = self._first(wanted, status_from_row)
+        return status.progress if status else Progress()
 
     def status(self, key_id: int) -> SearchStatus | None:
-        wanted = select(SEARCHES).where(SEARCHES.c.key_id == key_id)
-
-        def read(connection: Connection) -> SearchStatus | None:
-            row = connection.execute(wanted).first()
-            return None if row is None else status_from_row(row)
-
-        return self._work.read(read)
+        return self._first(select(SEARCHES).where(SEARCHES.c.key_id == key_id), status_from_row)
 
 
 def status_from_row(row: AnyRow) -> SearchStatus:

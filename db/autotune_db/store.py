@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import Engine
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from autotune_db.browse import SqlBrowse
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+_now = partial(datetime.now, UTC)
 
 
 def open_store(

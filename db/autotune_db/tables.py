@@ -64,44 +64,33 @@ def _column(name: str, kind: Any = Text, *more: Any, default: str | None = None)
     return Column(name, kind, *more, nullable=False, server_default=default)
 
 
+def _texts(*names: str) -> list[Column[Any]]:
+    return [_column(name) for name in names]
+
+
 def _of(table: Table, name: str = "key_id") -> Column[Any]:
     return _column(name, _ID, ForeignKey(table.c.id))
 
 
 KERNELS = _table(
     "kernels",
-    _column("name"),
-    _column("fingerprint"),
-    _column("spec"),
+    *_texts("name", "fingerprint", "spec"),
     _column("created_at", UtcDateTime),
     UniqueConstraint("name", "fingerprint"),
 )
 
-# The order of its constraint also serves "another toolchain" and "another shape" of the same kernel
-# and chip.
+# This order also serves "another toolchain" and "another shape" of the same kernel and chip.
+_IDENTITY = ("kernel", "fingerprint", "chip", "problem_digest", "jax", "jaxlib", "libtpu")
+
 KEYS = _table(
     "keys",
-    _column("kernel"),
-    _column("fingerprint"),
-    _column("problem"),
+    *_texts("kernel", "fingerprint", "problem"),
     _column("problem_digest", String(32)),
-    _column("chip"),
-    _column("jax"),
-    _column("jaxlib"),
-    _column("libtpu"),
+    *_texts("chip", "jax", "jaxlib", "libtpu"),
     Column("newest_trial", _ID),
     Column("best_us", Double),
     Column("default_us", Double),
-    UniqueConstraint(
-        "kernel",
-        "fingerprint",
-        "chip",
-        "problem_digest",
-        "jax",
-        "jaxlib",
-        "libtpu",
-        name="uq_autotune_keys_all",
-    ),
+    UniqueConstraint(*_IDENTITY, name="uq_autotune_keys_all"),
 )
 """``problem`` keeps the order of the dimensions, ``problem_digest`` does not depend on it.
 
@@ -115,8 +104,7 @@ TRIALS = _table(
     _column("number", BigInteger),
     _column("config"),
     _column("config_digest", String(32)),
-    _column("kind"),
-    _column("outcome"),
+    *_texts("kind", "outcome"),
     Column("time_us", Double),
     _column("seconds", Double),
     _column("created_at", UtcDateTime),
@@ -133,8 +121,7 @@ TRIALS = _table(
 RECORDS = _table(
     "records",
     _of(KEYS),
-    _column("config"),
-    _column("evidence"),
+    *_texts("config", "evidence"),
     _column("time_us", Double),
     _column("is_default", Boolean),
     _column("verified", Boolean),
@@ -158,9 +145,7 @@ PUSHES = _table(
 AUDIT = _table(
     "audit",
     _column("created_at", UtcDateTime),
-    _column("action"),
-    _column("change"),
-    _column("name"),
+    *_texts("action", "change", "name"),
     Column("token", _ID),
     _column("address"),
 )
@@ -169,9 +154,7 @@ AUDIT = _table(
 CANDIDATES = _table(
     "candidates",
     _column("digest", String(32)),
-    _column("record"),
-    _column("state"),
-    _column("finding"),
+    *_texts("record", "state", "finding"),
     _column("created_at", UtcDateTime),
     Column("decided_at", UtcDateTime),
     UniqueConstraint("digest"),
@@ -183,8 +166,7 @@ of who brought it."""
 SEARCHES = _table(
     "searches",
     _of(KEYS),
-    _column("space"),
-    _column("progress"),
+    *_texts("space", "progress"),
     _column("over", Boolean),
     _column("heard_at", UtcDateTime),
     UniqueConstraint("key_id"),
@@ -198,8 +180,7 @@ CHECKS = _table(
     "checks",
     _of(KEYS),
     _of(KEYS, "target_id"),
-    _column("verdict"),
-    _column("content"),
+    *_texts("verdict", "content"),
     _column("checked_at", UtcDateTime),
     UniqueConstraint("key_id", "target_id"),
     Index(None, "checked_at"),
@@ -209,8 +190,7 @@ CHECKS = _table(
 KNOWN_CONFIGS = _table(
     "known_configs",
     _column("digest", String(32)),
-    _column("kernel"),
-    _column("content"),
+    *_texts("kernel", "content"),
     _column("created_at", UtcDateTime),
     UniqueConstraint("digest"),
     Index(None, "kernel"),
@@ -220,8 +200,7 @@ that the same table again adds nothing."""
 
 WORKLOADS = _table(
     "workloads",
-    _column("name"),
-    _column("content"),
+    *_texts("name", "content"),
     _column("tuned_at", UtcDateTime),
     UniqueConstraint("name"),
 )
@@ -268,12 +247,7 @@ PINS = _table(
 JOBS = _table(
     "jobs",
     Column("open_digest", String(32)),
-    _column("kernel"),
-    _column("fingerprint"),
-    _column("jax"),
-    _column("jaxlib"),
-    _column("libtpu"),
-    _column("request"),
+    *_texts("kernel", "fingerprint", "jax", "jaxlib", "libtpu", "request"),
     Column("candidate", _ID),
     _column("state"),
     _column("created_at", UtcDateTime),
@@ -284,8 +258,7 @@ JOBS = _table(
     Column("started_at", UtcDateTime),
     Column("heard_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
-    _column("progress"),
-    _column("message"),
+    *_texts("progress", "message"),
     UniqueConstraint("open_digest"),
     Index(None, "state", "id"),
 )
@@ -297,8 +270,7 @@ JOB_LOGS = _table(
     "job_logs",
     _of(JOBS, "job_id"),
     _column("attempt", BigInteger),
-    _column("earlier"),
-    _column("text"),
+    *_texts("earlier", "text"),
     UniqueConstraint("job_id", "attempt"),
 )
 """What workers have said; beside the jobs, so that lists of these read none. ``text`` is
@@ -307,8 +279,7 @@ overwritten; ``earlier``: of those that gave the job back in the same attempt, w
 
 TOKENS = _table(
     "tokens",
-    _column("name"),
-    _column("role"),
+    *_texts("name", "role"),
     _column("digest", String(64)),
     _column("created_at", UtcDateTime),
     Column("expires_at", UtcDateTime),

@@ -11,10 +11,9 @@ from sqlalchemy import Connection, Select, insert, select, update
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.token import Token, check_name
 from autotune_db import query, rows
-from autotune_db.adapter import Adapter
 from autotune_db.audit import note
-from autotune_db.query import MAX_ID
 from autotune_db.tables import TOKENS
+from autotune_db.transaction import Adapter, writes
 
 _PREFIX = "autotune_"  # so that people and scanners recognise one that leaked
 _BYTES = 32
@@ -30,68 +29,52 @@ class SqlTokens(Adapter):
     def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
         check_name(name)
         secret = _PREFIX + secrets.token_urlsafe(_BYTES)
-        made = {
-            "name": name,
-            "role": role,
-            "digest": digest_of(secret),
-            "created_at": self._clock(),
-            "expires_at": expires_at,
-        }
+        now, digest = self._clock(), digest_of(secret)
+        given = {"name": name, "role": role, "expires_at": expires_at}
+        values = {**given, "digest": digest, "created_at": now}
 
         def write(connection: Connection, again: bool) -> Token:
-            row = connection.execute(_with_digest(str(made["digest"]))).first() if again else None
+            row = connection.execute(_with_digest(digest)).first() if again else None
             if row is None:
                 query.one_publisher(connection)  # else two at once could take the same name
-                _refuse_namesakes(connection, name, self._clock())
-                row = connection.execute(insert(TOKENS).values(made).returning(TOKENS)).one()
-                note(connection, self._clock(), "token", f"made token {row.id}, {name}, {role}")
+                _refuse_namesakes(connection, name, now)
+                row = connection.execute(insert(TOKENS).values(values).returning(TOKENS)).one()
+                note(connection, now, "token", f"made token {row.id}, {name}, {role}")
             return rows.token_from_row(row)
 
         return self._work.write(write), secret
 
     def list(self) -> Sequence[Token]:
-        statement = select(TOKENS).order_by(TOKENS.c.id)
-        return self._work.read(lambda s: list(map(rows.token_from_row, s.execute(statement))))
+        return self._rows(select(TOKENS).order_by(TOKENS.c.id), rows.token_from_row)
 
-    def revoke(self, number: int) -> Token | None:
-        def write(connection: Connection, _: bool) -> Token | None:
-            row = query.get(connection, TOKENS, number)
-            if row is None:
-                return None
-            if row.revoked_at is None:
-                now = self._clock()
-                revoked = update(TOKENS).where(TOKENS.c.id == number).values(revoked_at=now)
-                row = connection.execute(revoked.returning(TOKENS)).one()
-                note(connection, now, "token", f"revoked token {row.id}, {row.name}")
-            return rows.token_from_row(row)
-
-        return self._work.write(write) if 0 < number <= MAX_ID else None
+    @writes
+    def revoke(self, connection: Connection, number: int) -> Token | None:
+        row = query.get(connection, TOKENS, number)
+        if row is not None and row.revoked_at is None:
+            now = self._clock()
+            revoked = update(TOKENS).where(TOKENS.c.id == number).values(revoked_at=now)
+            row = connection.execute(revoked.returning(TOKENS)).one()
+            note(connection, now, "token", f"revoked token {row.id}, {row.name}")
+        return rows.token_from_row(row) if row else None
 
     def find(self, secret: str) -> Token | None:
-        def read(connection: Connection) -> Token | None:
-            row = connection.execute(_with_digest(digest_of(secret))).first()
-            return rows.token_from_row(row) if row else None
-
-        found = self._work.read(read)
-        return found if found and found.is_valid(self._clock()) else None
+        token = self._first(_with_digest(digest_of(secret)), rows.token_from_row)
+        return token if token and token.is_valid(self._clock()) else None
 
     def valid(self) -> Mapping[str, Token]:
+        """By the digests of their secrets."""
         statement = select(TOKENS).where(TOKENS.c.revoked_at.is_(None))
-
-        def read(connection: Connection) -> Mapping[str, Token]:
-            return {row.digest: rows.token_from_row(row) for row in connection.execute(statement)}
-
+        tokens = self._rows(statement, lambda row: (str(row.digest), rows.token_from_row(row)))
         now = self._clock()
-        return {d: token for d, token in self._work.read(read).items() if token.is_valid(now)}
+        return {digest: token for digest, token in tokens if token.is_valid(now)}
 
 
-def _with_digest(digest: str) -> Select[Any]:
+def _with_digest(digest: str) -> Select[*tuple[Any, ...]]:
     return select(TOKENS).where(TOKENS.c.digest == digest)
 
 
 def _refuse_namesakes(connection: Connection, name: str, now: datetime) -> None:
-    same = select(TOKENS).where(TOKENS.c.name == name)
-    for row in connection.execute(same):
+    for row in connection.execute(select(TOKENS).where(TOKENS.c.name == name)):
         if rows.token_from_row(row).is_valid(now):
             raise InvalidInputError(
                 f"token {row.id} has the name {name} already: take another, or revoke it first"

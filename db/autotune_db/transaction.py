@@ -2,18 +2,23 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from datetime import datetime
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
-from autotune_db.engine import watch, writing
+from autotune_db.engine import FileWatch, writing
 from autotune_db.failure import may_work_again, translated
+from autotune_db.rows import AnyRow
 from autotune_db.url import Database
 
 _RETRY_PAUSES_S = (0.3, 2.0)
 
+P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A", bound="Adapter")
 
 
 class Transactions:
@@ -27,7 +32,7 @@ class Transactions:
         self._engine = engine
         self._writing = writing(engine)
         self._database = database
-        self._file = None if database.path is None else watch(database.path)
+        self._file = None if database.path is None else FileWatch(database.path)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -40,26 +45,64 @@ class Transactions:
 
     def _run(self, engine: Engine, work: Callable[[Connection, bool], T]) -> T:
         self._check_file()
-        done = self._tried(engine, work)
+        with translated(self._database):
+            result = _tried(engine, work)
         self._check_file()
-        return done
+        return result
 
     def _check_file(self) -> None:
         if self._file is not None:
             self._file.check()
 
-    def _tried(self, engine: Engine, work: Callable[[Connection, bool], T]) -> T:
-        with translated(self._database):
-            for attempt, pause_s in enumerate(_RETRY_PAUSES_S):
-                try:
-                    return _once(engine, work, attempt > 0)
-                except DBAPIError as error:
-                    if not may_work_again(error):
-                        raise
-                time.sleep(pause_s)
-            return _once(engine, work, True)
+
+def _tried(engine: Engine, work: Callable[[Connection, bool], T]) -> T:
+    attempt = 0
+    while True:
+        try:
+            with engine.begin() as connection:
+                return work(connection, attempt > 0)
+        except DBAPIError as error:
+            if attempt == len(_RETRY_PAUSES_S) or not may_work_again(error):
+                raise
+        time.sleep(_RETRY_PAUSES_S[attempt])
+        attempt += 1
 
 
-def _once(engine: Engine, work: Callable[[Connection, bool], T], again: bool) -> T:
-    with engine.begin() as connection:
-        return work(connection, again)
+class Adapter:
+    """The database's transactions and a clock: what every part of the store has.
+
+    "Newest" and "last" mean saved last: clocks of several machines do not decide.
+    """
+
+    def __init__(self, work: Transactions, clock: Callable[[], datetime]) -> None:
+        self._work = work
+        self._clock = clock
+
+    def _rows(self, statement: Select[*tuple[Any, ...]], make: Callable[[AnyRow], T]) -> list[T]:
+        """What ``make`` makes of each row that a statement finds."""
+        return self._work.read(lambda connection: list(map(make, connection.execute(statement))))
+
+    def _first(self, statement: Select[*tuple[Any, ...]], make: Callable[[AnyRow], T]) -> T | None:
+        return next(iter(self._rows(statement.limit(1), make)), None)
+
+
+def reads(method: Callable[Concatenate[A, Connection, P], T]) -> Callable[Concatenate[A, P], T]:
+    """A method that is one transaction, which it is given, and only reads."""
+
+    @wraps(method)
+    def run(adapter: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return adapter._work.read(lambda connection: method(adapter, connection, *args, **kwargs))
+
+    return run
+
+
+def writes(method: Callable[Concatenate[A, Connection, P], T]) -> Callable[Concatenate[A, P], T]:
+    """A method that is one transaction, which it is given: committed before the caller goes on."""
+
+    @wraps(method)
+    def run(adapter: A, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return adapter._work.write(
+            lambda connection, _: method(adapter, connection, *args, **kwargs)
+        )
+
+    return run

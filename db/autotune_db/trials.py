@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, func, select, update
 
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
@@ -12,21 +12,22 @@ from autotune.domain.outcome import Outcome
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import KeySummary, Trial
 from autotune_db import query, rows
-from autotune_db.adapter import Adapter
-from autotune_db.query import MAX_ID
-from autotune_db.tables import KERNELS, TRIALS
+from autotune_db.query import MAX_ID, Query
+from autotune_db.rows import AnyRow
+from autotune_db.tables import KERNELS, KEYS, RECORDS, SPACES, TRIALS
+from autotune_db.transaction import Adapter, reads, writes
 
 _log = logging.getLogger("autotune.db")
 
 
 class SqlKernels(Adapter):
-    """Descriptions of kernels, for all ports that ask for them."""
+    """Descriptions of kernels."""
 
-    def save_kernel(self, spec: KernelSpec) -> None:
-        values = {**rows.kernel_values(spec), "created_at": self._clock()}
-        own = {"spec": values["spec"]}  # in the place of what somebody pushed for this source
-        by = ["name", "fingerprint"]
-        self._work.write(lambda connection, _: query.upsert(connection, KERNELS, values, by, own))
+    @writes
+    def save_kernel(self, connection: Connection, spec: KernelSpec) -> None:
+        by = rows.kernel_values(spec)
+        said = {"spec": by.pop("spec")}  # in the place of what somebody pushed for this source
+        query.upsert(connection, KERNELS, by, said, created_at=self._clock())
 
     def offer_kernels(self, specs: Sequence[KernelSpec]) -> None:
         """Keep what somebody else says of kernels that nothing is known of yet, up to a number."""
@@ -38,27 +39,30 @@ class SqlKernels(Adapter):
                 _log.warning("%d kernels are not described: there are %d", left, len(known))
 
     def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
-        statement = query.kernels(name, fingerprint).limit(1)
-        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.execute(statement))))
-        return found[0] if found else None
+        wanted = _newest_kernels().where(KERNELS.c.name == name)
+        if fingerprint is not None:
+            wanted = wanted.where(KERNELS.c.fingerprint == fingerprint)
+        return self._first(wanted, rows.kernel_from_row)
 
     def kernels(self) -> Sequence[KernelSpec]:
-        statement = query.kernels()
-        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.execute(statement))))
-        return sorted(found, key=lambda spec: spec.name)  # collations differ between servers
+        specs = self._rows(_newest_kernels(), rows.kernel_from_row)
+        return sorted(specs, key=lambda spec: spec.name)  # collations differ between servers
 
 
 class SqlTrials(Adapter):
-    """A ``TrialHistory`` and a ``ResultStore``; with ``SqlKernels`` a ``SearchStore``."""
+    """What was tried for each key."""
 
     # The key of the last trial, and its number: one that has trials is there for good.
     _last_key: tuple[Key | None, int] = None, 0
 
-    def save_refusals(self, key: Key, refusals: Refusals) -> None:
-        self._work.write(lambda s, _: query.save_refusals(s, key, refusals))
+    @writes
+    def save_refusals(self, connection: Connection, key: Key, refusals: Refusals) -> None:
+        by = {"key_id": query.key_id(connection, key)}
+        query.upsert(connection, SPACES, by, rows.space_values(refusals))
 
-    def refusals(self, key: Key) -> Refusals | None:
-        return self._work.read(lambda s: query.refusals(s, query.find_key(s, key)))
+    @reads
+    def refusals(self, connection: Connection, key: Key) -> Refusals | None:
+        return query.refusals(connection, query.find_key(connection, key))
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
         values = [rows.trial_values(trial) for trial in trials]
@@ -66,10 +70,10 @@ class SqlTrials(Adapter):
 
         def save(connection: Connection, again: bool) -> tuple[int, int]:
             key_id = known_id if key == known else query.key_id(connection, key)
-            for place, (trial, own) in enumerate(zip(trials, values, strict=True)):
-                added = query.insert(connection, TRIALS, {**own, "key_id": key_id})
+            for place, (trial, columns) in enumerate(zip(trials, values, strict=True)):
+                added = query.insert(connection, TRIALS, {**columns, "key_id": key_id})
                 if added is not None:
-                    query.count_in(connection, key_id, added, own)
+                    query.count_in(connection, key_id, added, columns)
                 # The connection may have broken after the commit of the first attempt.
                 elif not (again and _is_there(connection, key, trial)):
                     return place, key_id
@@ -79,52 +83,75 @@ class SqlTrials(Adapter):
         self._last_key = key, key_id
         return count
 
-    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
-        own = TRIALS.c.key_id == query.id_of(key), TRIALS.c.number == number
-        statement = update(TRIALS).where(*own).values(rows.outcome_values(outcome))
-
-        def write(connection: Connection, _: bool) -> None:
-            ids = connection.scalars(statement.returning(TRIALS.c.key_id)).all()
-            query.lock_keys(connection, ids)
-            query.sum_up(connection, ids)
-
-        self._work.write(write)
+    @writes
+    def replace_outcome(
+        self, connection: Connection, key: Key, number: int, outcome: Outcome
+    ) -> None:
+        trial = TRIALS.c.key_id == query.id_of(key), TRIALS.c.number == number
+        changed = update(TRIALS).where(*trial).values(rows.outcome_values(outcome))
+        ids = connection.scalars(changed.returning(TRIALS.c.key_id)).all()
+        query.lock_keys(connection, ids)
+        query.sum_up(connection, ids)
 
     def trials(self, key: Key) -> Sequence[Trial]:
-        statement = query.trials(key)
-        return self._work.read(lambda s: list(map(rows.trial_from_row, s.execute(statement))))
+        return self._rows(_of_key(key), rows.trial_from_row)
 
     def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
-        statement = query.timed_trials(key, most)
+        """The large columns are read of these trials only."""
+        same = (KEYS.c.chip == key.chip.value) & (KEYS.c.libtpu == key.toolchain.libtpu)
+        others = KEYS.c.id != func.coalesce(query.id_of(key), 0)
+        ids = select(TRIALS.c.id).join(KEYS).where(KEYS.c.kernel == key.kernel, others)
+        ids = ids.where(TRIALS.c.time_us.is_not(None), TRIALS.c.pushed_by == "")
+        nearest = ids.order_by(same.desc(), TRIALS.c.id.desc()).limit(most)
+        wanted = query.with_keys(TRIALS).where(TRIALS.c.id.in_(nearest)).order_by(TRIALS.c.id)
+        return self._rows(wanted, _with_key)
 
-        def find(connection: Connection) -> list[tuple[Key, Trial]]:
-            found = connection.execute(statement)
-            return [(rows.key_from_row(row), rows.trial_from_row(row)) for row in found]
-
-        return self._work.read(find)
-
+    @reads
     def history(
-        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+        self,
+        connection: Connection,
+        kernel: str | None = None,
+        chip: Chip | None = None,
+        limit: int = 50,
     ) -> Sequence[KeySummary]:
-        keys = query.tried_keys(kernel, chip).limit(limit)
-        return self._work.read(lambda s: query.summaries(s, s.execute(keys)))
+        keys = query.latest_tried(connection, limit, kernel, chip)
+        published = select(RECORDS.c.key_id).where(RECORDS.c.key_id.in_([key.id for key in keys]))
+        recorded = set(connection.scalars(published))
+        return [
+            KeySummary(
+                key=searched.key,
+                outcomes=searched.outcomes,
+                best_us=searched.best_us,
+                default_us=searched.default_us,
+                has_record=searched.id in recorded,
+                last_at=searched.last_at,
+            )
+            for searched in keys
+            if searched.last_at is not None
+        ]
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
-        if not 0 < trial_id <= MAX_ID:
-            return None
-        statement = query.with_keys(TRIALS).where(TRIALS.c.id == trial_id)
-
-        def find(connection: Connection) -> tuple[Key, Trial] | None:
-            row = connection.execute(statement).one_or_none()
-            return (rows.key_from_row(row), rows.trial_from_row(row)) if row else None
-
-        return self._work.read(find)
+        wanted = query.with_keys(TRIALS).where(TRIALS.c.id == trial_id)
+        return self._first(wanted, _with_key) if 0 < trial_id <= MAX_ID else None
 
     def trial_ids(self, key: Key) -> dict[int, int]:
-        wanted = query.trials(key).with_only_columns(TRIALS.c.number, TRIALS.c.id)
-        return self._work.read(lambda s: {row.number: row.id for row in s.execute(wanted)})
+        wanted = _of_key(key).with_only_columns(TRIALS.c.number, TRIALS.c.id)
+        return dict(self._rows(wanted, lambda row: (int(row.number), int(row.id))))
+
+
+def _newest_kernels() -> Query:
+    return select(KERNELS).order_by(KERNELS.c.id.desc())
+
+
+def _of_key(key: Key) -> Query:
+    """All trials of a key, by number."""
+    return select(TRIALS).where(TRIALS.c.key_id == query.id_of(key)).order_by(TRIALS.c.number)
+
+
+def _with_key(row: AnyRow) -> tuple[Key, Trial]:
+    return rows.key_from_row(row), rows.trial_from_row(row)
 
 
 def _is_there(connection: Connection, key: Key, trial: Trial) -> bool:
-    same_number = query.trials(key).where(TRIALS.c.number == trial.number)
+    same_number = _of_key(key).where(TRIALS.c.number == trial.number)
     return trial in map(rows.trial_from_row, connection.execute(same_number))

@@ -5,41 +5,38 @@ from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.workload import TunedWorkload
 from autotune_db import query
-from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text, to_text
 from autotune_db.tables import WORKLOADS
+from autotune_db.transaction import Adapter, writes
+
+_MOST_NAMES = 1_000
 
 
 class SqlWorkloads(Adapter):
     """By name; ``datetime``: when it was tuned."""
 
-    def save(self, workload: TunedWorkload) -> None:
+    @writes
+    def save(self, connection: Connection, workload: TunedWorkload) -> None:
         """In the place of the one of its name."""
         name = workload.name.encode(errors="replace").decode()  # of a file, maybe in no encoding
-        again = {
-            "content": to_text(to_data(replace(workload, name=name))),
-            "tuned_at": self._clock(),
-        }
-        values = {"name": name, **again}
-        self._work.write(lambda s, _: query.upsert(s, WORKLOADS, values, ["name"], again))
+        content = to_text(to_data(replace(workload, name=name)))
+        said = {"content": content, "tuned_at": self._clock()}
+        query.upsert(connection, WORKLOADS, {"name": name}, said)
 
     def names(self) -> Sequence[tuple[str, datetime]]:
         """The thousand tuned last, the last one first."""
-        wanted = select(WORKLOADS.c.name, WORKLOADS.c.tuned_at).order_by(
-            WORKLOADS.c.tuned_at.desc(), WORKLOADS.c.id
-        )
-        wanted = wanted.limit(1_000)
-        return self._work.read(lambda s: [(name, at) for name, at in s.execute(wanted)])
+        newest = WORKLOADS.c.tuned_at.desc(), WORKLOADS.c.id
+        wanted = select(WORKLOADS.c.name, WORKLOADS.c.tuned_at).order_by(*newest)
+        return self._rows(wanted.limit(_MOST_NAMES), lambda row: (row.name, row.tuned_at))
 
     def find(self, name: str) -> tuple[TunedWorkload, datetime] | None:
-        wanted = select(WORKLOADS.c.content, WORKLOADS.c.tuned_at).where(WORKLOADS.c.name == name)
-        row = self._work.read(lambda s: s.execute(wanted).one_or_none())
-        return row and (_workload(row[0]), row[1])
+        wanted = select(WORKLOADS).where(WORKLOADS.c.name == name)
+        return self._first(wanted, lambda row: (_workload(row.content), row.tuned_at))
 
 
 @lru_cache(maxsize=4)  # ten thousand problems take half a second
