@@ -8,10 +8,10 @@ import click
 from autotune.cli.json_output import summary_data, trial_data
 from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
-from autotune.domain.trial import KeySummary
 from autotune.wording.config import parts_of
 from autotune.wording.units import micros, ratio
 
@@ -84,7 +84,7 @@ def _write_studies(store: "SqlStore", keys: Sequence[Key]) -> None:
         write_study(store.url, str(key), rows)
 
 
-def _line(summary: KeySummary) -> str:
+def _line(summary: SearchedKey) -> str:
     key = summary.key
     counts = ", ".join(f"{n} {kind}" for kind, n in summary.outcomes)
     return (

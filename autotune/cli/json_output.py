@@ -2,8 +2,9 @@
 
 from typing import Any
 
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
-from autotune.domain.trial import KeySummary, Trial
+from autotune.domain.trial import Trial
 
 
 def trial_data(trial: Trial) -> dict[str, Any]:
@@ -17,12 +18,12 @@ def trial_data(trial: Trial) -> dict[str, Any]:
     }
 
 
-def summary_data(summary: KeySummary) -> dict[str, Any]:
+def summary_data(summary: SearchedKey) -> dict[str, Any]:
     return {
         "key": to_data(summary.key),
         "outcomes": dict(summary.outcomes),
         "best_us": summary.best_us,
         "default_us": summary.default_us,
         "has_record": summary.has_record,
-        "last_at": summary.last_at.isoformat(),
+        "last_at": summary.last_at and summary.last_at.isoformat(),
     }

@@ -36,7 +36,8 @@ class NumberedTrial:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedKey:
     """A key with its number and what its trials came to. ``outcomes``: trials by kind; times in
-    microseconds, None where there is no estimate; ``last_at``: of the newest trial."""
+    microseconds, None where there is no estimate; ``last_at``: of the newest trial;
+    ``has_record``: whether anything was ever published."""
 
     id: int
     key: Key
@@ -44,6 +45,7 @@ class SearchedKey:
     best_us: float | None
     default_us: float | None
     last_at: datetime | None
+    has_record: bool
 
     @property
     def trials(self) -> int:

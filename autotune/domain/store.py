@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -20,7 +21,7 @@ from autotune.domain.record_check import RecordCheck
 from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.snapshot import Change, Snapshot
-from autotune.domain.trial import KeySummary, Trial
+from autotune.domain.trial import Trial
 
 
 class SearchStore(Protocol):
@@ -134,7 +135,7 @@ class Store(SearchStore, Protocol):
 
     def history(
         self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
-    ) -> Sequence[KeySummary]:
+    ) -> Sequence[SearchedKey]:
         """The keys whose trials came in last, those with the latest trial first."""
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:

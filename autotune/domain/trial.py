@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from autotune.domain.config import Config
-from autotune.domain.key import Key
 from autotune.domain.limits import Count, Share, When, Word
 from autotune.domain.outcome import Estimate, Estimated, Outcome
 
@@ -31,16 +29,3 @@ class Trial:
 def default_trial(trials: Sequence[Trial]) -> Trial | None:
     """Of the default config; None where it was not tried."""
     return next((trial for trial in trials if trial.number == 0), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeySummary:
-    """What has been tried for a key. ``outcomes``: trials by kind; times in microseconds, None
-    where there is no estimate."""
-
-    key: Key
-    outcomes: tuple[tuple[str, int], ...]
-    best_us: float | None
-    default_us: float | None
-    has_record: bool
-    last_at: datetime

@@ -42,25 +42,23 @@ def noted(connection: Connection, before: AnyRow | Draft, found: Iterable[Findin
     pin hides, for the day that it is unpinned."""
     findings = _by_key_id(connection, list(found))
     served = snapshots.members(connection, before, findings)
-    numbers = sorted(served.values(), reverse=True)
-    records = dict(zip(numbers, snapshots.by_id(connection, numbers), strict=True))
-    changed: dict[int, Record] = {}
-    for key_id, of_key in findings.items():
-        record = records.get(served.get(key_id, 0))
-        checked = record and with_findings(record, of_key)
-        if record and checked and set(checked.checks) != set(record.checks):
-            changed[key_id] = checked
+    records = snapshots.by_id(connection, served.values())
+    checked = {
+        key_id: with_findings(records[served[key_id]], of_key)
+        for key_id, of_key in findings.items()
+        if key_id in served
+    }
+    changed = {
+        key_id: record
+        for key_id, record in checked.items()
+        if set(record.checks) != set(records[served[key_id]].checks)
+    }
     added = add_records(connection, changed)
     pins = snapshots.pinned(connection, before.id).keys() & changed if changed else set()
-    hidden = {n: snapshots.record_id(connection, before, n, pinned=False) for n in pins}
-    last = added | add_records(
-        connection,
-        {
-            n: snapshots.by_id(connection, [number])[0]
-            for n, number in hidden.items()
-            if number and number != served[n]
-        },
-    )
+    newest = {n: snapshots.record_id(connection, before, n, pinned=False) for n in pins}
+    hidden = {n: number for n, number in newest.items() if number and number != served[n]}
+    behind = snapshots.by_id(connection, hidden.values())
+    last = added | add_records(connection, {n: behind[number] for n, number in hidden.items()})
     return [Noted(n, added[n], last[n], n in pins) for n in changed]
 
 
@@ -92,7 +90,8 @@ def renew(
 ) -> int:
     """The number of the snapshot, which may have older records of some keys; another one where
     more is known of these by now."""
-    served = snapshots.by_id(connection, snapshots.members(connection, row, key_ids).values())
+    members = snapshots.members(connection, row, key_ids)
+    served = list(snapshots.by_id(connection, members.values()).values())
     both = zip(served, with_known_checks(connection, served), strict=True)
     changed = [known for record, known in both if known.checks != record.checks]
     found = [(record.key, record.config, check) for record in changed for check in record.checks]
@@ -135,7 +134,7 @@ def _rules(connection: Connection, key_ids: Iterable[int]) -> dict[Key, ShapeRul
     members = snapshots.members(connection, latest, key_ids) if latest else {}
     has_rule = RECORDS.c.evidence.contains('"rule":')
     records = snapshots.by_id(connection, members.values(), has_rule)
-    return {record.key: record.rule for record in records}
+    return {record.key: record.rule for record in records.values()}
 
 
 def _known(

@@ -291,6 +291,8 @@ def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
     newest = TRIALS.c.id.in_([key.newest_trial for key in keys if key.newest_trial])
     moments = select(TRIALS.c.key_id, TRIALS.c.created_at).where(newest)
     last_at = {key_id: at for key_id, at in connection.execute(moments)}  # noqa: C416, typed
+    published = select(RECORDS.c.key_id).where(RECORDS.c.key_id.in_(kinds)).distinct()
+    recorded = set(connection.scalars(published))
     return [
         SearchedKey(
             id=key.id,
@@ -299,6 +301,7 @@ def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
             best_us=key.best_us,
             default_us=key.default_us,
             last_at=last_at.get(key.id),
+            has_record=key.id in recorded,
         )
         for key in keys
     ]

@@ -44,7 +44,7 @@ class SqlRecords(Adapter):
         query.one_publisher(connection)
         row, ids = snapshots.latest(connection), query.find_keys(connection, keys)
         members = snapshots.members(connection, row, ids.values()) if row else {}
-        records = snapshots.by_id(connection, members.values())
+        records = list(snapshots.by_id(connection, members.values()).values())
         carrier = max(records, key=_rank) if records and rule is not None else None
         changed = {
             ids[record.key]: replace(record, rule=rule if record is carrier else None)

@@ -164,8 +164,9 @@ def _pairs(connection: Connection, statement: Select[Any, Any]) -> Members:
 def records(connection: Connection, row: AnyRow, *only: ColumnElement[bool]) -> list[Record]:
     """All of a snapshot, or ``only`` those of some keys, newest first."""
     if row.base_id is None and not pinned(connection, row.id):
-        return _read(connection, _newest_ids(0, row.record_id), *only)
-    return by_id(connection, members(connection, row).values(), *only)
+        numbered = _read(connection, _newest_ids(0, row.record_id), *only)
+        return [record for _, record in numbered]
+    return list(by_id(connection, members(connection, row).values(), *only).values())
 
 
 def change(connection: Connection, old: AnyRow, new: AnyRow) -> Change:
@@ -174,12 +175,12 @@ def change(connection: Connection, old: AnyRow, new: AnyRow) -> Change:
         newest = _newest_ids(old.record_id, new.record_id)
         if pins := pinned(connection, new.id):
             newest = newest.where(RECORDS.c.key_id.not_in(pins))
-        return Change(records=_read(connection, newest))
+        return Change(records=[record for _, record in _read(connection, newest)])
     before, after = members(connection, old), members(connection, new)
     changed = [record for key, record in after.items() if before.get(key) != record]
     gone = select(KEYS).where(KEYS.c.id.in_(before.keys() - after.keys()))
     return Change(
-        records=by_id(connection, changed),
+        records=list(by_id(connection, changed).values()),
         removed=tuple(map(key_from_row, connection.execute(gone))),
     )
 
@@ -218,13 +219,15 @@ def _newest_ids(floor: int, top: int) -> Select[int]:
     return select(func.max(RECORDS.c.id)).where(_between(floor, top)).group_by(RECORDS.c.key_id)
 
 
-def by_id(connection: Connection, ids: Iterable[int], *only: ColumnElement[bool]) -> list[Record]:
-    """Records, newest first."""
+def by_id(
+    connection: Connection, ids: Iterable[int], *only: ColumnElement[bool]
+) -> dict[int, Record]:
+    """Records by their numbers, newest first."""
     parts = reversed(list(in_parts(ids)))
-    return [record for part in parts for record in _read(connection, part, *only)]
+    return {n: record for part in parts for n, record in _read(connection, part, *only)}
 
 
-def _read(connection: Connection, ids: Any, *only: ColumnElement[bool]) -> list[Record]:
+def _read(connection: Connection, ids: Any, *only: ColumnElement[bool]) -> list[tuple[int, Record]]:
+    """Sorted here: a database would copy the rows for it."""
     found = connection.execute(with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only))
-    records = sorted(map(numbered_record, found), key=itemgetter(0), reverse=True)
-    return [record for _, record in records]  # a database would copy the rows to sort them
+    return sorted(map(numbered_record, found), key=itemgetter(0), reverse=True)

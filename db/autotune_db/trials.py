@@ -5,16 +5,17 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, select, update
 
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
 from autotune.domain.refusals import Refusals
-from autotune.domain.trial import KeySummary, Trial
+from autotune.domain.trial import Trial
 from autotune_db import query, rows
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KERNELS, KEYS, RECORDS, SPACES, TRIALS
+from autotune_db.tables import KERNELS, KEYS, SPACES, TRIALS
 from autotune_db.transaction import Adapter, reads, writes
 
 _log = logging.getLogger("autotune.db")
@@ -113,22 +114,8 @@ class SqlTrials(Adapter):
         kernel: str | None = None,
         chip: Chip | None = None,
         limit: int = 50,
-    ) -> Sequence[KeySummary]:
-        keys = query.latest_tried(connection, limit, kernel, chip)
-        published = select(RECORDS.c.key_id).where(RECORDS.c.key_id.in_([key.id for key in keys]))
-        recorded = set(connection.scalars(published))
-        return [
-            KeySummary(
-                key=searched.key,
-                outcomes=searched.outcomes,
-                best_us=searched.best_us,
-                default_us=searched.default_us,
-                has_record=searched.id in recorded,
-                last_at=searched.last_at,
-            )
-            for searched in keys
-            if searched.last_at is not None
-        ]
+    ) -> Sequence[SearchedKey]:
+        return query.latest_tried(connection, limit, kernel, chip)
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
         wanted = query.with_keys(TRIALS).where(TRIALS.c.id == trial_id)

@@ -183,8 +183,8 @@ def test_two_processes_that_switch_the_journal_at_once(
     real, refusals = engine._connect, [_busy_error(tmp_path / "other.db")]
 
     class Refusing:
-        def __init__(self, path: Path, mode: str) -> None:
-            self._connection = real(path, mode)
+        def __init__(self, path: Path, mode: str, wait_s: float) -> None:
+            self._connection = real(path, mode, wait_s)
             self.close = self._connection.close
 
         def execute(self, statement: str) -> Any:

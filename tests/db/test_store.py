@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, select
 
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.store import Store
-from autotune.domain.trial import KeySummary
 from autotune_db import query
 from autotune_db.store import SqlStore, open_store
 from autotune_db.tables import KEYS
@@ -223,7 +223,8 @@ class TestHistory:
             outcome = Estimated(estimate=estimate(time_us), program="")
             save_trial(store, key(), trial(number, outcome))
         save_trial(store, key(), trial(3, Illegal(reason="no")))
-        expected = KeySummary(
+        expected = SearchedKey(
+            id=1,
             key=key(),
             outcomes=(("estimated", 3), ("illegal", 1)),
             best_us=5.0,

@@ -276,7 +276,13 @@ def test_limits_are_ordered_by_size_also_those_that_no_trial_had() -> None:
 def test_groups_of_outcomes_say_what_they_mean() -> None:
     outcomes = (("crashed", 2),)
     searched = SearchedKey(
-        id=1, key=question(), outcomes=outcomes, best_us=None, default_us=None, last_at=NOON
+        id=1,
+        key=question(),
+        outcomes=outcomes,
+        best_us=None,
+        default_us=None,
+        last_at=NOON,
+        has_record=False,
     )
     ((kind, colour, _, count),) = outcome_groups(searched)
     assert (kind, colour, count) == ("crashed", "failed", 2)
