@@ -127,7 +127,7 @@ def _sum(one: Pushed, other: Pushed) -> Pushed:
         records=one.records + other.records,
         trials=one.trials + other.trials,
         lost=one.lost + other.lost,
-        checks=one.checks + other.checks,
+        checks=(one.checks or 0) + (other.checks or 0),
         candidates=one.candidates + other.candidates,
     )
 

@@ -196,6 +196,11 @@ def _or_none(function: Callable[[Any], Any] | None) -> Callable[[Any], Any] | No
     return function and (lambda value: None if value is None else function(value))
 
 
+def is_optional(marks: tuple[Any, ...]) -> bool:
+    """Whether a field with these marks may be left out."""
+    return _OMIT_NONE in marks or _OMIT_DEFAULT in marks
+
+
 def kind_of(cls: Any) -> str | None:
     """What tells values of this class from others of its union; None: it is in none."""
     kind = getattr(cls, "kind", None)

@@ -19,7 +19,8 @@ _MOST_BYTES = 10**18
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
     """``shortest``, ``longest``: characters of a text, or items. ``printable``: no character that
-    acts on a terminal. ``finite``: *inf* and *nan* are not taken either."""
+    acts on a terminal. ``finite``: *inf* and *nan* are not taken. ``integral``: 2.0 is taken for 2,
+    as JSON has one kind of number."""
 
     least: float | None = None
     most: float | None = None
@@ -28,6 +29,7 @@ class Limit:
     pattern: str | None = None
     printable: bool = False
     finite: bool = True
+    integral: bool = False
 
 
 Name = Annotated[str, Limit(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$")]
@@ -36,13 +38,14 @@ Text = Annotated[str, Limit(longest=MOST_CHARACTERS)]
 Word = Annotated[str, Limit(longest=200, printable=True)]
 Size = Annotated[int, Limit(least=1, most=MAX_DIMENSION)]
 Bytes = Annotated[int, Limit(least=0, most=_MOST_BYTES)]
-Count = Annotated[int, Limit(least=0, most=10**9)]
+Count = Annotated[int, Limit(least=0, most=10**9, integral=True)]
 Micros = Annotated[float, Limit(least=0, most=1e18)]
 Time = Annotated[float, Limit(least=LEAST_US, most=MOST_US)]
 """Microseconds that a call can take: from a picosecond, which no chip does, to eleven days."""
 Share = Annotated[float, Limit(least=0, most=1e6)]
 Positive = Annotated[float, Limit(least=0)]
-Choice = bool | Annotated[int, Limit(least=-_MOST_BYTES, most=_MOST_BYTES)] | Word
+_Whole = Annotated[int, Limit(least=-_MOST_BYTES, most=_MOST_BYTES, integral=True)]
+Choice = bool | _Whole | Word
 """The value of an option or of an axis."""
 When = Annotated[datetime, Limit(least=1970)]
 """``least``: the year. At the ends of the calendar a time has no day in other zones."""

@@ -1,15 +1,38 @@
 """Where the rules leave nothing of a space: what is never compiled has no trial that says why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import AxisValue
+from autotune.domain.limits import MOST_NAMES, Count, Limit, Text, Word
 
 MOST_CELLS = 10_000  # of all pairs together
 
 Cell = tuple[str, str]
 Pair = tuple[str, str]
+
+
+_NumberedCell = tuple[Count, Count, Count, Count]
+_PARTS = Limit(longest=MOST_NAMES)
+_PAIRS = Limit(longest=MOST_NAMES**2)
+_CELLS = Limit(longest=MOST_CELLS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalTable:
+    """How refusals are kept and sent. ``cells``: for two parts, by their places among the
+    ``values``, the cells: the places of two values and of the reason, and how many points there
+    are."""
+
+    values: Annotated[tuple[tuple[Word, Annotated[tuple[AxisValue, ...], _CELLS]], ...], _PARTS]
+    reasons: Annotated[tuple[tuple[Word, Text], ...], _CELLS]
+    cells: Annotated[
+        tuple[tuple[Count, Count, Annotated[tuple[_NumberedCell, ...], _CELLS]], ...], _PAIRS
+    ]
+    sampled: bool
+    left_out: Annotated[tuple[tuple[Word, Word], ...], _PAIRS]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +55,7 @@ class Refusals:
     nothing is kept, because there would be too many cells.
     """
 
+    form: ClassVar[type[RefusalTable]] = RefusalTable
     values: Mapping[str, Sequence[AxisValue]]
     cells: Mapping[Pair, Mapping[Cell, Refused]] = field(default_factory=dict)
     sampled: bool = False
@@ -52,44 +76,47 @@ class Refusals:
         names = list(self.values)
         texts = {name: {str(v): n for n, v in enumerate(self.values[name])} for name in names}
         reasons: dict[tuple[str, str], int] = {}
-        pairs = []
-        for (x, y), cells in self.cells.items():
-            kept = [
-                [
-                    texts[x][a],
-                    texts[y][b],
-                    reasons.setdefault((c.kind, c.reason), len(reasons)),
-                    c.points,
-                ]
-                for (a, b), c in cells.items()
-            ]
-            pairs.append([names.index(x), names.index(y), kept])
-        return {
-            "values": [[name, list(self.values[name])] for name in names],
-            "reasons": [list(reason) for reason in reasons],
-            "cells": pairs,
-            "sampled": self.sampled,
-            "left_out": [list(pair) for pair in self.left_out],
-        }
+
+        def numbered(x: str, y: str, cells: Mapping[Cell, Refused]) -> Iterator[_NumberedCell]:
+            for (a, b), cell in cells.items():
+                reason = reasons.setdefault((cell.kind, cell.reason), len(reasons))
+                yield texts[x][a], texts[y][b], reason, cell.points
+
+        cells = tuple(
+            (names.index(x), names.index(y), tuple(numbered(x, y, found)))
+            for (x, y), found in self.cells.items()
+        )
+        return to_data(
+            RefusalTable(
+                values=tuple((name, tuple(self.values[name])) for name in names),
+                reasons=tuple(reasons),
+                cells=cells,
+                sampled=self.sampled,
+                left_out=self.left_out,
+            )
+        )
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Raises ``IndexError`` for a place where there is nothing."""
-        values = {name: tuple(found) for name, found in data["values"]}
-        names, reasons = list(values), [tuple(reason) for reason in data["reasons"]]
-        texts = [[str(value) for value in found] for found in values.values()]
-        cells = {
-            (names[x], names[y]): {
-                (texts[x][a], texts[y][b]): Refused(
-                    kind=reasons[why][0], reason=reasons[why][1], points=points
-                )
-                for a, b, why, points in kept
+        """Raises ``ValueError`` for a place where there is nothing, and for too many cells."""
+        table = from_data(RefusalTable, data)
+        names = [name for name, _ in table.values]
+        texts = [list(map(str, values)) for _, values in table.values]
+        if sum(len(numbered) for _, _, numbered in table.cells) > MOST_CELLS:
+            raise ValueError(f"there must be at most {MOST_CELLS} cells")
+
+        def refused(reason: int, points: int) -> Refused:
+            kind, text = table.reasons[reason]
+            return Refused(kind=kind, reason=text, points=points)
+
+        try:
+            cells = {
+                (names[x], names[y]): {
+                    (texts[x][a], texts[y][b]): refused(why, n) for a, b, why, n in numbered
+                }
+                for x, y, numbered in table.cells
             }
-            for x, y, kept in data["cells"]
-        }
-        return cls(
-            values=values,
-            cells=cells,
-            sampled=data["sampled"],
-            left_out=tuple((x, y) for x, y in data["left_out"]),
-        )
+        except IndexError as error:
+            raise ValueError("there is no value or reason at one of the places") from error
+        values = dict(table.values)
+        return cls(values=values, cells=cells, sampled=table.sampled, left_out=table.left_out)

@@ -25,12 +25,12 @@ class KeyResult:
 class Pushed:
     """What became of a push: how many records and trials were new, how many records lost against
     the published one of their key, and the snapshot in force after it. ``checks``: how many of
-    those that were sent are in force. ``candidates``: how many are published only once a worker of
-    the service has checked them."""
+    those that were sent are in force, None where none were. ``candidates``: how many are
+    published only once a worker of the service has checked them."""
 
     records: int
     trials: int
     lost: int
     snapshot: int
-    checks: OmitDefault[int] = 0
+    checks: OmitNone[int | None] = None
     candidates: OmitDefault[int] = 0

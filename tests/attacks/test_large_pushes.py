@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from autotune.domain.codec import to_data
 from autotune_service.api import bodies, writing
 from autotune_service.api.questions import Question, Unread
-from autotune_service.api.uploads import PushRequest
+from autotune_service.api.schema import PushRequest
 from autotune_service.errors import HttpError
 from tests.samples.matching import question, record
 from tests.servers.service import Running, asked

@@ -152,7 +152,7 @@ def test_it_comes_back_from_plain_data(found: Refusals) -> None:
     data = to_data(found)
     assert from_data(Refusals, data) == found
     assert len(data["reasons"]) < sum(map(len, found.cells.values())) / 4
-    with pytest.raises(ValueError, match="range"):
+    with pytest.raises(ValueError, match="one of the places"):
         from_data(Refusals, {**data, "reasons": []})
 
 

@@ -11,7 +11,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.checks import action, finding
-from autotune_service.api.fields import Name
+from autotune_service.api.forms import Name
 from autotune_service.api.reading import next_of, number_of
 from autotune_service.api.schema import Cursor, Page
 from autotune_service.api.validators import IfNoneMatch, tagged
@@ -59,17 +59,17 @@ async def checks(
         toolchain=_toolchain(toolchain),
         verdict=verdict,
     )
-    found = await ask(request, store(request).browse.checks, only, number_of(cursor), limit + 1)
+    page = await ask(request, store(request).browse.checks, only, number_of(cursor), limit + 1)
     data = [
         CheckData(
-            number=one.number,
-            finding=finding(one.check),
-            action=action(one.check),
-            check=to_data(one.check),
+            number=row.number,
+            finding=finding(row.check),
+            action=action(row.check),
+            check=to_data(row.check),
         )
-        for one in found[:limit]
+        for row in page[:limit]
     ]
-    content = Checks(checks=data, next=next_of(found, data)).model_dump_json().encode()
+    content = Checks(checks=data, next=next_of(page, limit)).model_dump_json().encode()
     return tagged(if_none_match, content, "application/json", {"Cache-Control": "no-cache"})
 
 

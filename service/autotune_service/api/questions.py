@@ -21,7 +21,7 @@ from autotune.domain.key import Identity, Key, identity
 from autotune.domain.limits import MOST_NAMES
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
-from autotune_service.api.fields import Choice, Size
+from autotune_service.api.forms import Choice, Size
 from autotune_service.errors import HttpError, not_valid, unreadable
 from autotune_service.snapshot_cache import IndexedSnapshot
 

@@ -6,13 +6,12 @@ from functools import partial
 
 from fastapi import APIRouter, Request
 
-from autotune.domain.job import Ability, Job, Progress, State
+from autotune.domain.job import Ability, Job, State
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.queue import Queue
-from autotune.domain.toolchain import Toolchain
 from autotune_db import SqlStore
 from autotune_service.api.bodies import BodyRoute
-from autotune_service.api.reading import Number, job_data, known_job
+from autotune_service.api.reading import Number, known_job
 from autotune_service.api.schema import (
     BeatRequest,
     Claimed,
@@ -46,46 +45,44 @@ router = APIRouter(
 async def claim(request: Request, asked: ClaimRequest) -> Claimed:
     """The oldest job that this worker can run and that nobody has. It stays the worker's while
     there are heartbeats; what it finds comes by ``POST /v1/results``."""
-    kernels: list[KernelSpec] = [kernel.parsed() for kernel in asked.kernels]
-    able = Ability(
-        kernels={spec.name: spec.fingerprint for spec in kernels},
-        toolchain=Toolchain(**asked.toolchain.model_dump()),
-    )
+    fingerprints = {spec.name: spec.fingerprint for spec in asked.kernels}
+    able = Ability(kernels=fingerprints, toolchain=asked.toolchain)
     name = f"{caller(request).name}/{asked.worker}"
-    found = await to_write(request, _claim, store(request), kernels, name, able, asked.lease_s)
-    return Claimed(job=None if found is None else job_data(found))
+    job = await to_write(request, _claim, store(request), asked.kernels, name, able, asked.lease_s)
+    return Claimed(job=job)
 
 
 @router.post("/jobs/{number}/heartbeat")
-async def heartbeat(request: Request, number: Number, told: BeatRequest) -> Holds:
+async def heartbeat(request: Request, number: Number, beat: BeatRequest) -> Holds:
     """A sign of life, several in each lease, with the progress that all can read."""
-    progress = Progress(**told.progress.model_dump())
-    return await _in_turn(request, number, told, lambda jobs, job: jobs.heartbeat(job, progress))
+    return await _in_turn(
+        request, number, beat, lambda jobs, job: jobs.heartbeat(job, beat.progress)
+    )
 
 
 @router.post("/jobs/{number}/log")
-async def write_log(request: Request, number: Number, told: LogRequest) -> Holds:
+async def write_log(request: Request, number: Number, log: LogRequest) -> Holds:
     """What the worker says, which all can read, in the place of what it said before."""
-    return await _in_turn(request, number, told, lambda jobs, job: jobs.write_log(job, told.text))
+    return await _in_turn(request, number, log, lambda jobs, job: jobs.write_log(job, log.text))
 
 
 @router.post("/jobs/{number}/finish")
-async def finish(request: Request, number: Number, told: FinishRequest) -> Holds:
+async def finish(request: Request, number: Number, end: FinishRequest) -> Holds:
     """What was found has come by ``POST /v1/results`` before."""
-    state = State(told.state)
+    state = State(end.state)
     return await _in_turn(
-        request, number, told, lambda jobs, job: jobs.finish(job, state, told.message)
+        request, number, end, lambda jobs, job: jobs.finish(job, state, end.message)
     )
 
 
 @router.post("/jobs/{number}/give-back")
-async def give_back(request: Request, number: Number, told: GiveBackRequest) -> Holds:
+async def give_back(request: Request, number: Number, back: GiveBackRequest) -> Holds:
     """Leave a job to other workers, or end it where it was cancelled."""
     return await _in_turn(
         request,
         number,
-        told,
-        lambda jobs, job: jobs.give_back(job, told.message, counts=told.counts),
+        back,
+        lambda jobs, job: jobs.give_back(job, back.message, counts=back.counts),
     )
 
 
@@ -104,9 +101,9 @@ async def _in_turn(
     Raises ``HttpError``.
     """
     jobs = store(request).jobs
-    found = await known_job(request, number)
+    job = await known_job(request, number)
     if turn.worker.rpartition("/")[0] != caller(request).name:
         message = f"{turn.worker} is no worker with the token {caller(request).name}"
         raise HttpError(403, "another_worker", message, "worker")
-    mine = replace(found, worker=turn.worker, attempt=turn.attempt)
+    mine = replace(job, worker=turn.worker, attempt=turn.attempt)
     return Holds(holds=await to_write(request, partial(work, jobs, mine)))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
@@ -12,24 +11,18 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job, State
 from autotune.domain.record_candidate import CandidateState
-from autotune_service.api.fields import Name
+from autotune_service.api.forms import Answered, Name
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.schema import (
     Audit,
-    AuditData,
-    CandidateData,
     Candidates,
     Cursor,
     HealthData,
-    JobData,
     JobList,
-    JobLogData,
     JobLogs,
-    MissData,
     Misses,
     RecordData,
     Records,
-    SnapshotData,
     SnapshotName,
     Snapshots,
 )
@@ -60,10 +53,9 @@ Number = Annotated[int, Path(ge=1, le=10**15)]
 @router.get("/snapshots", responses=_READ)
 async def snapshots(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Snapshots:
     """The newest first."""
-    found = await ask(request, store(request).snapshots, limit + 1, number_of(cursor))
-    data = [SnapshotData(**asdict(one)) for one in found[:limit]]
+    page = await ask(request, store(request).snapshots, limit + 1, number_of(cursor))
     in_force = snapshots_of(request).current.number
-    return Snapshots(in_force=in_force, snapshots=data, next=next_of(found, data))
+    return Snapshots(in_force=in_force, snapshots=page[:limit], next=next_of(page, limit))
 
 
 @router.get(
@@ -105,9 +97,9 @@ async def records(
     """All that was ever published, with numbers, the newest first."""
 
     def find() -> Records:  # with all that is made of records: in the thread
-        found = store(request).published(kernel, chip, limit + 1, number_of(cursor))
-        data = [RecordData(number=n, record=to_data(record)) for n, record in found[:limit]]
-        return Records(records=data, next=next_of(found, data))
+        page = store(request).published(kernel, chip, limit + 1, number_of(cursor))
+        data = [RecordData(number=n, record=to_data(record)) for n, record in page]
+        return Records(records=data[:limit], next=next_of(data, limit))
 
     return await ask(request, find)
 
@@ -121,23 +113,18 @@ async def candidates(
 ) -> Candidates:
     """What was pushed to a service with ``--recheck``, and what its workers found, the newest
     first. In lookups is what was accepted only."""
-
-    def find() -> Candidates:
-        found = store(request).candidates(state, limit + 1, number_of(cursor))
-        data = [CandidateData(**to_data(one)) for one in found[:limit]]
-        return Candidates(candidates=data, next=next_of(found, data))
-
-    return await ask(request, find)
+    page = await ask(request, store(request).candidates, state, limit + 1, number_of(cursor))
+    return Candidates(candidates=page[:limit], next=next_of(page, limit))
 
 
 @router.get("/misses", responses=_READ)
 async def misses(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Misses:
     """What was asked for and is not published, the most wanted first."""
     after = None if cursor is None else (number_of(cursor) or 0, int(cursor.partition("-")[2] or 0))
-    found = await ask(request, store(request).misses, limit + 1, after)
-    data = [MissData(**to_data(one)) for one in found[:limit]]
-    following = f"{data[-1].count}-{data[-1].number}" if len(found) > len(data) else None
-    return Misses(misses=data, next=following)
+    page = await ask(request, store(request).misses, limit + 1, after)
+    last = page[limit - 1] if len(page) > limit else None
+    following = f"{last.count}-{last.number}" if last else None
+    return Misses(misses=page[:limit], next=following)
 
 
 @router.get("/jobs", responses=_READ)
@@ -148,52 +135,45 @@ async def jobs(
     cursor: Cursor | None = None,
 ) -> JobList:
     """The newest first."""
-    found = await ask(request, store(request).jobs.list, state, limit + 1, number_of(cursor))
-    data = list(map(job_data, found[:limit]))
-    return JobList(jobs=data, next=next_of(found, data))
+    page = await ask(request, store(request).jobs.list, state, limit + 1, number_of(cursor))
+    return JobList(jobs=page[:limit], next=next_of(page, limit))
 
 
 @router.get("/audit", responses=_READ, dependencies=[BEARER, ADMIN_ONLY])
 async def audit(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Audit:
     """Who wrote what, the newest first. Needs a token with the role admin."""
-    found = await ask(request, store(request).audit.entries, limit + 1, number_of(cursor))
-    data = [AuditData(**to_data(one)) for one in found[:limit]]
-    return Audit(entries=data, next=next_of(found, data))
+    page = await ask(request, store(request).audit.entries, limit + 1, number_of(cursor))
+    return Audit(entries=page[:limit], next=next_of(page, limit))
 
 
 def number_of(cursor: str | None) -> int | None:
     return None if cursor is None else int(cursor.partition("-")[0])
 
 
-def next_of(found: Sequence[Any], data: Sequence[Any]) -> str | None:
-    """``found``: as many as are in ``data``, and one more where it is not the last page."""
-    return str(data[-1].number) if len(found) > len(data) else None
+def next_of(page: Sequence[Any], limit: int) -> str | None:
+    """``page``: at most ``limit``, and one more where it is not the last page."""
+    return str(page[limit - 1].number) if len(page) > limit else None
 
 
 @router.get("/jobs/{number}", responses=_READ)
-async def job(request: Request, number: Number) -> JobData:
+async def job(request: Request, number: Number) -> Answered[Job]:
     """One, with the progress of its search."""
-    return job_data(await known_job(request, number))
+    return await known_job(request, number)
 
 
 @router.get("/jobs/{number}/log", responses=_READ)
 async def job_log(request: Request, number: Number) -> JobLogs:
     """What its workers have said, by attempt."""
-    found = await known_job(request, number)
-    logs = await ask(request, store(request).jobs.logs, found.number)
-    return JobLogs(logs=[JobLogData(**to_data(log)) for log in logs])
+    job = await known_job(request, number)
+    return JobLogs(logs=await ask(request, store(request).jobs.logs, job.number))
 
 
 async def known_job(request: Request, number: int) -> Job:
     """Raises ``HttpError``."""
-    found = await ask(request, store(request).jobs.get, number)
-    if found is None:
+    job = await ask(request, store(request).jobs.get, number)
+    if job is None:
         raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
-    return found
-
-
-def job_data(job: Job) -> JobData:
-    return JobData(**to_data(job))
+    return job
 
 
 @unversioned.get("/healthz")

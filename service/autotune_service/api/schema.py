@@ -1,22 +1,36 @@
 """What goes in and out, for OpenAPI, and for the routes that are not in a hurry."""
 
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
+from autotune.domain.audit import AuditEntry
+from autotune.domain.check import Check
 from autotune.domain.chip import Chip
-from autotune.domain.job import DEFAULT_TRIALS, LEASE_S, MOST_ATTEMPTS, MOST_LOG, MOST_TRIALS, State
-from autotune.domain.record_candidate import CandidateState
-from autotune_service.api.fields import Count, Flag, Name, Part, Text, whole
-from autotune_service.api.uploads import (
-    MOST_RESULTS,
-    KernelIn,
-    ProblemIn,
-    ProgressIn,
-    RecordCheckIn,
-    Versions,
+from autotune.domain.config import Config
+from autotune.domain.job import (
+    DEFAULT_TRIALS,
+    LEASE_S,
+    MOST_ATTEMPTS,
+    MOST_LOG,
+    MOST_TRIALS,
+    Job,
+    JobLog,
+    Progress,
 )
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.miss import Miss
+from autotune.domain.problem import Problem
+from autotune.domain.record_candidate import RecordCandidate
+from autotune.domain.record_check import RecordCheck
+from autotune.domain.result import KeyResult
+from autotune.domain.snapshot import Snapshot
+from autotune.domain.toolchain import Toolchain
+from autotune_service.api.forms import Answered, Count, Name, Part, Sent, Text, whole
+
+MOST_RESULTS = 1_000
+_RESULTS = Field(max_length=MOST_RESULTS)
 
 SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
 Cursor = Annotated[str, Field(pattern=r"^[0-9]{1,15}(-[0-9]{1,15})?$")]
@@ -35,13 +49,6 @@ class Error(BaseModel):
     error: ErrorDetail
 
 
-class ConfigData(BaseModel):
-    axes: dict[str, int | str | bool]
-    grid_order: list[str]
-    dimension_semantics: list[str]
-    vmem_limit_bytes: int | None
-
-
 class Answer(BaseModel):
     """``config`` is null for *default*: the kernel's own default is meant. ``record`` is what is
     published, with its own key and what stands behind it; times in microseconds. ``check``: what is
@@ -50,10 +57,10 @@ class Answer(BaseModel):
     the best time; its ``record`` is the one that carries it."""
 
     match: Literal["exact", "toolchain", "rule", "nearest", "default"]
-    config: ConfigData | None
+    config: Answered[Config] | None
     why: str
     record: dict[str, Any] | None
-    check: RecordCheckIn | None = None
+    check: Answered[RecordCheck] | None = None
     expected_regret: float | None = None
 
 
@@ -66,26 +73,6 @@ class ConfigResponse(Answer):
     snapshot: int
 
 
-class SnapshotData(BaseModel):
-    """``made_by``: the name of the token with which it was made, empty where it was searched."""
-
-    number: int
-    created_at: datetime
-    note: str
-    made_by: str
-
-
-class MissData(BaseModel):
-    """``answer``: what was given instead. ``number`` is for ``POST /v1/jobs``."""
-
-    number: int
-    key: dict[str, Any]
-    answer: str
-    count: int
-    first_at: datetime
-    last_at: datetime
-
-
 class Page(BaseModel):
     """``next``: the ``cursor`` of the next page; null where this is the last one."""
 
@@ -94,11 +81,11 @@ class Page(BaseModel):
 
 class Snapshots(Page):
     in_force: int
-    snapshots: list[SnapshotData]
+    snapshots: Sequence[Answered[Snapshot]]
 
 
 class Misses(Page):
-    misses: list[MissData]
+    misses: Sequence[Answered[Miss]]
 
 
 class RecordData(BaseModel):
@@ -112,57 +99,24 @@ class Records(Page):
     records: list[RecordData]
 
 
-class CandidateData(BaseModel):
-    """``record`` is as it was pushed: all of it is what the token of its ``pushed_by`` says."""
-
-    number: int
-    record: dict[str, Any]
-    state: CandidateState
-    finding: str
-    created_at: datetime
-    decided_at: datetime | None
-
-
 class Candidates(Page):
-    candidates: list[CandidateData]
-
-
-class AuthorData(BaseModel):
-    """``token``: its number; null for the commands of the machine of the database."""
-
-    name: str
-    token: int | None
-    address: str
-
-
-class AuditData(BaseModel):
-    number: int
-    created_at: datetime
-    author: AuthorData
-    action: str
-    change: str
+    candidates: Sequence[Answered[RecordCandidate]]
 
 
 class Audit(Page):
-    entries: list[AuditData]
-
-
-class PushResponse(BaseModel):
-    """How many records and trials were new; ``lost``: records that are older than the published one
-    of their key, or slower by the same kind of evidence. ``checks``: how many of those that were
-    sent are in force; only where some were. ``candidates``: only where the service checks what is
-    pushed: how many records wait for that."""
-
-    records: int
-    trials: int
-    lost: int
-    snapshot: int
-    checks: int | None = None
-    candidates: int | None = None
+    entries: Sequence[Answered[AuditEntry]]
 
 
 class Made(BaseModel):
     snapshot: int
+
+
+class PushRequest(Part):
+    """``kernels`` describes every kernel of the results and checks."""
+
+    kernels: Annotated[list[Sent[KernelSpec]], FailFast(), _RESULTS]
+    results: Annotated[list[Sent[KeyResult]], FailFast(), _RESULTS]
+    checks: Annotated[list[Sent[Check]], FailFast(), _RESULTS] = Field([])
 
 
 class JobRequest(Part):
@@ -175,48 +129,15 @@ class JobRequest(Part):
 
     miss: Annotated[int, Field(strict=True, ge=1, le=10**15)] | None = None
     kernel: Name | None = Field(None, examples=["matmul"])
-    problem: ProblemIn | None = None
+    problem: Sent[Problem] | None = None
     chip: Chip | None = Field(None, examples=["v5e"])
     fingerprint: Name | None = None
-    toolchain: Versions | None = None
+    toolchain: Sent[Toolchain] | None = None
     trials: Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)] = DEFAULT_TRIALS
 
 
-class ProgressData(BaseModel):
-    done: int
-    goal: int
-    best_us: float | None
-    default_us: float | None
-    note: str
-
-
-class JobData(BaseModel):
-    """``heard_at``: the last sign of life of its worker; ``message``: what came of it."""
-
-    number: int
-    request: dict[str, Any]
-    state: State
-    created_at: datetime
-    created_by: str
-    attempt: int
-    worker: str
-    cancel_wanted: bool
-    started_at: datetime | None
-    heard_at: datetime | None
-    finished_at: datetime | None
-    progress: ProgressData
-    message: str
-
-
-class JobLogData(BaseModel):
-    """``text``: what its workers have said in this attempt, or the end of it, in lines."""
-
-    attempt: int
-    text: str
-
-
 class JobLogs(BaseModel):
-    logs: list[JobLogData] = Field(max_length=MOST_ATTEMPTS)
+    logs: Sequence[Answered[JobLog]] = Field(max_length=MOST_ATTEMPTS)
 
 
 class ClaimRequest(Part):
@@ -225,15 +146,15 @@ class ClaimRequest(Part):
     how many silent seconds a job may be taken from another worker."""
 
     worker: Name = Field(examples=["tpu-vm-3-4711"])
-    kernels: list[KernelIn] = Field(max_length=MOST_RESULTS)
-    toolchain: Versions
+    kernels: Annotated[list[Sent[KernelSpec]], FailFast(), _RESULTS]
+    toolchain: Sent[Toolchain]
     lease_s: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = LEASE_S
 
 
 class Claimed(BaseModel):
     """``job`` is null where there is nothing to do."""
 
-    job: JobData | None
+    job: Answered[Job] | None
 
 
 class Turn(Part):
@@ -244,7 +165,7 @@ class Turn(Part):
 
 
 class BeatRequest(Turn):
-    progress: ProgressIn
+    progress: Sent[Progress]
 
 
 class LogRequest(Turn):
@@ -262,7 +183,7 @@ class GiveBackRequest(Turn):
     """``counts``: as one of the attempts after which the job has failed."""
 
     message: Text
-    counts: Flag = False
+    counts: Annotated[bool, Field(strict=True)] = False
 
 
 class Holds(BaseModel):
@@ -272,7 +193,7 @@ class Holds(BaseModel):
 
 
 class JobList(Page):
-    jobs: list[JobData]
+    jobs: Sequence[Answered[Job]]
 
 
 class HealthData(BaseModel):

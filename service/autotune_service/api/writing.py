@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,17 +12,17 @@ from fastapi import APIRouter, Depends, Request, Response
 from autotune.answering.push import checked, possible_check
 from autotune.domain.check import Check
 from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.job import Job
 from autotune.domain.job import Request as Wanted
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.token import ADMIN
-from autotune.domain.toolchain import Toolchain
 from autotune.publishing.checking.noting import tell_of
 from autotune_service.api.bodies import BodyRoute
-from autotune_service.api.reading import Number, job_data
-from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse
-from autotune_service.api.uploads import ProblemIn, PushRequest
+from autotune_service.api.forms import Answered
+from autotune_service.api.reading import Number
+from autotune_service.api.schema import JobRequest, Made, PushRequest
 from autotune_service.dependencies import (
     BEARER,
     ERRORS,
@@ -57,8 +57,8 @@ admin_router = APIRouter(
 )
 
 
-@router.post("/results", response_model_exclude_none=True)
-async def results(request: Request, pushed: PushRequest) -> PushResponse:
+@router.post("/results")
+async def results(request: Request, pushed: PushRequest) -> Answered[Pushed]:
     """Publish what another machine has found: all or, where something cannot be true, nothing.
 
     Only verified records are taken, and none that is slower than the kernel's default. Checks may
@@ -78,28 +78,26 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
     if checks:
         done = await _push_checks(request, checks, done)
     await _take_over(request)
-    said = {"checks": done.checks if checks else None, "candidates": done.candidates or None}
-    return PushResponse(**asdict(done) | said)
+    return done
 
 
 def _possible(
     pushed: PushRequest, stored: Sequence[KernelSpec]
 ) -> tuple[list[KernelSpec], list[KeyResult], list[Check]]:
     """What was pushed. Raises ``HttpError`` for what cannot be true."""
-    kernels: list[KernelSpec] = [kernel.parsed() for kernel in pushed.kernels]
-    known = {(spec.name, spec.fingerprint): spec for spec in (*kernels, *stored)}
+    known = {(spec.name, spec.fingerprint): spec for spec in (*pushed.kernels, *stored)}
     now = datetime.now(UTC)
     results = []
-    for number, one in enumerate(result.parsed() for result in pushed.results):
-        key = one.record.key
+    for number, result in enumerate(pushed.results):
+        key = result.record.key
         with _contradictions(f"result {number} of {key.kernel}", f"results[{number}]"):
-            results.append(checked(one, known.get((key.kernel, key.fingerprint)), now))
+            results.append(checked(result, known.get((key.kernel, key.fingerprint)), now))
     checks = []
-    for number, check in enumerate(check.parsed() for check in pushed.checks):
+    for number, check in enumerate(pushed.checks):
         key = check.key
         with _contradictions(f"check {number} of {key.kernel}", f"checks[{number}]"):
             checks.append(possible_check(check, known.get((key.kernel, key.fingerprint)), now))
-    return kernels, results, checks
+    return pushed.kernels, results, checks
 
 
 async def _push_checks(request: Request, checks: list[Check], done: Pushed) -> Pushed:
@@ -126,23 +124,25 @@ _THEN: dict[str, Any] = {
 """What can be asked of a job that was made, for clients that follow links."""
 
 
-@router.post("/jobs", status_code=201, responses={200: {"model": JobData, **_THEN}, 201: _THEN})
-async def new_job(request: Request, asked: JobRequest, response: Response) -> JobData:
+@router.post(
+    "/jobs", status_code=201, responses={200: {"model": Answered[Job], **_THEN}, 201: _THEN}
+)
+async def new_job(request: Request, asked: JobRequest, response: Response) -> Answered[Job]:
     """Ask for a search. The same request while it is open is the same job, with status 200."""
     wanted = await _wanted(request, asked)
-    found, is_new = await to_write(request, store(request).jobs.add, wanted, caller(request).name)
+    job, is_new = await to_write(request, store(request).jobs.add, wanted, caller(request).name)
     response.status_code = 201 if is_new else 200
-    return job_data(found)
+    return job
 
 
 @router.post("/jobs/{number}/cancel")
-async def cancel(request: Request, number: Number) -> JobData:
+async def cancel(request: Request, number: Number) -> Answered[Job]:
     """A queued one at once; one that runs when its worker hears of it, within seconds. What it has
     found stays. One that has ended is left as it is."""
-    found = await to_write(request, store(request).jobs.cancel, number)
-    if found is None:
+    job = await to_write(request, store(request).jobs.cancel, number)
+    if job is None:
         raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
-    return job_data(found)
+    return job
 
 
 @admin_router.post("/snapshots/{number}/rollback")
@@ -196,7 +196,7 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
         problem=_problem(asked.problem, spec),
         chip=asked.chip,
         fingerprint=asked.fingerprint,
-        toolchain=Toolchain(**asked.toolchain.model_dump()) if asked.toolchain else None,
+        toolchain=asked.toolchain,
         trials=asked.trials,
     )
 
@@ -227,8 +227,8 @@ async def _spec(request: Request, name: str, fingerprint: str | None) -> KernelS
     return found
 
 
-def _problem(given: ProblemIn, spec: KernelSpec) -> Problem:
+def _problem(given: Problem, spec: KernelSpec) -> Problem:
     try:
-        return spec.problems.problem(given.dims, given.dtype, given.options)
+        return spec.problems.problem(dict(given.dims), given.dtype, dict(given.options))
     except InvalidInputError as error:
         raise HttpError(422, "invalid_problem", str(error), "problem") from error
