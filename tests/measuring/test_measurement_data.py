@@ -10,10 +10,11 @@ from pydantic import TypeAdapter, ValidationError
 from autotune.domain.codec import to_data
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.record import Method, Record
+from autotune.domain.result import KeyResult
 from autotune_db import open_store
 from autotune_service.api.forms import Sent
 from tests.samples import matching
-from tests.samples.records import config, record
+from tests.samples.records import config, record, spec
 
 SENT: TypeAdapter[Record] = TypeAdapter(Sent[Record])
 MEASURED = Measurement(
@@ -83,10 +84,6 @@ def test_a_service_takes_nothing_else(change: dict[str, Any]) -> None:
 def test_a_faster_measured_record_is_not_lost_to_a_slower_estimate(tmp_path: Path) -> None:
     """Times of two kinds are not compared: of the same kind the faster one stays, and what was
     measured stays beside what was only estimated."""
-    from autotune.domain.result import KeyResult
-    from tests.samples import matching
-from tests.samples.records import spec
-
     slow = replace(MEASURED, timed=(replace(MEASURED.timed[0], samples_us=(8.0,)),))
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
         store.save_kernel(spec())
