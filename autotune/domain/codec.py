@@ -96,6 +96,13 @@ def from_data(form: Any, data: Any) -> Any:
 
 
 @cache
+def field_decoders(cls: Any) -> dict[str, Callable[[Any], Any] | None]:
+    """How each field of a dataclass is read, for those that are not kept together; None: its value
+    and its data are the same."""
+    return {field.name: codec.decode for field, codec, _ in _fields(cls, False)}
+
+
+@cache
 def _codec(hint: Any, sent: bool) -> _Codec:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:

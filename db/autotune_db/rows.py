@@ -1,35 +1,41 @@
-"""Domain values to column values and back; equal to what went in."""
+"""Domain values to column values and back; equal to what went in.
 
-from dataclasses import asdict
+A field is in the column of its name; what has none is in the JSON beside them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, fields
+from datetime import datetime
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Row
 
 from autotune.domain.chip import Chip
-from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config
-from autotune.domain.job import Job, Progress, Request, State
+from autotune.domain.codec import field_decoders, from_data, to_data
+from autotune.domain.job import Job, Request
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key, identity_of
-from autotune.domain.measurement import Measurement
 from autotune.domain.miss import Miss
-from autotune.domain.outcome import (
-    Estimate,
-    Estimated,
-    Outcome,
-)
+from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
-from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.refusals import Refusals
-from autotune.domain.rule import ShapeRule
 from autotune.domain.snapshot import Snapshot
 from autotune.domain.token import Token
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
-from autotune.domain.verdict import Proof
 from autotune_db.json_columns import digest, from_text, to_text
+from autotune_db.tables import RECORDS
+
+T = TypeVar("T")
+
+_JSON = ("config", "outcome", "request", "progress")  # columns of values of more than one field
+_RECORD_FIELDS = [
+    field.name for field in sorted(fields(Record), key=lambda field: field.default is not MISSING)
+]
+"""In the order in which their JSON is kept: what is pushed again is known by its text."""
 
 AnyRow = Row[*tuple[Any, ...]]
 """Of whatever was selected: its values have the names of their columns."""
@@ -107,98 +113,38 @@ def _finite(time_us: float) -> float | None:
 
 
 def trial_from_row(row: AnyRow) -> Trial:
-    return Trial(
-        number=row.number,
-        config=from_data(Config, from_text(row.config)),
-        outcome=from_data(Outcome, from_text(row.outcome)),
-        seconds=row.seconds,
-        created_at=row.created_at,
-        pushed_by=row.pushed_by,
-    )
-
-
-_EVIDENCE = (
-    "estimate",
-    "default",
-    "baseline",
-    "reason",
-    "verification",
-    "measurement",
-    "checks",
-    "proof",
-    "checked_by",
-    "rule",
-)
+    return _value(Trial, row)
 
 
 def record_values(record: Record) -> dict[str, Any]:
     data = to_data(record)
+    names = [name for name in _RECORD_FIELDS if name in data and name != "key"]
     return {
+        **{name: getattr(record, name) for name in names if name in RECORDS.c},
         "config": to_text(data["config"]),
-        "evidence": to_text({name: data[name] for name in _EVIDENCE if name in data}),
+        "evidence": to_text({name: data[name] for name in names if name not in RECORDS.c}),
         "time_us": record.estimate.time_us,
-        "is_default": record.is_default,
-        "verified": record.verified,
-        "trials": record.trials,
-        "method": record.method,
-        "created_at": record.created_at,
-        "pushed_by": record.pushed_by,
     }
 
 
 def record_from_row(row: AnyRow, key: Key) -> Record:
-    evidence = from_text(row.evidence)
-    measured = evidence.get("measurement")
-    return Record(
-        key=key,
-        config=from_data(Config, from_text(row.config)),
-        estimate=from_data(Estimate, evidence["estimate"]),
-        default=from_data(Evidence, evidence["default"]),
-        baseline=from_data(Evidence, evidence["baseline"]),
-        is_default=row.is_default,
-        reason=evidence["reason"],
-        verification=evidence["verification"],
-        verified=row.verified,
-        trials=row.trials,
-        method=Method(row.method),
-        created_at=row.created_at,
-        pushed_by=row.pushed_by,
-        measurement=measured and from_data(Measurement, measured),
-        checks=checks_from_data(evidence),
-        proof=from_data(Proof, evidence.get("proof", {})),
-        checked_by=evidence.get("checked_by", ""),
-        rule=from_data(ShapeRule, evidence["rule"]) if "rule" in evidence else None,
-    )
+    return _value(Record, row, from_text(row.evidence), key=key)
 
 
 def checks_from_data(evidence: dict[str, Any]) -> tuple[RecordCheck, ...]:
-    return tuple(from_data(RecordCheck, one) for one in evidence.get("checks", ()))
+    return tuple(from_data(RecordCheck, check) for check in evidence.get("checks", ()))
 
 
 def miss_from_row(row: AnyRow) -> Miss:
-    return Miss(
-        number=row.id,
-        key=key_from_row(row),
-        answer=row.answer,
-        count=row._mapping["count"],  # a tuple has a ``count`` of its own
-        first_at=row.first_at,
-        last_at=row.last_at,
-    )
+    return _value(Miss, row, number=row.id, key=key_from_row(row))
 
 
 def snapshot_from_row(row: AnyRow) -> Snapshot:
-    return Snapshot(number=row.id, created_at=row.created_at, note=row.note, made_by=row.made_by)
+    return _value(Snapshot, row, number=row.id)
 
 
 def token_from_row(row: AnyRow) -> Token:
-    return Token(
-        number=row.id,
-        name=row.name,
-        role=row.role,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-    )
+    return _value(Token, row, number=row.id)
 
 
 def job_values(request: Request) -> dict[str, Any]:
@@ -214,18 +160,22 @@ def job_values(request: Request) -> dict[str, Any]:
 
 
 def job_from_row(row: AnyRow) -> Job:
-    return Job(
-        number=row.id,
-        request=from_data(Request, from_text(row.request)),
-        state=State(row.state),
-        created_at=row.created_at,
-        created_by=row.created_by,
-        attempt=row.attempt,
-        worker=row.worker,
-        cancel_wanted=row.cancel_wanted,
-        started_at=row.started_at,
-        heard_at=row.heard_at,
-        finished_at=row.finished_at,
-        progress=from_data(Progress, from_text(row.progress)),
-        message=row.message,
-    )
+    return _value(Job, row, number=row.id)
+
+
+def _value(
+    form: Callable[..., T], row: AnyRow, rest: Mapping[str, Any] | None = None, **values: Any
+) -> T:
+    """``rest``: the data of what has no column; ``values``: fields as they are."""
+    columns = row._mapping
+    for name, decode in field_decoders(form).items():
+        if name in values:
+            continue
+        if name in columns:
+            data = from_text(columns[name]) if name in _JSON else columns[name]
+        elif rest is not None and name in rest:
+            data = rest[name]
+        else:
+            continue  # kept before there was such a field
+        values[name] = data if decode is None or isinstance(data, datetime) else decode(data)
+    return form(**values)

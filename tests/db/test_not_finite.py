@@ -39,7 +39,7 @@ def _value(hint: Any, numbers: st.SearchStrategy[float]) -> st.SearchStrategy[An
 @given(_value(Outcome, st.floats().map(lambda us: us + 0.0) | st.sampled_from(NOT_FINITE)))
 def test_every_outcome_comes_back_the_same_from_its_row(outcome: Outcome) -> None:
     saved = trial(0, outcome)
-    row = SimpleNamespace(**trial_values(saved))
+    row = SimpleNamespace(_mapping=trial_values(saved))
     assert str(trial_from_row(row)) == str(saved)  # NaN is not NaN
 
 

@@ -61,7 +61,7 @@ outcomes = st.one_of(
 def test_round_trip(config: Config, outcome: Estimated) -> None:
     saved = replace(trial(), config=config, outcome=outcome)
     values = trial_values(saved)
-    assert trial_from_row(SimpleNamespace(**values)) == saved
+    assert trial_from_row(SimpleNamespace(_mapping=values)) == saved
     assert all(v.isascii() and "\0" not in v for v in values.values() if isinstance(v, str))
 
 
