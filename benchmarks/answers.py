@@ -20,8 +20,8 @@ from autotune.declaring.calls.text import AbstractArray
 from autotune.declaring.discovery import fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import installed_toolchain
-from tests.samples.decorated import scaled
-from tests.samples.matching import record
+from benchmarks.harness.servers import sample
+from benchmarks.kernels.scaled import scaled
 
 X, W = AbstractArray((256, 512), "bfloat16"), AbstractArray((1, 512), "bfloat16")
 
@@ -33,7 +33,7 @@ def main() -> None:
     logging.getLogger("autotune").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         source = _bundle(Path(folder) / "c.bundle")
-        source.match(record().key)  # loads it
+        source.match(sample(0).key)  # loads it
         autotune.configure(source=source, chip="v6e")
         ref = scaled.ref(X, W)
         print(f"source of the kernel   {_ms(lambda: fingerprint(ref)):8.2f} ms")
@@ -47,7 +47,7 @@ def main() -> None:
 
 def _bundle(path: Path) -> Any:
     assert installed_toolchain() is not None and Chip.V6E
-    write_bundle(path, new_bundle([record()]))
+    write_bundle(path, new_bundle([sample(0)]))
     return autotune.BundleSource(path)
 
 

@@ -31,8 +31,8 @@ from typing import Any
 import psutil
 
 from benchmarks.harness.attackers import KINDS
+from benchmarks.harness.load.service import Load, Service, prepare
 from benchmarks.harness.servers import p99_of
-from tests.load.service import Load, Service, prepare
 
 MOST_LOOKUP_S, MOST_HEALTH_S = 0.050, 0.100
 LOOKUPS = ("single", "batch", "new key")

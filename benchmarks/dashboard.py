@@ -48,7 +48,7 @@ from autotune_db import open_store
 from autotune_db.query import sum_up
 from autotune_db.rows import key_values, record_values, trial_values
 from autotune_db.tables import KEYS, RECORDS, TRIALS
-from tests.servers.postgres import Postgres, postgres_server
+from benchmarks.harness.postgres import Postgres, postgres_server
 
 MOST_MS, MOST_BYTES, MOST_SENT = 200.0, 2_000_000, 150_000
 KERNELS, CHIPS = 20, (Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)

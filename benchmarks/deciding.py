@@ -31,7 +31,7 @@ from statistics import fmean, median
 from typing import ClassVar
 
 from autotune.measuring.race import Decision, decide
-from tests.fakes.accelerator import NOISES, Accelerator, Noise
+from benchmarks.harness.accelerator import NOISES, Accelerator, Noise
 
 _COUNTS = (*range(5, 25), 27, 30, 35, 40, 50, 65, 80, 100)
 KINDS = ("spread", "equal", "pair", "close")

@@ -44,7 +44,6 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune_db import open_store
 from benchmarks.harness.searching import run_search
-from tests.fakes.compiler import FakeCompilers, Quiet
 
 _SLEEPING = Path(__file__).parents[1] / "tests" / "fakes" / "sleeping_worker.py"
 _NODES = 4
@@ -185,20 +184,22 @@ def _search_of(
     with open_store(str(place), create=True) as store:
 
         def search() -> int:
-            found = run_search(compilers, store, subject, own, limits, Quiet(), method=method)
+            found = run_search(compilers, store, subject, own, limits, method=method)
             return len(found.trials)
 
         yield search
 
 
-class _FedCompilers(FakeCompilers):
+class _FedCompilers:
     """Answers at once."""
 
     def __init__(self, answer: Attempt, size: int) -> None:
-        assert isinstance(answer.answer, tuple)
-        found = answer.answer
-        super().__init__(compiled=lambda _: found)
-        self.size = size
+        self._answer, self.size = answer, size
+
+    def submit(self, _: object) -> Future[Attempt]:
+        future: Future[Attempt] = Future()
+        future.set_result(self._answer)
+        return future
 
 
 def _real(pool: PooledCompilers, subject: Subject, space: Space) -> int:

@@ -7,20 +7,20 @@ needs a second: the limit is what only a hang reaches, on a busy machine too.
 """
 
 import argparse
+import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from random import Random
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.load.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
-from tests.load.killing import Killed, Victim
-from tests.load.leftovers import wait_for_none
-
-_LEFT_LIMIT_S = 60.0  # until nothing is left, on a busy machine too
+_ROOT = Path(__file__).parents[1]
 _console = Console(width=150)
 
 
@@ -28,9 +28,9 @@ def main() -> int:
     options = _options()
     _console.print(f"load on this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="faults-") as name:
-        wrong = _all_faults(Path(name), options.candidate_timeout)
+        wrong = _all_faults(name, options.candidate_timeout)
     with tempfile.TemporaryDirectory(prefix="kills-") as name:
-        wrong += _kills(Path(name), options.kills, options.seed)
+        wrong += _kills(name, options.kills, options.seed)
     for line in wrong:
         _console.print(f"WRONG: {line}", style="red", highlight=False)
     _console.print("nothing was lost" if not wrong else f"{len(wrong)} things are wrong")
@@ -49,87 +49,74 @@ class _Raw(argparse.RawDescriptionHelpFormatter):
     """Keeps the lines of the docstring."""
 
 
-def _all_faults(folder: Path, limit_s: float) -> list[str]:
+def _answers(module: str, *arguments: object) -> Iterator[dict[str, Any]]:
+    """The lines of JSON that a module of the tests prints."""
+    command = [sys.executable, "-m", f"tests.e2e.{module}", *map(str, arguments)]
+    with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield from map(json.loads, process.stdout)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}")
+
+
+def _all_faults(folder: str, limit_s: float) -> list[str]:
     """Search every fault at once, print what became of each, return what is wrong."""
     started = time.monotonic()
-    with temporary_folder(folder / "tmp") as temporary:
-        run = search_faults(folder, limit_s=limit_s)
-        processes, folders, _ = wait_for_none(temporary, _LEFT_LIMIT_S)
+    (run,) = _answers("fault_search", folder, limit_s)
     seconds = time.monotonic() - started
     _console.print(_fault_table(run))
     _console.print(
-        f"stopped by: {run.result.stopped_by}; {seconds:.0f} s; left behind: {len(processes)} "
-        f"processes, {len(folders)} folders"
+        f"stopped by: {run['stopped_by']}; {seconds:.0f} s; left behind: {len(run['left'])} "
+        "processes and folders"
     )
-    lost = set(EXPECTED) - set(run.kept)
-    unlike = [b for b in run.kept if not _is_as_expected(run, b)]
-    missing = [b for b, words in REFUSED.items() if not _refusals(run, words)]
-    return [
-        *(f"{b!r} has no trial" for b in lost),
-        *(f"{b!r} has another outcome than expected" for b in unlike),
-        *(f"{b!r} was not refused" for b in missing),
-        *(f"left behind: {what}" for what in (*processes, *folders)),
-    ]
+    trials, expected = run["trials"], run["expected"]
+    wrong = [f"{name!r} has no trial" for name in expected if name not in trials]
+    for name, trial in trials.items():
+        kind, words = expected[name]
+        if trial["kind"] != kind or words not in trial["reason"]:
+            wrong.append(f"{name!r} has another outcome than expected")
+    refused = run["expected_refusals"].items()
+    wrong += [f"{name!r} was not refused" for name, words in refused if not _refusal(run, words)]
+    return [*wrong, *(f"left behind: {what}" for what in run["left"])]
 
 
-def _fault_table(run: Run) -> Table:
+def _fault_table(run: dict[str, Any]) -> Table:
     table = Table("candidate", "outcome", "reason", "seconds", title="All faults in one search")
-    for behaviour in EXPECTED:
-        if behaviour in run.kept:
-            trial = run.kept[behaviour]
-            reason = trial.outcome.reason[:90]
-            table.add_row(behaviour, trial.outcome.kind, reason, f"{trial.seconds:.2f}")
-    for behaviour, words in REFUSED.items():
-        table.add_row(behaviour, "refused", (_refusals(run, words) or [""])[0][:90], "")
+    for name in run["expected"]:
+        if trial := run["trials"].get(name):
+            table.add_row(name, trial["kind"], trial["reason"][:90], f"{trial['seconds']:.2f}")
+    for name, words in run["expected_refusals"].items():
+        table.add_row(name, "refused", _refusal(run, words)[:90], "")
     return table
 
 
-def _is_as_expected(run: Run, behaviour: str) -> bool:
-    kind, words = EXPECTED[behaviour]
-    outcome = run.kept[behaviour].outcome
-    return outcome.kind == kind and words in outcome.reason
+def _refusal(run: dict[str, Any], words: str) -> str:
+    return next((reason for reason in run["refused"] if words in reason), "")
 
 
-def _refusals(run: Run, words: str) -> list[str]:
-    return [reason for reason in run.space.refused if words in reason]
-
-
-def _kills(folder: Path, kills: int, seed: int) -> list[str]:
+def _kills(folder: str, kills: int, seed: int) -> list[str]:
     """Kill one search again and again, print each time, return what is wrong."""
-    victim, random, wrong = Victim(folder, trials=4 * kills), Random(seed), list[str]()
-    table = Table(
-        "kill",
-        "trials before",
-        "after",
-        "lost",
-        "recompiled",
-        "database",
-        "left",
-        "gone after s",
-        title="kill -9 at random moments",
-    )
-    for number in range(1, kills + 1):
-        killed = victim.run_and_kill(random)
-        table.add_row(*_row(number, killed))
-        wrong += _wrong(f"kill {number}", killed.lost, killed.recompiled)
-        wrong += [f"kill {number}: left {what}" for what in killed.left]
-        wrong += [] if killed.intact else [f"kill {number}: the database is damaged"]
-    code, lost, recompiled = victim.finish()
+    wrong = list[str]()
+    columns = ("kill", "trials before", "after", "lost", "recompiled", "database", "left")
+    table = Table(*columns, "gone after s", title="kill -9 at random moments")
+    *killed, last = _answers("killing", folder, kills, seed)
+    for number, kill in enumerate(killed, 1):
+        counts = (number, kill["before"], kill["after"], kill["lost"], kill["recompiled"])
+        state = "fine" if kill["intact"] else "DAMAGED"
+        table.add_row(*map(str, counts), state, str(len(kill["left"])), f"{kill['gone_s']:.2f}")
+        wrong += _wrong(f"kill {number}", kill)
+        wrong += [f"kill {number}: left {what}" for what in kill["left"]]
+        wrong += [] if kill["intact"] else [f"kill {number}: the database is damaged"]
     _console.print(table)
     _console.print(
-        f"then to its end: exit code {code}, {len(victim.kept())} trials, lost: {lost}, "
-        f"recompiled: {recompiled}"
+        f"then to its end: exit code {last['code']}, {last['trials']} trials, "
+        f"lost: {last['lost']}, recompiled: {last['recompiled']}"
     )
-    wrong += _wrong("the last run", lost, recompiled)
-    return wrong + ([] if code == 0 else [f"the last run ended with exit code {code}"])
+    wrong += _wrong("the last run", last)
+    code = last["code"]
+    return wrong + ([f"the last run ended with exit code {code}"] if code else [])
 
 
-def _row(number: int, killed: Killed) -> list[str]:
-    state = "fine" if killed.intact else "DAMAGED"
-    counts = (number, killed.before, killed.after, killed.lost, killed.recompiled)
-    return [*map(str, counts), state, str(len(killed.left)), f"{killed.gone_s:.2f}"]
-
-
-def _wrong(when: str, lost: int, recompiled: int) -> list[str]:
-    found = (("lost", lost), ("compiled again", recompiled))
-    return [f"{when}: {count} trials {what}" for what, count in found if count]
+def _wrong(when: str, counts: dict[str, Any]) -> list[str]:
+    kinds = (("lost", counts["lost"]), ("compiled again", counts["recompiled"]))
+    return [f"{when}: {count} trials {what}" for what, count in kinds if count]

@@ -9,6 +9,7 @@ interpreter has their packages. All times are estimates; no TPU was used.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -39,66 +40,10 @@ from autotune.wording.publication import verification
 CHIPS = ("v5e", "v6e", "v7x")
 STEPS = ("traced", "legal", "compiled", "estimated", "verified")
 
-_RAGGED = ("m=8192,k=2048,n=2048,groups=16", "m=4096,k=4096,n=1536,groups=64")
-_SPLASH = (
-    "heads=8,kv_heads=2,seq=4096,head_dim=128",
-    "heads=16,kv_heads=16,seq=2048,head_dim=256",
+CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = json.loads(
+    Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
 )
-_ENTROPY = (
-    "tokens=4096,hidden=2048,vocabulary=32768",
-    "tokens=8192,hidden=4096,vocabulary=16384",
-)
-_PAGED = (
-    "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=32,kv_heads=8,head_dim=128",
-    "seqs=16,tokens=16,kv_len=8192,page_size=128,heads=64,kv_heads=8,head_dim=128",
-)
-_FILLED = (
-    "seqs=8,tokens=2048,kv_len=2048,page_size=64,heads=32,kv_heads=8,head_dim=128",
-    "seqs=4,tokens=1024,kv_len=4096,page_size=128,heads=64,kv_heads=8,head_dim=128",
-)
-_NARROW = (
-    "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=64,kv_heads=8",
-    "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=64,kv_heads=8",
-)
-_LATENT = (
-    "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=128,latent=512,rope=64",
-    "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=128,latent=512,rope=64",
-)
-_UPDATED = (
-    "tokens=2048,pages=4096,page_size=64,heads=16,head_dim=128",
-    "tokens=8192,pages=1024,page_size=128,heads=8,head_dim=128",
-)
-_ENCODED = (
-    "batch=8,heads=16,seq=1024,head_dim=128",
-    "batch=1,heads=16,seq=4096,head_dim=128",
-)
-_EXPERTS = (
-    "tokens=1024,experts=128,top_k=8,hidden=2048,intermediate=768,devices=8",
-    "tokens=256,experts=64,top_k=4,hidden=4096,intermediate=1536,devices=4",
-)
-
-CASES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    ("tokamax_ragged_dot", ("mode=fwd",), _RAGGED),
-    ("tokamax_ragged_dot", ("mode=dlhs",), _RAGGED),
-    ("tokamax_ragged_dot", ("mode=drhs",), _RAGGED),
-    ("tokamax_splash_attention", (), _SPLASH),
-    ("tokamax_splash_attention_gradient", (), _SPLASH),
-    ("tokamax_cross_entropy", (), _ENTROPY),
-    ("tokamax_cross_entropy_gradient", (), _ENTROPY),
-    ("vllm_quantized_matmul", (), ("m=1024,k=4096,n=4096", "m=128,k=8192,n=7168")),
-    ("vllm_gmm", (), _RAGGED),
-    ("vllm_kv_cache_update", ("batch=prefill",), _UPDATED),
-    ("vllm_kv_cache_update", ("batch=decode",), _UPDATED[:1]),
-    ("vllm_flash_attention", (), _ENCODED),
-    ("vllm_fused_moe", (), _EXPERTS),
-    ("vllm_latent_attention", ("batch=decode",), _LATENT[:1]),
-    ("vllm_latent_attention", ("batch=mixed",), _LATENT[1:]),
-    ("vllm_ragged_paged_attention", ("batch=decode",), _PAGED),
-    ("vllm_ragged_paged_attention", ("batch=prefill",), _FILLED),
-    ("vllm_ragged_paged_attention", ("batch=mixed",), _FILLED),
-    ("vllm_ragged_paged_attention_64", ("batch=decode",), _NARROW[:1]),
-    ("vllm_ragged_paged_attention_64", ("batch=mixed",), _NARROW[1:]),
-)
+"""Kernels, their options and shapes; a test of estimates reads the same file."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
@@ -18,8 +18,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from tests.samples.database import new_store, two_records
-from tests.samples.matching import question, record
+from autotune_db import open_store
+from benchmarks.harness.servers import SPEC, sample
 
 STATEMENTS = (
     "pass",
@@ -55,9 +55,16 @@ def main() -> None:
 
 def _lookup(file: Path) -> str:
     """The command, of a record that is published there."""
-    new_store(file, two_records).close()
-    key = record(question(1024)).key
-    arguments = ["lookup", key.kernel, "--shape", "1024x128", "--chip", key.chip.value]
+    spec = replace(SPEC, name="mm")  # a kernel that is not installed here
+    keys = [replace(sample(number).key, kernel=spec.name) for number in range(2)]
+    records = [replace(sample(0), key=key) for key in keys]
+    with open_store(str(file), create=True) as store:
+        store.save_kernel(spec)
+        for record in records:
+            store.save_record(record)
+    key = keys[0]
+    shape = "x".join(str(size) for _, size in key.problem.dims)
+    arguments = ["lookup", key.kernel, "--shape", shape, "--chip", key.chip.value]
     versions = ",".join(f"{name}={value}" for name, value in asdict(key.toolchain).items())
     arguments += ["--toolchain", versions, "--db", str(file)]
     return f"from autotune.cli.main import main; main({arguments!r})"

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.load.check import Check, check_database, check_lookups, check_snapshots
-from tests.load.service import Load, Service, prepare
-from tests.servers.postgres import postgres_server
+from benchmarks.harness.load.check import Check, check_database, check_lookups, check_snapshots
+from benchmarks.harness.load.service import Load, Service, prepare
+from benchmarks.harness.postgres import postgres_server
 
 
 def main() -> int:

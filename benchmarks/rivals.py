@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -24,16 +25,55 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.compiling.pool import CompilerPool
-from autotune.domain.compilers import DescribeToolchain
+from autotune.domain.chip import Chip
+from autotune.domain.compilers import (
+    Compilers,
+    DescribeKernel,
+    DescribeToolchain,
+    ListChoices,
+    VerifyConfig,
+)
+from autotune.domain.config import AxisValue, make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.verdict import Verdict
 from benchmarks.harness.points import as_they_come
 from benchmarks.harness.rivals_worker import RIVALS
-from tests.samples.broken.cases import CASES, Case
 
 _ROOT = Path(__file__).parents[1]
 _WORKER = "benchmarks.harness.rivals_worker"
 _LIMIT_S = 1800.0
 _console = Console(width=170)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A kernel with a config that is right and one that is wrong, by the axes that differ from the
+    default. As plain data: the interpreter of the rivals may lack what our engine imports."""
+
+    case: str
+    path: str
+    kernel: str
+    shape: str
+    right: Mapping[str, AxisValue]
+    wrong: Mapping[str, AxisValue]
+
+    def verify(self, compilers: Compilers, axes: Mapping[str, AxisValue]) -> Verdict:
+        """What the gate says of the kernel's default with some axes replaced."""
+        ref = KernelRef(path=self.path, attribute=self.kernel)
+        problem = compilers.ask(DescribeKernel(ref=ref)).problems.parse(self.shape)
+        default = compilers.ask(ListChoices(ref=ref, problem=problem)).default
+        config = make_config({**default, **axes})
+        return compilers.ask(VerifyConfig(ref=ref, problem=problem, config=config, chip=Chip.V5E))
+
+    def __str__(self) -> str:
+        return self.case
+
+
+def read_cases() -> list[Case]:
+    """Those of the tests."""
+    command = [sys.executable, "-m", "tests.samples.broken.cases"]
+    printed = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return [Case(**json.loads(line)) for line in printed.stdout.splitlines()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +132,7 @@ def ask_rival(name: str, python: str, cases: Sequence[Case]) -> Rival:
     try:
         ran = subprocess.run(
             [python, "-m", _WORKER, name],
-            input="".join(f"{json.dumps(_as_asked(case))}\n" for case in cases),
+            input="".join(f"{json.dumps(asdict(case))}\n" for case in cases),
             capture_output=True,
             text=True,
             timeout=_LIMIT_S,
@@ -108,18 +148,6 @@ def ask_rival(name: str, python: str, cases: Sequence[Case]) -> Rival:
     if answers[0]["installed"] is None:
         return Rival(name=name, missing=f"{name} is not installed in that environment.")
     return _rival(name, answers[0], answers[1:], ran.returncode)
-
-
-def _as_asked(case: Case) -> dict[str, Any]:
-    """As plain data: the interpreter of the rivals may lack what our engine imports."""
-    return {
-        "case": str(case),
-        "path": case.ref.path,
-        "kernel": case.kernel,
-        "shape": case.shape,
-        "right": dict(case.right),
-        "wrong": dict(case.wrong),
-    }
 
 
 def _rival(
@@ -199,7 +227,10 @@ def as_data(ours: Sequence[Ours], rivals: Sequence[Rival]) -> dict[str, object]:
 
 def main() -> int:
     options = _options()
-    cases = [case for case in CASES if not options.case or str(case) in options.case]
+    every = read_cases()
+    if unknown := set(options.case) - set(map(str, every)):
+        raise SystemExit(f"there is no case {', '.join(unknown)}")
+    cases = [case for case in every if not options.case or str(case) in options.case]
     ours = our_verdicts(options.compilers, cases)
     rivals = [ask_rival(name, options.python, cases) for name in RIVALS]
     _console.print(table(ours, [rival for rival in rivals if rival.alone]))
@@ -221,7 +252,7 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--python", required=True, help="an interpreter that has the rivals")
-    parser.add_argument("--case", action="append", choices=[str(case) for case in CASES])
+    parser.add_argument("--case", action="append", default=[], metavar="NAME")
     parser.add_argument("--compilers", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", help="also write every answer to FILE")
     return parser.parse_args()

@@ -5,7 +5,8 @@
 Readers must be answered with 200, or with 503 and Retry-After; only while a process is dead may
 they get no answer. Afterwards everything that was acknowledged must be there, once, each snapshot
 must say what it said, and the service must take results without having been started again. Exit
-code 1 when anything is not so. The full disk is a tmpfs of 48 MiB, which only root can mount.
+code 1 when anything is not so. The full disk is a tmpfs of 48 MiB, which only root can mount: exit
+code 2 where it cannot be mounted.
 """
 
 import argparse
@@ -19,8 +20,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from tests.load.faults import (
+from benchmarks.harness.load.faults import (
     Fault,
+    NoDiskError,
     Report,
     fill_disk,
     kill_all,
@@ -31,8 +33,8 @@ from tests.load.faults import (
     run_fault,
     small_disk,
 )
-from tests.load.jobs import kill_worker
-from tests.servers.postgres import postgres_server
+from benchmarks.harness.load.jobs import kill_worker
+from benchmarks.harness.postgres import postgres_server
 
 _console = Console(width=150)
 _FAULTS: dict[str, Fault | None] = {
@@ -53,7 +55,11 @@ def main() -> int:
     parser.add_argument("--readers", type=int, default=8)
     options = parser.parse_args()
     _console.print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    reports = [_run(name, options) for name in _FAULTS if options.only in name]
+    try:
+        reports = [_run(name, options) for name in _FAULTS if options.only in name]
+    except NoDiskError as error:
+        _console.print(str(error))
+        return 2
     _console.print(_table(reports))
     wrong = [f"{one.name}: {line}" for one in reports for line in one.wrong]
     for line in wrong[:40]:

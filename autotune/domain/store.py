@@ -114,7 +114,7 @@ class Store(SearchStore, Protocol):
         """Keep a verdict, in the place of an earlier one on the same."""
 
     def publish_checks(
-        self, found: Sequence[tuple[Key, Config, RecordCheck]], by: str = ""
+        self, findings: Sequence[tuple[Key, Config, RecordCheck]], by: str = ""
     ) -> None:
         """Note on each published record what is known of its config, all in one new snapshot; none
         where that was known, or another config is published by now. A pin stays. ``by``:
@@ -129,7 +129,7 @@ class Store(SearchStore, Protocol):
     def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:
         """In the order in which they came."""
 
-    def save_known_configs(self, found: Sequence[KnownConfig]) -> int:
+    def save_known_configs(self, configs: Sequence[KnownConfig]) -> int:
         """How many were not there yet. One that was has the time and the source of one with a
         time from now on."""
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from tests.load.reader import encoded
-from tests.load.samples import key, lookup_body
+from benchmarks.harness.load.reader import encoded
+from benchmarks.harness.load.samples import key, lookup_body
 
 MOST_SOCKETS = 300
 _TRICKLE_S = 1.0

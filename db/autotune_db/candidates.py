@@ -31,7 +31,7 @@ class SqlCandidates(Adapter):
             pushing.add_kernels(connection, specs, now)
             records = [result.record for result in results]
             ids = query.key_ids(connection, [record.key for record in records])
-            published = pushing.published(connection, ids)
+            published = snapshots.in_force(connection, ids.values())
             new: list[Record] = []
             lost = 0
             for record in records:

@@ -33,13 +33,13 @@ class SqlChecks(Adapter):
 
     @writes
     def publish_checks(
-        self, connection: Connection, found: Sequence[Finding], by: str = ""
+        self, connection: Connection, findings: Sequence[Finding], by: str = ""
     ) -> None:
         query.one_publisher(connection)
         before = snapshots.latest(connection)
-        new = noted(connection, before, found) if before else []
+        new = noted(connection, before, findings) if before else []
         if before and new:
-            toolchains = dict.fromkeys(check.toolchain for _, _, check in found)
+            toolchains = dict.fromkeys(check.toolchain for _, _, check in findings)
             now, done = self._clock(), f"{len(new)} checked with {audit.some_of(toolchains)}"
             publish(connection, before.record_id, new, now, by=by, note=done)
             audit.note(connection, now, "publish", done)

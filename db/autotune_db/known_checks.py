@@ -17,7 +17,6 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
-from autotune.domain.rule import ShapeRule
 from autotune_db import query, rows, snapshots
 from autotune_db.json_columns import from_text, to_text
 from autotune_db.rows import AnyRow
@@ -37,15 +36,17 @@ class Noted(NamedTuple):
     is_pinned: bool
 
 
-def noted(connection: Connection, before: AnyRow | Draft, found: Iterable[Finding]) -> list[Noted]:
+def noted(
+    connection: Connection, before: AnyRow | Draft, findings: Iterable[Finding]
+) -> list[Noted]:
     """New rows of records of a snapshot, with what was found of them; behind each the one that a
     pin hides, for the day that it is unpinned."""
-    findings = _by_key_id(connection, list(found))
-    served = snapshots.members(connection, before, findings)
+    by_key_id = _by_key_id(connection, list(findings))
+    served = snapshots.members(connection, before, by_key_id)
     records = snapshots.by_id(connection, served.values())
     checked = {
         key_id: with_findings(records[served[key_id]], of_key)
-        for key_id, of_key in findings.items()
+        for key_id, of_key in by_key_id.items()
         if key_id in served
     }
     changed = {
@@ -62,14 +63,14 @@ def noted(connection: Connection, before: AnyRow | Draft, found: Iterable[Findin
     return [Noted(n, added[n], last[n], n in pins) for n in changed]
 
 
-def _by_key_id(connection: Connection, found: Sequence[Finding]) -> dict[int, list[Finding]]:
+def _by_key_id(connection: Connection, findings: Sequence[Finding]) -> dict[int, list[Finding]]:
     """Of keys that are there."""
-    key_ids = query.find_keys(connection, [key for key, _, _ in found])
-    findings: dict[int, list[Finding]] = {}
-    for finding in found:
+    key_ids = query.find_keys(connection, [key for key, _, _ in findings])
+    by_key_id: dict[int, list[Finding]] = {}
+    for finding in findings:
         if (key_id := key_ids.get(finding[0])) is not None:
-            findings.setdefault(key_id, []).append(finding)
-    return findings
+            by_key_id.setdefault(key_id, []).append(finding)
+    return by_key_id
 
 
 def publish(
@@ -94,8 +95,8 @@ def renew(
     served = list(snapshots.by_id(connection, members.values()).values())
     both = zip(served, with_known_checks(connection, served), strict=True)
     changed = [known for record, known in both if known.checks != record.checks]
-    found = [(record.key, record.config, check) for record in changed for check in record.checks]
-    new = noted(connection, row, found)
+    findings = [(record.key, record.config, c) for record in changed for c in record.checks]
+    new = noted(connection, row, findings)
     number: int = row.id
     note = f"{row.note}, with what is known by now"
     return publish(connection, row.record_id, new, now, by=by, note=note) if new else number
@@ -106,13 +107,14 @@ def with_known_checks(connection: Connection, records: Sequence[Record]) -> list
     rule that the record in force carries."""
     key_ids = query.key_ids(connection, [record.key for record in records])
     known = _known(connection, set(key_ids.values()))
-    rules = _rules(connection, key_ids.values())
+    has_rule = RECORDS.c.evidence.contains('"rule":')
+    ruled = snapshots.in_force(connection, key_ids.values(), has_rule)
     completed = []
     for record in records:
-        if record.rule is None:
-            record = replace(record, rule=rules.get(record.key))
-        config = to_text(to_data(record.config))
-        for check in known.get((key_ids[record.key], config), ()):
+        key_id, config = key_ids[record.key], to_text(to_data(record.config))
+        if record.rule is None and key_id in ruled:
+            record = replace(record, rule=ruled[key_id].rule)
+        for check in known.get((key_id, config), ()):
             if record.check(check.toolchain) is None:
                 record = record.with_check(check)
         completed.append(record)
@@ -126,15 +128,6 @@ def add_records(connection: Connection, records: Mapping[int, Record]) -> dict[i
     values = [{**rows.record_values(record), "key_id": n} for n, record in records.items()]
     added = insert(RECORDS).returning(RECORDS.c.id, sort_by_parameter_order=True)
     return dict(zip(records, connection.scalars(added, values), strict=True))
-
-
-def _rules(connection: Connection, key_ids: Iterable[int]) -> dict[Key, ShapeRule | None]:
-    """That records in force carry."""
-    latest = snapshots.latest(connection)
-    members = snapshots.members(connection, latest, key_ids) if latest else {}
-    has_rule = RECORDS.c.evidence.contains('"rule":')
-    records = snapshots.by_id(connection, members.values(), has_rule)
-    return {record.key: record.rule for record in records.values()}
 
 
 def _known(
@@ -151,9 +144,9 @@ def _known(
     return {place: rows.checks_from_data(from_text(text)) for place, text in newest.items()}
 
 
-def with_findings(record: Record, found: Sequence[Finding]) -> Record:
+def with_findings(record: Record, findings: Sequence[Finding]) -> Record:
     """With what is news of its config."""
-    for key, config, check in found:
+    for key, config, check in findings:
         if check.toolchain == key.toolchain or config != record.config:
             continue  # what is published for a toolchain was compiled there
         if _is_news(record.check(check.toolchain), check):

@@ -16,9 +16,9 @@ class SqlKnownConfigs(Adapter):
     """Each once, whatever table it stands in."""
 
     @writes
-    def save_known_configs(self, connection: Connection, found: Sequence[KnownConfig]) -> int:
+    def save_known_configs(self, connection: Connection, configs: Sequence[KnownConfig]) -> int:
         before = _count(connection)
-        for config in found:
+        for config in configs:
             data = to_data(config)
             by = {"digest": digest({n: data[n] for n in data if n not in ("source", "time_us")})}
             said = {"content": to_text(data)}

@@ -173,7 +173,7 @@ def _add_records(
     connection: Connection, given: Sequence[_Result], ids: Mapping[Key, int], by: str
 ) -> tuple[Sequence[Key], int]:
     """The keys of those that are new, and how many lost against others."""
-    in_force, there = published(connection, ids), _there(connection, given, ids)
+    in_force, there = snapshots.in_force(connection, ids.values()), _there(connection, given, ids)
     new: list[_Values] = []
     added: list[Key] = []
     lost = 0
@@ -194,19 +194,6 @@ def _add_records(
     if new:
         connection.execute(insert(RECORDS), new)
     return added, lost
-
-
-def published(connection: Connection, ids: Mapping[Key, int]) -> dict[int, Record]:
-    """The records in force of some keys, by the numbers of these."""
-    latest = snapshots.latest(connection)
-    if latest is None:
-        return {}
-    keys = {number: key for key, number in ids.items()}
-    found: dict[int, Record] = {}
-    for part in in_parts(snapshots.members(connection, latest, list(keys)).values()):
-        for row in connection.execute(select(RECORDS).where(RECORDS.c.id.in_(part))):
-            found[row.key_id] = rows.record_from_row(row, keys[row.key_id])
-    return found
 
 
 def _there(

@@ -42,21 +42,20 @@ class SqlRecords(Adapter):
         place of none), all in one snapshot: with the record of the largest problem there, of those
         from this database before those that were pushed. None where no record carries it."""
         query.one_publisher(connection)
-        row, ids = snapshots.latest(connection), query.find_keys(connection, keys)
-        members = snapshots.members(connection, row, ids.values()) if row else {}
-        records = list(snapshots.by_id(connection, members.values()).values())
-        carrier = max(records, key=_rank) if records and rule is not None else None
+        ids = query.find_keys(connection, keys).values()
+        records = snapshots.in_force(connection, ids)
+        carrier = max(records, key=lambda n: _rank(records[n])) if records and rule else None
         changed = {
-            ids[record.key]: replace(record, rule=rule if record is carrier else None)
-            for record in records
-            if record is carrier or record.rule is not None
+            n: replace(record, rule=rule if n == carrier else None)
+            for n, record in records.items()
+            if n == carrier or record.rule is not None
         }
         if not changed:
             return None
         now, top = self._clock(), max(add_records(connection, changed).values())
         snapshots.publish(connection, top, now, by="", note="a rule")
         audit.note(connection, now, "publish", f"a rule for {keys[0].kernel}")
-        return changed[ids[carrier.key]] if carrier else None
+        return changed[carrier] if carrier else None
 
     @reads
     def record(self, connection: Connection, key: Key) -> Record | None:

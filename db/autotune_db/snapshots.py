@@ -151,6 +151,16 @@ def members(
     return ids
 
 
+def in_force(
+    connection: Connection, key_ids: Iterable[int], *only: ColumnElement[bool]
+) -> dict[int, Record]:
+    """The records of some keys in the newest snapshot, by the numbers of these."""
+    row = latest(connection)
+    ids = members(connection, row, key_ids) if row else {}
+    records = by_id(connection, ids.values(), *only)
+    return {key_id: records[n] for key_id, n in ids.items() if n in records}
+
+
 def pinned(connection: Connection, number: int) -> Members:
     """What pins say in the snapshot with that number."""
     pins = select(PINS.c.key_id, PINS.c.record_id).where(_in_force(number))
@@ -229,5 +239,5 @@ def by_id(
 
 def _read(connection: Connection, ids: Any, *only: ColumnElement[bool]) -> list[tuple[int, Record]]:
     """Sorted here: a database would copy the rows for it."""
-    found = connection.execute(with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only))
-    return sorted(map(numbered_record, found), key=itemgetter(0), reverse=True)
+    rows = connection.execute(with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only))
+    return sorted(map(numbered_record, rows), key=itemgetter(0), reverse=True)

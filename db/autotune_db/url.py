@@ -58,7 +58,7 @@ def parse_database(text: str | None = None, env: Mapping[str, str] = os.environ)
 
 def _given(text: str) -> Database:
     if text == ":memory:":
-        raise _memory()
+        text = "sqlite://"
     return _url(text) if ":/" in text else _file(Path(text).expanduser())
 
 
@@ -102,7 +102,7 @@ def _sqlite(url: URL) -> Database:
             "sqlite:/// and the path (four slashes where it is absolute) without options"
         )
     if not url.database or url.database == ":memory:":
-        raise _memory()
+        raise StoreError("a database in memory would be lost with the process: give a file path")
     return _file(Path(url.database))
 
 
@@ -113,11 +113,7 @@ def _file(path: Path) -> Database:
     return Database(url=URL.create("sqlite", database=str(absolute)), path=absolute)
 
 
-def _memory() -> StoreError:
-    return StoreError("a database in memory would be lost with the process: give a file path")
-
-
 def _masked(text: str) -> str:
     """Without what may be a password."""
-    scheme, found, rest = text.partition("://")
-    return f"{scheme}{found}***@{rest.rpartition('@')[2]}" if "@" in rest else text
+    scheme, separator, rest = text.partition("://")
+    return f"{scheme}{separator}***@{rest.rpartition('@')[2]}" if "@" in rest else text

@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.load.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
-from tests.load.leftovers import wait_for_none
+from tests.e2e.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
+from tests.e2e.leftovers import wait_for_none
 
 pytestmark = pytest.mark.slow
 

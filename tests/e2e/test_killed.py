@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.load.killing import Victim
-from tests.load.leftovers import wait_for_none
+from tests.e2e.killing import Victim
+from tests.e2e.leftovers import wait_for_none
 
 pytestmark = pytest.mark.slow
 

@@ -3,9 +3,11 @@ one that is, and finds none among configs of the catalogue drawn at random, nor 
 other packages at shapes drawn at random (``AUTOTUNE_FIELD_PYTHON`` names an interpreter that has
 tokamax and tpu-inference; CONTRIBUTING.md says how)."""
 
+import json
 import os
 import random
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +21,6 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
 from autotune.estimating.cost_model.estimate import estimate
-from benchmarks.field import CASES as FIELD
 from tests.e2e.test_from_jax import KERNELS
 
 OWN = {
@@ -34,6 +35,7 @@ CASES = {
     name: (shape, [option] if option else [])
     for name, (shape, option) in {**OWN, **KERNELS}.items()
 }
+FIELD = json.loads((Path(__file__).parents[2] / "benchmarks" / "field.json").read_text())
 CONFIGS = 1  # beside the default
 
 

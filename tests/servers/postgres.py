@@ -1,10 +1,12 @@
 """A real PostgreSQL server, from a package: for tests, and for what they start."""
 
 import itertools
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -99,3 +101,16 @@ def postgres_server() -> Iterator[Postgres]:
         yield postgres
         postgres.stop()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> None:
+    """For benchmarks: each line of standard input names what is to be done or told, and what comes
+    of it is printed as JSON."""
+    with postgres_server() as server:
+        for line in sys.stdin:
+            answer = getattr(server, line.strip())
+            print(json.dumps(answer() if callable(answer) else answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

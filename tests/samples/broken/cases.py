@@ -1,5 +1,6 @@
 """Which kernels are broken, at which problem, by which config and how it shows. Imports no JAX."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,3 +98,10 @@ CASES = (
     _copies("SAME_ROWS", "32", FailedCheck.RACE),
     _copies("OVERLAPPING_COPIES", "32", *_RACING),
 )
+
+
+if __name__ == "__main__":  # for benchmarks
+    for case in CASES:
+        names = {"case": str(case), "path": case.ref.path, "kernel": case.kernel}
+        axes = {"right": dict(case.right), "wrong": dict(case.wrong)}
+        print(json.dumps({**names, "shape": case.shape, **axes}))

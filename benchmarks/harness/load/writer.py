@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.load.samples import SHARED, key, push_body, result
+from benchmarks.harness.load.samples import SHARED, key, push_body, result
 
 OWN = 2
 _PATIENCE_S = 60.0  # for the last push
@@ -84,7 +84,8 @@ def results(writer: int, number: int) -> list[Any]:
 
 
 def main(spec: dict[str, Any]) -> None:
-    writer, pushes = Writer(spec), []
+    writer = Writer(spec)
+    pushes: list[dict[str, Any]] = []
     end = time.time() + spec["seconds"]
     while time.time() < end and not Path(spec["stop"]).exists():
         pushes.append(writer.push(len(pushes)))

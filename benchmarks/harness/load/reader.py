@@ -14,8 +14,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from tests.load.samples import key, lookup_body
-from tests.load.service import BASE
+from benchmarks.harness.load.samples import key, lookup_body
+from benchmarks.harness.load.service import BASE
 
 SETS = 10
 SIZE = BASE // SETS

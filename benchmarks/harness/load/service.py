@@ -17,9 +17,9 @@ import psutil
 
 from autotune.domain.token import ADMIN
 from autotune_db import open_store
-from tests.load.samples import SPEC, key, result
+from benchmarks.harness.load.samples import SPEC, key, result
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BASE = 200
 """Keys that are published before all load; the first of them are the shared ones."""
 
@@ -167,7 +167,7 @@ class Load:
         for number, (script, own) in enumerate(kinds):
             file = folder / f"{script}-{number}.json"
             spec = json.dumps({**common, **own, "out": str(file)})
-            command = [sys.executable, "-m", f"tests.load.{script}", spec]
+            command = [sys.executable, "-m", f"benchmarks.harness.load.{script}", spec]
             self._started.append(subprocess.Popen(command, cwd=ROOT))
             self._files.append(file)
         self._limit_s = seconds + 90

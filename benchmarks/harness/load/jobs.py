@@ -13,8 +13,8 @@ from sqlalchemy import func, select
 
 from autotune_db import open_store
 from autotune_db.tables import KEYS, RECORDS, TRIALS
-from tests.load.faults import Scene, job
-from tests.load.service import wait_for
+from benchmarks.harness.load.faults import Scene, job
+from benchmarks.harness.load.service import wait_for
 
 _TRIALS = 8
 _JOB = {

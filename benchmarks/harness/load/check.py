@@ -11,11 +11,10 @@ from sqlalchemy import func, select
 
 from autotune_db import open_store
 from autotune_db.tables import KEYS, RECORDS, TRIALS
-from tests.load.reader import digest, questions
-from tests.load.samples import SHARED, key, lookup_body
-from tests.load.service import BASE, Service, wait_for
-from tests.load.writer import OWN
-from tests.samples.database import latest_snapshot
+from benchmarks.harness.load.reader import digest, questions
+from benchmarks.harness.load.samples import SHARED, key, lookup_body
+from benchmarks.harness.load.service import BASE, Service, wait_for
+from benchmarks.harness.load.writer import OWN
 
 _BATCH = 500
 
@@ -105,7 +104,7 @@ def check_lookups(service: Service, database: str, writers: list[dict[str, Any]]
         for n in range(OWN)
     }
     with open_store(database, create=False) as store:
-        newest_number = latest_snapshot(store)
+        newest_number = store.snapshots(1)[0].number
         for number in range(SHARED):
             newest = store.record(key(0, number))
             assert newest is not None

@@ -1,6 +1,5 @@
 """What is checked after a load must be able to fail."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from autotune_db import SqlStore, open_store
 from autotune_db.tables import RECORDS, TRIALS
-from tests.load.check import check_database, check_lookups, check_snapshots
-from tests.load.reader import digest, questions
-from tests.load.samples import SPEC, lookup_body
-from tests.load.service import prepare
-from tests.load.writer import results
-from tests.servers.service import running
+from benchmarks.harness.load.check import check_database, check_lookups, check_snapshots
+from benchmarks.harness.load.reader import digest, questions
+from benchmarks.harness.load.samples import SPEC, lookup_body
+from benchmarks.harness.load.service import Service, prepare
+from benchmarks.harness.load.writer import results
 
 
 def pushed(store: SqlStore, number: int) -> dict[str, Any]:
@@ -79,22 +77,21 @@ def test_a_database_with_harm_is_noticed(
     assert words in " ".join(check_database(database, writers).wrong)
 
 
+@pytest.mark.slow
 def test_other_answers_than_before_are_noticed(
-    database: str, writers: list[dict[str, Any]]
+    tmp_path: Path, database: str, writers: list[dict[str, Any]]
 ) -> None:
-    class Called:
-        """As ``loadservice.Service`` calls."""
-
-        def call(self, method: str, path: str, data: Any = None) -> tuple[int, Any, bytes]:
-            return service.raw(method, path, data and json.dumps(data).encode())
-
-    with running(database) as service:
-        number, _ = service.lookup(questions(0)[0])
-        caller: Any = Called()
-        body = caller.call("POST", "/v1/lookup", lookup_body(questions(0), number))[2]
+    service = Service(database, tmp_path, workers=1)
+    service.start()
+    try:
+        with open_store(database, create=False) as store:
+            number = store.snapshots(1)[0].number
+        body = service.call("POST", "/v1/lookup", lookup_body(questions(0), number))[2]
         seen = {f"{number} 0": digest(body)}
-        assert check_snapshots(caller, seen).wrong == []
-        assert check_snapshots(caller, {f"{number} 0": "otherwise"}).wrong
-        assert check_lookups(caller, database, writers).wrong == []
+        assert check_snapshots(service, seen).wrong == []
+        assert check_snapshots(service, {f"{number} 0": "otherwise"}).wrong
+        assert check_lookups(service, database, writers).wrong == []
         writers[0]["pushes"].append({"number": 9, "tries": 1, "answer": {"records": 3}})
-        assert check_lookups(caller, database, writers).wrong
+        assert check_lookups(service, database, writers).wrong
+    finally:
+        service.stop()

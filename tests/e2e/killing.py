@@ -1,4 +1,5 @@
-"""A real ``autotune search`` that is killed again and again, and what its database then holds."""
+"""A real ``autotune search`` that is killed again and again, and what its database then holds. A
+benchmark starts it too."""
 
 import contextlib
 import json
@@ -9,11 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-from tests.load.leftovers import wait_for_none
+from tests.e2e.leftovers import wait_for_none
 
 KERNEL = f"{Path(__file__).parents[1] / 'samples' / 'faulty_kernel.py'}:MANY"
 GONE_WITHIN_S = 60.0
@@ -45,23 +46,9 @@ class Victim:
         self.temporary.mkdir()
 
     def start(self, *more: str) -> subprocess.Popen[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "autotune",
-            "search",
-            KERNEL,
-            "--shape",
-            "n=8192",
-            "--chip",
-            "v5e",
-            "--trials",
-            str(self.trials),
-            "--full",
-            "--db",
-            str(self.database),
-            *more,
-        ]
+        options = f"--shape n=8192 --chip v5e --trials {self.trials} --full".split()
+        command = [sys.executable, "-m", "autotune", "search", KERNEL, *options]
+        command += ["--db", str(self.database), *more]
         environment = {
             **os.environ,
             "TMPDIR": str(self.temporary),
@@ -135,3 +122,17 @@ class Victim:
 def _points(trials: dict[int, tuple[str, str]]) -> set[str]:
     """What the kernel writes to its log when it compiles these."""
     return {f"rows={json.loads(config)['axes']['rows']}" for config, _ in trials.values()}
+
+
+def main(folder: str, kills: str, seed: str) -> None:
+    """Prints each kill and then the end as a line of JSON."""
+    victim, random = Victim(Path(folder), trials=4 * int(kills)), Random(int(seed))
+    for _ in range(int(kills)):
+        print(json.dumps(asdict(victim.run_and_kill(random))), flush=True)
+    code, lost, recompiled = victim.finish()
+    last = {"code": code, "lost": lost, "recompiled": recompiled, "trials": len(victim.kept())}
+    print(json.dumps(last))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,6 +1,8 @@
-"""One search over all faults, through the real engine."""
+"""One search over all faults, through the real engine. A benchmark starts it too."""
 
+import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +18,7 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.result import SearchResult
 from autotune.searching.subject import describe_subject, explore_space
 from autotune_db import open_store
+from tests.e2e.leftovers import wait_for_none
 from tests.samples.searching import run_search
 
 KERNEL_FILE = Path(__file__).parents[1] / "samples" / "faulty_kernel.py"
@@ -88,3 +91,27 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
             result = run_search(pool, store, subject, space, SearchLimits())
             kept = {str(t.config["behaviour"]): t for t in store.trials(subject.key)}
     return Run(space=space, result=result, kept=kept)
+
+
+def main(folder: str, limit_s: str) -> None:
+    """Prints what became of all candidates as JSON."""
+    with temporary_folder(Path(folder, "tmp")) as temporary:
+        run = search_faults(Path(folder), limit_s=float(limit_s))
+        processes, folders, _ = wait_for_none(temporary, 60.0)
+    trials = {
+        name: {"kind": t.outcome.kind, "reason": t.outcome.reason, "seconds": t.seconds}
+        for name, t in run.kept.items()
+    }
+    data = {
+        "stopped_by": run.result.stopped_by,
+        "trials": trials,
+        "expected": EXPECTED,
+        "refused": dict(run.space.refused),
+        "expected_refusals": REFUSED,
+        "left": [*processes, *folders],
+    }
+    print(json.dumps(data))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.load.check import check_database, check_lookups, check_snapshots
-from tests.load.service import Load, Service, prepare, wait_for
-from tests.servers.postgres import Postgres
+from benchmarks.harness.load.check import check_database, check_lookups, check_snapshots
+from benchmarks.harness.load.service import Load, Service, prepare, wait_for
+from benchmarks.harness.postgres import Postgres
 
 _MARGIN_S = 0.5
 _DISK = "48m"
@@ -48,6 +48,10 @@ class Report:
 
 
 Fault = Callable[[Scene], None]
+
+
+class NoDiskError(Exception):
+    """No small disk can be mounted."""
 
 
 def run_fault(
@@ -94,6 +98,7 @@ def run_fault(
     wrong = [*scene.wrong, *_wrong_calls(scene, failed), *read["wrong"]]
     wrong += [line for check in checks for line in check.wrong]
     wrong += [] if read["seconds"] else ["nothing was read"]
+    wrong += [] if checks[0].counts["pushes acknowledged"] else ["no push was acknowledged"]
     return Report(
         name=name,
         reads=_statuses(read["failures"], sum(map(len, read["seconds"].values()))),
@@ -221,13 +226,13 @@ def _write_until_full(file: Any, deadline: float) -> None:
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """A tmpfs of few MiB. Raises ``OSError`` where it cannot be mounted: only root may."""
+    """A tmpfs of few MiB. Raises ``NoDiskError`` where it cannot be mounted: only root may."""
     place = folder / "disk"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(place)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise OSError(f"no small disk can be mounted: {done.stderr.strip()}")
+        raise NoDiskError(f"no small disk can be mounted: {done.stderr.strip()}")
     try:
         yield place
     finally:
