@@ -54,8 +54,8 @@ def _outcome(time_us: float | None) -> Estimated | Illegal:
 
 
 def test_places_count_what_has_trials(filled: SqlStore) -> None:
-    found = {(p.chip, p.toolchain.jax): p.searched for p in filled.browse.targets()}
-    assert found == {(Chip.V5E, "0.9.0"): 1, (Chip.V5E, "0.8.0"): 1, (Chip.V6E, "0.9.0"): 1}
+    counts = {(p.chip, p.toolchain.jax): p.searched for p in filled.browse.targets()}
+    assert counts == {(Chip.V5E, "0.9.0"): 1, (Chip.V5E, "0.8.0"): 1, (Chip.V6E, "0.9.0"): 1}
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_word_is_found_wherever_it_stands(store: SqlStore, word: str) -> None:
     )
     save_trial(store, key(), trial(0))
     save_trial(store, odd, trial(0))
-    found = store.browse.problems(KeyFilter(words=(word,)), 0, 9)
-    assert [one.key for one in found] == [odd]
+    problems = store.browse.problems(KeyFilter(words=(word,)), 0, 9)
+    assert [searched.key for searched in problems] == [odd]
 
 
 def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
-    assert [one.id for one in filled.browse.latest(2)] == [3, 2]
+    assert [searched.id for searched in filled.browse.latest(2)] == [3, 2]
     save_trial(filled, key(), trial(9))
     assert filled.browse.latest(1)[0].key == key()
     pushed = replace(trial(10), created_at=trial(0).created_at - timedelta(days=1))
@@ -86,31 +86,38 @@ def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
 
 def test_problems_are_paged_and_filtered(filled: SqlStore) -> None:
     browse = filled.browse
-    assert [one.id for one in browse.problems(KeyFilter(kernel="matmul"), 0, 9)] == [4, 3, 2, 1]
-    assert [one.id for one in browse.problems(KeyFilter(kernel="matmul"), 1, 1)] == [3]
+    assert [searched.id for searched in browse.problems(KeyFilter(kernel="matmul"), 0, 9)] == [
+        4,
+        3,
+        2,
+        1,
+    ]
+    assert [searched.id for searched in browse.problems(KeyFilter(kernel="matmul"), 1, 1)] == [3]
     for only, ids in (
         (KeyFilter(chip=Chip.V6E), [3]),
         (KeyFilter(toolchain=OLD.toolchain), [2]),
         (KeyFilter(chip=Chip.V6E, toolchain=OLD.toolchain), []),
         (KeyFilter(chip=Chip.V4), []),
     ):
-        assert [one.id for one in browse.problems(replace(only, kernel="matmul"), 0, 9)] == ids
+        assert [
+            searched.id for searched in browse.problems(replace(only, kernel="matmul"), 0, 9)
+        ] == ids
         assert browse.count_problems(replace(only, kernel="matmul")) == len(ids)
 
 
 def test_a_key_with_what_its_trials_came_to(filled: SqlStore) -> None:
-    found = filled.browse.searched(1)
-    assert found is not None
-    assert found.key == key()
-    assert found.outcomes == (("estimated", 5), ("illegal", 1))
-    assert (found.trials, found.best_us, found.default_us) == (6, 10.0, 50.0)
-    assert found.last_at == NOON + timedelta(seconds=5)
+    searched = filled.browse.searched(1)
+    assert searched is not None
+    assert searched.key == key()
+    assert searched.outcomes == (("estimated", 5), ("illegal", 1))
+    assert (searched.trials, searched.best_us, searched.default_us) == (6, 10.0, 50.0)
+    assert searched.last_at == NOON + timedelta(seconds=5)
 
 
 def test_a_key_without_trials(filled: SqlStore) -> None:
-    found = filled.browse.searched(key_id(filled, MISSED) or 0)
-    assert found is not None
-    assert (found.outcomes, found.best_us, found.last_at) == ((), None, None)
+    searched = filled.browse.searched(key_id(filled, MISSED) or 0)
+    assert searched is not None
+    assert (searched.outcomes, searched.best_us, searched.last_at) == ((), None, None)
 
 
 @pytest.mark.parametrize("number", [0, -1, 99, 2**63, 2**70])
@@ -124,8 +131,8 @@ def test_numbers_that_there_are_not(filled: SqlStore, number: int) -> None:
 
 def test_trials_by_number_kind_and_time(filled: SqlStore) -> None:
     def numbers(kind: str | None, *, fastest: bool = False, offset: int = 0) -> list[int]:
-        found = filled.browse.trials(1, kind, fastest=fastest, offset=offset, limit=3)
-        return [one.trial.number for one in found]
+        numbered = filled.browse.trials(1, kind, fastest=fastest, offset=offset, limit=3)
+        return [tried.trial.number for tried in numbered]
 
     assert numbers(None) == [0, 1, 2]
     assert numbers(None, offset=4) == [4, 5]
@@ -136,42 +143,42 @@ def test_trials_by_number_kind_and_time(filled: SqlStore) -> None:
 
 
 def test_the_fastest_and_some_of_the_others(filled: SqlStore) -> None:
-    found = filled.browse.fastest_and_others(1, 3, 9)
-    assert [one.trial.number for one in found] == [1, 2, 4, 5]
-    assert all(filled.browse.trial(one.id) == one for one in found)
-    assert {filled.browse.key_of(one.id) for one in found} == {1}
+    numbered = filled.browse.fastest_and_others(1, 3, 9)
+    assert [tried.trial.number for tried in numbered] == [1, 2, 4, 5]
+    assert all(filled.browse.trial(tried.id) == tried for tried in numbered)
+    assert {filled.browse.key_of(tried.id) for tried in numbered} == {1}
 
 
 def test_the_best_so_far_gets_only_better(filled: SqlStore) -> None:
-    found = filled.browse.best_so_far(1)
-    assert [(step.number, step.time_us) for step in found] == [(0, 50.0), (1, 20.0), (5, 10.0)]
-    assert found[1].at == NOON + timedelta(seconds=1)
+    steps = filled.browse.best_so_far(1)
+    assert [(step.number, step.time_us) for step in steps] == [(0, 50.0), (1, 20.0), (5, 10.0)]
+    assert steps[1].at == NOON + timedelta(seconds=1)
     assert filled.browse.best_so_far(99) == []
 
 
 def test_a_trial_by_its_config(filled: SqlStore) -> None:
-    found = filled.browse.with_config(1, config(16))
-    assert found is not None
-    assert found.trial.number == 1
+    numbered = filled.browse.with_config(1, config(16))
+    assert numbered is not None
+    assert numbered.trial.number == 1
     assert filled.browse.with_config(1, config(7)) is None
 
 
 def test_other_toolchains_of_the_same_problem_and_chip(filled: SqlStore) -> None:
-    assert [one.id for one in filled.browse.other_toolchains(key())] == [2, 1]
+    assert [searched.id for searched in filled.browse.other_toolchains(key())] == [2, 1]
     assert filled.browse.other_toolchains(MISSED) == []
 
 
 def test_a_config_under_every_toolchain(filled: SqlStore) -> None:
-    found = {one.config: one.trials for one in filled.browse.same_configs([1, 2], 1)}
-    default = found[config(8)]  # the fastest of key 2, not among the fastest of key 1
-    assert {number: one.trial.number for number, one in default.items()} == {1: 0, 2: 0}
-    assert set(found[config(48)]) == {1}
+    by_config = {same.config: same.trials for same in filled.browse.same_configs([1, 2], 1)}
+    default = by_config[config(8)]  # the fastest of key 2, not among the fastest of key 1
+    assert {number: numbered.trial.number for number, numbered in default.items()} == {1: 0, 2: 0}
+    assert set(by_config[config(48)]) == {1}
 
 
 def test_wanted_are_misses_without_a_record(filled: SqlStore) -> None:
-    found = filled.browse.missed_keys(0, 9)
-    assert [(one.miss.key, one.miss.count) for one in found] == [(MISSED, 3)]
-    assert filled.browse.searched(found[0].key_id) is not None
+    wanted = filled.browse.missed_keys(0, 9)
+    assert [(missed.miss.key, missed.miss.count) for missed in wanted] == [(MISSED, 3)]
+    assert filled.browse.searched(wanted[0].key_id) is not None
     assert filled.browse.missed_keys(1, 9) == []
 
 
@@ -188,8 +195,8 @@ def test_open_jobs_wait_or_run(filled: SqlStore) -> None:
 def test_every_kind_of_outcome_comes_back(store: SqlStore) -> None:
     for number, outcome in enumerate(OUTCOMES[:2]):
         save_trial(store, key(), trial(number, outcome))
-    found = store.browse.trials(1, None, fastest=False, offset=0, limit=9)
-    assert [one.trial.outcome for one in found] == list(OUTCOMES[:2])
+    numbered = store.browse.trials(1, None, fastest=False, offset=0, limit=9)
+    assert [tried.trial.outcome for tried in numbered] == list(OUTCOMES[:2])
 
 
 def test_the_newest_trial(filled: SqlStore) -> None:
@@ -202,9 +209,9 @@ def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
     filled.searches.report(key(), "9 points", Progress(goal=9, note="compiling"), over=False)
     last = Progress(done=9, goal=9, best_us=1.5, default_us=3.0)
     filled.searches.report(key(), "9 points", last, over=True)
-    found = filled.searches.status(1)
-    assert found is not None
-    assert (found.space, found.progress, found.over) == ("9 points", last, True)
+    status = filled.searches.status(1)
+    assert status is not None
+    assert (status.space, status.progress, status.over) == ("9 points", last, True)
     assert filled.searches.status(2) is None
 
 
@@ -212,14 +219,14 @@ def test_refusals_are_kept_once_for_each_key(store: SqlStore) -> None:
     assert store.refusals(key()) is None
     store.save_refusals(key(), Refusals(values={"bm": (1, True, "x")}))
     cell = Refused(kind="illegal", reason=NASTY, points=3)
-    found = Refusals(
+    refusals = Refusals(
         values={"bm": (8, 16), "fuse": (True,)},
         cells={("bm", "fuse"): {("8", "True"): cell}},
         sampled=True,
         left_out=(("bm", "bm"),),
     )
-    store.save_refusals(key(), found)
-    assert store.refusals(key()) == store.browse.refusals(1) == found
+    store.save_refusals(key(), refusals)
+    assert store.refusals(key()) == store.browse.refusals(1) == refusals
     assert store.browse.refusals(99) is None and store.refusals(OTHER) is None
 
 
@@ -246,17 +253,17 @@ def test_a_pause_is_not_in_the_time_that_is_left(store: SqlStore) -> None:
         at = NOON + timedelta(seconds=3 * number, hours=12 * (number > 2))
         save_trial(store, key(), replace(trial(number), created_at=at))
     store.searches.report(key(), "", Progress(done=6, goal=10), over=False)
-    (found,) = store.browse.running(NOON)
-    assert found.left_s == 12
+    (running,) = store.browse.running(NOON)
+    assert running.left_s == 12
 
 
 def test_the_sums_beside_a_key_are_those_of_its_trials(filled: SqlStore) -> None:
     number = key_id(filled, key())
 
     def sums() -> tuple[float | None, float | None, int]:
-        found = filled.browse.searched(number)
-        assert found is not None
-        return found.best_us, found.default_us, found.trials
+        searched = filled.browse.searched(number)
+        assert searched is not None
+        return searched.best_us, searched.default_us, searched.trials
 
     assert sums() == (10.0, 50.0, 6)
     filled.replace_outcome(key(), 5, Illegal(reason="its result was wrong"))
@@ -275,8 +282,8 @@ def test_a_workload_is_as_it_was_saved_last(store: SqlStore) -> None:
     store.workloads.save(replace(first, entries=(entry,)))
     names = [name for name, _ in store.workloads.names()]
     assert sorted(names) == ["model?", "other"]
-    found, other = (store.workloads.find(name) for name in sorted(names))
-    assert found is not None and other is not None
-    assert found[0].entries == (entry,) and found[0].missing == (NASTY,)
+    first_saved, other = (store.workloads.find(name) for name in sorted(names))
+    assert first_saved is not None and other is not None
+    assert first_saved[0].entries == (entry,) and first_saved[0].missing == (NASTY,)
     assert other[0].entries == (entry, entry)
     assert store.workloads.find("none") is None

@@ -19,29 +19,33 @@ def later(n: int) -> Record:
     return replace(record(), created_at=NOON + timedelta(days=n))
 
 
-def found(one: Record, verdict: CheckVerdict = CheckVerdict.BROKEN) -> RecordCheck:
+def found(of: Record, verdict: CheckVerdict = CheckVerdict.BROKEN) -> RecordCheck:
     return RecordCheck(
         toolchain=NEW, verdict=verdict, checked_at=datetime(2026, 11, 22, tzinfo=UTC)
     )
 
 
 def note(store: SqlStore, *records: Record) -> None:
-    store.publish_checks([(one.key, one.config, found(one)) for one in records])
+    store.publish_checks(
+        [(published.key, published.config, found(published)) for published in records]
+    )
 
 
 def served(store: SqlStore, where: Key | None = None) -> Record:
-    one = store.record(where or key())
-    assert one is not None
-    return one
+    published = store.record(where or key())
+    assert published is not None
+    return published
 
 
 def test_all_records_are_noted_in_one_snapshot(store: SqlStore) -> None:
     other = replace(record(), key=replace(key(), fingerprint="other"))
-    for one in (record(), other):
-        store.save_record(one)
+    for published in (record(), other):
+        store.save_record(published)
     note(store, record(), other)
     assert store.snapshots()[0].number == 3
-    assert [served(store, one.key).checks for one in (record(), other)] == [(found(other),)] * 2
+    assert [served(store, published.key).checks for published in (record(), other)] == [
+        (found(other),)
+    ] * 2
     assert len(store.records()) == 2
     note(store, record(), other)  # known
     assert store.snapshots()[0].number == 3

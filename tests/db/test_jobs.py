@@ -22,8 +22,8 @@ LONG, SHORT = 60.0, 0.05
 
 
 def request(kernel: str = "matmul", m: int = 4096, **changes: object) -> Request:
-    one = key(kernel, m=m)
-    made = Request(kernel=kernel, problem=one.problem, chip=one.chip)
+    asked = key(kernel, m=m)
+    made = Request(kernel=kernel, problem=asked.problem, chip=asked.chip)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
@@ -63,8 +63,8 @@ class TestQueue:
 class TestCancel:
     def test_queued(self, jobs: SqlJobs) -> None:
         jobs.add(request())
-        found = jobs.cancel(1)
-        assert found is not None and found.state is State.CANCELLED
+        job = jobs.cancel(1)
+        assert job is not None and job.state is State.CANCELLED
         assert jobs.claim("a", ABLE, LONG) is None
         assert jobs.cancel(7) is None
 
@@ -72,12 +72,12 @@ class TestCancel:
         jobs.add(request())
         mine = jobs.claim("a", ABLE, LONG)
         assert mine is not None
-        found = jobs.cancel(1)
-        assert found is not None and (found.state, found.cancel_wanted) == (State.RUNNING, True)
+        job = jobs.cancel(1)
+        assert job is not None and (job.state, job.cancel_wanted) == (State.RUNNING, True)
         assert not jobs.heartbeat(mine, Progress())
         assert jobs.finish(mine, State.CANCELLED, "cancelled")
-        found = jobs.cancel(1)
-        assert found is not None and found.state is State.CANCELLED
+        job = jobs.cancel(1)
+        assert job is not None and job.state is State.CANCELLED
 
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,7 @@ class TestTokens:
         made, secret = tokens.create("ci", WRITER, None)
         assert tokens.find(secret) == made
         assert tokens.find(secret + "x") is None and tokens.find("") is None
-        assert [one.name for one in tokens.list()] == ["ci"]
+        assert [token.name for token in tokens.list()] == ["ci"]
         assert list(tokens.valid().values()) == [made]
 
     def test_the_secret_is_not_kept(self, sqlite_url: str, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ class TestTokens:
         assert len(store.tokens.list()) == 1
         store.tokens.revoke(first.number)
         store.tokens.create("ci", WRITER, None)
-        said = [one.change for one in store.audit.entries()]
+        said = [entry.change for entry in store.audit.entries()]
         assert said == [
             "made token 2, ci, writer",
             "revoked token 1, ci",

@@ -128,8 +128,8 @@ def push_anew(store: SqlStore) -> None:
 
 def push_with_a_check(store: SqlStore) -> None:
     before = latest_snapshot(store)
-    told = replace(FIRST, checks=(found(NEWER),))
-    assert store.push([spec()], [KeyResult(record=told)], by="ci").snapshot == before + 1
+    checked = replace(FIRST, checks=(found(NEWER),))
+    assert store.push([spec()], [KeyResult(record=checked)], by="ci").snapshot == before + 1
     assert in_force(store).check(NEWER) == found(NEWER)
 
 
@@ -209,21 +209,25 @@ def test_a_record_of_a_config_with_checks_is_pushed_once(store: SqlStore) -> Non
 def test_checks_of_many_records_are_some_statements(store: SqlStore) -> None:
     """All of them wait for the lock of publishing."""
     many = [record(key(m=m)) for m in range(1, 101)]
-    results = [KeyResult(record=replace(one, checks=(found(),))) for one in many]
-    store.push([spec()], [KeyResult(record=one) for one in many], by="ci")
+    results = [KeyResult(record=replace(published, checks=(found(),))) for published in many]
+    store.push([spec()], [KeyResult(record=published) for published in many], by="ci")
     statements: list[str] = []
     engine = store._work._engine
     event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
     store.push([spec()], results, by="ci")
-    assert all(one.checks == (found(),) for one in store.records() if one.key != key())
-    assert sum(not one.startswith("INSERT") for one in statements) < 30  # SQLite inserts one by one
+    assert all(
+        published.checks == (found(),) for published in store.records() if published.key != key()
+    )
+    assert (
+        sum(not statement.startswith("INSERT") for statement in statements) < 30
+    )  # SQLite inserts one by one
 
 
 def test_a_push_that_has_news_of_a_record_only_is_one_snapshot(store: SqlStore) -> None:
-    told = [KeyResult(record=replace(FIRST, checks=(found(),)))]
-    done = store.push([], told, by="ci")
+    checked = [KeyResult(record=replace(FIRST, checks=(found(),)))]
+    done = store.push([], checked, by="ci")
     assert (done.records, done.snapshot) == (0, 2)
-    assert store.push([], told, by="ci").snapshot == 2
+    assert store.push([], checked, by="ci").snapshot == 2
 
 
 def check(minutes: int = 5, of: Key = FIRST.key, **changes: object) -> Check:
@@ -244,7 +248,7 @@ def test_the_newest_check_that_is_pushed_stays(store: SqlStore) -> None:
     older, newer = check(4, detail="older"), check(6, detail="newer")
     assert store.push_checks([older], by="ci") == []
     assert store.checks() == [check(5)]
-    assert not [one for one in store.audit.entries() if "checks" in one.change]
+    assert not [entry for entry in store.audit.entries() if "checks" in entry.change]
     assert len(store.push_checks([newer, older], by="ci")) == 1
     assert store.checks() == [replace(newer, pushed_by="ci")]
     assert len(store.push_checks([newer], by="other")) == 1  # again: it is told again
@@ -254,17 +258,17 @@ def test_the_newest_check_that_is_pushed_stays(store: SqlStore) -> None:
 def test_a_rule_stays_with_its_key_until_another_one_takes_its_place(store: SqlStore) -> None:
     small = replace(FIRST, key=replace(FIRST.key, problem=FIRST.key.problem.with_dims(m=128)))
     keys = [FIRST.key, small.key]
-    for one in (FIRST, small):
-        store.save_record(one)
+    for published in (FIRST, small):
+        store.save_record(published)
     carrier = store.save_rule(keys, ruled())
     assert carrier is not None and carrier.key == FIRST.key
     store.save_record(SECOND)
     assert store.record(SECOND.key) == replace(SECOND, rule=ruled())
-    assert [one.rule for one in store.records() if one.key == small.key] == [None]
+    assert [published.rule for published in store.records() if published.key == small.key] == [None]
     store.save_record(replace(SECOND, rule=None, pushed_by="x"))
     newer = replace(ruled(), problems=9)
     carrier = store.save_rule(keys, newer)
     assert carrier is not None and carrier.key == small.key
-    assert [one.rule for one in store.records() if one.rule] == [newer]
+    assert [published.rule for published in store.records() if published.rule] == [newer]
     assert store.save_rule(keys, None) is None
-    assert not [one.rule for one in store.records() if one.rule]
+    assert not [published.rule for published in store.records() if published.rule]

@@ -96,7 +96,7 @@ def test_a_migration_that_fails_leaves_nothing(url: str, monkeypatch: pytest.Mon
 def _optuna_trials(url: str) -> int:
     storage = optuna.storages.RDBStorage(url)
     study = optuna.create_study(storage=storage, study_name="s", load_if_exists=True)
-    study.optimize(lambda one: one.suggest_float("x", 0, 1), n_trials=2)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=2)
     count = len(study.trials)
     storage.engine.dispose()
     return count

@@ -31,8 +31,8 @@ def _value(hint: Any, numbers: st.SearchStrategy[float]) -> st.SearchStrategy[An
         return st.lists(_value(args[0], numbers), min_size=1, max_size=2).map(tuple)
     if get_origin(hint) is tuple:
         return st.tuples(*(_value(arg, numbers) for arg in args))
-    some = [arg for arg in args if arg is not type(None)]
-    return st.one_of(*(_value(arg, numbers) for arg in some)) if some else st.from_type(hint)
+    types = [arg for arg in args if arg is not type(None)]
+    return st.one_of(*(_value(arg, numbers) for arg in types)) if types else st.from_type(hint)
 
 
 # A field that has its default is left out, and -0.0 equals 0.0: adding 0.0 makes it that.
@@ -50,9 +50,9 @@ def test_both_databases_keep_it_and_let_none_of_it_win(store: SqlStore, number: 
         WrongResult(reason="NaN", error=number, estimate=estimate(number)),
         TimedOut(reason="never", limit_s=number),
     ]
-    saved = [trial(*one) for one in enumerate(outcomes)]
-    assert all(save_trial(store, key(), one) for one in saved)
+    saved = [trial(*published) for published in enumerate(outcomes)]
+    assert all(save_trial(store, key(), published) for published in saved)
     store.replace_outcome(key(), 0, saved[0].outcome)
     assert str(store.trials(key())) == str(saved)
-    (found,) = store.history()
-    assert (found.best_us, found.default_us) == (None, None)
+    (searched,) = store.history()
+    assert (searched.best_us, searched.default_us) == (None, None)

@@ -71,8 +71,8 @@ def test_processes_that_start_and_write_at_once_lose_nothing(url: str, tmp_path:
     acknowledged = sorted(int(line) for printed, _ in outputs for line in printed.split())
     assert acknowledged == list(range(100))
     with open_store(url, create=False) as opened:
-        assert [one.number for one in opened.trials(key())] == acknowledged
-        assert len({one.config for one in opened.trials(key())}) == 100
+        assert [tried.number for tried in opened.trials(key())] == acknowledged
+        assert len({tried.config for tried in opened.trials(key())}) == 100
 
 
 def test_a_killed_process_loses_nothing_that_was_committed(sqlite_url: str, tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_a_killed_process_loses_nothing_that_was_committed(sqlite_url: str, tmp_
         with closing(sqlite3.connect(tmp_path / "autotune.db")) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         with open_store(sqlite_url, create=True) as opened:
-            found = {one.number for one in opened.trials(key())}
-            assert found >= set(acknowledged)
-            assert len(found) - len(acknowledged) <= round_number + 1  # the last, not printed
+            numbered = {tried.number for tried in opened.trials(key())}
+            assert numbered >= set(acknowledged)
+            assert len(numbered) - len(acknowledged) <= round_number + 1  # the last, not printed
             assert save_trial(opened, key("other"), trial(round_number))
 
 
@@ -223,8 +223,8 @@ def test_settings_of_each_connection(sqlite_url: str, statement: str, expected: 
     open_store(sqlite_url, create=True).close()
     for create in (True, False):
         with open_store(sqlite_url, create=create) as opened:
-            found = opened._work.read(lambda s: s.exec_driver_sql(statement).scalar())
-        assert found == expected
+            value = opened._work.read(lambda s: s.exec_driver_sql(statement).scalar())
+        assert value == expected
 
 
 def until_it_waits(postgres: Postgres, threads: ThreadPoolExecutor, *call: Any) -> "Future[Any]":
@@ -311,15 +311,17 @@ class TestServerGone:
 
         with ThreadPoolExecutor(1) as threads:
             assert opened._work.write(save).result(60).trials == 2
-        kept = {one.number: one.config for one in opened.trials(key())}
-        own = {number: trial(number).config for number in (0, 1, 2, 5)}
-        assert kept == own | {3: trial(1, bm=4096).config}  # the number that is free
+        configs = {tried.number: tried.config for tried in opened.trials(key())}
+        searched_configs = {number: trial(number).config for number in (0, 1, 2, 5)}
+        assert configs == searched_configs | {
+            3: trial(1, bm=4096).config
+        }  # the number that is free
 
     @pytest.mark.parametrize(
         "save",
         [
-            lambda store, one: store.save_check(one),
-            lambda store, one: store.push_checks([one], "w"),
+            lambda store, check: store.save_check(check),
+            lambda store, check: store.push_checks([check], "w"),
         ],
         ids=["saved", "pushed"],
     )
@@ -336,7 +338,7 @@ class TestServerGone:
         for of in both:
             save_trial(opened, of, trial(0))
         results = [KeyResult(record=record(of), trials=(trial(1),)) for of in both]
-        told = Check(
+        same_check = Check(
             key=key(),
             config=trial(0).config,
             toolchain=key().toolchain,
@@ -349,7 +351,7 @@ class TestServerGone:
             query.lock_keys(connection, [2], shared=True)
             return [
                 until_it_waits(postgres, threads, opened.push, [spec()], results, "ci"),
-                until_it_waits(postgres, threads, save, opened, told),
+                until_it_waits(postgres, threads, save, opened, same_check),
             ]
 
         with ThreadPoolExecutor(2) as threads:
@@ -374,7 +376,7 @@ class TestServerGone:
 
         with ThreadPoolExecutor(1) as threads:
             opened._work.write(save).result(60)
-        assert [one.best_us for one in opened.history()] == [1.0]
+        assert [searched.best_us for searched in opened.history()] == [1.0]
 
     @pytest.mark.parametrize("breaks", [1, 2, 3])
     def test_a_connection_that_breaks_after_the_commit(

@@ -23,9 +23,9 @@ from tests.samples.records import NOON, estimate, key, record, save_trial, spec,
 
 
 def members(store: SqlStore, number: int | None = None) -> dict[Key, Record]:
-    found = snapshot_records(store, latest_snapshot(store) if number is None else number)
-    assert found is not None
-    return {one.key: one for one in found}
+    records = snapshot_records(store, latest_snapshot(store) if number is None else number)
+    assert records is not None
+    return {published.key: published for published in records}
 
 
 def later(seconds: int, *, m: int = 4096, time_us: float = 5.5) -> Record:
@@ -39,15 +39,15 @@ def _whole(m: int) -> KeyResult:
 @contextmanager
 def counted(store: SqlStore) -> Iterator[Counter[str]]:
     """How many statements of each kind are executed."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
 
     def see(_: Any, __: Any, statement: str, *___: Any) -> None:
-        found[statement.split()[0].upper()] += 1
+        counts[statement.split()[0].upper()] += 1
 
     engine = store._work._engine
     event.listen(engine, "before_cursor_execute", see)
     try:
-        yield found
+        yield counts
     finally:
         event.remove(engine, "before_cursor_execute", see)
 
@@ -61,7 +61,7 @@ class TestPush:
     def test_it_is_one_snapshot_and_says_who(self, store: SqlStore) -> None:
         done = store.push([spec()], [KeyResult(record=later(n, m=n)) for n in (1, 2, 3)], "ci")
         assert (done.records, done.trials, done.lost, done.snapshot) == (3, 0, 0, 1)
-        assert {one.pushed_by for one in members(store).values()} == {"ci"}
+        assert {published.pushed_by for published in members(store).values()} == {"ci"}
         (only,) = store.snapshots()
         assert (only.made_by, only.note) == ("ci", "3 pushed, up to record 3")
         assert store.kernels() == [spec()]
@@ -70,7 +70,7 @@ class TestPush:
         forged = replace(record(), pushed_by="admin")
         trials = (replace(trial(), pushed_by="admin"),)
         store.push([spec()], [KeyResult(record=forged, trials=trials)], "ci")
-        assert [one.pushed_by for one in store.trials(key())] == ["ci"]
+        assert [tried.pushed_by for tried in store.trials(key())] == ["ci"]
         assert members(store)[key()].pushed_by == "ci"
 
     def test_the_same_again_changes_nothing(self, store: SqlStore) -> None:
@@ -144,8 +144,8 @@ class TestPush:
 class TestPins:
     def test_a_pinned_record_stays_until_it_is_unpinned(self, store: SqlStore) -> None:
         old, new, newer = later(0), later(1), later(2)
-        for one in (old, new):
-            store.save_record(one)
+        for published in (old, new):
+            store.save_record(published)
         assert store.pin(1, "ann") == 3
         assert members(store)[key()] == old
         store.save_record(newer)
@@ -177,8 +177,8 @@ class TestPins:
 class TestRollBack:
     def test_everything_is_as_it_was_and_goes_on_from_there(self, store: SqlStore) -> None:
         first, other, bad = later(0), later(1, m=1), later(2)
-        for one in (first, other, bad):
-            store.save_record(one)
+        for published in (first, other, bad):
+            store.save_record(published)
         assert store.roll_back(1, "ann") == 4
         assert members(store) == {key(): first}
         assert store.record(key(m=1)) is None
@@ -209,7 +209,7 @@ class TestPrune:
             for n in range(6):
                 store.save_record(later(n))
             assert store.prune(NOON + timedelta(days=4)) == 4
-            assert [one.number for one in store.snapshots()] == [6, 5]
+            assert [snapshot.number for snapshot in store.snapshots()] == [6, 5]
             assert snapshot_records(store, 2) is None
             assert len(store.published()) == 6
             change = store.snapshot_change(6, since=2)
@@ -222,7 +222,7 @@ class TestPrune:
                 store.save_record(later(n))
             store.roll_back(1)
             store.prune(NOON + timedelta(days=90))
-            assert [one.number for one in store.snapshots()] == [4, 1]
+            assert [snapshot.number for snapshot in store.snapshots()] == [4, 1]
             assert members(store) == {key(): later(0)}
 
     def test_and_what_that_rests_on(self, url: str) -> None:
@@ -235,7 +235,7 @@ class TestPrune:
             store.roll_back(4)  # 5 rests on 4
             before = members(store)
             assert store.prune(NOON + timedelta(days=90)) == 2
-            assert [one.number for one in store.snapshots()] == [5, 4, 1]
+            assert [snapshot.number for snapshot in store.snapshots()] == [5, 4, 1]
             assert members(store) == before
 
 
@@ -280,8 +280,8 @@ def test_any_history_is_what_it_should_be(
                 assert change is not None
                 made = {k: r for k, r in model.shown(since).items() if k not in change.removed}
                 assert made | {r.key: r for r in change.records} == model.shown(number)
-        for one in model.saved:
-            assert store.record(one.key) == model.shown(-1).get(one.key)
+        for published in model.saved:
+            assert store.record(published.key) == model.shown(-1).get(published.key)
 
 
 def _step(store: SqlStore, model: Model, what: str, which: int, count: int) -> None:
@@ -298,12 +298,12 @@ def _step(store: SqlStore, model: Model, what: str, which: int, count: int) -> N
         free, pins = model.history[number]
         model.free, model.pins = free | pins, dict(pins)
     else:
-        one = model.saved[which % len(model.saved)]
-        number = model.saved.index(one) + 1
+        published = model.saved[which % len(model.saved)]
+        number = model.saved.index(published) + 1
         if what == "pin":
             assert store.pin(number) == len(model.history)
-            model.pins[one.key] = one
+            model.pins[published.key] = published
         else:
             assert store.unpin(number) == len(model.history)
-            model.pins.pop(one.key, None)
+            model.pins.pop(published.key, None)
     model.done()

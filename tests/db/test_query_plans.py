@@ -83,7 +83,7 @@ def plans(store: SqlStore, use: Callable[[SqlStore], Any]) -> list[str]:
         word = "EXPLAIN" if postgresql else "EXPLAIN QUERY PLAN"
         return [  # RETURNING would add the look at other tables that SQLite skips where it runs
             " / ".join(str(row[-1]) for row in connection.exec_driver_sql(f"{word} {text}", values))
-            for text, values in ((text.partition(" RETURNING")[0], own) for text, own in seen)
+            for text, values in ((text.partition(" RETURNING")[0], given) for text, given in seen)
             if text.startswith(("SELECT", "INSERT", "UPDATE")) and "autotune_" in text
         ]
 
@@ -92,9 +92,9 @@ def plans(store: SqlStore, use: Callable[[SqlStore], Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", QUERIES)
 def test_only_indexes(filled: SqlStore, name: str) -> None:
-    found = plans(filled, QUERIES[name])
-    assert found
-    for plan in found:
+    steps = plans(filled, QUERIES[name])
+    assert steps
+    for plan in steps:
         assert "SCAN autotune" not in plan
         assert "Seq Scan" not in plan
         assert name == "history" or "TEMP B-TREE" not in plan  # that sorts keys, not trials
@@ -102,9 +102,9 @@ def test_only_indexes(filled: SqlStore, name: str) -> None:
 
 @pytest.mark.parametrize("name", OF_KEYS)
 def test_trials_are_found_through_indexes(filled: SqlStore, name: str) -> None:
-    found = plans(filled, OF_KEYS[name])
-    assert found
-    for plan in found:
+    steps = plans(filled, OF_KEYS[name])
+    assert steps
+    for plan in steps:
         assert "SCAN autotune_trials" not in plan
         assert "Seq Scan on autotune_trials" not in plan
 
@@ -112,14 +112,14 @@ def test_trials_are_found_through_indexes(filled: SqlStore, name: str) -> None:
 def test_outcomes_are_counted_from_an_index_alone(sqlite_url: str) -> None:
     with open_store(sqlite_url, create=True) as store:
         save_trial(store, key(), trial(0))
-        found = plans(store, lambda store: store.browse.searched(1))
-    assert any("COVERING INDEX ix_autotune_trials_key_id_kind_number" in plan for plan in found)
+        searched = plans(store, lambda store: store.browse.searched(1))
+    assert any("COVERING INDEX ix_autotune_trials_key_id_kind_number" in plan for plan in searched)
 
 
 def test_a_query_without_an_index_would_be_seen(filled: SqlStore) -> None:
     query = "SELECT autotune_trials.id FROM autotune_trials WHERE seconds > 1 ORDER BY seconds"
-    found = plans(
+    steps = plans(
         filled,
         lambda store: store._work.read(lambda connection: connection.exec_driver_sql(query).all()),
     )
-    assert any("Seq Scan" in plan or "SCAN autotune" in plan for plan in found)
+    assert any("Seq Scan" in plan or "SCAN autotune" in plan for plan in steps)

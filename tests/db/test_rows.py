@@ -27,7 +27,7 @@ values = st.one_of(st.integers(), st.booleans(), text)
 names = st.lists(text, unique=True, max_size=5)
 configs = st.builds(
     Config,
-    axes=names.flatmap(lambda found: st.tuples(*(st.tuples(st.just(n), values) for n in found))),
+    axes=names.flatmap(lambda drawn: st.tuples(*(st.tuples(st.just(n), values) for n in drawn))),
     grid_order=names.map(tuple),
     dimension_semantics=st.lists(text, max_size=3).map(tuple),
     vmem_limit_bytes=st.none() | st.integers(),
@@ -74,10 +74,12 @@ def test_digest_ignores_the_order_of_axes(config: Config, chance: object) -> Non
 
 
 @given(configs, configs)
-def test_digest_tells_configs_apart(one: Config, other: Config) -> None:
-    same = digest(to_data(one)) == digest(to_data(other))
-    typed = [{name: (type(value), value) for name, value in config.axes} for config in (one, other)]
-    rest = [replace(config, axes=()) for config in (one, other)]
+def test_digest_tells_configs_apart(first: Config, other: Config) -> None:
+    same = digest(to_data(first)) == digest(to_data(other))
+    typed = [
+        {name: (type(value), value) for name, value in config.axes} for config in (first, other)
+    ]
+    rest = [replace(config, axes=()) for config in (first, other)]
     assert same == (typed[0] == typed[1] and rest[0] == rest[1])
 
 

@@ -44,22 +44,22 @@ class TestSnapshots:
     def test_each_publication_makes_one(self, store: SqlStore) -> None:
         for m in (1, 2, 3):
             store.save_record(record(key(m=m)))
-        assert [one.number for one in store.snapshots()] == [3, 2, 1]
-        assert [one.number for one in store.snapshots(limit=2)] == [3, 2]
+        assert [snapshot.number for snapshot in store.snapshots()] == [3, 2, 1]
+        assert [snapshot.number for snapshot in store.snapshots(limit=2)] == [3, 2]
         assert latest_snapshot(store) == 3
 
     def test_a_newer_record_does_not_change_an_older_snapshot(self, store: SqlStore) -> None:
         first, other, newer = record(), record(key(m=1)), record(time_us=1.0)
-        for one in (first, other, newer):
-            store.save_record(one)
+        for published in (first, other, newer):
+            store.save_record(published)
         assert snapshot_records(store, 1) == [first]
         assert snapshot_records(store, 2) == [other, first]
         assert snapshot_records(store, 3) == [newer, other]
 
     def test_only_what_an_older_one_does_not_have(self, store: SqlStore) -> None:
         saved = [record(), record(key(m=1)), record(time_us=1.0), record(time_us=2.0)]
-        for one in saved:
-            store.save_record(one)
+        for published in saved:
+            store.save_record(published)
         assert changed(store, 4, since=2) == [saved[3]]
         assert changed(store, 3, since=1) == [saved[2], saved[1]]
         assert changed(store, 4, since=4) == []
@@ -110,7 +110,7 @@ def test_a_snapshot_never_changes_while_processes_publish(url: str) -> None:
         assert [process.returncode for process in processes] == [0] * 3
         assert order == sorted(order)
         assert len(order) > 10  # it did read while they published
-        numbers = [one.number for one in store.snapshots(1000)]
+        numbers = [snapshot.number for snapshot in store.snapshots(1000)]
         assert len(numbers) == 90
         assert numbers == sorted(set(numbers), reverse=True)
         for number, records in seen.items():
@@ -147,21 +147,21 @@ class TestMisses:
     def test_counts_add_up(self, store: SqlStore) -> None:
         store.save_misses({(key(), "default"): 1})
         store.save_misses({(key(), "default"): 4, (key(m=1), "default"): 7})
-        assert [(one.key, one.count) for one in store.misses()] == [(key(m=1), 7), (key(), 5)]
+        assert [(miss.key, miss.count) for miss in store.misses()] == [(key(m=1), 7), (key(), 5)]
 
     def test_each_kind_of_answer_is_counted_apart(self, store: SqlStore) -> None:
         store.save_misses({(key(), "default"): 1, (key(), "nearest"): 2})
-        found = store.misses()
-        assert [(one.answer, one.count) for one in found] == [("nearest", 2), ("default", 1)]
-        assert [store.miss(one.number) for one in found] == found
+        misses = store.misses()
+        assert [(miss.answer, miss.count) for miss in misses] == [("nearest", 2), ("default", 1)]
+        assert [store.miss(miss.number) for miss in misses] == misses
         assert store.miss(99) is None and store.miss(-1) is None
 
     def test_the_same_with_its_dimensions_in_another_order_is_counted_with_it(
         self, store: SqlStore
     ) -> None:
-        one = key()
-        turned = replace(one.problem, dims=one.problem.dims[::-1])
-        asked = {(one, "default"): 1, (replace(one, problem=turned), "default"): 2}
+        missed = key()
+        turned = replace(missed.problem, dims=missed.problem.dims[::-1])
+        asked = {(missed, "default"): 1, (replace(missed, problem=turned), "default"): 2}
         assert len(asked) == 2
         store.save_misses(asked)
         assert [miss.count for miss in store.misses()] == [3]
@@ -173,7 +173,7 @@ class TestMisses:
         save_trial(store, key(m=1), trial())
         for m in range(1, 7):
             store.save_misses({(key(m=m), "default"): 10 if m < 3 else 1})
-        assert [one.key for one in store.misses()] == [key(m=1), key(m=2), key(m=6)]
+        assert [miss.key for miss in store.misses()] == [key(m=1), key(m=2), key(m=6)]
         keys = store._work.read(lambda s: s.scalar(select(func.count()).select_from(KEYS)))
         assert keys == 3 or store.url.startswith("postgresql")
 
@@ -181,12 +181,12 @@ class TestMisses:
         self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(misses, "MOST_MISSES", 1)
-        told = CHECKS[0]
-        store.save_check(told)
-        for wanted in (told.key, told.target, key(), key(m=1)):
+        check = CHECKS[0]
+        store.save_check(check)
+        for wanted in (check.key, check.target, key(), key(m=1)):
             store.save_misses({(wanted, "default"): 1})
-        assert store.checks() == [told]
-        assert store.check(told.key, told.target) == told
+        assert store.checks() == [check]
+        assert store.check(check.key, check.target) == check
 
     def test_what_nobody_asks_for_any_more_is_forgotten(self, url: str) -> None:
         now = [NOON]
@@ -196,7 +196,7 @@ class TestMisses:
             store.save_misses({(key(m=2), "default"): 1})
             now[0] += timedelta(days=20)
             store.save_misses({(key(m=3), "default"): 1})
-            assert [one.key for one in store.misses()] == [key(m=2), key(m=3)]
+            assert [miss.key for miss in store.misses()] == [key(m=2), key(m=3)]
 
     def test_kernels_that_nobody_has_described_count_only_where_they_are_to(
         self, store: SqlStore
@@ -204,14 +204,14 @@ class TestMisses:
         store.save_kernel(spec())
         asked = {(key(), "default"): 1, (key("invented"), "default"): 1}
         store.save_misses(asked, known_only=True)
-        assert [one.key for one in store.misses()] == [key()]
+        assert [miss.key for miss in store.misses()] == [key()]
         store.save_misses(asked)
         assert len(store.misses()) == 2
 
     def test_what_is_published_since_is_no_miss(self, store: SqlStore) -> None:
         store.save_misses({(key(), "default"): 4, (key(m=1), "nearest"): 7})
         store.save_record(record(key(m=1)))
-        assert [one.key for one in store.misses()] == [key()]
+        assert [miss.key for miss in store.misses()] == [key()]
 
     def test_all_or_none(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object) -> None:

@@ -50,29 +50,29 @@ class TestTrials:
 
     def test_every_outcome_comes_back_equal(self, store: SqlStore) -> None:
         saved = [trial(number, outcome) for number, outcome in enumerate(OUTCOMES)]
-        assert all(save_trial(store, key(), one) for one in saved)
+        assert all(save_trial(store, key(), published) for published in saved)
         assert store.trials(key()) == saved
 
     def test_names_come_back_in_their_order(self, store: SqlStore) -> None:
         save_trial(store, key(), trial())
-        found = store.trial(1)
-        assert found is not None
-        assert [name for name, _ in found[0].problem.dims] == ["m", "k", "a"]
-        assert [name for name, _ in found[1].config.axes] == ["bm", "bk", "fuse", "mode", "a"]
-        assert found[1].config["fuse"] is True
+        trial_row = store.trial(1)
+        assert trial_row is not None
+        assert [name for name, _ in trial_row[0].problem.dims] == ["m", "k", "a"]
+        assert [name for name, _ in trial_row[1].config.axes] == ["bm", "bk", "fuse", "mode", "a"]
+        assert trial_row[1].config["fuse"] is True
 
     def test_they_come_by_number(self, store: SqlStore) -> None:
         for number in (5, 0, 3):
             save_trial(store, key(), trial(number))
-        assert [one.number for one in store.trials(key())] == [0, 3, 5]
+        assert [tried.number for tried in store.trials(key())] == [0, 3, 5]
 
     def test_those_with_a_time_are_found_by_kernel_nearest_first(self, store: SqlStore) -> None:
         here, far = key(), replace(key(), chip=Chip.V4)
         other = replace(key(), problem=replace(key().problem, dims=(("m", 1), ("k", 2), ("a", 3))))
         timed = Estimated(estimate=estimate(), program="p")
-        for number, one in enumerate((other, here, far)):
-            save_trial(store, one, trial(number, timed))
-            save_trial(store, one, trial(9, Illegal(reason="no"), bm=9))
+        for number, of in enumerate((other, here, far)):
+            save_trial(store, of, trial(number, timed))
+            save_trial(store, of, trial(9, Illegal(reason="no"), bm=9))
         assert [k for k, _ in store.timed_trials(here, 1)] == [other]
         assert [k for k, _ in store.timed_trials(here, 9)] == [other, far]
         assert len(store.timed_trials(replace(here, fingerprint="new"), 9)) == 3
@@ -145,9 +145,9 @@ class TestTrials:
 
     def test_times_are_utc(self, store: SqlStore) -> None:
         save_trial(store, key(), replace(trial(), created_at=TOKYO_NOON))
-        found = store.trials(key())[0].created_at
-        assert found == TOKYO_NOON
-        assert found.utcoffset() == timedelta(0)
+        created_at = store.trials(key())[0].created_at
+        assert created_at == TOKYO_NOON
+        assert created_at.utcoffset() == timedelta(0)
 
     def test_a_time_without_a_zone_is_a_bug(self, store: SqlStore) -> None:
         naive = replace(trial(), created_at=datetime(2026, 1, 1))
@@ -165,7 +165,7 @@ class TestTrials:
             thread.start()
         for thread in threads:
             thread.join()
-        assert [one.number for one in store.trials(key())] == list(range(40))
+        assert [tried.number for tried in store.trials(key())] == list(range(40))
 
 
 class TestReplaceOutcome:
@@ -199,9 +199,9 @@ class TestMisses:
         wanted, rare = key(m=1), key(m=2)
         for asked in (wanted, rare, wanted):
             store.save_misses({(asked, "default"): 1})
-        found = store.misses()
-        assert [(miss.key, miss.count) for miss in found] == [(wanted, 2), (rare, 1)]
-        assert found[0].first_at <= found[0].last_at
+        misses = store.misses()
+        assert [(miss.key, miss.count) for miss in misses] == [(wanted, 2), (rare, 1)]
+        assert misses[0].first_at <= misses[0].last_at
         assert [miss.key for miss in store.misses(limit=1)] == [wanted]
         store.save_record(record(wanted))
         assert [miss.key for miss in store.misses()] == [rare]
@@ -249,18 +249,18 @@ class TestHistory:
 
     def test_without_any_estimate(self, store: SqlStore) -> None:
         save_trial(store, key(), trial(1, Illegal(reason="no")))
-        found = store.history()[0]
-        assert (found.best_us, found.default_us) == (None, None)
+        searched = store.history()[0]
+        assert (searched.best_us, searched.default_us) == (None, None)
 
     def test_the_key_with_the_newest_trial_first(self, store: SqlStore) -> None:
         first, second, third = key(), key(chip=Chip.V4), key("rmsnorm")
         store.save_record(record(key("untried")))
         for number, of in enumerate((first, second, third, first)):
             save_trial(store, of, trial(number))
-        assert [one.key for one in store.history()] == [first, third, second]
-        assert [one.key for one in store.history(limit=2)] == [first, third]
-        assert [one.key for one in store.history("matmul")] == [first, second]
-        assert [one.key for one in store.history(chip=Chip.V5E)] == [first, third]
+        assert [searched.key for searched in store.history()] == [first, third, second]
+        assert [searched.key for searched in store.history(limit=2)] == [first, third]
+        assert [searched.key for searched in store.history("matmul")] == [first, second]
+        assert [searched.key for searched in store.history(chip=Chip.V5E)] == [first, third]
         assert store.history("softmax") == []
 
 
@@ -274,7 +274,7 @@ class TestRecords:
         saved = replace(record(), rule=ruled())
         store.save_record(saved)
         assert store.record(key()) == saved
-        assert [one.rule for one in store.records()] == [ruled()]
+        assert [published.rule for published in store.records()] == [ruled()]
 
     def test_a_default_that_won(self, store: SqlStore) -> None:
         saved = replace(record(), is_default=True, verified=False, reason="nothing was faster")
@@ -297,10 +297,10 @@ class TestRecords:
         first, second, third = key(), key(chip=Chip.V4), key("rmsnorm")
         for of in (first, second, third, first):
             store.save_record(record(of))
-        assert [one.key for one in store.records()] == [first, third, second]
-        assert [one.key for one in store.records(kernel="matmul")] == [first, second]
-        assert [one.key for one in store.records(chip=Chip.V5E)] == [first, third]
-        assert [one.key for one in store.records("matmul", Chip.V4)] == [second]
+        assert [published.key for published in store.records()] == [first, third, second]
+        assert [published.key for published in store.records(kernel="matmul")] == [first, second]
+        assert [published.key for published in store.records(chip=Chip.V5E)] == [first, third]
+        assert [published.key for published in store.records("matmul", Chip.V4)] == [second]
 
 
 class TestKernels:
@@ -332,15 +332,15 @@ class TestKernels:
             store._work._engine, "before_cursor_execute", lambda *a: statements.append(a[2])
         )
         store.offer_kernels([spec()])
-        assert statements and not [one for one in statements if "INSERT" in one]
+        assert statements and not [statement for statement in statements if "INSERT" in statement]
         store.offer_kernels([spec(), spec(fingerprint="beef")])
         assert len(store.kernels()) == 2
 
     def test_by_name_last_first(self, store: SqlStore) -> None:
         for name, fingerprint in (("b", "1"), ("B", "1"), ("a", "1"), ("b", "2")):
             store.save_kernel(spec(name, fingerprint))
-        found = [(one.name, one.fingerprint) for one in store.kernels()]
-        assert found == [("B", "1"), ("a", "1"), ("b", "2"), ("b", "1")]
+        kernels = [(kernel.name, kernel.fingerprint) for kernel in store.kernels()]
+        assert kernels == [("B", "1"), ("a", "1"), ("b", "2"), ("b", "1")]
 
 
 def test_what_was_saved_is_there_after_closing(url: str) -> None:
@@ -367,9 +367,9 @@ def test_the_clock_is_passed_in(sqlite_url: str, tmp_path: Path) -> None:
     with open_store(sqlite_url, create=True, clock=lambda: then) as store:
         store.save_kernel(spec())
     connection = sqlite3.connect(tmp_path / "autotune.db")
-    found = connection.execute("SELECT created_at FROM autotune_kernels").fetchone()
+    row = connection.execute("SELECT created_at FROM autotune_kernels").fetchone()
     connection.close()
-    assert found[0].startswith("2001-02-03 00:00:00")
+    assert row[0].startswith("2001-02-03 00:00:00")
 
 
 def test_text_that_no_database_takes_is_in_no_bare_column(store: SqlStore) -> None:

@@ -27,25 +27,25 @@ from autotune_db.url import FILE_VARIABLE, VARIABLE, parse_database
 )
 def test_files(text: str, path: str) -> None:
     expected = Path(path.format(cwd=Path.cwd(), home=Path.home()))
-    found = parse_database(text, env={})
-    assert found.path == expected
-    assert str(found) == str(expected)
-    assert make_url(found.full_url).database == str(expected)
-    assert parse_database(found.full_url, env={}) == found
+    database = parse_database(text, env={})
+    assert database.path == expected
+    assert str(database) == str(expected)
+    assert make_url(database.full_url).database == str(expected)
+    assert parse_database(database.full_url, env={}) == database
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
 def test_servers(scheme: str) -> None:
-    found = parse_database(f"{scheme}://user:pass%40word@host:5433/name", env={})
-    assert found.path is None
-    assert found.full_url == "postgresql+psycopg://user:pass%40word@host:5433/name"
-    assert str(found) == "postgresql+psycopg://user:***@host:5433/name"
+    database = parse_database(f"{scheme}://user:pass%40word@host:5433/name", env={})
+    assert database.path is None
+    assert database.full_url == "postgresql+psycopg://user:pass%40word@host:5433/name"
+    assert str(database) == "postgresql+psycopg://user:***@host:5433/name"
 
 
 def test_a_password_among_the_options_is_not_shown() -> None:
-    found = parse_database("postgresql://host/name?password=secret", env={})
-    assert str(found) == "postgresql+psycopg://host/name"
-    assert found.full_url.endswith("password=secret")
+    database = parse_database("postgresql://host/name?password=secret", env={})
+    assert str(database) == "postgresql+psycopg://host/name"
+    assert database.full_url.endswith("password=secret")
 
 
 def test_the_argument_is_before_the_environment() -> None:
@@ -97,9 +97,9 @@ def _in_file(file: Path, content: bytes) -> dict[str, str]:
     ],
 )
 def test_a_url_from_a_file(text: str, tmp_path: Path) -> None:
-    found = parse_database(None, _in_file(tmp_path / "url", text.encode()))
-    assert found.full_url == "postgresql+psycopg://user:secret@host/name"
-    assert "secret" not in str(found)
+    database = parse_database(None, _in_file(tmp_path / "url", text.encode()))
+    assert database.full_url == "postgresql+psycopg://user:secret@host/name"
+    assert "secret" not in str(database)
 
 
 def test_the_argument_is_before_the_file(tmp_path: Path) -> None:

@@ -96,13 +96,13 @@ class Block:
 
 def blocks(page: str) -> list[Block]:
     text = (DOCS / page).read_text(encoding="utf-8")
-    found = _BLOCK.finditer(text)
-    return [Block(one["kind"], one["text"], one["reason"]) for one in found]
+    matches = _BLOCK.finditer(text)
+    return [Block(match["kind"], match["text"], match["reason"]) for match in matches]
 
 
 def _scale() -> str:
-    (found,) = (one for one in blocks("guides/your-own-kernel.md") if one.file == "scale.py")
-    return found.typed()
+    (block,) = (block for block in blocks("guides/your-own-kernel.md") if block.file == "scale.py")
+    return block.typed()
 
 
 BEFORE = {
@@ -119,8 +119,8 @@ NOT_RUN = [(page, block) for page, block in ALL if block.reason]
 
 def session(name: str, port: int) -> str:
     """What is typed into bash."""
-    found = [block for page in SESSIONS[name] for block in blocks(page) if not block.reason]
-    typed = "\n".join([BEFORE.get(name, ""), *(block.typed() for block in found)])
+    typed_blocks = [block for page in SESSIONS[name] for block in blocks(page) if not block.reason]
+    typed = "\n".join([BEFORE.get(name, ""), *(block.typed() for block in typed_blocks)])
     for pattern, shorter in _SHORTER.items():
         typed = re.sub(pattern, shorter, typed)
     end = "trap 'kill $(jobs -p) || true' EXIT"  # what runs on would hold the output open
@@ -130,8 +130,10 @@ def session(name: str, port: int) -> str:
 def run(script: str, folder: Path, **environment: str) -> str:
     """What it printed. All that it started is gone afterwards."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AUTOTUNE_", "PYTHONPATH"))}
-    surroundings = {**kept, "PATH": path, "AUTOTUNE_DATABASE_URL": str(folder / "results.db")}
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("AUTOTUNE_", "PYTHONPATH"))
+    }
+    surroundings = {**inherited, "PATH": path, "AUTOTUNE_DATABASE_URL": str(folder / "results.db")}
     surroundings["AUTOTUNE_COMPILERS"] = "1"
     process = subprocess.Popen(
         ["bash", "-c", script],
@@ -179,23 +181,25 @@ def test_every_block_can_be_read(page: str, block: Block) -> None:
 
 def _commands() -> list[Any]:
     """Those that stand in prose and tables of all pages, where they are whole."""
-    found = []
+    commands = []
     for page in sorted([*DOCS.rglob("*.md"), DOCS.parent / "README.md"]):
         text = page.read_text(encoding="utf-8")
         for command in re.findall(r"`(?:AUTOTUNE_TOKEN=… )?autotune ([^`A-Z][^`]+)`", text):
-            found.append(pytest.param(command.replace("\n", " "), id=f"{page.name}: {command}"))
-    return found
+            commands.append(pytest.param(command.replace("\n", " "), id=f"{page.name}: {command}"))
+    return commands
 
 
 @pytest.mark.parametrize("command", _commands())
 def test_a_command_in_prose_has_the_options_that_it_is_given(command: str) -> None:
-    found: Any = cli
+    named: Any = cli
     context = click.Context(cli)
     words = command.split()
-    while words and isinstance(found, click.Group) and words[0] in found.list_commands(context):
-        found = found.get_command(context, words.pop(0))
-    assert found is not cli or words[0].startswith("-"), f"no command {command}"
-    known = {name for one in found.get_params(context) for name in one.opts + one.secondary_opts}
+    while words and isinstance(named, click.Group) and words[0] in named.list_commands(context):
+        named = named.get_command(context, words.pop(0))
+    assert named is not cli or words[0].startswith("-"), f"no command {command}"
+    known = {
+        name for option in named.get_params(context) for name in option.opts + option.secondary_opts
+    }
     known |= {"--help", "--version"}
     assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known
 
@@ -208,5 +212,5 @@ def test_from_a_bare_function_to_a_served_config_in_five_lines() -> None:
         "tuning.py": r"^\s*found = scale\.search.*$",
         "serving.py": r"^(?:import autotune|autotune\.configure.*)$",
     }
-    added = [found for name in lines for found in re.findall(lines[name], files[name], re.M)]
+    added = [line for name in lines for line in re.findall(lines[name], files[name], re.M)]
     assert len(added) == 5

@@ -55,8 +55,8 @@ def test_each_variable_of_the_environment_is_in_the_settings() -> None:
     """Those of the service are made from its code."""
     sources = (path.read_text() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
     read = {name for text in sources for name in re.findall(r"\bAUTOTUNE_[A-Z_]*[A-Z]\b", text)}
-    told = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^\| `(AUTOTUNE_[A-Z_]+)`", told, re.MULTILINE))
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(AUTOTUNE_[A-Z_]+)`", page, re.MULTILINE))
     assert listed == {name for name in read if not re.match(ELSEWHERE, name)}
 
 

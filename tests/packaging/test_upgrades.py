@@ -56,7 +56,7 @@ def test_nothing_is_lost(store: SqlStore, database: Path) -> None:
     assert (record.key.kernel, record.key.chip, record.verified) == ("vector_add", Chip.V5E, True)
     trials = store.trials(record.key)
     assert len(trials) == record.trials
-    assert record.estimate in [one.estimate for one in trials]
+    assert record.estimate in [tried.estimate for tried in trials]
 
 
 def test_its_tables_are_as_new_ones(store: SqlStore) -> None:

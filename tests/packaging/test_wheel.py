@@ -113,10 +113,10 @@ def files_in(wheel: Path) -> set[str]:
 
 def test_it_holds_each_module_and_data_file(wheel: Path) -> None:
     inside = files_in(wheel)
-    kept = {".py", ".json", ".mako", ".html", ".css", ".js", ".svg", ".typed"}
+    suffixes = {".py", ".json", ".mako", ".html", ".css", ".js", ".svg", ".typed"}
     for root in (ROOT, ROOT / "kernels", ROOT / "db", ROOT / "service"):
         for path in root.glob("autotune*/**/*"):
-            if path.suffix in kept:
+            if path.suffix in suffixes:
                 assert str(path.relative_to(root)) in inside
 
 

@@ -92,8 +92,8 @@ class CompilersContract:
         self, compilers: Compilers, problem: Problem
     ) -> None:
         futures = [
-            compilers.submit(CompileConfig(ref=REF, problem=problem, config=one, chip=Chip.V5E))
-            for one in (WRONG, RIGHT)
+            compilers.submit(CompileConfig(ref=REF, problem=problem, config=config, chip=Chip.V5E))
+            for config in (WRONG, RIGHT)
         ]
         wrong, right = (future.result() for future in futures)
         assert isinstance(wrong.answer, CompileFailed)

@@ -59,14 +59,14 @@ class SourceContract:
         return lambda: {miss.key: miss.count for miss in store.misses()}
 
     def test_what_is_published_is_found_whole(self, source: Source) -> None:
-        found = exactly(source, question())
-        assert found is not None and found.key == question()
-        assert (found.config, found.verified, found.time_us) == (
+        match = exactly(source, question())
+        assert match is not None and match.key == question()
+        assert (match.config, match.verified, match.time_us) == (
             record().config,
             True,
             record().time_us,
         )
-        assert exactly(source, question()) == found
+        assert exactly(source, question()) == match
 
     @pytest.mark.parametrize("other", OTHERS)
     def test_nothing_else_is_an_answer(self, source: Source, other: Key) -> None:

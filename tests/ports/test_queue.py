@@ -33,7 +33,7 @@ from tests.servers.service import running
 
 OTHER = replace(SPEC, name="rms", fingerprint="1111")
 ABLE = Ability(
-    kernels={one.name: one.fingerprint for one in (SPEC, OTHER)}, toolchain=question().toolchain
+    kernels={spec.name: spec.fingerprint for spec in (SPEC, OTHER)}, toolchain=question().toolchain
 )
 LEASE_S = 600.0  # no machine is so busy: silence is written, not waited for
 
@@ -47,19 +47,19 @@ def request(kernel: str = SPEC.name, m: int = 512, **changes: object) -> Request
 
 
 def claimed(queue: Queue, worker: str = "a") -> Job:
-    found = queue.claim(worker, ABLE, LEASE_S)
-    assert found is not None
-    return found
+    job = queue.claim(worker, ABLE, LEASE_S)
+    assert job is not None
+    return job
 
 
 def silence(store: SqlStore, job: Job) -> None:
     """As if its worker had not been heard of for longer than the lease."""
 
     def write(connection: Connection, _: bool) -> None:
-        own = JOBS.c.id == job.number
-        heard_at = connection.scalars(select(JOBS.c.heard_at).where(own)).one()
+        is_job = JOBS.c.id == job.number
+        heard_at = connection.scalars(select(JOBS.c.heard_at).where(is_job)).one()
         earlier = heard_at - timedelta(seconds=2 * LEASE_S)
-        connection.execute(update(JOBS).where(own).values(heard_at=earlier))
+        connection.execute(update(JOBS).where(is_job).values(heard_at=earlier))
 
     store._work.write(write)
 
@@ -82,9 +82,9 @@ class QueueContract:
     def test_the_oldest_first_and_one_for_each_worker(self, queue: Queue, store: SqlStore) -> None:
         for m in (1, 2):
             store.jobs.add(request(m=m))
-        found = [queue.claim(worker, ABLE, LEASE_S) for worker in "abc"]
-        assert [one and one.number for one in found] == [1, 2, None]
-        first = found[0]
+        jobs = [queue.claim(worker, ABLE, LEASE_S) for worker in "abc"]
+        assert [job and job.number for job in jobs] == [1, 2, None]
+        first = jobs[0]
         assert first is not None and first.worker.endswith("a")
         assert (first.request, first.attempt, first.state) == (request(m=1), 1, State.RUNNING)
         assert first == store.jobs.get(1)
@@ -92,18 +92,18 @@ class QueueContract:
     def test_of_many_threads_one_gets_each(self, queue: Queue, store: SqlStore) -> None:
         for m in range(1, 13):
             store.jobs.add(request(m=m))
-        found: list[int] = []
+        numbers: list[int] = []
 
         def work(name: str) -> None:
             while (job := queue.claim(name, ABLE, LEASE_S)) is not None:
-                found.append(job.number)
+                numbers.append(job.number)
 
         workers = [threading.Thread(target=work, args=(f"w-{n}",)) for n in range(4)]
-        for one in workers:
-            one.start()
-        for one in workers:
-            one.join()
-        assert sorted(found) == list(range(1, 13))
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert sorted(numbers) == list(range(1, 13))
 
     @pytest.mark.parametrize(
         "asked",
@@ -129,10 +129,10 @@ class QueueContract:
         mine = claimed(queue)
         progress = Progress(done=3, goal=9, best_us=1.5, default_us=2.0, note="compiling")
         assert queue.heartbeat(mine, progress)
-        found = store.jobs.get(1)
-        assert found is not None and found.progress == progress
-        assert found.heard_at is not None and mine.heard_at is not None
-        assert found.heard_at >= mine.heard_at
+        job = store.jobs.get(1)
+        assert job is not None and job.progress == progress
+        assert job.heard_at is not None and mine.heard_at is not None
+        assert job.heard_at >= mine.heard_at
 
     def test_what_a_worker_says_can_be_read(self, queue: Queue, store: SqlStore) -> None:
         """Each attempt has its log; nothing in it acts on a terminal, and it has an end."""
@@ -145,8 +145,8 @@ class QueueContract:
         assert not queue.write_log(first, "late")
         second = claimed(queue, "b")
         assert queue.write_log(second, "\x1b" * MOST_LOG)
-        one, other = store.jobs.logs(1)
-        assert one == JobLog(attempt=1, text="begins\n\\x1b[2Jgo\\u202eod\\x00\n")
+        log, other = store.jobs.logs(1)
+        assert log == JobLog(attempt=1, text="begins\n\\x1b[2Jgo\\u202eod\\x00\n")
         assert (other.attempt, len(other.text)) == (2, MOST_LOG)
         assert other.text.startswith("…") and other.text.endswith(r"\x1b\x1b")
 
@@ -189,9 +189,9 @@ class QueueContract:
         assert queue.finish(mine, State.DONE, "twice as fast")
         assert not queue.finish(mine, State.FAILED, "no")
         assert not queue.heartbeat(mine, Progress())
-        found = store.jobs.get(1)
-        assert found is not None and found.finished_at is not None
-        assert (found.state, found.message) == (State.DONE, "twice as fast")
+        job = store.jobs.get(1)
+        assert job is not None and job.finished_at is not None
+        assert (job.state, job.message) == (State.DONE, "twice as fast")
 
     @pytest.mark.parametrize("who", ["b", "a"])
     def test_a_silent_workers_job_is_anothers(
@@ -221,10 +221,10 @@ class QueueContract:
         for n in range(MOST_ATTEMPTS):
             silence(store, claimed(queue, f"w{n}"))
         assert queue.claim("next", ABLE, LEASE_S) is None
-        found = store.jobs.get(1)
-        assert found is not None and found.state is State.FAILED
-        assert found.message.startswith(f"its workers died: {MOST_ATTEMPTS} of them, the last was")
-        assert found.message.endswith(f"w{MOST_ATTEMPTS - 1}")
+        job = store.jobs.get(1)
+        assert job is not None and job.state is State.FAILED
+        assert job.message.startswith(f"its workers died: {MOST_ATTEMPTS} of them, the last was")
+        assert job.message.endswith(f"w{MOST_ATTEMPTS - 1}")
 
     def test_given_back(self, queue: Queue, store: SqlStore) -> None:
         store.jobs.add(request())
@@ -235,8 +235,8 @@ class QueueContract:
             mine = claimed(queue)
             assert mine.attempt == n + 1 and queue.give_back(mine, "it broke", counts=True)
         assert queue.claim("a", ABLE, LEASE_S) is None
-        found = store.jobs.get(1)
-        assert found is not None and (found.state, found.message) == (State.FAILED, "it broke")
+        job = store.jobs.get(1)
+        assert job is not None and (job.state, job.message) == (State.FAILED, "it broke")
 
     def test_one_that_is_cancelled_ends_at_the_next_heartbeat(
         self, queue: Queue, store: SqlStore

@@ -28,17 +28,17 @@ def space() -> list[Candidate]:
     return [candidate(m, n, order) for m in SIZES for n in SIZES for order in ORDERS]
 
 
-def time_us(one: Candidate) -> float:
+def time_us(point: Candidate) -> float:
     """A smooth valley: 2048 x 512 is best, and the order counts a little."""
-    m, n = log2(one.config["block_m"]), log2(one.config["block_n"])
-    order = 0.1 if one.config.grid_order == ("m", "n") else 0.0
+    m, n = log2(point.config["block_m"]), log2(point.config["block_n"])
+    order = 0.1 if point.config.grid_order == ("m", "n") else 0.0
     return 100.0 + 20.0 * (m - 11) ** 2 + 10.0 * (n - 9) ** 2 + order
 
 
-def fits(one: Candidate) -> bool:
+def fits(point: Candidate) -> bool:
     """As if the compiler had room for 2^20 elements, twice as many under the higher limit."""
-    room = 2**21 if one.config.vmem_limit_bytes else 2**20
-    return bool(one.config["block_m"] * one.config["block_n"] <= room)
+    room = 2**21 if point.config.vmem_limit_bytes else 2**20
+    return bool(point.config["block_m"] * point.config["block_n"] <= room)
 
 
 def _line(config: Config) -> Roofline:

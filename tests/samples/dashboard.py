@@ -157,13 +157,13 @@ def fill(store: SqlStore) -> None:
 
 def workload() -> TunedWorkload:
     """A problem that is published, one that is not, one that nothing is known of."""
-    some = [(question(), 12.0, 50.0, ""), (evil_key(), 1.0, 9.0, EVIL)]
-    some.append((question(3, 4), 2.0, None, "interrupted"))
+    rows = [(question(), 12.0, 50.0, ""), (evil_key(), 1.0, 9.0, EVIL)]
+    rows.append((question(3, 4), 2.0, None, "interrupted"))
     return TunedWorkload(
         name="model",
         entries=tuple(
             TunedEntry(key=key, weight=weight, before_us=before_us, reason=reason)
-            for key, weight, before_us, reason in some
+            for key, weight, before_us, reason in rows
         ),
         missing=(f"not tuned: line 3: {EVIL}",),
     )
@@ -213,8 +213,8 @@ CHECKS = (
 
 
 def html(service: Running, path: str, status: int = 200, **headers: str) -> str:
-    found, _, body = service.raw("GET", path, **HTML, **headers)
-    assert found == status, body[:300]
+    answered, _, body = service.raw("GET", path, **HTML, **headers)
+    assert answered == status, body[:300]
     return body.decode()
 
 

@@ -51,7 +51,7 @@ def snapshot_records(store: Store, number: int) -> Sequence[Record] | None:
 def key_id(store: SqlStore, key: Key) -> int | None:
     """The number of a key that was searched, published or missed, among the first."""
     for number in range(1, 100):
-        found = store.browse.searched(number)
-        if found is not None and found.key == key:
+        searched = store.browse.searched(number)
+        if searched is not None and searched.key == key:
             return number
     return None

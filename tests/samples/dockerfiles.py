@@ -34,25 +34,25 @@ class Stage:
     instructions: tuple[Instruction, ...]
 
     def all(self, name: str) -> list[Instruction]:
-        return [one for one in self.instructions if one.name == name]
+        return [instruction for instruction in self.instructions if instruction.name == name]
 
     def one(self, name: str) -> Instruction:
-        (found,) = self.all(name)
-        return found
+        (only,) = self.all(name)
+        return only
 
 
 def stages(text: str) -> list[Stage]:
-    """The stages in their order; what stands before the first is for all."""
+    """The groups in their order; what stands before the first is for all."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     whole = "\n".join(lines).replace("\\\n", " ").splitlines()
-    found: list[list[Instruction]] = []
+    groups: list[list[Instruction]] = []
     begin = next(n for n, line in enumerate(whole) if line.startswith("FROM"))
     for line in whole[begin:]:
         name, _, rest = line.strip().partition(" ")
         if name.upper() == "FROM":
-            found.append([])
-        found[-1].append(Instruction(name.upper(), rest.strip()))
-    return [Stage(tuple(stage)) for stage in found]
+            groups.append([])
+        groups[-1].append(Instruction(name.upper(), rest.strip()))
+    return [Stage(tuple(stage)) for stage in groups]
 
 
 def health_command(stage: Stage) -> list[str]:

@@ -33,8 +33,8 @@ def text(
 
 
 def serialized(*texts: str) -> bytes:
-    found: bytes = ProfileData.text_proto_to_serialized_xspace("\n".join(texts))
-    return found
+    data: bytes = ProfileData.text_proto_to_serialized_xspace("\n".join(texts))
+    return data
 
 
 def profile(*texts: str) -> list[Plane]:

@@ -49,13 +49,16 @@ class Seen:
 def seen_in(browser: Browser, service: Running, **options: Any) -> Iterator[Seen]:
     context = browser.new_context(**{"viewport": LAPTOP, "accept_downloads": True, **options})
     context.set_default_timeout(LIMIT_MS)
-    found = Seen(context.new_page(), service)
-    yield found
+    seen = Seen(context.new_page(), service)
+    yield seen
     context.close()
-    assert found.wrong == []
+    assert seen.wrong == []
 
 
 def violations(page: Page) -> list[tuple[str, list[str]]]:
     """What axe finds, of whatever weight."""
-    found = Axe().run(page).response["violations"]
-    return [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found]
+    violations = Axe().run(page).response["violations"]
+    return [
+        (violation["id"], [node["html"][:160] for node in violation["nodes"]][:3])
+        for violation in violations
+    ]

@@ -13,8 +13,8 @@ from autotune.domain.errors import AutotuneError
 
 def folder_with(release: str) -> Path:
     """The folder of environments, which has that one; else the test is skipped."""
-    kept = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / "environments"
-    folder = Path(os.environ.get(FOLDER_VARIABLE, kept))
+    cache = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / "environments"
+    folder = Path(os.environ.get(FOLDER_VARIABLE, cache))
     try:
         create_environment(folder, release)
     except AutotuneError as error:

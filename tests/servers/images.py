@@ -113,7 +113,7 @@ class Image:
             "8700": self._port,
             "$PATH": _DOCKER_PATH,
         }
-        return _PLACES.sub(lambda found: str(here[found[0]]), text)
+        return _PLACES.sub(lambda match: str(here[match[0]]), text)
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         words = [word for line in self._final.all("ENV") for word in line.words]
@@ -131,9 +131,9 @@ def _copy(file: Path, target: Path) -> None:
 
 def wanted_python() -> str:
     """The version in the tag of the base image: 3.13."""
-    found = re.search(r"python:([0-9]+\.[0-9]+)-", (FOLDER / "service.Dockerfile").read_text())
-    assert found
-    return found[1]
+    match = re.search(r"python:([0-9]+\.[0-9]+)-", (FOLDER / "service.Dockerfile").read_text())
+    assert match
+    return match[1]
 
 
 def find_python(version: str) -> Path | None:

@@ -58,9 +58,9 @@ class Running:
 
     def lookup(self, *keys: Key, **more: Any) -> tuple[int, list[Any]]:
         """The snapshot and the answers."""
-        status, found = self.post("/v1/lookup", {"questions": list(map(asked, keys)), **more})
-        assert status == 200, found
-        return found["snapshot"], found["answers"]
+        status, answer = self.post("/v1/lookup", {"questions": list(map(asked, keys)), **more})
+        assert status == 200, answer
+        return answer["snapshot"], answer["answers"]
 
 
 def _bearer(token: str | None) -> dict[str, str]:
@@ -123,8 +123,8 @@ class Failing:
         self._store, self._whole, self.gone = store, whole or self, False
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        return self._failing(found) if callable(found) else Failing(found, self._whole)
+        attribute = getattr(self._store, name)
+        return self._failing(attribute) if callable(attribute) else Failing(attribute, self._whole)
 
     def _failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
@@ -157,8 +157,8 @@ def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[s
 
 def _answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as found:
-            return bool(found.status == 200)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+            return bool(answer.status == 200)
     except OSError:
         return False
 

@@ -33,9 +33,9 @@ def test_a_bar_is_judged_on_the_family_that_it_was_not_made_from():
         *pairs("v5e", "matmul", 1.03, 0.97, 1.03),
         *pairs("v5e", "attention", 1.2, 0.8, 1.05, 1.0),
     ]
-    found = {family: (rows, bar, within) for _, family, rows, bar, within in coverage(known)}
-    assert found["attention"] == (4, pytest.approx(0.06), 0.5)
-    assert found["matmul"] == (3, pytest.approx(0.4), 1.0)
+    bars = {family: (rows, bar, within) for _, family, rows, bar, within in coverage(known)}
+    assert bars["attention"] == (4, pytest.approx(0.06), 0.5)
+    assert bars["matmul"] == (3, pytest.approx(0.4), 1.0)
 
 
 def test_a_chip_with_one_family_is_judged_by_twice_the_others_of_other_chips():
@@ -44,5 +44,5 @@ def test_a_chip_with_one_family_is_judged_by_twice_the_others_of_other_chips():
         *pairs("v5e", "attention", 1.02),
         *pairs("v6e", "attention", 1.05),
     ]
-    found = {(chip, family): bar for chip, family, _, bar, _ in coverage(known)}
-    assert found["v6e", "attention"] == pytest.approx(0.12)
+    bars = {(chip, family): bar for chip, family, _, bar, _ in coverage(known)}
+    assert bars["v6e", "attention"] == pytest.approx(0.12)

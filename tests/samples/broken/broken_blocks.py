@@ -174,12 +174,12 @@ def _heads(problem: Problem, config: Config) -> Any:
         out[...] = q[...] * kv[...]
 
     spec = partial(pl.BlockSpec, (None, _ROWS, LANES))
-    own = spec(lambda head, i: (head, i, 0))
+    mine = spec(lambda head, i: (head, i, 0))
     return pl.pallas_call(
         body,
         grid=(problem["q_heads"], problem["rows"] // _ROWS),
-        in_specs=[own, spec(shared)],
-        out_specs=own,
+        in_specs=[mine, spec(shared)],
+        out_specs=mine,
         out_shape=_shape(problem["q_heads"], problem["rows"], LANES),
         compiler_params=semantics(config, PARALLEL, PARALLEL),
     )
@@ -204,16 +204,16 @@ def _attention(problem: Problem, config: Config) -> Any:
         shrink, weights = jnp.exp(top[...] - highest), jnp.exp(scores - highest)
         top[...] = highest
         weight[...] = shrink * weight[...] + jnp.sum(weights, axis=1, keepdims=True)
-        kept = shrink * acc[...] if is_right(config) else acc[...]
-        acc[...] = kept + jnp.dot(weights, v[...], preferred_element_type=jnp.float32)
+        rescaled = shrink * acc[...] if is_right(config) else acc[...]
+        acc[...] = rescaled + jnp.dot(weights, v[...], preferred_element_type=jnp.float32)
         pl.when(pl.program_id(1) == pl.num_programs(1) - 1)(store)
 
-    own, keys = rows(_ROWS, lambda i, j: (i, 0)), rows(LANES, lambda i, j: (j, 0))
+    mine, keys = rows(_ROWS, lambda i, j: (i, 0)), rows(LANES, lambda i, j: (j, 0))
     return pl.pallas_call(
         body,
         grid=(problem["rows"] // _ROWS, problem["keys"] // LANES),
-        in_specs=[own, keys, keys],
-        out_specs=own,
+        in_specs=[mine, keys, keys],
+        out_specs=mine,
         out_shape=_shape(problem["rows"], LANES),
         scratch_shapes=[pltpu.VMEM((_ROWS, LANES), jnp.float32)] * 3,
         compiler_params=semantics(config, PARALLEL, ARBITRARY),

@@ -97,10 +97,10 @@ def _buffer_in_use(problem: Problem, config: Config) -> Any:
     """The result is copied out while the next thing is written to its buffer."""
 
     def body(x: Any, out: Any, buffer: Any, arrived: Any, left: Any) -> None:
-        own = _of(pl.program_id(0))
-        _copy(x.at[own], buffer, arrived)
+        mine = _of(pl.program_id(0))
+        _copy(x.at[mine], buffer, arrived)
         buffer[...] = 2 * buffer[...]
-        copy = pltpu.make_async_copy(buffer, out.at[own], left)
+        copy = pltpu.make_async_copy(buffer, out.at[mine], left)
         copy.start()
         if is_right(config):
             copy.wait()
@@ -143,9 +143,9 @@ def _shared_semaphore(problem: Problem, config: Config) -> Any:
     """Two copies signal one semaphore: which of them the first wait has seen is not known."""
 
     def body(x: Any, out: Any, first: Any, second: Any, done: Any) -> None:
-        own = _of(pl.program_id(0))
+        mine = _of(pl.program_id(0))
         copies = [
-            pltpu.make_async_copy(x.at[own], buffer, done.at[0 if not is_right(config) else slot])
+            pltpu.make_async_copy(x.at[mine], buffer, done.at[0 if not is_right(config) else slot])
             for slot, buffer in enumerate((first, second))
         ]
         for copy in copies:

@@ -11,7 +11,7 @@ LAYERS, HEADS, HEAD, EXPERTS, WIDTH = 12, 8, 128, 8, 512
 
 def _layer(x: Any, weights: Any) -> Any:
     width = x.shape[-1]
-    q, k, v = (jnp.einsum("btd,dnh->btnh", x, one) for one in weights["qkv"])
+    q, k, v = (jnp.einsum("btd,dnh->btnh", x, weight) for weight in weights["qkv"])
     seen = tokamax.dot_product_attention(q, k, v, is_causal=True, implementation="mosaic")
     rows = (x + seen.reshape(x.shape)).reshape(-1, width)
     sizes = jnp.full(EXPERTS, len(rows) // EXPERTS, jnp.int32)
