@@ -65,11 +65,6 @@ def test_of_many_mistakes_few_are_kept(changes: Any, field: str | None) -> None:
     assert peak < 50 * len(pushed)
 
 
-def test_what_is_not_called_json_is_not_read(service: Running, writer: str) -> None:
-    headers = {"Content-Type": "text/plain", "Authorization": f"Bearer {writer}"}
-    assert service.raw("POST", "/v1/results", b"no JSON", **headers)[0] == 415
-
-
 def test_pushes_are_read_one_after_another(
     service: Running, writer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

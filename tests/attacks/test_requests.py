@@ -104,10 +104,13 @@ def test_a_compressed_body_is_not_opened(service: Running, writer: str, path: st
     assert (status, b'"compressed_body"' in found) == (415, True)
 
 
-def test_json_by_another_name_is_refused_with_the_remedy(service: Running, writer: str) -> None:
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/results"])
+def test_json_by_another_name_is_refused_with_the_remedy(
+    service: Running, writer: str, path: str
+) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}  # of a page of somebody else
     headers = {**form, "Authorization": f"Bearer {writer}"}
-    status, _, found = service.raw("POST", "/v1/jobs", b'{"miss": 1}', **headers)
+    status, _, found = service.raw("POST", path, b'{"miss": 1}', **headers)
     assert (status, b"Content-Type: application/json" in found) == (415, True)
 
 

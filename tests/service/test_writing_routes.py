@@ -17,7 +17,7 @@ from autotune.domain.trial import Trial
 from autotune_db import SqlStore
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, asked, until
+from tests.servers.service import Running, until
 
 ABLE = Ability(kernels={"mm": "f00d"}, toolchain=question().toolchain)
 
@@ -320,23 +320,6 @@ class TestFleet:
         made = service.get("/v1/snapshots")[1]["snapshots"][0]
         assert (made["note"], made["made_by"]) == ("rolled back to snapshot 1", "boss")
 
-    def test_every_process_gets_it(
-        self, service: Running, store: SqlStore, database: str, admin: str
-    ) -> None:
-        from tests.servers.service import running
-
-        with running(database) as other:
-            service.post("/v1/snapshots/1/rollback", token=admin)
-            until(
-                lambda: (
-                    other.get("/healthz")[1]
-                    == {"status": "ok", "snapshot": 3, "records": 1, "database": "ok"}
-                )
-            )
-            assert (
-                other.raw("GET", "/v1/snapshots/3")[2] == service.raw("GET", "/v1/snapshots/3")[2]
-            )
-
     @pytest.mark.parametrize("path", ["/v1/records/99/pin", "/v1/snapshots/99/rollback"])
     def test_what_is_not_there(self, service: Running, admin: str, path: str) -> None:
         assert service.post(path, token=admin)[0] == 404
@@ -344,20 +327,6 @@ class TestFleet:
 
 def block(service: Running) -> int:
     return int(service.lookup(question(1024))[1][0]["config"]["axes"]["bm"])
-
-
-class TestUnknownNames:
-    """A name that is misspelled, and ignored, would be answered as something else."""
-
-    def test_of_a_question(self, service: Running) -> None:
-        bad, good = asked(question(1024), dytpe="int8"), asked(question(1024))
-        _, found = service.post("/v1/lookup", {"questions": [bad, good]})
-        assert found["answers"][0]["error"]["field"] == "questions[0].dytpe"
-        assert found["answers"][1]["match"] == "exact"
-
-    def test_of_a_call(self, service: Running) -> None:
-        status, found = service.post("/v1/lookup", {"questions": [], "snapshto": 1})
-        assert (status, found["error"]["field"]) == (422, "snapshto")
 
 
 class TestAudit:
