@@ -111,7 +111,7 @@ def _api(closed: bool) -> FastAPI:
     for router in (lookup.router, *_ROUTERS):
         needs_token = closed and router is not reading.unversioned
         api.include_router(router, dependencies=[BEARER] if needs_token else [])
-    api.state.routes = [route for one in (lookup.router, *_ROUTERS) for route in one.routes]
+    api.state.routes = [r for router in (lookup.router, *_ROUTERS) for r in router.routes]
     _build_routes(api)
     return api
 

@@ -110,8 +110,10 @@ def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:
     field = _field(first, first["loc"][skip:], sent)
     if first["type"] == "json_invalid" or (first["type"] == _MISSING and not field):
         return broken_json()
-    same = takewhile(lambda one: _field(one, one["loc"][skip:], sent) == field, errors)
-    said = ", or: ".join(dict.fromkeys(one["msg"] for one in same))  # of each kind that it may be
+    same = takewhile(lambda error: _field(error, error["loc"][skip:], sent) == field, errors)
+    said = ", or: ".join(
+        dict.fromkeys(error["msg"] for error in same)
+    )  # of each kind that it may be
     return _wrong(first["type"], field, said)
 
 
@@ -120,9 +122,9 @@ def unreadable(error: Exception) -> HttpError:
     if not isinstance(error, msgspec.ValidationError):
         return broken_json()
     text, most = str(error), _MOST_CHARACTERS
-    found = _BY_MSGSPEC.fullmatch(text[:most] + text[most:][-most:])  # a name may be most of it
-    assert found is not None  # it takes any text
-    unknown, name, said, is_key, place = found.groups("")
+    match = _BY_MSGSPEC.fullmatch(text[:most] + text[most:][-most:])  # a name may be most of it
+    assert match is not None  # it takes any text
+    unknown, name, said, is_key, place = match.groups("")
     field = ".".join(filter(None, (place.replace("[...]", ""), name)))
     kind = "" if said else _UNKNOWN if unknown else _MISSING
     return _wrong(kind, field, f"{said} as a name" if is_key else said)
@@ -173,5 +175,5 @@ async def answer_framework_error(request: Request, error: Exception) -> Response
 def _methods(request: Request) -> set[str]:
     path = request.scope["path"]
     here = (route for route in request.app.state.routes if route.path_regex.match(path))
-    found = {method for route in here for method in route.methods}
-    return found | {"HEAD"} if "GET" in found else found
+    methods = {method for route in here for method in route.methods}
+    return methods | {"HEAD"} if "GET" in methods else methods

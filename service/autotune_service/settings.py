@@ -75,14 +75,14 @@ class Name:
 
 def names() -> Iterator[Name]:
     """All settings, in the order in which they are shown."""
-    for one in fields(Settings):
+    for setting in fields(Settings):
         yield Name(
-            field=one.name,
-            flag="--" + one.name.replace("_", "-"),
-            variable=_PREFIX + one.name.upper(),
-            kind=type(one.default),
-            default=one.default,
-            **one.metadata,
+            field=setting.name,
+            flag="--" + setting.name.replace("_", "-"),
+            variable=_PREFIX + setting.name.upper(),
+            kind=type(setting.default),
+            default=setting.default,
+            **setting.metadata,
         )
 
 
@@ -91,14 +91,14 @@ def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) 
 
     Raises ``InvalidInputError`` for what cannot be understood or is out of range.
     """
-    found = Settings()
+    settings = Settings()
     for name in names():
         value = given.get(name.field)
         if value is None and name.variable in environment:
             value = _parsed(name, environment[name.variable])
         if value is not None:
-            found = replace(found, **{name.field: _checked(name, value)})
-    return found
+            settings = replace(settings, **{name.field: _checked(name, value)})
+    return settings
 
 
 def to_environment(settings: Settings) -> dict[str, str]:

@@ -64,11 +64,11 @@ class IndexedSnapshot:
     def answer(self, key: Key, accept: frozenset[str] = _ALL) -> Answer:
         """How it fits, and the best answer of an accepted kind, or *default*. What is not exact may
         take milliseconds: for a thread."""
-        own = identity_of(key)
-        found = self.exact.get(own) if EXACT in accept else None
-        if found is not None:
-            return EXACT, found
-        asked = own, accept
+        identity = identity_of(key)
+        exact = self.exact.get(identity) if EXACT in accept else None
+        if exact is not None:
+            return EXACT, exact
+        asked = identity, accept
         inexact = self._inexact.get(asked)
         if inexact is None:
             match = self.index.match(key, accept)
@@ -188,16 +188,16 @@ class SnapshotCache:
         """The snapshot with that number, or the one in force; None for one that has to be read."""
         if number is None or number == self.current.number:
             return self.current
-        found = self._older.get(number)
-        if found is not None:
+        older = self._older.get(number)
+        if older is not None:
             self._older.move_to_end(number)
-        return found
+        return older
 
     async def at(self, number: int | None) -> IndexedSnapshot:
         """The snapshot with that number, or the one in force. Raises ``HttpError``."""
-        found = self.in_memory(number)
-        if found is not None:
-            return found
+        there = self.in_memory(number)
+        if there is not None:
+            return there
         assert number is not None
         try:
             return await self._load_older(number)
@@ -216,8 +216,8 @@ class SnapshotCache:
 
     async def _latest(self) -> tuple[int, datetime | None]:
         """The number of the newest, and when it was made."""
-        found = await asyncio.to_thread(self._store.snapshots, 1)
-        return (found[0].number, found[0].created_at) if found else (0, None)
+        newest = await asyncio.to_thread(self._store.snapshots, 1)
+        return (newest[0].number, newest[0].created_at) if newest else (0, None)
 
     def _read(
         self, number: int, base: IndexedSnapshot, made_at: datetime | None = None

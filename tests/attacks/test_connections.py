@@ -35,13 +35,13 @@ def connected(service: Running, first: bytes = b"") -> socket.socket:
 
 def rest_of(connection: socket.socket) -> bytes:
     """All that comes until the service closes it; fails where that takes 20 s."""
-    found = b""
+    received = b""
     try:
         while chunk := connection.recv(1 << 16):
-            found += chunk
+            received += chunk
     except ConnectionResetError:
         pass
-    return found
+    return received
 
 
 @pytest.mark.parametrize("first", [b"", HALF_HEAD, HALF_BODY], ids=["silent", "head", "body"])
@@ -86,10 +86,10 @@ def test_many_small_headers_are_too_large_together(service: Running) -> None:
 
 def test_one_address_has_so_many(impatient: Running) -> None:
     with ExitStack() as stack:
-        held = [stack.enter_context(connected(impatient)) for _ in range(20)]
+        opened = [stack.enter_context(connected(impatient)) for _ in range(20)]
         with connected(impatient, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") as another:
             assert rest_of(another) == b""
-        for connection in held:
+        for connection in opened:
             rest_of(connection)  # each ends by itself: then there is room again
     assert impatient.lookup(question(1024))[1][0]["match"] == "exact"
 
@@ -153,7 +153,7 @@ def whole_answer(connection: socket.socket) -> bytes:
     return data
 
 
-def test_a_connection_that_is_used_stays(impatient: Running) -> None:
+def test_a_trailingthat_is_used_stays(impatient: Running) -> None:
     """Longer than any of the limits for one call."""
     call = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connected(impatient) as connection:
@@ -175,9 +175,11 @@ def test_trailers_are_no_headers_and_have_an_end(service: Running, more: bytes) 
                 connection.sendall(more)
         rest_of(connection)
     trailers = b"2\r\n{}\r\n0\r\nHost: elsewhere.example\r\n\r\n"
-    with connected(service, first.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")) as one:
-        one.sendall(trailers)
-        assert rest_of(one).startswith(b"HTTP/1.1 422")  # not 421: it is for this host
+    with connected(
+        service, first.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    ) as trailing:
+        trailing.sendall(trailers)
+        assert rest_of(trailing).startswith(b"HTTP/1.1 422")  # not 421: it is for this host
 
 
 def test_pipelined_calls_have_an_end(service: Running) -> None:

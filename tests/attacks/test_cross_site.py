@@ -26,8 +26,8 @@ def test_a_browser_says_where_a_call_comes_from(
     service: Running, admin: str, path: str, site: str
 ) -> None:
     headers = {**JSON, "Authorization": f"Bearer {admin}", "Sec-Fetch-Site": site}
-    status, _, found = service.raw("POST", path, b"{}", **headers)
-    assert (status, json.loads(found)["error"]["code"]) == (403, "cross_site")
+    status, _, answer = service.raw("POST", path, b"{}", **headers)
+    assert (status, json.loads(answer)["error"]["code"]) == (403, "cross_site")
     nobody = {**JSON, "Sec-Fetch-Site": site}
     assert service.raw("POST", path, b"{}", **nobody)[0] == 403  # before a token is looked for
     headers["Sec-Fetch-Site"] = "same-origin"

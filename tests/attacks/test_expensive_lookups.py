@@ -100,8 +100,8 @@ def test_a_large_call_that_is_wrong_is_read_to_its_first_mistake(
     ):
         monkeypatch.setattr(module, reader, Measured(getattr(module, reader), lengths))
     body, status, said = LARGE[name]
-    code, found = service.post("/v1/lookup", body)
-    error = found["answers"][0]["error"] if code == 200 else found["error"]
+    code, answer = service.post("/v1/lookup", body)
+    error = answer["answers"][0]["error"] if code == 200 else answer["error"]
     assert (code, max(lengths) <= questions._MOST_EXPLAINED_BYTES) == (status, True)
     assert said in error["message"] and len(json.dumps(error)) < 1_100
 
@@ -112,7 +112,7 @@ def test_others_are_answered_meanwhile(tmp_path: Path) -> None:
     database = str(tmp_path / "attacked.db")
     with open_store(database, create=True) as store:
         store.save_kernel(SPEC)
-        store.push([SPEC], [KeyResult(record=one) for one in published()], "attacker")
+        store.push([SPEC], [KeyResult(record=record) for record in published()], "attacker")
     body = json.dumps({"questions": [asked(nearby(n)) for n in range(QUESTIONS)]}).encode()
     with running(database) as service:
         attack = threading.Thread(target=service.raw, args=("POST", "/v1/lookup", body))

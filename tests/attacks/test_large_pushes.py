@@ -23,8 +23,8 @@ from tests.service.test_writing_routes import body, trial
 def test_others_are_answered_meanwhile(service: Running, writer: str) -> None:
     """It is refused at its end, so that nothing but reading it takes the time."""
     trials = tuple(trial(number, 64) for number in range(40))
-    (one,) = body(record(question(512), 64), trials=trials)["results"]
-    pushed = json.dumps(body(results=[one] * 1_000, unknown=1)).encode()
+    (result,) = body(record(question(512), 64), trials=trials)["results"]
+    pushed = json.dumps(body(results=[result] * 1_000, unknown=1)).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
     status = 0
 
@@ -87,15 +87,15 @@ def test_a_question_is_answered_beside_one_with_many_mistakes(service: Running) 
     """It comes without a token."""
     known = service.lookup(question(1024))[1][0]["match"]
     call = {"questions": [to_data(question(1024)), UNKNOWN]}
-    status, found = service.post("/v1/lookup", call)
+    status, answer = service.post("/v1/lookup", call)
     assert status == 200
-    one, other = found["answers"]
-    assert one["match"] == known == "exact"
+    good, other = answer["answers"]
+    assert good["match"] == known == "exact"
     assert other["error"]["message"] == "u0 is unknown: leave it out, or mend its name"
     assert other["error"]["field"] == "questions[1].u0"
-    status, found = service.post("/v1/lookup", call | UNKNOWN)
-    assert (status, found["error"]["code"]) == (422, "invalid_field")
-    assert found["error"]["message"] == "u0 is unknown: leave it out, or mend its name"
+    status, answer = service.post("/v1/lookup", call | UNKNOWN)
+    assert (status, answer["error"]["code"]) == (422, "invalid_field")
+    assert answer["error"]["message"] == "u0 is unknown: leave it out, or mend its name"
 
 
 def test_bad_questions_are_not_read_where_calls_are_answered(
@@ -104,15 +104,15 @@ def test_bad_questions_are_not_read_where_calls_are_answered(
     there: list[str] = []
     read = Unread.read
 
-    def told(one: Unread) -> Question:
+    def told(given: Unread) -> Question:
         there.append(threading.current_thread().name)
-        return read(one)
+        return read(given)
 
     monkeypatch.setattr(Unread, "read", told)
     problem = {"dims": {"m": 1}, "options": {f"o{n}": [] for n in range(75)}}
     wrong = asked(question(1024), problem=problem)
-    _, found = service.post("/v1/lookup", {"questions": [wrong] * 20})
-    fields = [one["error"]["field"] for one in found["answers"]]
+    _, answer = service.post("/v1/lookup", {"questions": [wrong] * 20})
+    fields = [each["error"]["field"] for each in answer["answers"]]
     assert fields == [f"questions[{n}].problem.options.o0" for n in range(20)]
     assert len(there) == 20 and all(name.startswith("matching") for name in there)
 
@@ -120,8 +120,8 @@ def test_bad_questions_are_not_read_where_calls_are_answered(
 @pytest.mark.parametrize("part", ["dims", "options"])
 def test_a_question_has_few_names(service: Running, part: str) -> None:
     problem = {"dims": {"m": 1}, part: {f"n{n}": 1 for n in range(65)}}
-    _, found = service.post("/v1/lookup", {"questions": [asked(question(), problem=problem)]})
-    error = found["answers"][0]["error"]
+    _, answer = service.post("/v1/lookup", {"questions": [asked(question(), problem=problem)]})
+    error = answer["answers"][0]["error"]
     assert error["field"] == f"questions[0].problem.{part}" and "at most 64" in error["message"]
 
 
@@ -131,9 +131,9 @@ def test_many_mistakes_are_counted_by_all_routes(
     service: Running, writer: str, path: str, mistakes: int
 ) -> None:
     wrong = {f"u{n}": 0 for n in range(mistakes)}
-    status, found = service.post(path, wrong, writer)
-    assert (status, found["error"]["code"]) == (422, "invalid_field")
-    count, words = found["error"]["message"].split(" ", 1)
+    status, answer = service.post(path, wrong, writer)
+    assert (status, answer["error"]["code"]) == (422, "invalid_field")
+    count, words = answer["error"]["message"].split(" ", 1)
     assert int(count) >= mistakes and words == "parts of it are wrong or unknown"
 
 

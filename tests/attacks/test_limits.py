@@ -68,8 +68,8 @@ def test_a_large_lookup_that_is_wrong_counts_as_more(store: SqlStore, database: 
 def test_what_is_not_accepted_has_an_end(service: Running) -> None:
     body = {"questions": [asked(question())]}
     assert service.post("/v1/lookup", body | {"accept": [*KINDS]})[0] == 200
-    status, found = service.post("/v1/lookup", body | {"accept": ["nearest"] * 80_000})
-    assert (status, found["error"]["field"]) == (422, "accept")
+    status, answer = service.post("/v1/lookup", body | {"accept": ["nearest"] * 80_000})
+    assert (status, answer["error"]["field"]) == (422, "accept")
 
 
 def test_a_probe_is_answered_however_many_others_read(store: SqlStore, database: str) -> None:

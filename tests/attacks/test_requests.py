@@ -23,8 +23,8 @@ def answers(service: Running, sent: bytes) -> list[bytes]:
     with socket.create_connection(("127.0.0.1", service.port), timeout=300) as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
-        found = b"".join(iter(lambda: connection.recv(65536), b""))
-    return [line for line in found.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    return [line for line in received.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_no_header_that_decides_is_taken_from_two(
     usual |= {b"Content-Type": b"application/json", b"Authorization": b"Bearer TOKEN"}
     usual.pop(name, None)
     head = [*usual.items(), *((name, value) for value in values)]
-    sent = b"".join(b"%b: %b\r\n" % one for one in head).replace(b"TOKEN", writer.encode())
+    sent = b"".join(b"%b: %b\r\n" % line for line in head).replace(b"TOKEN", writer.encode())
     method = b"GET" if path == b"/v1/checks" else b"POST"
     (status,) = answers(service, b"%b %b HTTP/1.1\r\n%b\r\n{}" % (method, path, sent))
     refused = {b"HTTP/1.1 400 Bad Request"}
@@ -93,15 +93,15 @@ def test_no_header_that_decides_is_taken_from_two(
 @pytest.mark.parametrize("path", ["/v1/lookup", "/v1/results", "/v1/jobs", "/v1/claims"])
 def test_broken_json_has_one_code(service: Running, writer: str, sent: bytes, path: str) -> None:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
-    status, _, found = service.raw("POST", path, sent, **headers)
-    assert (status, b'"invalid_json"' in found) == (400, True), found
+    status, _, answer = service.raw("POST", path, sent, **headers)
+    assert (status, b'"invalid_json"' in answer) == (400, True), answer
 
 
 @pytest.mark.parametrize("path", ["/v1/lookup", "/v1/results"])
 def test_a_compressed_body_is_not_opened(service: Running, writer: str, path: str) -> None:
     headers = {"Content-Encoding": "gzip", "Authorization": f"Bearer {writer}"}
-    status, _, found = service.raw("POST", path, b"\x1f\x8b", **headers)
-    assert (status, b'"compressed_body"' in found) == (415, True)
+    status, _, answer = service.raw("POST", path, b"\x1f\x8b", **headers)
+    assert (status, b'"compressed_body"' in answer) == (415, True)
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/results"])
@@ -110,8 +110,8 @@ def test_json_by_another_name_is_refused_with_the_remedy(
 ) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}  # of a page of somebody else
     headers = {**form, "Authorization": f"Bearer {writer}"}
-    status, _, found = service.raw("POST", path, b'{"miss": 1}', **headers)
-    assert (status, b"Content-Type: application/json" in found) == (415, True)
+    status, _, answer = service.raw("POST", path, b'{"miss": 1}', **headers)
+    assert (status, b"Content-Type: application/json" in answer) == (415, True)
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/", "/v1//jobs", "/v1/x/../jobs", "/v1/jobs%00", "//v1"])

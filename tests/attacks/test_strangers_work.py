@@ -37,11 +37,11 @@ def test_importance_is_computed_for_one_reader_at_a_time(
 ) -> None:
     begun, go_on = slow
     new_store(database, fill).close()
-    found: list[bytes] = []
+    pages: list[bytes] = []
     with running(database, wait_s=60) as service:
 
         def ask() -> None:
-            found.append(service.raw("GET", "/keys/1?importance=1")[2])
+            pages.append(service.raw("GET", "/keys/1?importance=1")[2])
 
         first = threading.Thread(target=ask)
         first.start()
@@ -49,9 +49,9 @@ def test_importance_is_computed_for_one_reader_at_a_time(
         ask()
         go_on.set()
         first.join()
-        assert [BUSY in page for page in found] == [True, False]
+        assert [BUSY in page for page in pages] == [True, False]
         ask()
-    assert BUSY not in found[-1]
+    assert BUSY not in pages[-1]
 
 
 def test_importance_that_nobody_waits_for_any_more_is_still_the_only_one(
@@ -94,7 +94,9 @@ def test_nor_by_a_push(
     with running(database, recheck=recheck) as service:
         assert service.post("/v1/results", body(record(question(7))), writer)[0] == 200
         pushed = body(record(question(9))) | {"kernels": [to_data(SPEC), *others]}
-        status, found = service.post("/v1/results", pushed, writer)
-        assert (status, found["error"]["field"]) == (422, "kernels")
-        assert "2 kernels are described there" in found["error"]["message"]
-    assert len(store.kernels()) == 1 and question(9) not in {one.key for one in store.records()}
+        status, answer = service.post("/v1/results", pushed, writer)
+        assert (status, answer["error"]["field"]) == (422, "kernels")
+        assert "2 kernels are described there" in answer["error"]["message"]
+    assert len(store.kernels()) == 1 and question(9) not in {
+        record.key for record in store.records()
+    }

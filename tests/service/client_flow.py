@@ -38,14 +38,14 @@ def main(url: str, token: str) -> None:
         "toolchain": key["toolchain"],
         "questions": [question, question, {"kernel": "nobody", "problem": question["problem"]}],
     }
-    found = lookup.sync(client=client, body=LookupRequest.from_dict(asked))
-    first, second, third = found.answers
-    assert first.match == second.match == "exact", found
+    answers = lookup.sync(client=client, body=LookupRequest.from_dict(asked))
+    first, second, third = answers.answers
+    assert first.match == second.match == "exact", answers
     assert first.config.to_dict() == pushed["results"][0]["record"]["config"]
     assert third.error.code == "unknown_kernel"
 
     shape = ",".join(f"{name}={size}" for name, size in key["problem"]["dims"].items())
-    one = config.sync(
+    single = config.sync(
         key["kernel"],
         client=client,
         chip=key["chip"],
@@ -53,7 +53,7 @@ def main(url: str, token: str) -> None:
         option=["causal=true"],  # which nothing is published for
         **key["toolchain"],
     )
-    assert one.match == "default" and one.config is None, one
+    assert single.match == "default" and single.config is None, single
 
     assert snapshots.sync(client=client).in_force == done.snapshot
     bundle = snapshot.sync_detailed("latest", client=client)
@@ -74,7 +74,7 @@ def main(url: str, token: str) -> None:
     assert heartbeat.sync(made.number, client=client, body=beat).holds
     ended = FinishRequest.from_dict({**turn, "state": "done", "message": "twice as fast"})
     assert finish.sync(made.number, client=client, body=ended).holds
-    assert [one.state for one in jobs.sync(client=client).jobs] == ["done"]
+    assert [job.state for job in jobs.sync(client=client).jobs] == ["done"]
 
 
 if __name__ == "__main__":

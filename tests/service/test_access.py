@@ -24,12 +24,12 @@ READS = {"GET", "HEAD"}
 def writing_routes(service: Running) -> list[tuple[str, str]]:
     """All that the schema knows; numbers filled in."""
     paths = service.get("/openapi.json")[1]["paths"]
-    found = [
+    routes = [
         (method.upper(), path.replace("{number}", "1"))
         for path, methods in paths.items()
         for method in methods
     ]
-    return [one for one in found if one[0] not in READS and one not in SAFE_TO_ALL]
+    return [route for route in routes if route[0] not in READS and route not in SAFE_TO_ALL]
 
 
 class TestWriting:
@@ -70,8 +70,8 @@ class TestWriting:
         "path", ["/v1/snapshots/1/rollback", "/v1/records/1/pin", "/v1/records/1/unpin"]
     )
     def test_some_need_an_admin(self, service: Running, writer: str, admin: str, path: str) -> None:
-        status, found = service.post(path, token=writer)
-        assert (status, found["error"]["code"]) == (403, "role_too_low")
+        status, answer = service.post(path, token=writer)
+        assert (status, answer["error"]["code"]) == (403, "role_too_low")
         assert service.post(path, token=admin)[0] == 200
 
     def test_a_route_that_is_not_there_needs_a_token_too(self, service: Running) -> None:
@@ -105,7 +105,7 @@ class TestLimits:
         with running(database, reads_per_second=1, writes_per_second=1) as service:
             reads = [service.raw("GET", "/healthz") for _ in range(12)]
             refused = [headers for status, headers, _ in reads if status == 429]
-            assert refused and {one["retry-after"] for one in refused} == {"1"}
+            assert refused and {headers["retry-after"] for headers in refused} == {"1"}
             writes = [service.post("/v1/jobs/1/cancel", token=writer)[0] for _ in range(12)]
             assert set(writes) == {404, 429}
 
@@ -173,8 +173,8 @@ class TestEveryAnswer:
             service.get("/healthz")
             service.get("/v1/snapshots/99")
             service.post("/v1/jobs/1/cancel", token=writer)
-        calls: list[Any] = [one for one in caplog.records if one.message == "call"]
-        assert [(one.path, one.status, one.by) for one in calls] == [
+        calls: list[Any] = [record for record in caplog.records if record.message == "call"]
+        assert [(call.path, call.status, call.by) for call in calls] == [
             ("/v1/snapshots/99", 404, None),
             ("/v1/jobs/1/cancel", 404, "ci"),
         ]

@@ -57,8 +57,13 @@ class TestPush:
         """Whoever has pushed the record, and although it is pinned."""
         assert service.lookup(ASKED)[1][0]["match"] == "toolchain"
         assert service.post("/v1/records/1/pin", {}, admin)[0] == 200
-        status, found = service.post("/v1/results", body(check()), writer)
-        assert (status, found["checks"], found["records"], found["snapshot"]) == (200, 1, 0, 4)
+        status, pushed = service.post("/v1/results", body(check()), writer)
+        assert (status, pushed["checks"], pushed["records"], pushed["snapshot"]) == (
+            200,
+            1,
+            0,
+            4,
+        )
         snapshot, (answer,) = service.lookup(ASKED)
         assert (snapshot, answer["match"], answer["config"]) == (4, "default", None)
         assert "broken" in answer["why"] and "no room" in answer["why"]
@@ -86,7 +91,7 @@ class TestPush:
         assert service.post("/v1/results", body(newer), writer)[1]["snapshot"] == 3
         late = service.post("/v1/results", body(check(CheckVerdict.SAME)), writer)[1]
         assert (late["checks"], late["snapshot"]) == (0, 3)
-        assert [one.verdict for one in store.checks()] == [CheckVerdict.BROKEN]
+        assert [check.verdict for check in store.checks()] == [CheckVerdict.BROKEN]
 
     @pytest.mark.parametrize(
         ("wrong", "why"),
@@ -107,9 +112,9 @@ class TestPush:
     def test_what_cannot_be_is_refused_with_one_sentence(
         self, service: Running, store: SqlStore, writer: str, wrong: Check, why: str
     ) -> None:
-        status, found = service.post("/v1/results", body(check(), wrong), writer)
-        assert (status, found["error"]["field"]) == (422, "checks[1]")
-        assert why in found["error"]["message"]
+        status, answer = service.post("/v1/results", body(check(), wrong), writer)
+        assert (status, answer["error"]["field"]) == (422, "checks[1]")
+        assert why in answer["error"]["message"]
         assert not store.checks()
 
     def test_the_command_sends_what_was_checked_here(
@@ -117,15 +122,15 @@ class TestPush:
     ) -> None:
         """Of a record that only the service has, as from ``autotune check --bundle``."""
         here = str(tmp_path / "here.db")
-        with open_store(here, create=True) as own:
-            own.save_kernel(SPEC)
-            own.save_check(check())
-            own.save_check(check(CheckVerdict.SAME, chip=Chip.V6E))
+        with open_store(here, create=True) as local:
+            local.save_kernel(SPEC)
+            local.save_check(check())
+            local.save_check(check(CheckVerdict.SAME, chip=Chip.V6E))
         environment = {"AUTOTUNE_TOKEN": writer, "AUTOTUNE_DATABASE_URL": here}
         done = autotune("push", "--url", service.url, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         assert "of 2 checks 2 are in force there" in done.stdout
-        assert {one.pushed_by for one in store.checks()} == {"ci"}
+        assert {check.pushed_by for check in store.checks()} == {"ci"}
         assert service.lookup(ASKED)[1][0]["match"] == "default"
         done = autotune(
             "push", "--url", service.url, "--chip", "v6e", cwd=tmp_path, env=environment
@@ -144,40 +149,40 @@ class TestList:
 
     def test_by_what_is_asked_for(self, service: Running) -> None:
         def jax(query: str) -> list[str]:
-            found = service.get(f"/v1/checks{query}")[1]["checks"]
-            return [one["check"]["toolchain"]["jax"] for one in found]
+            checks = service.get(f"/v1/checks{query}")[1]["checks"]
+            return [check["check"]["toolchain"]["jax"] for check in checks]
 
         assert jax("") == [NEW.jax, "3.0", "2.0", "1.0"]
         assert jax("?verdict=same") == ["3.0", "2.0"]
         assert jax("?toolchain=2.0,2.0,2.0") == ["2.0"]
         assert jax("?chip=v6e&kernel=mm") == [NEW.jax]
-        own = question().toolchain
-        assert len(jax(f"?made_with={own.jax},{own.jaxlib},{own.libtpu}")) == 4
+        local = question().toolchain
+        assert len(jax(f"?made_with={local.jax},{local.jaxlib},{local.libtpu}")) == 4
         assert jax("?made_with=1,1,1") == jax("?kernel=other") == []
 
     def test_page_by_page(self, service: Running) -> None:
         first = service.get("/v1/checks?limit=3")[1]
         second = service.get(f"/v1/checks?limit=3&cursor={first['next']}")[1]
-        assert [one["number"] for one in first["checks"] + second["checks"]] == [4, 3, 2, 1]
+        assert [item["number"] for item in first["checks"] + second["checks"]] == [4, 3, 2, 1]
         assert second["next"] is None
 
     def test_the_client_lists_them_all(
         self, service: Running, store: SqlStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("autotune.answering.client._CHECKS_AT_ONCE", 2)
-        client, kept = Client(service.url), store.checks()
-        assert len(kept) == 4 and client.checks() == kept
-        some = client.checks(kernel="mm", chip="v5e", verdict=CheckVerdict.SAME, toolchain=NEW)
-        assert some == []
-        own = question().toolchain
-        assert client.checks(verdict=CheckVerdict.NEEDS_LIMIT, made_with=own) == kept[:1]
+        client, stored = Client(service.url), store.checks()
+        assert len(stored) == 4 and client.checks() == stored
+        chosen = client.checks(kernel="mm", chip="v5e", verdict=CheckVerdict.SAME, toolchain=NEW)
+        assert chosen == []
+        local = question().toolchain
+        assert client.checks(verdict=CheckVerdict.NEEDS_LIMIT, made_with=local) == stored[:1]
         with pytest.raises(ServiceError, match="chip"):
             client.checks(chip="v99")
 
     def test_it_says_what_was_found_and_what_to_do(self, service: Running) -> None:
-        (found,) = service.get("/v1/checks?verdict=needs%20limit")[1]["checks"]
-        assert "pass vmem_limit_bytes >= 25_165_824" in found["action"]
-        assert from_data(Check, found["check"]).verdict is CheckVerdict.NEEDS_LIMIT
+        (answer,) = service.get("/v1/checks?verdict=needs%20limit")[1]["checks"]
+        assert "pass vmem_limit_bytes >= 25_165_824" in answer["action"]
+        assert from_data(Check, answer["check"]).verdict is CheckVerdict.NEEDS_LIMIT
 
     def test_the_same_is_not_sent_again(self, service: Running, store: SqlStore) -> None:
         _, headers, _ = service.raw("GET", "/v1/checks")
@@ -199,5 +204,5 @@ class TestList:
         ],
     )
     def test_what_cannot_be_asked(self, service: Running, query: str) -> None:
-        status, found = service.get(f"/v1/checks?{query}")
-        assert (status, found["error"]["field"]) == (422, query.partition("=")[0])
+        status, answer = service.get(f"/v1/checks?{query}")
+        assert (status, answer["error"]["field"]) == (422, query.partition("=")[0])

@@ -25,8 +25,8 @@ WORSE = replace(
 ALIASES = [1, 1.0, "true", "True"]
 
 
-def _push(service: Running, writer: str, one: Record, **problem: Any) -> tuple[int, Any]:
-    result = result_to_data(KeyResult(record=one))
+def _push(service: Running, writer: str, given: Record, **problem: Any) -> tuple[int, Any]:
+    result = result_to_data(KeyResult(record=given))
     result["record"]["key"]["problem"] |= problem
     return service.post("/v1/results", {"kernels": [to_data(SPEC)], "results": [result]}, writer)
 
@@ -36,8 +36,8 @@ def test_an_alias_is_no_way_around_supersession(
     service: Running, store: SqlStore, writer: str, value: Any
 ) -> None:
     assert _push(service, writer, record(KEY))[0] == 200
-    status, found = _push(service, writer, WORSE, options={"causal": value})
-    assert (status, found["lost"]) == (200, 1)
+    status, result = _push(service, writer, WORSE, options={"causal": value})
+    assert (status, result["lost"]) == (200, 1)
     _, (answer,) = service.lookup(KEY)
     assert (answer["match"], answer["config"]["axes"]["bm"]) == ("exact", 256)
 
@@ -47,7 +47,7 @@ def test_an_alias_is_no_way_around_a_pin(
     service: Running, store: SqlStore, writer: str, value: Any
 ) -> None:
     assert _push(service, writer, record(KEY))[0] == 200
-    ((number, _),) = [one for one in store.published() if one[1].key == KEY]
+    ((number, _),) = [version for version in store.published() if version[1].key == KEY]
     store.pin(number, "admin")
     better = replace(
         WORSE,
@@ -87,7 +87,7 @@ def test_what_is_known_of_a_kernel_is_not_for_a_push_to_say(service: Running, wr
     result = result_to_data(KeyResult(record=WORSE))
     result["record"]["key"]["problem"]["options"] = {"causal": 1}
     lie = {**to_data(SPEC), "options": [{"name": "causal", "choices": [0, 1], "default": 0}]}
-    status, found = service.post("/v1/results", {"kernels": [lie], "results": [result]}, writer)
-    assert status == 422 or found["lost"] == 1
+    status, content = service.post("/v1/results", {"kernels": [lie], "results": [result]}, writer)
+    assert status == 422 or content["lost"] == 1
     _, (answer,) = service.lookup(KEY)
     assert (answer["match"], answer["config"]["axes"]["bm"]) == ("exact", 256)

@@ -58,9 +58,9 @@ def batch(service: Running, folder: Path) -> Config | None:
 
 def one_question(service: Running, folder: Path) -> Config | None:
     query = {"chip": "v5e", **asdict(NEW), "shape": "m=1024,k=128", "fingerprint": OWN}
-    status, found = service.get(f"/v1/configs/mm?{urlencode(query)}")
+    status, answer = service.get(f"/v1/configs/mm?{urlencode(query)}")
     assert status == 200
-    return read(found["config"])
+    return read(answer["config"])
 
 
 def client(service: Running, folder: Path) -> Config | None:
@@ -74,14 +74,14 @@ def client_without_the_service(service: Running, folder: Path) -> Config | None:
 
 
 def bundle(service: Running, folder: Path) -> Config | None:
-    found = bundle_from_bytes(service.raw("GET", "/v1/snapshots/latest")[2])
-    return Index(found.records, found.kernels).match(ASKED).config
+    answer = bundle_from_bytes(service.raw("GET", "/v1/snapshots/latest")[2])
+    return Index(answer.records, answer.kernels).match(ASKED).config
 
 
 def model(service: Running, folder: Path) -> Config | None:
     source = Client(service.url, strict=True)
-    own = Tuned(KERNEL, declared_in=__file__, source=source, chip="v5e", toolchain=NEW)
-    return own.config(own.problem(m=1024, k=128))
+    local = Tuned(KERNEL, declared_in=__file__, source=source, chip="v5e", toolchain=NEW)
+    return local.config(local.problem(m=1024, k=128))
 
 
 def read(data: object) -> Config | None:
@@ -170,8 +170,8 @@ def test_a_record_that_was_pushed_with_its_checks(
 ) -> None:
     """Pushed once more by a machine that has checked it, to a service that pins it."""
     store.pin(1)
-    told = check(key=TUNED.key, config=TUNED.config, toolchain=NEW)
-    result = result_to_data(KeyResult(record=TUNED.with_check(as_record_check(told))))
+    sent = check(key=TUNED.key, config=TUNED.config, toolchain=NEW)
+    result = result_to_data(KeyResult(record=TUNED.with_check(as_record_check(sent))))
     pushed = {"kernels": [to_data(DECLARED)], "results": [result]}
     assert service.post("/v1/results", pushed, writer)[0] == 200
     for door in DOORS:

@@ -40,7 +40,7 @@ def test_each_word(service: Running, store: SqlStore) -> None:
     until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
     keys = (question(1024), question(512), question(2048), question(9, 9))
     _, answers = service.lookup(*keys)
-    assert [one["match"] for one in answers] == ["exact", "toolchain", "nearest", "default"]
+    assert [answer["match"] for answer in answers] == ["exact", "toolchain", "nearest", "default"]
     assert "tuned with jax 0.9.0" in answers[1]["why"]
     assert answers[3]["config"] is answers[3]["record"] is None
 
@@ -51,12 +51,12 @@ def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) ->
     until(lambda: service.get("/healthz")[1]["snapshot"] == 4)
     keys = (question(4096), question(512), question(2048), question(8192))
     _, answers = service.lookup(*keys)
-    assert [one["match"] for one in answers] == ["exact", "toolchain", "rule", "nearest"]
-    assert [one.get("expected_regret") for one in answers] == [None, None, 0.01, None]
+    assert [answer["match"] for answer in answers] == ["exact", "toolchain", "rule", "nearest"]
+    assert [answer.get("expected_regret") for answer in answers] == [None, None, 0.01, None]
     assert answers[2]["config"] == to_data(ruled_config(ruled(), question(2048).problem))
-    assert all("rule" not in one["record"] for one in answers)  # it is large
+    assert all("rule" not in answer["record"] for answer in answers)  # it is large
     by_client = Client(service.url).lookup(keys)
-    assert [one.kind for one in by_client] == ["exact", "toolchain", "rule", "nearest"]
+    assert [item.kind for item in by_client] == ["exact", "toolchain", "rule", "nearest"]
     assert by_client[2].expected_regret == 0.01
     assert to_data(by_client[2].config) == answers[2]["config"]
 
@@ -66,8 +66,8 @@ def test_a_snapshot_on_disk_has_the_rule(service: Running, store: SqlStore, tmp_
     until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
     client = Client(service.url, cache=tmp_path / "cache")
     client.refresh()
-    found = read_bundle(tmp_path / "cache")
-    assert {one.key: one.rule for one in found.records}[question(4096)] == ruled()
+    stored = read_bundle(tmp_path / "cache")
+    assert {record.key: record.rule for record in stored.records}[question(4096)] == ruled()
 
 
 def test_the_same_body_again(service: Running, store: SqlStore) -> None:
@@ -78,30 +78,30 @@ def test_the_same_body_again(service: Running, store: SqlStore) -> None:
     store.save_record(replace(record(question(1024)), trials=99))
     until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
     for _ in range(2):
-        status, found = service.post("/v1/lookup", body)
-        assert (status, found["snapshot"]) == (200, 3)
-        assert found["answers"][0]["record"]["trials"] == 99
+        status, answer = service.post("/v1/lookup", body)
+        assert (status, answer["snapshot"]) == (200, 3)
+        assert answer["answers"][0]["record"]["trials"] == 99
         assert service.post("/v1/lookup", body | {"snapshot": 2}) == first
 
 
 def test_what_is_published_but_not_accepted_is_no_miss(service: Running, store: SqlStore) -> None:
     _, answers = service.lookup(question(1024), question(9, 9), accept=["toolchain"])
-    assert [one["match"] for one in answers] == ["default"] * 2
+    assert [answer["match"] for answer in answers] == ["default"] * 2
     assert answers[0]["why"] == "exact is not accepted"
     until(lambda: store.misses())
-    assert [one.key for one in store.misses()] == [question(9, 9)]
+    assert [miss.key for miss in store.misses()] == [question(9, 9)]
 
 
 def test_a_call_without_questions_is_not_kept(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """White space makes any number of them."""
-    kept: list[bytes] = []
-    monkeypatch.setattr(SnapshotCache, "keep_reply", lambda _, body, __: kept.append(body))
+    stored: list[bytes] = []
+    monkeypatch.setattr(SnapshotCache, "keep_reply", lambda _, body, __: stored.append(body))
     assert service.post("/v1/lookup", {"questions": []})[1]["answers"] == []
-    assert not kept
+    assert not stored
     service.lookup(question(1024))
-    assert len(kept) == 1
+    assert len(stored) == 1
 
 
 def test_replies_in_memory_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,15 +124,15 @@ def test_chip_and_toolchain_for_the_whole_call(service: Running) -> None:
     for chip, match in (("TPU v5 lite", "exact"), ("v6e", "default")):
         assert service.post("/v1/lookup", call | {"chip": chip})[1]["answers"][0]["match"] == match
     both = [lone, asked(question(1024, chip=Chip.V6E), toolchain=None)]
-    found = service.post("/v1/lookup", call | {"questions": both, "chip": "v5e"})[1]["answers"]
-    assert [one["match"] for one in found] == ["exact", "default"]
+    answers = service.post("/v1/lookup", call | {"questions": both, "chip": "v5e"})[1]["answers"]
+    assert [answer["match"] for answer in answers] == ["exact", "default"]
 
 
 def test_what_may_be_left_out_or_written_otherwise(service: Running) -> None:
     problem = {"dims": {"k": 128, "m": 1024}, "dtype": "bf16"}
     question_data = asked(question(1024), problem=problem, fingerprint=None, chip="TPU v5 lite")
-    found = service.post("/v1/lookup", {"questions": [question_data]})[1]["answers"]
-    assert found[0]["match"] == "exact"
+    answer = service.post("/v1/lookup", {"questions": [question_data]})[1]["answers"]
+    assert answer[0]["match"] == "exact"
 
 
 def test_another_version_of_the_kernel_is_a_miss(service: Running) -> None:
@@ -185,12 +185,12 @@ def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
     status, _, content = service.raw("POST", "/v1/lookup", body)
     assert status == 200
     answers = json.loads(content)["answers"]
-    assert [one.get("match") for one in answers] == ["exact", None, "exact", None]
+    assert [answer.get("match") for answer in answers] == ["exact", None, "exact", None]
     error, of_long = answers[1]["error"], answers[3]["error"]
     assert (error["code"], error["field"], of_long["code"]) == (code, field, code)
     assert field.startswith(of_long["field"].replace("[3]", "[1]"))
-    for one in (error, of_long):
-        assert len(one["message"].splitlines()) == 1 and " at `" not in one["message"]
+    for item in (error, of_long):
+        assert len(item["message"].splitlines()) == 1 and " at `" not in item["message"]
 
 
 @pytest.mark.parametrize(
@@ -213,24 +213,24 @@ def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
     ids=lambda value: str(value)[:30],
 )
 def test_a_bad_call_is_one_sentence(service: Running, body: bytes, status: int, code: str) -> None:
-    found, headers, content = service.raw("POST", "/v1/lookup", body)
+    answer, headers, content = service.raw("POST", "/v1/lookup", body)
     error = json.loads(content)["error"]
-    assert (found, error["code"], set(error)) == (status, code, {"code", "message", "field"})
+    assert (answer, error["code"], set(error)) == (status, code, {"code", "message", "field"})
     assert error["field"] == {"invalid_snapshot": "snapshot"}.get(code, error["field"])
     assert headers["content-type"] == "application/json"
 
 
 def test_the_largest_call(service: Running) -> None:
     data = asked(question(1024))
-    _, found = service.post("/v1/lookup", {"questions": [data] * MAX_QUESTIONS})
-    assert [one["match"] for one in found["answers"]] == ["exact"] * MAX_QUESTIONS
+    _, answer = service.post("/v1/lookup", {"questions": [data] * MAX_QUESTIONS})
+    assert [each["match"] for each in answer["answers"]] == ["exact"] * MAX_QUESTIONS
 
 
 @pytest.mark.parametrize("shape", ["1024x128", "m=1024,k=128", "k=128,m=1024"])
 def test_one_config(service: Running, shape: str) -> None:
-    status, found = service.get(f"/v1/configs/mm?{QUERY}&shape={shape}&option=causal=false")
-    assert (status, found["snapshot"]) == (200, 2)
-    assert {name: found[name] for name in found if name != "snapshot"} == (
+    status, answer = service.get(f"/v1/configs/mm?{QUERY}&shape={shape}&option=causal=false")
+    assert (status, answer["snapshot"]) == (200, 2)
+    assert {name: answer[name] for name in answer if name != "snapshot"} == (
         service.lookup(question(1024))[1][0]
     )
 
@@ -253,8 +253,8 @@ def test_one_config(service: Running, shape: str) -> None:
 def test_a_bad_address_is_one_sentence(
     service: Running, path: str, status: int, field: str | None
 ) -> None:
-    found, data = service.get(path)
-    assert (found, data["error"]["field"]) == (status, field)
+    answer, data = service.get(path)
+    assert (answer, data["error"]["field"]) == (status, field)
 
 
 ROUTES = """
@@ -278,9 +278,9 @@ def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch)
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr("autotune_service.api.lookup.known_identity", fail)
-    status, found = service.post("/v1/lookup", {"questions": [asked(question())]})
-    assert (status, found["error"]["code"]) == (500, "bug")
-    assert "secret" not in str(found)
+    status, answer = service.post("/v1/lookup", {"questions": [asked(question())]})
+    assert (status, answer["error"]["code"]) == (500, "bug")
+    assert "secret" not in str(answer)
 
 
 def test_a_body_in_pieces(service: Running) -> None:
@@ -315,5 +315,5 @@ def test_a_config_that_its_kernel_cannot_have_is_never_answered(
     wrong = replace(record(question(1024)), config=replace(record().config, axes=(("bm", -9),)))
     store.save_record(wrong)
     until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
-    (found,) = service.lookup(question(1024))[1]
-    assert found["match"] != "exact" and found["config"] != to_data(wrong.config)
+    (answers,) = service.lookup(question(1024))[1]
+    assert answers["match"] != "exact" and answers["config"] != to_data(wrong.config)

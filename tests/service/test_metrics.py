@@ -42,8 +42,8 @@ def samples(service: Running) -> Samples:
     }
 
 
-def value(found: Samples, name: str, **labels: str) -> float:
-    return found[name, tuple(sorted(labels.items()))]
+def value(of: Samples, name: str, **labels: str) -> float:
+    return of[name, tuple(sorted(labels.items()))]
 
 
 def grown(before: Samples, after: Samples) -> Samples:
@@ -169,7 +169,9 @@ def _expressions() -> Iterator[str]:
 def test_alerts_and_dashboard_ask_for_what_is_exported(service: Running) -> None:
     service.lookup(question(9, 9))
     service.raw("GET", "/keys/1/events")
-    wanted = {name for one in _expressions() for name in re.findall(r"\bautotune_\w+", one)}
+    wanted = {
+        name for expression in _expressions() for name in re.findall(r"\bautotune_\w+", expression)
+    }
     assert len(wanted) > 10
     assert wanted - {name for name, _ in samples(service)} == set()
 
@@ -177,7 +179,9 @@ def test_alerts_and_dashboard_ask_for_what_is_exported(service: Running) -> None
 def test_what_is_recorded_is_used_and_nothing_else() -> None:
     groups = yaml.safe_load(ALERTS.read_text())["groups"]
     recorded = {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
-    assert {n for one in _expressions() for n in re.findall(r"autotune:[\w:]+", one)} == recorded
+    assert {
+        n for expression in _expressions() for n in re.findall(r"autotune:[\w:]+", expression)
+    } == recorded
 
 
 @pytest.mark.slow

@@ -21,15 +21,19 @@ _GZIP = {"content_type_overrides": {"application/gzip": "application/octet-strea
 
 def operations(service: Running, token: str | None = None) -> dict[tuple[str, str], Any]:
     paths = service.get("/openapi.json", token)[1]["paths"]
-    return {(path, how): one for path, own in paths.items() for how, one in own.items()}
+    return {
+        (path, how): operation
+        for path, methods in paths.items()
+        for how, operation in methods.items()
+    }
 
 
 def test_every_operation_has_a_name_of_its_own_a_tag_and_a_sentence(service: Running) -> None:
-    found = operations(service)
-    assert len({one["operationId"] for one in found.values()}) == len(found)
-    tags = {one["name"] for one in service.get("/openapi.json")[1]["tags"]}
-    assert {tag for one in found.values() for tag in one["tags"]} == tags
-    assert all(one["description"] for one in found.values())
+    described = operations(service)
+    assert len({operation["operationId"] for operation in described.values()}) == len(described)
+    tags = {tag["name"] for tag in service.get("/openapi.json")[1]["tags"]}
+    assert {tag for operation in described.values() for tag in operation["tags"]} == tags
+    assert all(operation["description"] for operation in described.values())
 
 
 def address(path: str) -> str:
@@ -45,15 +49,15 @@ def test_a_parameter_that_is_not_known_or_given_twice_is_refused(
     """On each route: a name that is misspelt, and ignored, would be answered as something else."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {admin}"}
     empty = b'{"kernels": [], "results": []}'
-    for (path, how), one in operations(service).items():
-        wanted = [x for x in one.get("parameters", ()) if x["in"] == "query"]
+    for (path, how), operation in operations(service).items():
+        wanted = [x for x in operation.get("parameters", ()) if x["in"] == "query"]
         twice = [x["name"] for x in wanted if x["schema"].get("type") != "array"]
         for name in ("dytpe", *twice):
             more = "&".join([f"{name}=1"] * 2)
             to = f"{address(path)}{'&' if '?' in address(path) else '?'}{more}"
-            status, _, found = service.raw(how.upper(), to, empty, **headers)
-            assert (status, path) == (422, path), found
-            error = json.loads(found)["error"]
+            status, _, answer = service.raw(how.upper(), to, empty, **headers)
+            assert (status, path) == (422, path), answer
+            error = json.loads(answer)["error"]
             assert (error["field"], "twice" in error["message"]) == (name, name != "dytpe"), path
 
 
@@ -79,14 +83,14 @@ def test_another_method_is_told_which_there_are(service: Running) -> None:
 def test_every_list_has_pages(service: Running) -> None:
     schemas = service.get("/openapi.json")[1]["components"]["schemas"]
     lists = set()
-    for (path, how), one in operations(service).items():
-        content = one["responses"].get("200", {}).get("content", {})
+    for (path, how), operation in operations(service).items():
+        content = operation["responses"].get("200", {}).get("content", {})
         name = content.get("application/json", {}).get("schema", {}).get("$ref", "")
         made = schemas.get(name.rpartition("/")[2], {})
-        own = made.get("properties", {}).values()
-        endless = [one for one in own if one.get("type") == "array" and "maxItems" not in one]
+        properties = made.get("properties", {}).values()
+        endless = [p for p in properties if p.get("type") == "array" and "maxItems" not in p]
         if how == "get" and endless:
-            asked_by = {found["name"] for found in one["parameters"]}
+            asked_by = {parameter["name"] for parameter in operation["parameters"]}
             assert {"limit", "cursor"} <= asked_by and "next" in made["required"], path
             lists.add(path)
     assert {"/v1/records", "/v1/misses", "/v1/jobs"} < lists
@@ -94,22 +98,22 @@ def test_every_list_has_pages(service: Running) -> None:
 
 def test_options_are_described(service: Running) -> None:
     parameters = operations(service)["/v1/configs/{kernel}", "get"]["parameters"]
-    (option,) = (one for one in parameters if one["name"] == "option")
+    (option,) = (parameter for parameter in parameters if parameter["name"] == "option")
     assert option["schema"]["type"] == "array"
 
 
 def test_an_open_service_wants_a_token_where_something_is_written(service: Running) -> None:
-    for (path, how), one in operations(service).items():
+    for (path, how), operation in operations(service).items():
         writes = how == "post" and path != "/v1/lookup"
-        assert ("security" in one) is (writes or path == "/v1/audit"), path
+        assert ("security" in operation) is (writes or path == "/v1/audit"), path
 
 
 def test_a_closed_service_wants_one_everywhere_but_for_its_health(
     store: SqlStore, database: str, writer: str
 ) -> None:
     with running(database, closed=True) as service:
-        for (path, _), one in operations(service, writer).items():
-            assert ("security" in one) is (path not in OPEN), path
+        for (path, _), operation in operations(service, writer).items():
+            assert ("security" in operation) is (path not in OPEN), path
 
 
 @pytest.fixture(scope="session")

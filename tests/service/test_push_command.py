@@ -40,17 +40,18 @@ class TestPush:
         assert "left out: mm[f00d] m=32" in done.stderr and "no time" in done.stderr
         assert writer not in done.stdout + done.stderr
         done = autotune_here("push", "--url", service.url, "--json", cwd=tmp_path, env=environment)
-        told = json.loads(done.stdout)
-        assert (told["records"], told["sent"], told["lost"], len(told["left_out"])) == (0, 2, 0, 1)
-        assert {one.pushed_by for one in store.records() if one.key == question(8)} == {"ci"}
+        sent = json.loads(done.stdout)
+        assert (sent["records"], sent["sent"], sent["lost"], len(sent["left_out"])) == (0, 2, 0, 1)
+        pushed_by = {r.pushed_by for r in store.records() if r.key == question(8)}
+        assert pushed_by == {"ci"}
 
     def test_nobody_pushes_a_rule(self, service: Running, store: SqlStore, writer: str) -> None:
         """It would answer for every shape of its kernel, and nothing shows that it is true."""
         ruling = KeyResult(record=replace(record(question(8)), rule=ruled()))
         (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [ruling])
         assert part[1].records == 1
-        (found,) = [one for one in store.records() if one.key == question(8)]
-        assert found.rule is None
+        (stored,) = [record for record in store.records() if record.key == question(8)]
+        assert stored.rule is None
 
     def test_what_goes_wrong_is_one_sentence(
         self, service: Running, here: str, tmp_path: Path
@@ -80,8 +81,8 @@ class TestPush:
         long = replace(record(question(8)), reason="x" * 300_000)
         (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [KeyResult(record=long)])
         assert part[1].records == 1
-        (found,) = [one for one in store.records() if one.key == question(8)]
-        assert len(found.reason) == 100_000 and found.reason.endswith("x…")
+        (stored,) = [record for record in store.records() if record.key == question(8)]
+        assert len(stored.reason) == 100_000 and stored.reason.endswith("x…")
 
     def test_a_service_that_comes_back_is_tried_again(
         self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
@@ -132,7 +133,7 @@ def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
     assert run("unpin", "1") == "snapshot 4 is in force\n"
     assert run("rollback", "1") == "snapshot 5 is in force\n"
     assert "rolled back to snapshot 1" in run("list").splitlines()[0]
-    assert [one["number"] for one in json.loads(run("records", "--json"))] == [2, 1]
+    assert [item["number"] for item in json.loads(run("records", "--json"))] == [2, 1]
     assert json.loads(run("prune", "--days", "0", "--json")) == {"pruned": 3}
     done = autotune_here("snapshots", "rollback", "9", "--db", database, cwd=tmp_path)
     assert_one_sentence(done, "there is no snapshot 9")

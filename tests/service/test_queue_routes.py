@@ -38,9 +38,9 @@ def jobs(service: Running, local: SqlStore, writer: str) -> RemoteJobs:
 
 
 def claimed(jobs: RemoteJobs, worker: str = "w-1", lease_s: float = LEASE_S) -> Job:
-    found = jobs.claim(worker, ABLE, lease_s)
-    assert found is not None
-    return found
+    job = jobs.claim(worker, ABLE, lease_s)
+    assert job is not None
+    return job
 
 
 def test_a_job_is_run_and_what_it_found_is_published(
@@ -59,8 +59,8 @@ def test_a_job_is_run_and_what_it_found_is_published(
     assert seen == {"logs": [{"attempt": 1, "text": "2/3: best 1.5 µs\n"}]}
     local.save_record(record(question(512)))
     assert jobs.finish(job, State.DONE, "twice as fast")
-    found = store.jobs.get(job.number)
-    assert found is not None and (found.state, found.message) == (State.DONE, "twice as fast")
+    ended = store.jobs.get(job.number)
+    assert ended is not None and (ended.state, ended.message) == (State.DONE, "twice as fast")
     _, (answer,) = service.lookup(question(512))
     assert (answer["match"], answer["record"]["pushed_by"]) == ("exact", "ci")
 
@@ -123,9 +123,9 @@ def test_what_ends_a_worker_and_what_it_waits_for(
 
 
 def test_an_unknown_job(service: Running, writer: str) -> None:
-    told = {"worker": "ci/w", "attempt": 1, "state": "done", "message": ""}
-    status, found = service.post("/v1/jobs/77/finish", told, writer)
-    assert (status, found["error"]["code"]) == (404, "unknown_job")
+    sent = {"worker": "ci/w", "attempt": 1, "state": "done", "message": ""}
+    status, answer = service.post("/v1/jobs/77/finish", sent, writer)
+    assert (status, answer["error"]["code"]) == (404, "unknown_job")
     assert service.get("/v1/jobs/77/log")[0] == 404
 
 
@@ -135,6 +135,6 @@ def test_a_log_without_an_end_is_refused(
     store.jobs.add(wanted(512))
     job = claimed(jobs)
     for size, refusal in ((MOST_LOG + 1, 422), (100_000_000, 413)):
-        told = {"worker": job.worker, "attempt": job.attempt, "text": "x" * size}
-        assert service.post(f"/v1/jobs/{job.number}/log", told, writer)[0] == refusal
+        sent = {"worker": job.worker, "attempt": job.attempt, "text": "x" * size}
+        assert service.post(f"/v1/jobs/{job.number}/log", sent, writer)[0] == refusal
     assert store.jobs.logs(job.number) == []

@@ -36,11 +36,11 @@ def service(store: SqlStore, database: str) -> Iterator[Running]:
         yield service
 
 
-def check_all(store: SqlStore, found: Found) -> None:
-    """A worker with the database, with ``found`` in the place of compiling."""
+def check_all(store: SqlStore, decide: Found) -> None:
+    """A worker with the database, with ``decide`` in the place of compiling."""
 
     def recheck(_: Compilers, given: Record, ref: KernelRef, by: str) -> Rechecked:
-        return found(replace(given, checked_by=by))
+        return decide(replace(given, checked_by=by))
 
     compilers, ref = SameToolchain(spec=SPEC), KernelRef(path="k.py", attribute="K")
     refs = {"mm": ref}
@@ -72,15 +72,15 @@ def undecided(_: Record) -> Rechecked:
 
 
 def answer(service: Running) -> tuple[str, dict[str, str] | None]:
-    (found,) = service.lookup(question(512))[1]
-    return found["match"], found["record"]
+    (match,) = service.lookup(question(512))[1]
+    return match["match"], match["record"]
 
 
 def test_a_candidate_is_not_handed_out(service: Running, store: SqlStore, writer: str) -> None:
     pushed = body(record(question(512), 64))
-    status, found = service.post("/v1/results", pushed, writer)
+    status, content = service.post("/v1/results", pushed, writer)
     waiting = {"records": 0, "trials": 0, "lost": 0, "snapshot": 2, "candidates": 1}
-    assert (status, found) == (200, waiting)
+    assert (status, content) == (200, waiting)
     again = service.post("/v1/results", pushed, writer)[1]
     assert again == {**waiting, "candidates": 0} or "candidates" not in again
     assert answer(service)[0] == "nearest"
@@ -88,10 +88,10 @@ def test_a_candidate_is_not_handed_out(service: Running, store: SqlStore, writer
         "m": 512,
         "k": 128,
     }
-    (one,) = service.get("/v1/candidates?state=unverified")[1]["candidates"]
-    assert (one["state"], one["record"]["pushed_by"]) == ("unverified", "ci")
+    (candidate,) = service.get("/v1/candidates?state=unverified")[1]["candidates"]
+    assert (candidate["state"], candidate["record"]["pushed_by"]) == ("unverified", "ci")
     (job,) = service.get("/v1/jobs")[1]["jobs"]
-    assert (job["request"]["candidate"], job["state"]) == (one["number"], "queued")
+    assert (job["request"]["candidate"], job["state"]) == (candidate["number"], "queued")
 
 
 def test_what_its_worker_accepts_is_published_with_both_names(
@@ -100,10 +100,10 @@ def test_what_its_worker_accepts_is_published_with_both_names(
     service.post("/v1/results", body(record(question(512), 64)), writer)
     check_all(store, accepted)
     service.post("/v1/results", body(), writer)  # takes over what is newer
-    match, found = answer(service)
-    assert match == "exact" and found is not None
-    assert (found["pushed_by"], found["checked_by"]) == ("ci", "own")
-    assert found["estimate"]["time_us"] == 5.0  # type: ignore[index]
+    match, stored = answer(service)
+    assert match == "exact" and stored is not None
+    assert (stored["pushed_by"], stored["checked_by"]) == ("ci", "own")
+    assert stored["estimate"]["time_us"] == 5.0  # type: ignore[index]
     assert service.get("/v1/candidates")[1]["candidates"][0]["state"] == "accepted"
 
 
@@ -115,8 +115,8 @@ def test_what_it_refuses_stays_away_however_often_it_comes(
     check_all(store, refused)
     service.post("/v1/results", pushed, writer)
     assert answer(service)[0] == "nearest"
-    (one,) = service.get("/v1/candidates")[1]["candidates"]
-    assert (one["state"], one["finding"]) == ("refused", "out of VMEM")
+    (candidate,) = service.get("/v1/candidates")[1]["candidates"]
+    assert (candidate["state"], candidate["finding"]) == ("refused", "out of VMEM")
     assert [job.state for job in store.jobs.list()] == [State.DONE]
 
 
@@ -126,8 +126,8 @@ def test_what_could_not_be_checked_is_checked_again_when_it_comes_again(
     pushed = body(record(question(512), 64))
     service.post("/v1/results", pushed, writer)
     check_all(store, undecided)
-    (one,) = service.get("/v1/candidates")[1]["candidates"]
-    assert (one["state"], one["finding"]) == ("unverified", "timed out")
+    (candidate,) = service.get("/v1/candidates")[1]["candidates"]
+    assert (candidate["state"], candidate["finding"]) == ("unverified", "timed out")
     service.post("/v1/results", pushed, writer)
     check_all(store, accepted)
     assert [job.state for job in store.jobs.list()] == [State.DONE, State.FAILED]
@@ -138,11 +138,11 @@ def test_the_command_says_what_waits_and_which_checks_are_not_taken(
     service: Running, writer: str, tmp_path: Path
 ) -> None:
     here = str(tmp_path / "here.db")
-    with new_store(here) as own:
-        own.save_kernel(SPEC)
+    with new_store(here) as local:
+        local.save_kernel(SPEC)
         for m in (512, 256):
-            own.save_record(record(question(m), 64))
-        own.save_check(check())
+            local.save_record(record(question(m), 64))
+        local.save_check(check())
     ask = ("push", "--url", service.url, "--token", writer, "--db", here)
     done = autotune_here(*ask, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -151,9 +151,9 @@ def test_the_command_says_what_waits_and_which_checks_are_not_taken(
     assert "left out: 1 checks: " in done.stderr and "this service checks by itself" in done.stderr
     done = autotune_here(*ask, "--json", cwd=tmp_path)
     assert (json.loads(done.stdout)["candidates"], done.returncode) == (0, 0)
-    with new_store(here + "2") as own:
-        own.save_kernel(SPEC)
-        own.save_check(check())
+    with new_store(here + "2") as local:
+        local.save_kernel(SPEC)
+        local.save_check(check())
     done = autotune_here(*ask[:-1], here + "2", cwd=tmp_path)
     assert done.returncode == 2 and "this service checks by itself" in done.stderr
 
@@ -175,5 +175,5 @@ def test_nobody_says_that_a_worker_of_the_service_checked_it(
     lie = replace(record(question(512), 64), checked_by="own")
     with running(database) as open_service:
         assert open_service.post("/v1/results", body(lie), writer)[0] == 200
-        found = store.record(question(512))
-    assert found is not None and (found.pushed_by, found.checked_by) == ("ci", "")
+        stored = store.record(question(512))
+    assert stored is not None and (stored.pushed_by, stored.checked_by) == ("ci", "")

@@ -26,8 +26,8 @@ def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, work
     port = free_port()
     with serving(database, "--workers", workers, port=port) as process:
         client = Client(f"http://127.0.0.1:{port}", timeout_s=120, strict=True)
-        found = client.lookup([question(1024), question(9, 9)])
-        assert [one.kind for one in found] == ["exact", "default"]
+        answers = client.lookup([question(1024), question(9, 9)])
+        assert [answer.kind for answer in answers] == ["exact", "default"]
         store.save_record(record(question(512)))
         service = Running(port)
         for _ in range(20):  # both workers, as connections are spread
@@ -35,7 +35,7 @@ def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, work
         process.send_signal(signal.SIGTERM)
         printed, _ = process.communicate(timeout=120)
     assert "Traceback" not in printed
-    assert [(one.key, one.count) for one in store.misses()] == [(question(9, 9), 1)]
+    assert [(miss.key, miss.count) for miss in store.misses()] == [(question(9, 9), 1)]
 
 
 @pytest.mark.slow
@@ -74,9 +74,9 @@ def test_export(store: SqlStore, database: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("2 records in ")
     bundle = read_bundle(file)
-    assert {one.key for one in bundle.records} == {question(1024), question(4096, 256)}
+    assert {record.key for record in bundle.records} == {question(1024), question(4096, 256)}
     assert bundle.kernels == (SPEC,)
-    assert [one.kind for one in Client(None, cache=file).lookup([question(2048)])] == ["nearest"]
+    assert [item.kind for item in Client(None, cache=file).lookup([question(2048)])] == ["nearest"]
     file.unlink()
     for only in (("--kernel", "other"), ("--chip", "v6e")):
         done = autotune_here("export", str(file), "--db", database, *only, cwd=tmp_path)

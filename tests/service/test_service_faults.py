@@ -39,6 +39,13 @@ def store(database: str) -> Iterator[SqlStore]:
 
 
 @pytest.fixture
+def used(database: str, store: SqlStore) -> Iterator[SqlStore]:
+    """That of the service, which a test may break."""
+    with open_store(database, create=False) as used:
+        yield used
+
+
+@pytest.fixture
 def secret(store: SqlStore) -> str:
     return store.tokens.create("tests", ADMIN, None)[1]
 
@@ -55,8 +62,8 @@ def push(service: Running, secret: str, number: int) -> tuple[int, dict[str, str
     result = KeyResult(record=record(question(m=8 * (number + 1))))
     body = json.dumps({"kernels": [to_data(SPEC)], "results": [result_to_data(result)]}).encode()
     headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
-    status, found, answer = service.raw("POST", "/v1/results", body, **headers)
-    return status, found, json.loads(answer)
+    status, content, answer = service.raw("POST", "/v1/results", body, **headers)
+    return status, content, json.loads(answer)
 
 
 def test_a_locked_file_holds_up_nothing_that_reads(database: str, secret: str) -> None:
@@ -66,16 +73,16 @@ def test_a_locked_file_holds_up_nothing_that_reads(database: str, secret: str) -
             pushes = [writers.submit(push, service, secret, number) for number in range(16)]
             time.sleep(WAIT_S / 5)
             reads = 0
-            while not any(one.done() for one in pushes):
+            while not any(waiting.done() for waiting in pushes):
                 service.lookup(question())
                 assert service.get("/v1/jobs")[0] == 200
                 assert service.get("/v1/snapshots")[0] == 200
                 reads += 1
-            found = [one.result() for one in pushes]
-        assert reads > 1, [one.result() for one in pushes]
-        assert {status for status, _, _ in found} == {503}
-        assert all(headers["retry-after"] == "5" for _, headers, _ in found)
-        assert {body["error"]["code"] for _, _, body in found} == {"database_unavailable"}
+            result = [waiting.result() for waiting in pushes]
+        assert reads > 1, [waiting.result() for waiting in pushes]
+        assert {status for status, _, _ in result} == {503}
+        assert all(headers["retry-after"] == "5" for _, headers, _ in result)
+        assert {body["error"]["code"] for _, _, body in result} == {"database_unavailable"}
         until(lambda: push(service, secret, 0)[0] == 200)  # two may still be at it
 
 
@@ -96,14 +103,11 @@ def test_a_database_file_that_is_gone_takes_no_push_and_is_not_ready(
 
 
 def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
-    database: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    used: SqlStore, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wait = threading.Event()
-    with (
-        open_store(database, create=False) as own,
-        running(database, opened=lambda: own) as service,
-    ):
-        monkeypatch.setattr(own, "save_misses", lambda _, **__: wait.wait(120))
+    with running("", opened=lambda: used) as service:
+        monkeypatch.setattr(used, "save_misses", lambda _, **__: wait.wait(120))
         service.lookup(question(77))
         time.sleep(0.2)
         store.save_record(record(question(256)))
@@ -112,12 +116,9 @@ def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
 
 
 def test_misses_are_written_again_whatever_went_wrong(
-    database: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    used: SqlStore, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        open_store(database, create=False) as own,
-        running(database, opened=lambda: own) as service,
-    ):
+    with running("", opened=lambda: used) as service:
         failed = threading.Event()
 
         def fail(_: Any, **__: Any) -> None:
@@ -125,7 +126,7 @@ def test_misses_are_written_again_whatever_went_wrong(
             raise ValueError("a bug")
 
         with monkeypatch.context() as broken:
-            broken.setattr(own, "save_misses", fail)
+            broken.setattr(used, "save_misses", fail)
             service.lookup(question(77))
             assert failed.wait(120)
         until(lambda: bool(store.misses()))
@@ -164,16 +165,12 @@ def test_a_process_that_has_died_says_nothing_of_the_database(tmp_path: Path) ->
 
 
 def test_a_newer_snapshot_does_not_wait_for_an_older_one(
-    database: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    used: SqlStore, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.save_record(record(question(256)))
     wait, begun = threading.Event(), threading.Event()
-    with (
-        open_store(database, create=False) as own,
-        running(database, opened=lambda: own) as service,
-        ThreadPoolExecutor() as threads,
-    ):
-        real = own.snapshot_change
+    with running("", opened=lambda: used) as service, ThreadPoolExecutor() as threads:
+        real = used.snapshot_change
 
         def slow(number: int, since: int) -> Any:
             if number == 1:
@@ -181,7 +178,7 @@ def test_a_newer_snapshot_does_not_wait_for_an_older_one(
                 wait.wait(120)
             return real(number, since)
 
-        monkeypatch.setattr(own, "snapshot_change", slow)
+        monkeypatch.setattr(used, "snapshot_change", slow)
         older = threads.submit(service.lookup, question(), snapshot=1)
         assert begun.wait(120)
         store.save_record(record(question(512)))
@@ -191,24 +188,21 @@ def test_a_newer_snapshot_does_not_wait_for_an_older_one(
 
 
 def test_a_database_that_goes_right_after_a_push(
-    database: str, secret: str, monkeypatch: pytest.MonkeyPatch
+    used: SqlStore, secret: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was written was written."""
-    with (
-        open_store(database, create=False) as own,
-        running(database, opened=lambda: own, refresh_s=60) as service,
-    ):
-        real = own.push
+    with running("", opened=lambda: used, refresh_s=60) as service:
+        real = used.push
 
         def then_gone(*arguments: Any) -> Any:
             done = real(*arguments)
-            monkeypatch.setattr(own, "snapshots", gone)
+            monkeypatch.setattr(used, "snapshots", gone)
             return done
 
         def gone(*_: Any) -> Any:
             raise StoreError("it is gone")
 
-        monkeypatch.setattr(own, "push", then_gone)
+        monkeypatch.setattr(used, "push", then_gone)
         status, _, body = push(service, secret, 0)
         assert (status, body.get("records")) == (200, 1), body
 

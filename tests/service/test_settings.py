@@ -10,8 +10,8 @@ from autotune_service.settings import Settings, from_environment, to_environment
 
 def test_flags_win_over_the_environment_and_that_over_defaults() -> None:
     environment = {"AUTOTUNE_SERVICE_PORT": "1", "AUTOTUNE_SERVICE_WORKERS": "2"}
-    found = from_environment(environment, port=3)
-    assert (found.port, found.workers, found.host) == (3, 2, Settings().host)
+    settings = from_environment(environment, port=3)
+    assert (settings.port, settings.workers, settings.host) == (3, 2, Settings().host)
 
 
 def test_there_and_back() -> None:

@@ -33,9 +33,9 @@ def test_a_number_may_be_asked_for_at_once(store: SqlStore, database: str) -> No
 
 
 def test_the_list(service: Running) -> None:
-    _, found = service.get("/v1/snapshots")
-    assert found["in_force"] == 2
-    assert [one["number"] for one in found["snapshots"]] == [2, 1]
+    _, answer = service.get("/v1/snapshots")
+    assert answer["in_force"] == 2
+    assert [snapshot["number"] for snapshot in answer["snapshots"]] == [2, 1]
     assert len(service.get("/v1/snapshots?limit=1")[1]["snapshots"]) == 1
 
 
@@ -62,8 +62,8 @@ def test_a_bundle_that_the_caller_has(service: Running) -> None:
 
 @pytest.mark.parametrize("number, status", [("9", 404), ("x", 422), ("-1", 422), ("9" * 99, 422)])
 def test_no_such_snapshot(service: Running, number: str, status: int) -> None:
-    found, data = service.get(f"/v1/snapshots/{number}")
-    assert (found, data["error"]["field"]) == (status, "snapshot" if status == 404 else "number")
+    answered, data = service.get(f"/v1/snapshots/{number}")
+    assert (answered, data["error"]["field"]) == (status, "snapshot" if status == 404 else "number")
 
 
 def test_every_process_has_the_same_bundle(
@@ -74,7 +74,7 @@ def test_every_process_has_the_same_bundle(
         store.save_record(record(question(1024), block))
         until(lambda: service.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     with running(database) as other:
-        answers = [one.raw("GET", "/v1/snapshots/4") for one in (other, service)]
+        answers = [process.raw("GET", "/v1/snapshots/4") for process in (other, service)]
         assert answers[0][2] == answers[1][2]
         assert answers[0][1]["etag"] == answers[1][1]["etag"]
         service.post("/v1/snapshots/1/rollback", token=admin)
@@ -86,9 +86,9 @@ def test_misses_are_counted(service: Running, store: SqlStore) -> None:
     for _ in range(3):
         service.lookup(question(9, 9), question(1024), question(2048))
     service.lookup(question(9, 9))
-    until(lambda: sum(one.count for one in store.misses()) == 7)
+    until(lambda: sum(miss.count for miss in store.misses()) == 7)
     listed = service.get("/v1/misses")[1]["misses"]
-    assert [(one["key"]["problem"]["dims"]["m"], one["count"]) for one in listed] == [
+    assert [(miss["key"]["problem"]["dims"]["m"], miss["count"]) for miss in listed] == [
         (9, 4),
         (2048, 3),
     ]
@@ -116,7 +116,7 @@ class TestDatabaseGone:
     def test_what_is_in_memory_is_answered(self, service: Running) -> None:
         snapshot, answers = service.lookup(question(1024), question(2048))
         assert snapshot == 2
-        assert [one["match"] for one in answers] == ["exact", "nearest"]
+        assert [answer["match"] for answer in answers] == ["exact", "nearest"]
         assert service.raw("GET", "/v1/snapshots/latest")[0] == 200
 
     @pytest.mark.parametrize("path", ["/v1/snapshots", "/v1/snapshots/1", "/v1/misses"])
@@ -138,7 +138,7 @@ class TestDatabaseGone:
                 == {"status": "ok", "snapshot": 3, "records": 3, "database": "ok"}
             )
         )
-        until(lambda: [one.count for one in store.misses()] == [1])
+        until(lambda: [miss.count for miss in store.misses()] == [1])
 
 
 def test_before_anything_is_published(tmp_path: Path) -> None:

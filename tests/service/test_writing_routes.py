@@ -23,7 +23,7 @@ ABLE = Ability(kernels={"mm": "f00d"}, toolchain=question().toolchain)
 
 
 def body(*records: Record, trials: tuple[Trial, ...] = (), **changes: Any) -> dict[str, Any]:
-    results = [result_to_data(KeyResult(record=one, trials=trials)) for one in records]
+    results = [result_to_data(KeyResult(record=record, trials=trials)) for record in records]
     return {"kernels": [to_data(SPEC)], "results": results, **changes}
 
 
@@ -40,8 +40,8 @@ class TestResults:
         self, service: Running, store: SqlStore, writer: str
     ) -> None:
         pushed = body(record(question(512)), trials=(trial(0, 8), trial(1, 16)))
-        status, found = service.post("/v1/results", pushed, writer)
-        assert (status, found) == (200, {"records": 1, "trials": 2, "lost": 0, "snapshot": 3})
+        status, answer = service.post("/v1/results", pushed, writer)
+        assert (status, answer) == (200, {"records": 1, "trials": 2, "lost": 0, "snapshot": 3})
         snapshot, (answer,) = service.lookup(question(512))
         assert (snapshot, answer["match"], answer["record"]["pushed_by"]) == (3, "exact", "ci")
         assert store.trials(question(512))[1] == replace(trial(1, 16), pushed_by="ci")
@@ -54,8 +54,8 @@ class TestResults:
         slow = replace(
             record(question(1024), 128), estimate=replace(record().estimate, time_us=9.0)
         )
-        found = service.post("/v1/results", body(slow), writer)[1]
-        assert (found["lost"], found["snapshot"]) == (1, 2)
+        answer = service.post("/v1/results", body(slow), writer)[1]
+        assert (answer["lost"], answer["snapshot"]) == (1, 2)
 
     REFUSALS = Refusals(
         values={"bm": (8, 16), "unroll": (True, False)},
@@ -87,12 +87,12 @@ class TestResults:
     ) -> None:
         result = result_to_data(KeyResult(record=record(question(512)), refusals=self.REFUSALS))
         result["refusals"]["cells"] = cells
-        status, found = service.post("/v1/results", {**body(), "results": [result]}, writer)
-        assert (status, found["error"]["code"]) in (
+        status, answer = service.post("/v1/results", {**body(), "results": [result]}, writer)
+        assert (status, answer["error"]["code"]) in (
             (422, "invalid_field"),
             (422, "missing_field"),
         )
-        assert "refusals" in found["error"]["field"]
+        assert "refusals" in answer["error"]["field"]
         assert latest_snapshot(store) == 2
 
     BAD: ClassVar[dict[str, tuple[dict[str, Any], str]]] = {
@@ -147,19 +147,19 @@ class TestResults:
     ) -> None:
         changes, says = self.BAD[name]
         bad = replace(record(question(512)), **changes)
-        status, found = service.post("/v1/results", body(record(question(256)), bad), writer)
-        assert (status, found["error"]["code"]) == (422, "contradiction")
-        assert says in found["error"]["message"]
-        assert found["error"]["field"] == "results[1]"
+        status, answer = service.post("/v1/results", body(record(question(256)), bad), writer)
+        assert (status, answer["error"]["code"]) == (422, "contradiction")
+        assert says in answer["error"]["message"]
+        assert answer["error"]["field"] == "results[1]"
         assert latest_snapshot(store) == 2
 
     def test_a_trial_whose_config_cannot_be_is_refused_too(
         self, service: Running, writer: str
     ) -> None:
         pushed = body(record(question(512)), trials=(trial(0, bm=-9),))
-        status, found = service.post("/v1/results", pushed, writer)
-        assert (status, found["error"]["code"]) == (422, "contradiction")
-        assert "axis bm is a block size" in found["error"]["message"]
+        status, answer = service.post("/v1/results", pushed, writer)
+        assert (status, answer["error"]["code"]) == (422, "contradiction")
+        assert "axis bm is a block size" in answer["error"]["message"]
 
     @pytest.mark.parametrize(
         "path, value",
@@ -199,9 +199,9 @@ class TestResults:
         for name in path[:-1]:
             place = place[name]
         place[path[-1]] = value
-        status, found = service.post("/v1/results", pushed, writer)
-        assert (status, found["error"]["code"]) == (422, "invalid_field")
-        assert found["error"]["field"] == ".".join(("results[0].record", *path))
+        status, answer = service.post("/v1/results", pushed, writer)
+        assert (status, answer["error"]["code"]) == (422, "invalid_field")
+        assert answer["error"]["field"] == ".".join(("results[0].record", *path))
         assert latest_snapshot(store) == 2
 
     @pytest.mark.parametrize(
@@ -226,10 +226,14 @@ class TestJobs:
         assert mine is not None and mine.request.trials == 7
         assert mine.request.problem == question(512).problem
         store.jobs.heartbeat(mine, Progress(done=3, goal=7, best_us=1.5, note="compiling"))
-        found = service.get(f"/v1/jobs/{made['number']}")[1]
-        assert (found["state"], found["worker"], found["progress"]["done"]) == ("running", "w1", 3)
+        answer = service.get(f"/v1/jobs/{made['number']}")[1]
+        assert (answer["state"], answer["worker"], answer["progress"]["done"]) == (
+            "running",
+            "w1",
+            3,
+        )
         store.jobs.finish(mine, State.DONE, "faster")
-        assert [one["message"] for one in service.get("/v1/jobs?state=done")[1]["jobs"]] == [
+        assert [job["message"] for job in service.get("/v1/jobs?state=done")[1]["jobs"]] == [
             "faster"
         ]
         assert service.get("/v1/jobs?state=queued")[1]["jobs"] == []
@@ -239,7 +243,7 @@ class TestJobs:
     ) -> None:
         service.lookup(question(2048), question(9, 9))
         until(lambda: len(service.get("/v1/misses")[1]["misses"]) == 2)
-        listed = {one["answer"]: one for one in service.get("/v1/misses")[1]["misses"]}
+        listed = {miss["answer"]: miss for miss in service.get("/v1/misses")[1]["misses"]}
         assert set(listed) == {"nearest", "default"}
         asked_for = {"miss": listed["nearest"]["number"]}
         assert service.post("/v1/jobs", asked_for, writer)[0] == 201
@@ -255,8 +259,8 @@ class TestJobs:
 
     def test_cancel(self, service: Running, writer: str) -> None:
         number = service.post("/v1/jobs", self.ask(), writer)[1]["number"]
-        status, found = service.post(f"/v1/jobs/{number}/cancel", token=writer)
-        assert (status, found["state"]) == (200, "cancelled")
+        status, answer = service.post(f"/v1/jobs/{number}/cancel", token=writer)
+        assert (status, answer["state"]) == (200, "cancelled")
 
     @pytest.mark.parametrize(
         "changes, status, code, field",
@@ -288,8 +292,8 @@ class TestJobs:
         code: str,
         field: str,
     ) -> None:
-        found, data = service.post("/v1/jobs", self.ask(**changes), writer)
-        assert (found, data["error"]["code"], data["error"]["field"]) == (status, code, field)
+        answered, data = service.post("/v1/jobs", self.ask(**changes), writer)
+        assert (answered, data["error"]["code"], data["error"]["field"]) == (status, code, field)
 
     @pytest.mark.parametrize(
         "path", ["/v1/jobs/99", "/v1/jobs/0", f"/v1/jobs/{2**70}", "/v1/jobs/x"]
@@ -298,8 +302,8 @@ class TestJobs:
         assert service.get(path)[0] in (404, 422)
 
     def test_no_such_miss(self, service: Running, writer: str) -> None:
-        status, found = service.post("/v1/jobs", {"miss": 99}, writer)
-        assert (status, found["error"]["code"]) == (404, "unknown_miss")
+        status, answer = service.post("/v1/jobs", {"miss": 99}, writer)
+        assert (status, answer["error"]["code"]) == (404, "unknown_miss")
 
 
 class TestFleet:
@@ -308,7 +312,7 @@ class TestFleet:
         until(lambda: service.lookup(question(1024))[0] == 3)
         assert block(service) == 128
         listed = service.get("/v1/records?kernel=mm&chip=v5e")[1]["records"]
-        assert [one["number"] for one in listed] == [3, 2, 1]
+        assert [entry["number"] for entry in listed] == [3, 2, 1]
         assert service.post("/v1/records/1/pin", token=admin) == (200, {"snapshot": 4})
         assert block(service) == 256
         assert service.post("/v1/records/1/unpin", token=admin) == (200, {"snapshot": 5})
@@ -342,8 +346,8 @@ class TestAudit:
         assert (push.action, push.change) == ("push", said)
         assert (push.author.name, push.author.token, push.author.address) == ("ci", 1, "127.0.0.1")
         assert (pin.author.name, pin.change) == ("boss", f"pinned record 1, {question(1024)}: 4")
-        assert {one.action for one in before} == {"publish", "token"}
-        assert {one.author.token for one in before} == {None}
+        assert {entry.action for entry in before} == {"publish", "token"}
+        assert {entry.author.token for entry in before} == {None}
 
     def test_a_worker_and_the_end_of_its_job_are_there(
         self, service: Running, store: SqlStore, writer: str
@@ -363,12 +367,12 @@ class TestAudit:
             store.pin(1 + number % 2)
         assert service.get("/v1/audit")[0] == 401
         until(lambda: service.get("/v1/audit", admin)[0] == 200)
-        found, cursor = [], ""
+        numbers, cursor = [], ""
         while cursor is not None:
             page = service.get(f"/v1/audit?limit=2{cursor and '&cursor='}{cursor}", admin)[1]
-            found += [one["number"] for one in page["entries"]]
+            numbers += [entry["number"] for entry in page["entries"]]
             cursor = page["next"]
-        assert found == [one.number for one in store.audit.entries()]
+        assert numbers == [entry.number for entry in store.audit.entries()]
 
     def test_only_administrators_see_the_page(
         self, service: Running, writer: str, admin: str
@@ -387,14 +391,14 @@ class TestPages:
     """Cursors: each page begins behind the one before, and together they are all."""
 
     def numbers(self, service: Running, path: str, name: str) -> list[int]:
-        found: list[int] = []
+        numbers: list[int] = []
         cursor: str | None = ""
         while cursor is not None:
             page = service.get(f"{path}?limit=2{cursor and f'&cursor={cursor}'}")[1]
-            assert len(page[name]) <= 2 and len(found) < 10  # it ends
-            found += [one["number"] for one in page[name]]
+            assert len(page[name]) <= 2 and len(numbers) < 10  # it ends
+            numbers += [entry["number"] for entry in page[name]]
             cursor = page["next"]
-        return found
+        return numbers
 
     def test_records_snapshots_and_jobs(self, service: Running, store: SqlStore) -> None:
         for number in range(3):
@@ -410,18 +414,18 @@ class TestPages:
     ) -> None:
         counts = {(question(8 * n), "default"): 1 + n // 3 for n in range(1, 6)}
         store.save_misses(counts)
-        found = self.numbers(service, "/v1/misses", "misses")
-        assert found == [one.number for one in store.misses()] and len(found) == 5
+        numbers = self.numbers(service, "/v1/misses", "misses")
+        assert numbers == [miss.number for miss in store.misses()] and len(numbers) == 5
 
     def test_misses_that_come_and_go_meanwhile_shift_nothing(
         self, service: Running, store: SqlStore
     ) -> None:
         """What was there all the time is seen once, in its order."""
         store.save_misses({(question(8 * n), "default"): 10 - n for n in range(1, 7)})
-        numbers = [one.number for one in store.misses()]
+        numbers = [miss.number for miss in store.misses()]
         first = service.get("/v1/misses?limit=3")[1]
         store.save_misses({(question(8 * n), "default"): 90 for n in range(20, 25)})  # before it
         store.save_record(record(question(8), 8))  # of the first page: it is missed no more
         second = service.get(f"/v1/misses?limit=3&cursor={first['next']}")[1]
-        seen = [one["number"] for page in (first, second) for one in page["misses"]]
+        seen = [miss["number"] for page in (first, second) for miss in page["misses"]]
         assert (seen, second["next"]) == (numbers, None)

@@ -68,12 +68,12 @@ class AccessMiddleware:
         address, secret = address_of(scope), secret_of(scope)
         if self._failures.is_used_up(address) and not access.knows(secret):
             await refuse_late()
-        found = await access.writer(secret) if writes(scope) else access.reader(secret)
-        if found is None:
+        token = await access.writer(secret) if writes(scope) else access.reader(secret)
+        if token is None:
             self._failures.allows(address)
             raise HttpError(401, "invalid_token", "the token is unknown, expired or revoked")
-        require(found, WRITER if writes(scope) else READER)
-        return found
+        require(token, WRITER if writes(scope) else READER)
+        return token
 
 
 def _check_site(scope: Scope) -> None:
@@ -145,7 +145,7 @@ def _cookie(scope: Scope) -> str | None:
     if b"authorization" in headers:
         return None
     try:
-        found = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
+        cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
     except CookieError:
         return None
-    return found.value if found else None
+    return cookie.value if cookie else None

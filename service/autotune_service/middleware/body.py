@@ -48,7 +48,7 @@ def _check_head(scope: Scope, limit: int) -> None:
 def _changes_protocol(scope: Scope) -> bool:
     """Any of the lines counts for the parser, which ends there; without one it reads on."""
     lines = [value for name, value in scope["headers"] if name == b"connection"]
-    return b"upgrade" in [one.strip().lower() for one in b",".join(lines).split(b",")]
+    return b"upgrade" in [option.strip().lower() for option in b",".join(lines).split(b",")]
 
 
 async def _whole(message: Message, receive: Receive, limit: int) -> Message:

@@ -21,10 +21,10 @@ proxies write their own behind those that callers made up."""
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
     """The last of each name; made once for a call."""
-    found: dict[bytes, bytes] | None = scope.get(_HEADERS)
-    if found is None:
-        found = scope[_HEADERS] = dict(scope["headers"])
-    return found
+    headers: dict[bytes, bytes] | None = scope.get(_HEADERS)
+    if headers is None:
+        headers = scope[_HEADERS] = dict(scope["headers"])
+    return headers
 
 
 def refuse_doubled(scope: Scope) -> None:

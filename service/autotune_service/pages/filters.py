@@ -20,13 +20,13 @@ _MOST_TEXT = 200  # characters that are looked for
 
 @dataclass(slots=True)
 class Query:
-    """The parameters of one page. ``notes``: what was ignored and why, for people; ``kept``: what
+    """The parameters of one page. ``notes``: what was ignored and why, for people; ``chosen``: what
     links of the page go on with. ``strict``: raises ``HttpError`` instead of a note."""
 
     given: dict[str, str]
     strict: bool = False
     notes: list[str] = field(default_factory=list)
-    kept: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
 
     def choice(self, name: str, choices: Collection[str]) -> str | None:
         """The value where it is one of these, or None."""
@@ -37,14 +37,14 @@ class Query:
             known = ", ".join(list(choices)[:8]) or "nothing"
             self._ignore(name, value, f"there is {known}")
             return None
-        self.kept[name] = value
+        self.chosen[name] = value
         return value
 
     def text(self, name: str) -> str:
         """Whatever it is."""
         value = self.given.pop(name, "").strip()[:_MOST_TEXT]
         if value:
-            self.kept[name] = value
+            self.chosen[name] = value
         return value
 
     def chip(self, chips: Iterable[Chip]) -> Chip | None:

@@ -88,21 +88,21 @@ def _names(shown: Sequence[ShownTrial], refused: Mapping[str, Sequence[object]])
     return [name for name in known if name in several or not several]
 
 
-def values_of(found: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
+def values_of(shown: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
     """Tried or known, in order; of very many those of the fastest trials first."""
-    values = _all_values(found, name, refusals)
+    values = _all_values(shown, name, refusals)
     if len(values) <= _MOST_VALUES:
         return values
-    by_time = sorted(found, key=lambda c: (c.time_us is None, c.time_us))
+    by_time = sorted(shown, key=lambda c: (c.time_us is None, c.time_us))
     tried = dict.fromkeys(str(c.values[name]) for c in by_time if name in c.values)
     chosen = set(list(dict.fromkeys([*tried, *values]))[:_MOST_VALUES])
     return [value for value in values if value in chosen]
 
 
-def _all_values(found: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
+def _all_values(shown: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
     known = refusals.values.get(name, ()) if refusals else ()
-    tried = (c.values[name] for c in found if name in c.values)
-    return ordered(name, [*known, *tried], found)
+    tried = (c.values[name] for c in shown if name in c.values)
+    return ordered(name, [*known, *tried], shown)
 
 
 def _cut(shown: Sequence[ShownTrial], refusals: Refusals | None, names: Sequence[str]) -> str:
@@ -197,7 +197,7 @@ def _each(grid: HeatCells, value: Callable[[HeatCell], Any]) -> list[list[Any]]:
 
 
 def heat_map(
-    found: Sequence[ShownTrial],
+    shown: Sequence[ShownTrial],
     x: str,
     y: str | None,
     refusals: Refusals | None = None,
@@ -205,11 +205,11 @@ def heat_map(
     all_drawn: bool = True,
 ) -> Figure | None:
     """The best of each cell: the other parts of the config may differ."""
-    columns = values_of(found, x, refusals)
+    columns = values_of(shown, x, refusals)
     if not columns:
         return None
-    rows = [_ONLY] if y is None else values_of(found, y, refusals)
-    grid = _grid(found, (x, y), (columns, rows), refusals, all_drawn=all_drawn)
+    rows = [_ONLY] if y is None else values_of(shown, y, refusals)
+    grid = _grid(shown, (x, y), (columns, rows), refusals, all_drawn=all_drawn)
     names = {"x": list(map(escaped, columns)), "y": list(map(escaped, rows))}
     layout = {
         "xaxis": _axis(x, columns, -90),
@@ -249,7 +249,7 @@ def _width(values: Sequence[str]) -> int:
 
 
 def _grid(
-    found: Sequence[ShownTrial],
+    shown: Sequence[ShownTrial],
     axes: tuple[str, str | None],
     values: tuple[Sequence[str], Sequence[str]],
     refusals: Refusals | None,
@@ -259,7 +259,7 @@ def _grid(
     """Row by row."""
     (x, y), (columns, rows) = axes, values
     tried: dict[tuple[str, str], list[ShownTrial]] = {}
-    for c in found:
+    for c in shown:
         row = str(c.values.get(y, "")) if y else _ONLY
         tried.setdefault((str(c.values.get(x, "")), row), []).append(c)
     known = refusals or Refusals(values={})

@@ -34,16 +34,16 @@ def store(database: str) -> Iterator[SqlStore]:
 
 
 @pytest.fixture
-def own(store: SqlStore, database: str) -> Iterator[Running]:
+def fresh(store: SqlStore, database: str) -> Iterator[Running]:
     """For tests that write."""
     with running(database) as service:
         yield service
 
 
 @pytest.fixture
-def own_seen(browser: Browser, own: Running) -> Iterator[Seen]:
+def own_seen(browser: Browser, fresh: Running) -> Iterator[Seen]:
     """A browser on a service of the test's own."""
-    yield from seen_in(browser, own)
+    yield from seen_in(browser, fresh)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def browser() -> Iterator[Browser]:
     if FOUND is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(
+        chromium = playwright.chromium.launch(
             executable_path=FOUND, args=["--no-sandbox"], timeout=LIMIT_MS
         )
-        yield found
-        found.close()
+        yield chromium
+        chromium.close()

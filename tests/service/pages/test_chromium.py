@@ -40,8 +40,8 @@ def search(database: str, kernel: str, shape: str, chip: str, trials: str) -> li
 def real(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database with the results of real searches, and a miss."""
     file = str(tmp_path_factory.mktemp("real") / "real.db")
-    for one in SEARCHES:
-        subprocess.run(search(file, *one), check=True, capture_output=True, timeout=1200)
+    for wanted in SEARCHES:
+        subprocess.run(search(file, *wanted), check=True, capture_output=True, timeout=1200)
     with open_store(file, create=False) as store:
         store.save_misses({(question(77, 5), "default"): 4})
         for check in CHECKS:
@@ -63,8 +63,8 @@ def seen(browser: Browser, site: Running) -> Iterator[Seen]:
 def test_axe_would_find_something(seen: Seen) -> None:
     page = seen.open("/")
     page.evaluate("document.querySelector('main').innerHTML += '<button></button>'")
-    found = Axe().run(page).response["violations"]
-    assert any(one["impact"] == "critical" for one in found)
+    violations = Axe().run(page).response["violations"]
+    assert any(violation["impact"] == "critical" for violation in violations)
 
 
 def test_the_figures_show_real_trials(seen: Seen) -> None:

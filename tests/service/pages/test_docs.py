@@ -15,7 +15,7 @@ def test_its_files_are_as_they_were_published_and_have_their_licence() -> None:
     named = [line.split() for line in (FOLDER / "SHA256SUMS").read_text().splitlines()]
     for digest, name in named:
         assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
-    assert {name for _, name in named} == {one.name for one in FOLDER.iterdir()} - {"SHA256SUMS"}
+    assert {name for _, name in named} == {file.name for file in FOLDER.iterdir()} - {"SHA256SUMS"}
     assert "Apache License" in (FOLDER / "LICENSE").read_text()
 
 

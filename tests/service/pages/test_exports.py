@@ -21,10 +21,10 @@ def test_trials_as_csv_and_json(service: Running) -> None:
     assert headers["content-disposition"] == 'attachment; filename="trials.csv"'
     assert lines[0].startswith("trial,number,config,outcome,reason,estimated_us,error")
     assert len(lines) == 1 + len(OUTCOMES)
-    found = service.get("/export/keys/1/trials.json")[1]
-    assert [one["outcome"]["kind"] for one in found] == [o.kind for o in OUTCOMES]
+    trials = service.get("/export/keys/1/trials.json")[1]
+    assert [trial["outcome"]["kind"] for trial in trials] == [o.kind for o in OUTCOMES]
     crashed = service.get("/export/keys/1/trials.json?kind=crashed")[1]
-    assert [one["number"] for one in crashed] == [7]
+    assert [trial["number"] for trial in crashed] == [7]
 
 
 @pytest.mark.parametrize(
@@ -49,24 +49,25 @@ def test_every_table_can_be_taken_away(service: Running, path: str) -> None:
 
 
 def test_the_same_configs_under_each_toolchain(service: Running) -> None:
-    found = service.get("/export/toolchains/1.json")[1]
-    assert {(one["key"], one["number"]): one["outcome"] for one in found}[2, 2] == "compile failed"
-    assert {one["jax"] for one in found} == {"0.10.2", "0.12.0"}
+    trials = service.get("/export/toolchains/1.json")[1]
+    outcomes = {(line["key"], line["number"]): line["outcome"] for line in trials}
+    assert outcomes[2, 2] == "compile failed"
+    assert {line["jax"] for line in trials} == {"0.10.2", "0.12.0"}
     assert service.get("/export/toolchains/99.csv")[0] == 404
 
 
 def test_the_latest_searches_say_what_is_published(service: Running) -> None:
-    found = {one["key"]: one for one in service.get("/export/searches.json")[1]}
-    assert (found[1]["published"], found[1]["published_estimated_us"]) == (True, 9.5)
-    assert (found[2]["published"], found[2]["best_estimated_us"]) == (False, 90.0)
+    searches = {line["key"]: line for line in service.get("/export/searches.json")[1]}
+    assert (searches[1]["published"], searches[1]["published_estimated_us"]) == (True, 9.5)
+    assert (searches[2]["published"], searches[2]["best_estimated_us"]) == (False, 90.0)
     assert service.get("/export/jobs.json")[1][0]["state"] == "queued"
 
 
 def test_every_export_of_a_page_is_there(service: Running) -> None:
     for page in ("/", "/misses", "/kernels/mm", "/keys/1", "/toolchains/1", "/trials/1"):
-        found = re.findall(r'href="(/export/[^"]+)"', html(service, page))
-        assert found
-        for path in found:
+        links = re.findall(r'href="(/export/[^"]+)"', html(service, page))
+        assert links
+        for path in links:
             assert service.raw("GET", path.replace("&amp;", "&"))[0] == 200, path
 
 
@@ -93,30 +94,30 @@ def test_a_filter_that_is_not_understood_is_refused(
     service: Running, path: str, given: str
 ) -> None:
     """In a file nobody sees a note: the whole table would be taken for what was asked for."""
-    status, found = service.get(f"/export/{path}.json?{given}")
-    assert (status, found["error"]["code"]) == (422, "invalid_field")
-    assert found["error"]["field"] == given.rpartition("&")[2].partition("=")[0]
+    status, answer = service.get(f"/export/{path}.json?{given}")
+    assert (status, answer["error"]["code"]) == (422, "invalid_field")
+    assert answer["error"]["field"] == given.rpartition("&")[2].partition("=")[0]
 
 
 def test_a_kernel_is_exported_in_the_order_of_its_page(service: Running) -> None:
-    found = service.get("/export/kernel.json?order=fastest")[1]
-    times = [one["best_estimated_us"] for one in found if one["best_estimated_us"]]
+    problems = service.get("/export/kernel.json?order=fastest")[1]
+    times = [line["best_estimated_us"] for line in problems if line["best_estimated_us"]]
     assert len(times) > 1 and times == sorted(times)
 
 
-def test_a_spreadsheet_gets_no_formula(own: Running, store: SqlStore) -> None:
+def test_a_spreadsheet_gets_no_formula(fresh: Running, store: SqlStore) -> None:
     save_trial(store, question(), trial(40, Illegal(reason="=cmd|' /C calc'!A0")))
-    text = own.raw("GET", "/export/keys/1/trials.csv?kind=illegal")[2].decode()
+    text = fresh.raw("GET", "/export/keys/1/trials.csv?kind=illegal")[2].decode()
     assert ",'=cmd|" in text
 
 
 def test_one_trial_as_json(service: Running) -> None:
-    found = service.get("/export/trials/7.json")[1]
-    assert found["outcome"]["message"].endswith("second line")
+    answer = service.get("/export/trials/7.json")[1]
+    assert answer["outcome"]["message"].endswith("second line")
     listed = service.get("/export/keys/1/trials.json")[1][6]
-    assert found.pop("key")["kernel"] == "mm"
-    assert found == listed
-    assert "finished_at" in found and "created_at" not in found
+    assert answer.pop("key")["kernel"] == "mm"
+    assert answer == listed
+    assert "finished_at" in answer and "created_at" not in answer
     assert service.get("/export/trials/99.json")[0] == 404
 
 

@@ -263,9 +263,9 @@ def test_numbers_are_ordered_as_numbers() -> None:
 
 def test_limits_are_ordered_by_size_also_those_that_no_trial_had() -> None:
     trials = [
-        NumberedTrial(id=n, trial=replace(trial(n, estimated(9.0)), config=own))
+        NumberedTrial(id=n, trial=replace(trial(n, estimated(9.0)), config=limited))
         for n, limit in enumerate([2**30, 2**27, 2**25, None])
-        for own in [config(n).replace(vmem_limit_bytes=limit)]
+        for limited in [config(n).replace(vmem_limit_bytes=limit)]
     ]
     tried = candidates(trials, None)
     known = ["own", "32.00 MiB", "64.00 MiB", "128.00 MiB", "256.00 MiB"]

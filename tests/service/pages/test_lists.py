@@ -42,7 +42,7 @@ from tests.servers.service import Running, running, until
 
 def listed(text: str) -> list[int]:
     """The problems of a list, in order."""
-    return [int(one) for one in re.findall(r'name="key" value="(\d+)"', text)]
+    return [int(link) for link in re.findall(r'name="key" value="(\d+)"', text)]
 
 
 class TestFind:
@@ -60,8 +60,8 @@ class TestFind:
     )
     def test_each_word_narrows(self, service: Running, words: str, wanted: set[int]) -> None:
         text = html(service, f"/problems?{_query(q=words)}&order=kernel")
-        found = set(listed(text)) & {1, 2}
-        assert found == wanted
+        shown = set(listed(text)) & {1, 2}
+        assert shown == wanted
 
     def test_so_many_words_are_looked_for(self, service: Running) -> None:
         words = "+".join(["mm"] * 9 + [f"w{n}" for n in range(9)])
@@ -70,10 +70,10 @@ class TestFind:
             listed(html(service, "/problems?q=bfloat16+v5e"))
         )
 
-    def test_a_token_is_found_by_what_it_brought(self, own: Running, store: SqlStore) -> None:
+    def test_a_token_is_found_by_what_it_brought(self, fresh: Running, store: SqlStore) -> None:
         store.save_record(replace(published(question(5, 5)), pushed_by="night-ci"))
         number = key_id(store, question(5, 5))
-        status, headers, _ = own.raw("GET", "/problems?q=night-ci", **HTML)
+        status, headers, _ = fresh.raw("GET", "/problems?q=night-ci", **HTML)
         assert (status, headers["location"]) == (303, f"/keys/{number}")
 
     def test_orders_stand_in_the_address(self, service: Running) -> None:
@@ -92,39 +92,41 @@ def _query(**values: str) -> str:
     return urlencode(values)
 
 
-def test_a_record_without_trials_stands_on_its_kernels_page(own: Running, store: SqlStore) -> None:
+def test_a_record_without_trials_stands_on_its_kernels_page(
+    fresh: Running, store: SqlStore
+) -> None:
     store.save_record(published(question(5, 5, chip=CHECKS[1].chip)))
-    until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
-    text = html(own, "/kernels/mm")
+    until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    text = html(fresh, "/kernels/mm")
     assert key_id(store, question(5, 5, chip=CHECKS[1].chip)) in listed(text)
-    assert "chip=v6e was ignored" not in html(own, "/kernels/mm?chip=v6e")
+    assert "chip=v6e was ignored" not in html(fresh, "/kernels/mm?chip=v6e")
 
 
 class TestNeverSearched:
-    def test_it_says_so_and_what_to_do(self, own: Running, store: SqlStore) -> None:
+    def test_it_says_so_and_what_to_do(self, fresh: Running, store: SqlStore) -> None:
         miss = store.misses()[0].key
-        text = html(own, f"/keys/{key_id(store, miss)}")
+        text = html(fresh, f"/keys/{key_id(store, miss)}")
         assert "older version" not in text
         assert "Nobody has searched this yet" in text
         assert "autotune search mm --shape m=77,k=5" in text
 
-    def test_its_button_makes_a_job(self, own: Running, store: SqlStore) -> None:
+    def test_its_button_makes_a_job(self, fresh: Running, store: SqlStore) -> None:
         path = f"/keys/{key_id(store, store.misses()[0].key)}"
-        (body,) = re.findall('data-post="/v1/jobs" data-body="([^"]+)"', html(own, path))
+        (body,) = re.findall('data-post="/v1/jobs" data-body="([^"]+)"', html(fresh, path))
         secret = store.tokens.create("ci", WRITER, None)[1]
-        status, job = own.post("/v1/jobs", json.loads(unescape(body)), secret)
+        status, job = fresh.post("/v1/jobs", json.loads(unescape(body)), secret)
         assert status == 201, job
-        assert f"job {job['number']}</a> is queued" in html(own, path)
+        assert f"job {job['number']}</a> is queued" in html(fresh, path)
 
 
 class TestTaken:
     def test_each_form_is_the_config(self) -> None:
         record = replace(published(question()), config=config(2).replace(vmem_limit_bytes=1 << 20))
-        found = dict(taken(record, "http://host/v1/configs/mm?shape='m'"))
-        assert eval(found["Python"], {"autotune": autotune}) == record.config
-        assert from_data(Config, json.loads(found["JSON"])) == record.config
-        assert found["curl"].startswith("curl 'http://host/v1/configs/mm?shape='\"'\"'m'")
-        assert found["Tuned"] == (
+        stored = dict(taken(record, "http://host/v1/configs/mm?shape='m'"))
+        assert eval(stored["Python"], {"autotune": autotune}) == record.config
+        assert from_data(Config, json.loads(stored["JSON"])) == record.config
+        assert stored["curl"].startswith("curl 'http://host/v1/configs/mm?shape='\"'\"'m'")
+        assert stored["Tuned"] == (
             "TUNED.config(TUNED.problem(dtype='bfloat16', m=1024, k=128, causal=False))"
         )
 
@@ -146,22 +148,22 @@ def test_the_range_of_plain_xla_is_drawn() -> None:
 
 
 class TestJobs:
-    def test_it_waits_for_a_worker_that_is_busy(self, own: Running, store: SqlStore) -> None:
+    def test_it_waits_for_a_worker_that_is_busy(self, fresh: Running, store: SqlStore) -> None:
         key = question()
         store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
         able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
         assert store.jobs.claim("w", able)
-        assert "1 worker is busy with other jobs" in plain(html(own, "/jobs?state=queued"))
+        assert "1 worker is busy with other jobs" in plain(html(fresh, "/jobs?state=queued"))
 
-    def test_all_states_with_what_can_be_done(self, own: Running, store: SqlStore) -> None:
+    def test_all_states_with_what_can_be_done(self, fresh: Running, store: SqlStore) -> None:
         key = question()
         store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip, trials=7))
         able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
         job = store.jobs.claim("w", able)
         assert job is not None
-        assert f'data-post="/v1/jobs/{job.number}/cancel"' in html(own, "/jobs?state=running")
+        assert f'data-post="/v1/jobs/{job.number}/cancel"' in html(fresh, "/jobs?state=running")
         store.jobs.finish(job, State.FAILED, "no such luck")
-        text = html(own, "/jobs?state=failed")
+        text = html(fresh, "/jobs?state=failed")
         lanes = re.findall(r"<li><span>w</span><svg.*?</svg>", text)
         assert len(lanes) == 1
         assert f'href="#job-{job.number}"' in lanes[0]
@@ -169,77 +171,77 @@ class TestJobs:
         assert "no such luck" in text
         (again,) = re.findall('data-post="/v1/jobs" data-body="([^"]+)"', text)
         secret = store.tokens.create("ci", WRITER, None)[1]
-        status, made = own.post("/v1/jobs", json.loads(unescape(again)), secret)
+        status, made = fresh.post("/v1/jobs", json.loads(unescape(again)), secret)
         assert (status, made["request"]["trials"]) == (201, 7)
 
-    def test_what_workers_said_stands_with_the_job(self, own: Running, store: SqlStore) -> None:
+    def test_what_workers_said_stands_with_the_job(self, fresh: Running, store: SqlStore) -> None:
         """The newest attempt first; whatever they said, it is text."""
         key = question()
         made, _ = store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
         path = f"/jobs/{made.number}"
-        assert "No worker has it yet" in html(own, path)
+        assert "No worker has it yet" in html(fresh, path)
         able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
         for said in ("<script>alert(1)</script>", "\u202e\x1b[31m"):
             job = store.jobs.claim("w", able)
             assert job is not None
-            assert ("Nothing yet" in html(own, path)) == (job.attempt == 1)
+            assert ("Nothing yet" in html(fresh, path)) == (job.attempt == 1)
             assert store.jobs.write_log(job, said)
-            assert 'data-poll="5"' in html(own, path)
+            assert 'data-poll="5"' in html(fresh, path)
             store.jobs.give_back(job, "it broke", counts=True)
-        text = html(own, path)
+        text = html(fresh, path)
         assert re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", text) == [
             r"\u202e\x1b[31m",
             "&lt;script&gt;alert(1)&lt;/script&gt;",
         ]
-        assert f'href="{path}"' in html(own, "/jobs")
+        assert f'href="{path}"' in html(fresh, "/jobs")
         for unknown in ("/jobs/99", "/jobs/x", f"/jobs/{10**17}"):
-            html(own, unknown, 404)
+            html(fresh, unknown, 404)
 
-    def test_a_job_leads_to_its_problem(self, own: Running, store: SqlStore) -> None:
+    def test_a_job_leads_to_its_problem(self, fresh: Running, store: SqlStore) -> None:
         key = question()
         store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
-        link = unescape(re.findall(r'href="(/kernels/mm\?[^"]+)"', html(own, "/jobs"))[0])
-        assert {1, 2} <= set(listed(html(own, link)))
+        link = unescape(re.findall(r'href="(/kernels/mm\?[^"]+)"', html(fresh, "/jobs"))[0])
+        assert {1, 2} <= set(listed(html(fresh, link)))
 
 
 class TestSnapshots:
-    def test_what_changed_from_one_to_another(self, own: Running, store: SqlStore) -> None:
+    def test_what_changed_from_one_to_another(self, fresh: Running, store: SqlStore) -> None:
         other = replace(published(question()), config=config(3), pushed_by="night-ci")
         store.save_record(replace(other, created_at=NOON))
-        until(lambda: own.get("/healthz")[1]["snapshot"] == 3)
-        text = plain(html(own, "/snapshots?from=2&to=3"))
+        until(lambda: fresh.get("/healthz")[1]["snapshot"] == 3)
+        text = plain(html(fresh, "/snapshots?from=2&to=3"))
         assert "1 record differs" in text
         assert "bm=128 unroll=3" in text and "bm=256 unroll=1" in text
         assert "night-ci" in text
-        assert "Nothing differs" in html(own, "/snapshots?from=3&to=3")
-        back = plain(html(own, "/snapshots?from=3&to=2"))
+        assert "Nothing differs" in html(fresh, "/snapshots?from=3&to=3")
+        back = plain(html(fresh, "/snapshots?from=3&to=2"))
         assert "1 record differs" in back and "bm=256 unroll=1" in back
-        gone = plain(html(own, "/snapshots?from=2&to=1"))
+        gone = plain(html(fresh, "/snapshots?from=2&to=1"))
         assert "1 record differs" in gone
         for pair in ("from=1&to=99", "from=99&to=1"):
-            html(own, f"/snapshots?{pair}", 404)
+            html(fresh, f"/snapshots?{pair}", 404)
 
-    def test_each_can_be_rolled_back_to(self, own: Running, store: SqlStore) -> None:
+    def test_each_can_be_rolled_back_to(self, fresh: Running, store: SqlStore) -> None:
         path = "/v1/snapshots/1/rollback"
-        assert f'data-post="{path}"' in html(own, "/snapshots")
+        assert f'data-post="{path}"' in html(fresh, "/snapshots")
         secret = store.tokens.create("boss", ADMIN, None)[1]
-        assert own.post(path, None, secret)[0] == 200
-        assert "rolled back to snapshot 1" in html(own, "/snapshots")
+        assert fresh.post(path, None, secret)[0] == 200
+        assert "rolled back to snapshot 1" in html(fresh, "/snapshots")
 
     def test_a_problem_tells_who_published_and_offers_what_was_before(
-        self, own: Running, store: SqlStore
+        self, fresh: Running, store: SqlStore
     ) -> None:
         store.save_record(replace(published(question()), config=config(3), pushed_by="night-ci"))
-        until(lambda: own.get("/healthz")[1]["snapshot"] == 3)
-        text = html(own, "/keys/1")
+        until(lambda: fresh.get("/healthz")[1]["snapshot"] == 3)
+        text = html(fresh, "/keys/1")
         assert "by <strong>night-ci</strong>" in text
         number = store.published("mm")[1][0]
         assert f'data-post="/v1/records/{number}/pin"' in text
         assert ">Unpin<" not in text  # nothing is pinned
         secret = store.tokens.create("boss", ADMIN, None)[1]
-        assert own.post(f"/v1/records/{number}/pin", None, secret)[0] == 200
-        until(lambda: own.get("/healthz")[1]["snapshot"] == 4)
-        text = html(own, "/keys/1")
+        assert fresh.post(f"/v1/records/{number}/pin", None, secret)[0] == 200
+        until(lambda: fresh.get("/healthz")[1]["snapshot"] == 4)
+        text = html(fresh, "/keys/1")
         assert "by <strong>night-ci</strong>" not in text  # it is not what is served
         assert ">Unpin<" in text
 
@@ -260,17 +262,17 @@ class TestCompare:
         assert re.search(r'<tr class="differs"><th scope="row">toolchain', text)
 
     def test_what_is_served_has_the_parts_that_its_trial_knows(
-        self, own: Running, store: SqlStore
+        self, fresh: Running, store: SqlStore
     ) -> None:
         """A record keeps none. Of another time its trial says nothing."""
         for time_us, known in ((9.5, True), (9.6, False)):
             record = published(question())
             bare = replace(record.estimate, explanation=None, time_us=time_us)
             store.save_record(replace(record, estimate=bare, created_at=datetime.now(UTC)))
-            until(lambda time_us=time_us: f"{time_us} µs" in html(own, "/compare?key=1&key=2"))
-            assert ("5.7 µs, 60.0%" in html(own, "/compare?key=1&key=2")) is known
-            assert ("It needs 54.3 µs less" in html(own, "/keys/1")) is known
-            assert f"{100 / time_us:.2f} times as fast as default" in html(own, "/keys/1")
+            until(lambda time_us=time_us: f"{time_us} µs" in html(fresh, "/compare?key=1&key=2"))
+            assert ("5.7 µs, 60.0%" in html(fresh, "/compare?key=1&key=2")) is known
+            assert ("It needs 54.3 µs less" in html(fresh, "/keys/1")) is known
+            assert f"{100 / time_us:.2f} times as fast as default" in html(fresh, "/keys/1")
 
     def test_what_is_not_there_is_said(self, service: Running) -> None:
         text = html(service, "/compare?trial=99&trial=x&key=1")
@@ -283,14 +285,14 @@ class TestCompare:
 
 
 class TestImportance:
-    def test_what_decides_comes_first(self, own: Running, store: SqlStore) -> None:
+    def test_what_decides_comes_first(self, fresh: Running, store: SqlStore) -> None:
         key = question(3, 3)
         for number in range(24):
             slow = 100.0 * (1 + number // 3 % 4)
             save_trial(store, key, trial(number, estimated(slow + number % 3)))
         path = f"/keys/{key_id(store, key)}"
-        assert "Compute it" in html(own, path)
-        text = html(own, f"{path}?importance=1")
+        assert "Compute it" in html(fresh, path)
+        text = html(fresh, f"{path}?importance=1")
         shown = plain(text[text.index('id="importance"') :])
         assert re.search(r"bm \d+ % unroll \d+ %", shown)
 
@@ -300,9 +302,9 @@ STYLES = Path(heat.__file__).parent / "static" / "dashboard.css"
 
 def colours(scheme: str) -> dict[str, str]:
     """The variables of a scheme."""
-    one = r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
-    found = re.findall(one, STYLES.read_text())
-    return {name: light if scheme == "light" else dark for name, light, dark in found}
+    variable = r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
+    pairs = re.findall(variable, STYLES.read_text())
+    return {name: light if scheme == "light" else dark for name, light, dark in pairs}
 
 
 def between(low: str, high: str, share: float) -> str:
@@ -311,7 +313,7 @@ def between(low: str, high: str, share: float) -> str:
     return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in zip(*ends, strict=True))
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(colour: str, other: str) -> float:
     """As WCAG 2 defines it."""
 
     def luminance(colour: str) -> float:
@@ -319,7 +321,7 @@ def contrast(one: str, other: str) -> float:
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    light, dark = sorted((luminance(colour), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -358,7 +360,7 @@ class TestSignIn:
             assert "Max-Age=0" in headers["set-cookie"]
 
 
-def test_checks_alone_make_no_page_of_nothing(own: Running, store: SqlStore) -> None:
+def test_checks_alone_make_no_page_of_nothing(fresh: Running, store: SqlStore) -> None:
     target: Check = CHECKS[1]
-    assert "Nobody has searched this yet" in html(own, f"/keys/{key_id(store, target.target)}")
-    assert evil_key().kernel not in html(own, "/problems")
+    assert "Nobody has searched this yet" in html(fresh, f"/keys/{key_id(store, target.target)}")
+    assert evil_key().kernel not in html(fresh, "/problems")

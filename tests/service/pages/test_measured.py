@@ -111,20 +111,22 @@ def test_nothing_is_said_of_what_was_not_measured(service: Running, timed: Runni
     ],
 )
 def test_plain_xla_is_put_into_words(
-    own: Running, store: SqlStore, changes: dict[str, Any], says: str
+    fresh: Running, store: SqlStore, changes: dict[str, Any], says: str
 ) -> None:
     rows = tuple(replace(t, **changes) if t.config is None else t for t in RUN.timed)
-    publish(own, store, replace(RUN, timed=rows))
-    assert says in plain(html(own, "/keys/1"))
+    publish(fresh, store, replace(RUN, timed=rows))
+    assert says in plain(html(fresh, "/keys/1"))
 
 
-def test_a_void_run_is_shown_and_decides_nothing(own: Running, store: SqlStore) -> None:
-    publish(own, store, replace(RUN, void=f"the device changed {EVIL}"), "estimated")
-    text = html(own, "/keys/1")
+def test_a_void_run_is_shown_and_decides_nothing(fresh: Running, store: SqlStore) -> None:
+    publish(fresh, store, replace(RUN, void=f"the device changed {EVIL}"), "estimated")
+    text = html(fresh, "/keys/1")
     assert "Nothing is concluded from it:" in text
     assert "published, measured" not in text
     assert "<script>window" not in text
-    assert "Nothing is concluded from this run: the device changed" in plain(html(own, "/trials/3"))
+    assert "Nothing is concluded from this run: the device changed" in plain(
+        html(fresh, "/trials/3")
+    )
 
 
 def test_exports_have_both(timed: Running) -> None:

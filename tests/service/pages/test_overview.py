@@ -18,34 +18,36 @@ from tests.servers.service import Running, running, until
 
 
 def section(text: str, name: str) -> str:
-    found = re.search(rf'<section aria-labelledby="{name}".*?</section>', text, re.S)
-    assert found
-    return plain(found[0])
+    match = re.search(rf'<section aria-labelledby="{name}".*?</section>', text, re.S)
+    assert match
+    return plain(match[0])
 
 
 class TestRunning:
-    def test_a_search_stands_first_with_how_far_it_is(self, own: Running, store: SqlStore) -> None:
+    def test_a_search_stands_first_with_how_far_it_is(
+        self, fresh: Running, store: SqlStore
+    ) -> None:
         said = Progress(done=3, goal=9, note="compiling")
         store.searches.report(question(), "9 points", said, over=False)
-        text = html(own, "/")
+        text = html(fresh, "/")
         shown = section(text, "running")
         assert "3 of 9 trials · best so far 9.5 µs, 10.53× the default" in shown
         assert "about 18.0 s left · compiling" in shown  # six trials, one every three seconds
         assert text.index('id="running"') < text.index('class="tiles"')
         assert '<progress max="9" value="3"' in text
 
-    def test_an_open_page_asks_for_that_section_only(self, own: Running, store: SqlStore) -> None:
+    def test_an_open_page_asks_for_that_section_only(self, fresh: Running, store: SqlStore) -> None:
         store.searches.report(question(), "9 points", Progress(done=3, goal=9), over=False)
-        whole, text = html(own, "/"), html(own, "/running")
+        whole, text = html(fresh, "/"), html(fresh, "/running")
         assert 'data-from="/running"' in whole
         assert text.strip() in whole
         assert "<html" not in text
 
-    def test_one_that_is_over_does_not_run(self, own: Running, store: SqlStore) -> None:
+    def test_one_that_is_over_does_not_run(self, fresh: Running, store: SqlStore) -> None:
         store.searches.report(question(), "", Progress(done=9, goal=9), over=True)
-        assert "No search runs" in section(html(own, "/"), "running")
+        assert "No search runs" in section(html(fresh, "/"), "running")
 
-    def test_a_job_and_its_search_are_told_once(self, own: Running, store: SqlStore) -> None:
+    def test_a_job_and_its_search_are_told_once(self, fresh: Running, store: SqlStore) -> None:
         key = question()
         wanted = Request(kernel=key.kernel, problem=key.problem, chip=key.chip)
         store.jobs.add(wanted)
@@ -53,27 +55,27 @@ class TestRunning:
         job = store.jobs.claim("w", able)
         assert job is not None
         store.jobs.heartbeat(job, Progress(done=1, goal=9, note="begins"))
-        assert "mm m=1024 k=128 bfloat16 causal=False" in section(html(own, "/"), "running")
+        assert "mm m=1024 k=128 bfloat16 causal=False" in section(html(fresh, "/"), "running")
         store.searches.report(key, "", Progress(done=2, goal=9, note="goes on"), over=False)
-        shown = section(html(own, "/"), "running")
+        shown = section(html(fresh, "/"), "running")
         assert (shown.count("of 9 trials"), f"job {job.number}" in shown) == (1, True)
 
 
 class TestOneNumber:
     """What is served; the best trial beside it, where it is another."""
 
-    def test_the_best_trial_is_told_with_the_reason(self, own: Running, store: SqlStore) -> None:
-        assert "best trial" not in section(html(own, "/"), "latest")
+    def test_the_best_trial_is_told_with_the_reason(self, fresh: Running, store: SqlStore) -> None:
+        assert "best trial" not in section(html(fresh, "/"), "latest")
         save_trial(store, question(), trial(40, estimated(9.4)))
-        assert "9.5 µs ± 5% best trial 9.4 µs" in section(html(own, "/"), "latest")
-        said = section(html(own, "/keys/1"), "answer")
+        assert "9.5 µs ± 5% best trial 9.4 µs" in section(html(fresh, "/"), "latest")
+        said = section(html(fresh, "/keys/1"), "answer")
         assert "A tie: trial" in said and "is estimated 1.1% faster than what is served" in said
 
     def test_one_that_is_clearly_faster_could_not_be_served(
-        self, own: Running, store: SqlStore
+        self, fresh: Running, store: SqlStore
     ) -> None:
         save_trial(store, question(), trial(40, estimated(4.75)))
-        said = section(html(own, "/keys/1"), "answer")
+        said = section(html(fresh, "/keys/1"), "answer")
         assert "2.00 times as fast as what is served: it could not be verified" in said
 
 
@@ -84,10 +86,13 @@ class TestGains:
             for m, times in ((1, 2.0), (2, 2.0001), (3, 8.0))
         ]
         scale = Scale(low=0.5, high=16.0)
-        found = dots(of, scale, lambda one: one.over_default, "its default", "/several")
-        assert [(one.count, one.link) for one in found] == [(2, "/several"), (1, "/keys/3")]
-        assert found[0].x == pytest.approx(40, abs=1)
-        assert dots(of, scale, lambda one: one.over_xla, "", "") == []
+        made = dots(of, scale, lambda gain: gain.over_default, "its default", "/several")
+        assert [(dot.count, dot.link) for dot in made] == [
+            (2, "/several"),
+            (1, "/keys/3"),
+        ]
+        assert made[0].x == pytest.approx(40, abs=1)
+        assert dots(of, scale, lambda gain: gain.over_xla, "", "") == []
 
     def test_the_scale_always_shows_where_nothing_is_gained(self) -> None:
         for low, high in ((0.3, 3.0), (0.01, 2000.0), (0.4, 60.0)):
@@ -103,12 +108,12 @@ class TestGains:
         assert sparkline(counted(days[:1])) == ""
 
     def test_kernels_without_a_search_are_named_in_one_line(
-        self, own: Running, store: SqlStore
+        self, fresh: Running, store: SqlStore
     ) -> None:
         """A worker describes all that it has."""
         for name in ("idle_1", "idle_2"):
             store.save_kernel(replace(SPEC, name=name))
-        shown = html(own, "/")
+        shown = html(fresh, "/")
         assert "Never searched: idle_1 , idle_2 ." in section(shown, "coverage")
         assert len(re.findall('<article class="kernel">', shown)) == 2
 
@@ -118,24 +123,27 @@ class TestNext:
         shown = section(html(service, "/"), "next")
         assert shown.index("broken mm") < shown.index("missing mm")
 
-    def test_what_is_asked_for_already_has_no_button(self, own: Running, store: SqlStore) -> None:
+    def test_what_is_asked_for_already_has_no_button(self, fresh: Running, store: SqlStore) -> None:
         miss = store.misses()[0].key
         store.jobs.add(Request(kernel=miss.kernel, problem=miss.problem, chip=miss.chip))
-        assert "job 2 is open" in section(html(own, "/"), "next")
+        assert "job 2 is open" in section(html(fresh, "/"), "next")
 
-    def test_a_record_of_an_older_source_is_stale(self, own: Running, store: SqlStore) -> None:
-        assert "stale" not in section(html(own, "/"), "next").split()
+    def test_a_record_of_an_older_source_is_stale(self, fresh: Running, store: SqlStore) -> None:
+        assert "stale" not in section(html(fresh, "/"), "next").split()
         store.save_kernel(replace(SPEC, fingerprint="newer"))
         store.save_record(published(question(5, 5)))
-        until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
-        shown = section(html(own, "/"), "next")
+        until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+        shown = section(html(fresh, "/"), "next")
         assert "stale mm m=5 k=5" in shown
         store.save_record(published(question(5, 5, fingerprint="newer")))
-        until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
-        assert "m=5 k=5" not in section(html(own, "/"), "next")
+        until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+        assert "m=5 k=5" not in section(html(fresh, "/"), "next")
 
     def test_what_was_searched_and_not_published_is_told(self, tmp_path: Path) -> None:
-        with new_store(tmp_path / "tried.db") as store, running(str(tmp_path / "tried.db")) as own:
-            assert "Nothing is missing" in section(html(own, "/"), "next")
+        with (
+            new_store(tmp_path / "tried.db") as store,
+            running(str(tmp_path / "tried.db")) as local,
+        ):
+            assert "Nothing is missing" in section(html(local, "/"), "next")
             save_trial(store, question(), trial(0, estimated(9.0)))
-            assert "Nothing of what was searched" in section(html(own, "/"), "next")
+            assert "Nothing of what was searched" in section(html(local, "/"), "next")

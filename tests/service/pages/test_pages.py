@@ -182,8 +182,8 @@ def test_a_program_gets_json_for_what_is_not_there(service: Running) -> None:
 
 
 def figures(text: str) -> dict[str, Any]:
-    found = re.findall(r'<script type="application/json" data-figure="(\w+)">(.*?)</script>', text)
-    return {name: json.loads(data) for name, data in found}
+    drawn = re.findall(r'<script type="application/json" data-figure="(\w+)">(.*?)</script>', text)
+    return {name: json.loads(data) for name, data in drawn}
 
 
 def test_a_problem_has_all_its_figures(service: Running) -> None:
@@ -209,10 +209,10 @@ def test_every_outcome_is_told_apart(service: Running) -> None:
     assert set(wanted) < set(names)
 
 
-def test_big_tables_are_paged_and_links_keep_the_filters(own: Running, store: SqlStore) -> None:
+def test_big_tables_are_paged_and_links_keep_the_filters(fresh: Running, store: SqlStore) -> None:
     for number in range(20, 140):
         save_trial(store, question(), trial(number, Illegal(reason=f"r{number}")))
-    text = html(own, "/keys/1?kind=illegal&x=bm&page=2")
+    text = html(fresh, "/keys/1?kind=illegal&x=bm&page=2")
     assert "rows 51–100 of 121" in text
     assert "r70" in text
     assert 'href="/keys/1?kind=illegal&amp;x=bm&amp;page=3"' in text.replace(
@@ -224,31 +224,33 @@ def test_big_tables_are_paged_and_links_keep_the_filters(own: Running, store: Sq
 
 
 def test_records_of_older_versions_with_a_time_of_zero_break_no_page(
-    own: Running, store: SqlStore
+    fresh: Running, store: SqlStore
 ) -> None:
     of = question(kernel="broken")
     nothing = Evidence(config=None, time_us=0.0, expected_us=0.0)
     zero = replace(published(of), default=nothing, baseline=nothing)
     save_trial(store, of, trial(0, OUTCOMES[0]))
     store.save_record(replace(zero, estimate=replace(zero.estimate, time_us=0.0)))
-    until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     number = key_id(store, of)
     for path in ("/", "/kernels/broken", f"/keys/{number}", f"/toolchains/{number}"):
-        html(own, path)
-    assert own.raw("GET", f"/v1/snapshots/{latest_snapshot(store)}")[0] == 200
+        html(fresh, path)
+    assert fresh.raw("GET", f"/v1/snapshots/{latest_snapshot(store)}")[0] == 200
 
 
-def test_a_default_that_was_not_compiled_is_called_predicted(own: Running, store: SqlStore) -> None:
+def test_a_default_that_was_not_compiled_is_called_predicted(
+    fresh: Running, store: SqlStore
+) -> None:
     of = question(kernel="untried")
-    told = Evidence(
+    predicted = Evidence(
         config=None, time_us=None, expected_us=19.0, expected_error=0.25, note="not compiled"
     )
     save_trial(store, of, trial(2, OUTCOMES[0]))
-    store.save_record(replace(published(of), default=told))
-    until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    store.save_record(replace(published(of), default=predicted))
+    until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     for path in ("/kernels/untried", f"/keys/{key_id(store, of)}"):
-        assert "2.00× ± 25% predicted" in html(own, path), path
-    page = html(own, "/")
+        assert "2.00× ± 25% predicted" in html(fresh, path), path
+    page = html(fresh, "/")
     assert "its default (predicted)" in page
     assert "by estimate unless measured (1 predicted)" in page
     assert "2.00× the default (predicted)</span>" in page
@@ -257,22 +259,23 @@ def test_a_default_that_was_not_compiled_is_called_predicted(own: Running, store
 def evil_pages(store: SqlStore) -> list[str]:
     number = key_id(store, evil_key())
     ids = [
-        one.id for one in store.browse.trials(number or 0, None, fastest=False, offset=0, limit=9)
+        trial.id
+        for trial in store.browse.trials(number or 0, None, fastest=False, offset=0, limit=9)
     ]
     return [
         *PAGES,
         f"/kernels/{quote(evil_key().kernel, safe='')}",
         f"/keys/{number}",
         f"/toolchains/{number}",
-        *(f"/trials/{one}" for one in (*ids, *range(1, 12))),
+        *(f"/trials/{number}" for number in (*ids, *range(1, 12))),
     ]
 
 
-def test_no_text_from_outside_becomes_markup(own: Running, store: SqlStore) -> None:
+def test_no_text_from_outside_becomes_markup(fresh: Running, store: SqlStore) -> None:
     running_job(store, note=EVIL)
     seen = 0
     for path in evil_pages(store):
-        text = html(own, path)
+        text = html(fresh, path)
         assert "<script>window" not in text, path
         assert "<img" not in text, path
         assert "49" not in re.findall(r"\{\{.{0,9}", text)
@@ -284,10 +287,10 @@ def test_no_text_from_outside_becomes_markup(own: Running, store: SqlStore) -> N
     assert seen > 30  # it is shown, as text
 
 
-def test_events_cannot_be_forged_by_a_text(own: Running, store: SqlStore) -> None:
+def test_events_cannot_be_forged_by_a_text(fresh: Running, store: SqlStore) -> None:
     running_job(store, note="a\n\nevent: progress\ndata: {}")
     number = key_id(store, evil_key())
-    first = next(events(own, f"/keys/{number}/events"))
+    first = next(events(fresh, f"/keys/{number}/events"))
     assert first["job"]["note"] == "a\n\nevent: progress\ndata: {}"
 
 
@@ -303,8 +306,8 @@ def events(service: Running, path: str) -> Iterator[dict[str, Any]]:
                 yield json.loads(line.removeprefix(b"data: "))
 
 
-def test_a_stream_tells_what_the_terminal_shows(own: Running, store: SqlStore) -> None:
-    stream = events(own, "/keys/1/events")
+def test_a_stream_tells_what_the_terminal_shows(fresh: Running, store: SqlStore) -> None:
+    stream = events(fresh, "/keys/1/events")
     first = next(stream)
     save_trial(store, question(), trial(30, Illegal(reason="x")))
     second = next(stream)
@@ -314,19 +317,19 @@ def test_a_stream_tells_what_the_terminal_shows(own: Running, store: SqlStore) -
     assert second["newest"] > first["newest"]
 
 
-def test_a_stream_ends_by_itself(own: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_by_itself(fresh: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "_LIFE_S", 1.0)
-    assert len(list(events(own, "/keys/1/events"))) == 1
+    assert len(list(events(fresh, "/keys/1/events"))) == 1
 
 
-def test_a_stream_tells_how_far_a_search_is(own: Running, store: SqlStore) -> None:
+def test_a_stream_tells_how_far_a_search_is(fresh: Running, store: SqlStore) -> None:
     progress = Progress(done=3, goal=9, note="compiling")
     store.searches.report(question(), "9 points", progress, over=False)
-    stream = events(own, "/keys/1/events")
+    stream = events(fresh, "/keys/1/events")
     assert next(stream)["search"] == {"done": 3, "goal": 9, "note": "compiling"}
     store.searches.report(question(), "9 points", progress, over=True)
     assert next(stream)["search"] is None
-    assert "The space: 9 points." in html(own, "/keys/1")
+    assert "The space: 9 points." in html(fresh, "/keys/1")
 
 
 # --- closed, and gone ---------------------------------------------------------------------------
@@ -455,7 +458,7 @@ def test_an_empty_database_says_what_to_do(tmp_path: Any) -> None:
 @pytest.mark.parametrize("time_us", [0.0, 5e-324, 1e-9, 1e18])
 @pytest.mark.parametrize("other", [0, 10**15])
 def test_numbers_that_nobody_expects_break_no_page(
-    own: Running, store: SqlStore, time_us: float, other: int
+    fresh: Running, store: SqlStore, time_us: float, other: int
 ) -> None:
     """Older versions took a push with any numbers that are not below zero."""
     explained = Explanation(
@@ -489,25 +492,25 @@ def test_numbers_that_nobody_expects_break_no_page(
     store.save_record(replace(published(of), estimate=odd, config=config(1)))
     number = key_id(store, of)
     last = store.browse.newest(number or 0)
-    until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     paths = ("/", "/kernels/mm", f"/keys/{number}", f"/toolchains/{number}", f"/trials/{last}")
     for path in paths:
-        text = html(own, path)
+        text = html(fresh, path)
         assert "NaN" not in text
         assert "Infinity" not in text
         figures(text)
 
 
-def test_a_key_without_trials_has_a_page(own: Running, store: SqlStore) -> None:
+def test_a_key_without_trials_has_a_page(fresh: Running, store: SqlStore) -> None:
     store.save_record(published(question(5, 5)))
     number = key_id(store, question(5, 5))
-    until(lambda: "verified" in html(own, f"/keys/{number}"))
-    text = html(own, f"/keys/{number}")
+    until(lambda: "verified" in html(fresh, f"/keys/{number}"))
+    text = html(fresh, f"/keys/{number}")
     assert "published without its trials" in text and "default 100.0 µs" in text
     assert "plotly" not in text and "older version" not in text
 
 
-def test_a_key_whose_trials_all_failed_says_so(own: Running, store: SqlStore) -> None:
+def test_a_key_whose_trials_all_failed_says_so(fresh: Running, store: SqlStore) -> None:
     save_trial(store, question(5, 5), trial(0, OUTCOMES[4]))
-    text = html(own, f"/keys/{key_id(store, question(5, 5))}")
+    text = html(fresh, f"/keys/{key_id(store, question(5, 5))}")
     assert "No trial has a time: " in text and "No trial has a time yet." in text

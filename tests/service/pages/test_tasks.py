@@ -87,8 +87,8 @@ def test_copying_without_a_clipboard(seen: Seen, command: bool) -> None:
     if not command:
         page.evaluate("document.execCommand = () => false")
     page.get_by_role("button", name="Python").click()
-    told = "copied" if command else "does not allow copying"
-    expect(page.locator(".take")).to_contain_text(told)
+    words = "copied" if command else "does not allow copying"
+    expect(page.locator(".take")).to_contain_text(words)
     if not command:
         assert page.evaluate("getSelection().toString()").startswith("autotune.Config(")
         expect(page.locator("#take-Python")).to_be_visible()

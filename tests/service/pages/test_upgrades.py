@@ -22,11 +22,11 @@ def rows(text: str) -> list[str]:
 
 
 def test_the_worst_comes_first_each_with_what_to_change(service: Running) -> None:
-    found = rows(html(service, "/upgrades"))
-    assert [CHECKS[place].verdict.value in one for place, one in zip((2, 0, 1), found, strict=True)]
-    assert "pass vmem_limit_bytes &gt;= 25_427_968 to pallas_call" in found[1]
-    assert "needs 24.00 MiB of VMEM, 16.00 MiB are allowed" in found[1]
-    assert "tuned on v5e" in found[2]
+    shown = rows(html(service, "/upgrades"))
+    assert [CHECKS[place].verdict.value in row for place, row in zip((2, 0, 1), shown, strict=True)]
+    assert "pass vmem_limit_bytes &gt;= 25_427_968 to pallas_call" in shown[1]
+    assert "needs 24.00 MiB of VMEM, 16.00 MiB are allowed" in shown[1]
+    assert "tuned on v5e" in shown[2]
 
 
 def test_what_comes_from_outside_is_text(service: Running) -> None:
@@ -48,12 +48,12 @@ def test_what_comes_from_outside_is_text(service: Running) -> None:
 def test_filters_stand_in_the_address(service: Running, query: str, places: list[int]) -> None:
     text = html(service, f"/upgrades?{query}")
     assert "was ignored" not in text
-    found = rows(text)
-    assert len(found) == len(places)
-    for place, one in zip(places, found, strict=True):
-        assert CHECKS[place].verdict.value in one
+    shown = rows(text)
+    assert len(shown) == len(places)
+    for place, row in zip(places, shown, strict=True):
+        assert CHECKS[place].verdict.value in row
     lines = list(csv.DictReader(io.StringIO(html(service, f"/export/upgrades.csv?{query}"))))
-    assert [one["verdict"] for one in lines] == [CHECKS[place].verdict.value for place in places]
+    assert [line["verdict"] for line in lines] == [CHECKS[place].verdict.value for place in places]
 
 
 def test_what_is_not_known_is_ignored_and_said(service: Running) -> None:
@@ -64,10 +64,10 @@ def test_what_is_not_known_is_ignored_and_said(service: Running) -> None:
 
 def test_the_counts_lead_to_the_rows(service: Running) -> None:
     text = html(service, "/upgrades").partition("<main")[2].partition("<form")[0]
-    links = [unescape(one) for one in findall(r'<td class="num"><a href="([^"]+)">', text)]
+    links = [unescape(link) for link in findall(r'<td class="num"><a href="([^"]+)">', text)]
     assert len(links) == 3
-    for one in links:
-        assert len(rows(html(service, one))) == 1
+    for link in links:
+        assert len(rows(html(service, link))) == 1
 
 
 def test_it_is_found(service: Running) -> None:
@@ -77,30 +77,30 @@ def test_it_is_found(service: Running) -> None:
 
 
 class TestRequests:
-    def test_what_the_button_sends_is_a_job(self, own: Running, store: SqlStore) -> None:
+    def test_what_the_button_sends_is_a_job(self, fresh: Running, store: SqlStore) -> None:
         secret = store.tokens.create("ci", "writer", None)[1]
-        (asked,) = findall('data-body="([^"]+)"', html(own, "/upgrades?kernel=mm&chip=v5e"))
-        status, job = own.post("/v1/jobs", json.loads(unescape(asked)), secret)
+        (asked,) = findall('data-body="([^"]+)"', html(fresh, "/upgrades?kernel=mm&chip=v5e"))
+        status, job = fresh.post("/v1/jobs", json.loads(unescape(asked)), secret)
         assert status == 201, job
         made = store.jobs.get(job["number"])
         assert made is not None
         assert made.request.toolchain == CHECKS[0].toolchain
         assert made.request.problem == CHECKS[0].key.problem
 
-    def test_what_was_tuned_since_is_not_asked_for(self, own: Running, store: SqlStore) -> None:
+    def test_what_was_tuned_since_is_not_asked_for(self, fresh: Running, store: SqlStore) -> None:
         store.save_record(published(CHECKS[0].target))
-        until(lambda: "published for it" in html(own, "/upgrades?kernel=mm&chip=v5e"))
-        assert "data-body" not in html(own, "/upgrades?kernel=mm&chip=v5e")
+        until(lambda: "published for it" in html(fresh, "/upgrades?kernel=mm&chip=v5e"))
+        assert "data-body" not in html(fresh, "/upgrades?kernel=mm&chip=v5e")
 
-    def test_a_check_of_an_earlier_config_says_so(self, own: Running, store: SqlStore) -> None:
+    def test_a_check_of_an_earlier_config_says_so(self, fresh: Running, store: SqlStore) -> None:
         other = published(question())
         store.save_record(replace(other, config=other.config.replace(vmem_limit_bytes=1 << 20)))
-        told = "another config is published by now"
-        until(lambda: told in html(own, "/upgrades?kernel=mm&chip=v5e"))
+        words = "another config is published by now"
+        until(lambda: words in html(fresh, "/upgrades?kernel=mm&chip=v5e"))
 
-    def test_pages(self, own: Running, store: SqlStore) -> None:
+    def test_pages(self, fresh: Running, store: SqlStore) -> None:
         for number in range(60):
             toolchain = replace(CHECKS[0].toolchain, jax=f"1.{number}")
             store.save_check(checked(CHECKS[0].verdict, toolchain=toolchain))
-        assert len(rows(html(own, "/upgrades?kernel=mm"))) == 50
-        assert len(rows(html(own, "/upgrades?kernel=mm&page=2"))) == 12
+        assert len(rows(html(fresh, "/upgrades?kernel=mm"))) == 50
+        assert len(rows(html(fresh, "/upgrades?kernel=mm&page=2"))) == 12

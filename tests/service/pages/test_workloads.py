@@ -28,20 +28,20 @@ def test_an_unknown_one_is_not_there(service: Running) -> None:
 
 def test_what_takes_the_model_longest_is_first_and_counts_by_weight() -> None:
     shown = lines(workload().entries, EMPTY)
-    assert [one.entry.weight for one in shown] == [12.0, 1.0, 2.0]
+    assert [line.entry.weight for line in shown] == [12.0, 1.0, 2.0]
     times = {(chip, toolchain.jax): rest for chip, toolchain, *rest in model_times(shown)}
     count, sums = times[question().chip, question().toolchain.jax]
     assert (count, sums.timed, sums.before_us) == (2, 0, pytest.approx(0.0))
 
 
 def test_what_a_model_gained_is_as_uncertain_as_what_it_ran_is_predicted(store: SqlStore) -> None:
-    told, known = (
+    predicted, known = (
         replace(workload().entries[0], key=question(size), before_us=us, before_error=error)
         for size, us, error in ((1024, 40.0, 0.25), (2048, 10.0, None))
     )
-    for one in (told, known):
-        store.save_record(published(one.key))
-    store.workloads.save(replace(workload(), entries=(told, known)))
+    for entry in (predicted, known):
+        store.save_record(published(entry.key))
+    store.workloads.save(replace(workload(), entries=(predicted, known)))
     with running(store.url) as service:
         page = html(service, "/workloads/model")
     times = ratio(50.0, 2 * published(question()).estimate.time_us)
@@ -51,8 +51,8 @@ def test_what_a_model_gained_is_as_uncertain_as_what_it_ran_is_predicted(store: 
 def test_lists_end_and_a_name_in_no_encoding_is_one_everywhere(store: SqlStore) -> None:
     odd = replace(workload(), name="mod\udcffel", missing=tuple(f"line {n}" for n in range(203)))
     store.workloads.save(odd)
-    found = store.workloads.find("mod?el")
-    assert found is not None and found[0].name == "mod?el"
+    stored = store.workloads.find("mod?el")
+    assert stored is not None and stored[0].name == "mod?el"
     with running(store.url) as service:
         page = html(service, "/workloads/mod%3Fel")
         assert "And 3 more." in page and "line 199<" in page and "line 200<" not in page
