@@ -35,6 +35,7 @@ from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
 from autotune.estimating import rules
 from autotune.estimating.cost_model.estimate import estimate
+from autotune.wording.outcome import kind_and_reason, reason_of
 from autotune.wording.publication import verification
 
 CHIPS = ("v5e", "v6e", "v7x")
@@ -82,17 +83,17 @@ def _compiled(
     info = pool.ask(DescribeChip(chip=chip))
     found = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=chip))
     if not isinstance(found, Traces):
-        row.notes.append(f"{found.kind}: {found.reason}")
+        row.notes.append(kind_and_reason(found))
         return
     row.done.add("traced")
     broken = rules.violation(found.traces[0], info)
     if broken:
-        row.notes.append(rules.illegal(broken).reason)
+        row.notes.append(reason_of(rules.illegal(broken)))
         return
     row.done.add("legal")
     answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=chip)).answer
     if not isinstance(answer, tuple):
-        row.notes.append(f"{answer.kind}: {answer.reason}")
+        row.notes.append(kind_and_reason(answer))
         return
     row.done.add("compiled")
     outcome = estimate(*answer, info)
@@ -103,7 +104,7 @@ def _compiled(
         if why is not None and outcome.estimate.time_us < why.roofline_us:
             row.notes.append("BELOW THE PHYSICAL BOUND")
     else:
-        row.notes.append(outcome.reason)
+        row.notes.append(reason_of(outcome))
 
 
 def _verified(

@@ -31,7 +31,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.estimating import rules
-from autotune.wording.violation import violation_text
+from autotune.wording.outcome import verdict_reason, violation_text
 from benchmarks.harness.points import as_they_come
 
 _KERNELS = Path(__file__).with_name("kernels")
@@ -191,7 +191,7 @@ def run_all(pool: CompilerPool, cases: Sequence[GridCase]) -> list[Ran]:
         for case in cases
     }
     done = [
-        Ran(case=case, is_right=verdict.ok is True, evidence=verdict.reason)
+        Ran(case=case, is_right=verdict.ok is True, evidence=verdict_reason(verdict))
         for case, verdict in as_they_come(pending, "interpreting")
     ]
     return sorted(done, key=lambda ran: cases.index(ran.case))

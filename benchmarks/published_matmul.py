@@ -18,6 +18,7 @@ from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import describe_subject
+from autotune.wording.outcome import kind_and_reason
 from tools.calibration.agreement import Pair, arguments, published, report, save
 
 DISPATCH_US = 100.0
@@ -54,7 +55,7 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     )
     outcome = evaluate(pool, subject, config)
     if not isinstance(outcome, Estimated):
-        sys.exit(f"{subject.problem}, {config}: {outcome.kind}, {outcome.reason}")
+        sys.exit(f"{subject.problem}, {config}: {kind_and_reason(outcome)}")
     measured, estimate = row["time_us"], outcome.estimate.time_us + DISPATCH_US
     print(
         f"{given['m']}^3 {given['variant']:<22}{blocks['bm']}x{blocks['bk']}x{blocks['bn']:<8}"

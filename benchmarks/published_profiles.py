@@ -19,6 +19,7 @@ from autotune.domain.config import make_config
 from autotune.domain.errors import AutotuneError
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.searching.evaluation import evaluate
+from autotune.wording.outcome import kind_and_reason
 from benchmarks.harness.tables import SpaceCase, subject_of
 from tools.calibration.agreement import Pair, arguments, report, save
 
@@ -119,7 +120,7 @@ def _estimate(pool: CompilerPool, call: ProfiledCall) -> Estimate:
     """Raises ``AutotuneError`` where there is none."""
     outcome = evaluate(pool, subject_of(pool, call.case), make_config(call.config))
     if not isinstance(outcome, Estimated):
-        raise AutotuneError(f"{outcome.kind}: {outcome.reason}")
+        raise AutotuneError(kind_and_reason(outcome))
     return outcome.estimate
 
 

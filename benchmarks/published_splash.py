@@ -24,6 +24,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
 from autotune.estimating.cost_model.estimate import estimate
+from autotune.wording.outcome import kind_and_reason
 from tools.calibration.agreement import (
     Pair,
     arguments,
@@ -81,7 +82,7 @@ def _compare(
     chip = pool.ask(DescribeChip(chip=Chip.V5E))
     outcome = estimate(*answer, chip) if isinstance(answer, tuple) else answer
     if not isinstance(outcome, Estimated):
-        sys.exit(f"{problem}, {row['config']}: {outcome.kind}, {outcome.reason}")
+        sys.exit(f"{problem}, {row['config']}: {kind_and_reason(outcome)}")
     return Pair(
         subset=f"{_SUBSET} {option}",
         chip="v5e",

@@ -34,6 +34,7 @@ from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import describe_subject
+from autotune.wording.outcome import kind_and_reason
 from tools.calibration.agreement import Pair, add_arguments, published, report, save
 
 _SUBSET = "tokamax_cache"
@@ -161,7 +162,7 @@ def _estimate(
     subject = describe_subject(pool, find_kernel(family.kernel), chip, lambda _: problem)
     outcome = evaluate(pool, subject, make_config(axes))
     if not isinstance(outcome, Estimated):
-        print(f"{problem}, {axes}: {outcome.kind}, {outcome.reason}")
+        print(f"{problem}, {axes}: {kind_and_reason(outcome)}")
         return None
     return outcome.estimate
 

@@ -35,6 +35,7 @@ from autotune.domain.problem import Problem
 from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.simulator import constants
 from autotune.publishing.baseline import bound_us, expected_us
+from autotune.wording.outcome import kind_and_reason
 from benchmarks.published_matmul import DISPATCH_US
 from benchmarks.published_tokamax import RAGGED_DOT, group_sizes, ragged_problem
 from tools.calibration.agreement import Pair, arguments, p90, published, save
@@ -136,7 +137,7 @@ def _compare(
     chip = pool.ask(DescribeChip(chip=target))
     cost = pool.ask(CompileBaseline(ref=ref, problem=problem, chip=target))
     if not isinstance(cost, XlaCost):
-        sys.exit(f"{problem}: {cost.kind}, {cost.reason}")
+        sys.exit(f"{problem}: {kind_and_reason(cost)}")
     bound = bound_us(cost, io_bytes, problem.dtype, chip)
     limited_by = "compute" if bound == bound_us(cost, 0, problem.dtype, chip) else "HBM"
     found = {

@@ -42,6 +42,7 @@ from autotune.publishing.tuning import opened, running, tune_one
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
 from autotune.tables.rule_maker import LeftOut, RuleMaker
+from autotune.wording.outcome import kind_and_reason
 from autotune.wording.rules import no_rule
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, subject_of
@@ -243,7 +244,7 @@ def _compiled(pool: CompilerPool, rule: ShapeRule, case: SpaceCase) -> str | Non
     outcome = config_judge(pool, subject).outcome(config)
     if isinstance(outcome, Estimated | NotEstimated):
         return ""
-    return f"{case}: {config} {outcome.kind}: {outcome.reason}"
+    return f"{case}: {config} {kind_and_reason(outcome)}"
 
 
 def _regrets(found: Sequence[LeftOut]) -> list[str]:

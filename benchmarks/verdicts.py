@@ -21,6 +21,7 @@ from autotune.domain.compiled import Compiled
 from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeToolchain
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, OutOfVmem, TimedOut
 from autotune.domain.trace import Trace
+from autotune.wording.outcome import kind_and_reason, reason_of
 from benchmarks.harness.causes import Cause, cause
 from benchmarks.harness.evidence import EvidenceChild
 from benchmarks.harness.points import CHIPS, MIB, CandidatePoint, as_they_come, points, subjects
@@ -141,7 +142,7 @@ def allowed_but_refused(answers: Sequence[PointAnswer]) -> Counter[str]:
             continue
         assert not isinstance(a.outcome, tuple)
         exact = isinstance(a.outcome, CompileFailed) and not a.is_alignment_refusal
-        reasons[f"{a.outcome.kind}: {a.outcome.reason[:150]}" if exact else a.outcome.kind] += 1
+        reasons[kind_and_reason(a.outcome)[:170] if exact else a.outcome.kind] += 1
     return reasons
 
 
@@ -251,7 +252,7 @@ def as_data(
             "limit_bytes": a.point.limit_bytes,
             "used_bytes": a.accepted.vmem_used_bytes if a.accepted else None,
             "outcome": "accepted" if a.accepted else a.outcome.kind,  # type: ignore[union-attr]
-            "reason": "" if a.accepted else a.outcome.reason,  # type: ignore[union-attr]
+            "reason": "" if a.accepted else reason_of(a.outcome),  # type: ignore[arg-type]
             "seconds": round(a.seconds, 3),
             "cause": str(named[id(a)]) if id(a) in named else None,
         }

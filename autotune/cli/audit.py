@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +26,7 @@ from autotune.domain.visible import visible
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables
+from autotune.wording.outcome import reason_of
 from autotune.wording.units import micros
 
 _NEAR, _SHOWN = 0.03, 20
@@ -104,12 +105,12 @@ def audit(
         seed=seed,
         trials=trials,
     )
-    rows = _asked(work, found, chips, database, compilers)
+    rows = list(map(_in_words, _asked(work, found, chips, database, compilers)))
     if markdown is not None:
         _write(markdown, found, rows)
     if as_json:
         left = [asdict(one) | {"file": str(t.path)} for t in found for one in t.table.unread]
-        print_json({"rows": [asdict(row) for row in rows], "unread": left})
+        print_json({"rows": list(map(_data, rows)), "unread": left})
     else:
         for line in _lines(found, chips, rows):
             echo(line)
@@ -135,9 +136,25 @@ def _asked(
                 pool,
                 store,
                 lambda: terminal_observer(silent=False),
-                lambda one: echo(_line(one), err=True),
+                lambda row: echo(_line(_in_words(row)), err=True),
             )
     return done
+
+
+def _in_words(row: RowAudit) -> RowAudit:
+    """With the reason for which it has no time."""
+    if row.refused is None or (row.why and row.standing is RowStanding.NO_ESTIMATE):
+        return row
+    said = reason_of(row.refused)
+    if row.least_limit_bytes is not None:
+        said += f"; it compiles with vmem_limit_bytes={row.least_limit_bytes}"
+    return replace(row, why="; ".join(filter(None, [row.why, said])))
+
+
+def _data(row: RowAudit) -> dict[str, Any]:
+    data = asdict(replace(row, refused=None))
+    del data["refused"], data["least_limit_bytes"]
+    return data
 
 
 def _is_bad(one: RowAudit) -> bool:

@@ -7,10 +7,11 @@ from rich.table import Table
 
 from autotune.cli.screen import screen
 from autotune.domain.config import Config
+from autotune.domain.config_parts import parts_of
 from autotune.domain.explanation import PARTS, Explanation
 from autotune.domain.outcome import Estimate
-from autotune.wording.config import parts_of
-from autotune.wording.facts import FACTS, part_us
+from autotune.wording.facts import FACTS
+from autotune.wording.units import part_us
 
 _BAR = 24
 _LOG_WIDTH = 100

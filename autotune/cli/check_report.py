@@ -19,7 +19,7 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.visible import visible
 from autotune.publishing.checking.failing import FailOn
-from autotune.wording.checks import action, finding, markdown, place_line, subject_line
+from autotune.wording.checks import action, finding, in_words, markdown, place_line, subject_line
 
 _WIDTH = 160  # columns, where there is no terminal
 
@@ -83,7 +83,7 @@ def _is_unknown(check: Check) -> bool:
 
 
 def _data(check: Check) -> dict[str, Any]:
-    return {**to_data(check), "finding": finding(check), "action": action(check)}
+    return {**to_data(in_words(check)), "finding": finding(check), "action": action(check)}
 
 
 def _print_lines(found: Sequence[Check]) -> None:

@@ -14,6 +14,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.version import VERSION
+from autotune.wording.outcome import reason_of
 
 EXTRAS = {
     "store": ("for a database", "sqlalchemy"),
@@ -135,7 +136,7 @@ def chips(python: str) -> Iterator[Finding]:
                 answer = pool.ask(
                     CompileConfig(ref=ref, problem=problem, config=config, chip=chip)
                 ).answer
-                yield _chip(chip, "" if isinstance(answer, tuple) else answer.reason)
+                yield _chip(chip, "" if isinstance(answer, tuple) else reason_of(answer))
     except AutotuneError as error:
         yield bad("chips", str(error), "see the compilers above; autotune chips lists the names")
 

@@ -22,6 +22,7 @@ from autotune.measuring.attached import chip_or_attached
 from autotune.wording.comparison import why
 from autotune.wording.config_estimate import ConfigEstimate
 from autotune.wording.facts import explanation_data
+from autotune.wording.outcome import in_words, reason_of
 
 
 @click.command()
@@ -109,7 +110,7 @@ def _data(name: str, one: ConfigEstimate) -> dict[str, Any]:
     return {
         "name": name,
         "config": to_data(one.config),
-        "outcome": to_data(one.outcome),
-        "reason": one.outcome.reason,
+        "outcome": to_data(in_words(one.outcome)),
+        "reason": reason_of(one.outcome),
         "explanation": explanation_data(e, parts) if e and parts else None,
     }

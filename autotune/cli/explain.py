@@ -22,6 +22,7 @@ from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.facts import explanation_data
 from autotune.wording.measurement import measured_line
+from autotune.wording.outcome import kind_and_reason, reason_of
 
 
 @click.command()
@@ -104,7 +105,7 @@ def _missing(found: StoredTrial) -> str | None:
     """Why the trial cannot be explained."""
     outcome = found.trial.outcome
     if found.estimate is None:
-        return f"trial {found.id} has no estimate: {outcome.kind}, {outcome.reason}"
+        return f"trial {found.id} has no estimate: {outcome.kind}, {reason_of(outcome)}"
     if found.estimate.explanation is None:
         return (
             f"trial {found.id} was estimated by an older version, which kept no parts: search "
@@ -163,7 +164,7 @@ def _heading(found: list[StoredTrial]) -> list[str]:
 
 def _wrong(found: StoredTrial) -> str:
     outcome = found.trial.outcome
-    return "" if outcome.kind == OutcomeKind.ESTIMATED else f" ({outcome.kind}: {outcome.reason})"
+    return "" if outcome.kind == OutcomeKind.ESTIMATED else f" ({kind_and_reason(outcome)})"
 
 
 def _explained(found: list[StoredTrial]) -> list[Explained]:

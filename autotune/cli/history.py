@@ -10,9 +10,9 @@ from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import parse_chip
+from autotune.domain.config_parts import parts_of
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
-from autotune.wording.config import parts_of
 from autotune.wording.units import micros, ratio
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from typing import Any
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
 from autotune.domain.trial import Trial
+from autotune.wording.outcome import reason_of
 
 
 def trial_data(trial: Trial) -> dict[str, Any]:
@@ -12,7 +13,7 @@ def trial_data(trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "config": to_data(trial.config),
         "outcome": to_data(trial.outcome),
-        "reason": trial.outcome.reason,
+        "reason": reason_of(trial.outcome),
         "seconds": trial.seconds,
         "created_at": trial.created_at.isoformat(),
     }

@@ -91,7 +91,9 @@ def main(args: list[str] | None = None) -> Any:
         echo("interrupted", err=True)
         sys.exit(130)
     except AutotuneError as error:
-        _refuse(str(error), given)
+        from autotune.wording.outcome import error_text
+
+        _refuse(error_text(error), given)
     except ModuleNotFoundError as error:
         _refuse(_what_to_install(error), given)
 

@@ -15,6 +15,7 @@ from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import LOG_WIDTH, PlainConsole, screen
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
+from autotune.domain.config_parts import limit_text, order_text, semantics_text
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
@@ -23,8 +24,8 @@ from autotune.publishing.publish import Publication
 from autotune.publishing.task import Tuned
 from autotune.searching.result import SearchResult
 from autotune.wording.comparison import why
-from autotune.wording.config import limit_text, order_text, semantics_text
 from autotune.wording.facts import parts_line, what_to_change
+from autotune.wording.outcome import group_text, reason_of
 from autotune.wording.publication import default_time, verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
@@ -97,7 +98,7 @@ def as_data(tuned: Tuned) -> dict[str, Any]:
             "candidates": len(space.candidates),
             "climbed": space.climbed,
             "merged": space.merged,
-            "refused": dict(space.refused),
+            "refused": {group_text(group): n for group, n in space.refused.items()},
         },
         "outcomes": dict(report.kinds),
         "winner": _trial_data(published.winner, ids),
@@ -192,7 +193,7 @@ def _against_given(report: SearchReport) -> list[str]:
         name = f"the config you gave (trial {report.tuned.ids.get(trial.number)})"
         if trial.estimate is None:
             lines.append(
-                f"{name[:1].upper()}{name[1:]}: {trial.outcome.kind}, {trial.outcome.reason}"
+                f"{name[:1].upper()}{name[1:]}: {trial.outcome.kind}, {reason_of(trial.outcome)}"
             )
         elif winner is trial:
             lines.append(f"The winner is {name}.")
@@ -327,7 +328,7 @@ def _count_lines(report: SearchReport) -> list[str]:
     counts = ", ".join(f"{n} {kind}" for kind, n in report.kinds.most_common())
     published = report.publication
     failed = Counter(
-        (t.outcome.kind, t.outcome.reason)
+        (t.outcome.kind, reason_of(t.outcome))
         for t in report.trials
         if t.outcome.kind != OutcomeKind.ESTIMATED
     )

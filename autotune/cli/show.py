@@ -19,6 +19,7 @@ from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
 from autotune.wording.match import checked
 from autotune.wording.measurement import against_others, measured_line
+from autotune.wording.outcome import reason_of
 from autotune.wording.publication import verified_label, who_says
 from autotune.wording.units import error_bar, mebibytes, micros, seconds
 
@@ -91,7 +92,7 @@ def heading(found: StoredTrial) -> list[str]:
         f"trial {found.id}{role} of {key.kernel} {key.problem}",
         f"  on {key.chip} with {key.toolchain}, kernel {key.fingerprint}",
         f"config: {trial.config}",
-        f"outcome: {trial.outcome.kind}, {trial.outcome.reason}",
+        f"outcome: {trial.outcome.kind}, {reason_of(trial.outcome)}",
         f"took {seconds(trial.seconds)}, finished {trial.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
 

@@ -18,6 +18,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated
 from autotune.estimating.simulator.drawing.perfetto import trace_json
 from autotune.estimating.simulator.drawing.picture import BYTES, XLA, Picture, TraceSlice, Track
+from autotune.wording.outcome import reason_of
 from autotune.wording.units import micros
 
 _SAME_SHARE = 0.002
@@ -119,7 +120,7 @@ def _draw(pool: CompilerPool, stored: StoredTrial, ref: KernelRef, steps: int) -
         DrawConfig(ref=ref, problem=key.problem, config=config, chip=key.chip, steps=steps)
     )
     if not isinstance(drawn, Drawn):
-        raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.kind}, {drawn.reason}")
+        raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.kind}, {reason_of(drawn)}")
     outcome = stored.trial.outcome
     was = outcome.program if isinstance(outcome, Estimated | NotEstimated) else drawn.program
     if is_another_program(was, drawn.program):

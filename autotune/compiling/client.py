@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from autotune.compiling.messages import classify
+from autotune.compiling.messages import classify, without_mesh
 from autotune.compiling.process import START_LIMIT_S, ChildDiedError, ChildTimedOutError
 from autotune.compiling.protocol import COMPILE, CONSTRAINT, REFUSED, Raised
 from autotune.domain.codec import from_data, to_data
@@ -21,7 +21,6 @@ from autotune.domain.compilers import (
 from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, TimedOut
 from autotune.domain.verdict import Verdict
-from autotune.wording.violation import unverified_text, without_mesh_text
 
 T = TypeVar("T")
 
@@ -126,7 +125,7 @@ class Compiler:
         if isinstance(question, CompileConfig):
             return Attempt(answer=outcome, seconds=time.monotonic() - started)
         if isinstance(question, VerifyConfig) and not isinstance(outcome, Verdict):
-            return Verdict(ok=None, reason=unverified_text(outcome))
+            return Verdict(ok=None, failure=outcome)
         return outcome
 
 
@@ -155,7 +154,7 @@ def _failure(raised: Raised) -> Failure:
         return CompileFailed(reason=raised.message)
     reason = f"{raised.stage} raised {raised.type}: {raised.message}".rstrip(": ")
     return CompileFailed(
-        reason=without_mesh_text(raised.message) or reason.splitlines()[0][:240],
+        reason=without_mesh(raised.message) or reason.splitlines()[0][:240],
         message=raised.message,
         raised_at=raised.raised_at,
     )

@@ -3,7 +3,6 @@
 import re
 
 from autotune.domain.outcome import CompileFailed, OutOfVmem
-from autotune.wording.violation import out_of_vmem_text
 
 Verdict = OutOfVmem | CompileFailed
 
@@ -37,6 +36,26 @@ _FRAMING = re.compile(
 _ANNOUNCED = re.compile(r":\s*\n\s*")
 
 
+# JAX's words where a shard_map has no mesh, or another than the one that code is traced for.
+_MESH = re.compile(
+    r"unbound axis name|mesh passed to shard_map|product of mesh_shape|mesh cannot be empty|"
+    r"context mesh|refer to an axis marked as manual",
+    re.IGNORECASE,
+)
+
+
+def without_mesh(message: str) -> str | None:
+    """What to do about a function that JAX refuses for its mesh; None for anything else."""
+    if not _MESH.search(message):
+        return None
+    return (
+        "the function is written for a mesh of devices: give the declaration "
+        "`mesh=lambda problem: {'x': 4}` with the names and sizes of its axes, and shard_map "
+        "`mesh=jax.sharding.get_abstract_mesh()` in `build` or in the function that it returns "
+        f"(JAX: {message.splitlines()[0][:120]})"
+    )
+
+
 def classify(error_type: str, message: str) -> Verdict:
     """Out of VMEM with used and allowed bytes, or a failure with one line of reason.
 
@@ -46,11 +65,7 @@ def classify(error_type: str, message: str) -> Verdict:
         found = pattern.search(message)
         if found:
             used, allowed = _bytes(*found.group(1, 2)), _bytes(*found.group(3, 4))
-            return OutOfVmem(
-                reason=out_of_vmem_text(used, allowed),
-                used_bytes=used,
-                allowed_bytes=allowed,
-            )
+            return OutOfVmem(used_bytes=used, allowed_bytes=allowed)
     space = _OTHER_SPACE.search(message) or _HBM.search(message)
     if space:
         return CompileFailed(

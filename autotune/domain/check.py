@@ -35,7 +35,8 @@ class Check:
     the least ``vmem_limit_bytes`` that is enough where ``needed_bytes`` of VMEM are more than the
     ``allowed_bytes``; ``passes_limit``: whether the kernel hands a
     config's limit to its ``pallas_call``. ``verified``: the gate ran there, and the config is
-    published for it. ``cause``: why it was not checked. ``pushed_by``: the name of the token that
+    published for it. ``cause``: why it was not checked, ``before``: what had become of it under the
+    record's own toolchain, where that is the reason. ``pushed_by``: the name of the token that
     brought it.
 
     ``against``: what another source of the kernel was compared with, empty where both are the same
@@ -71,6 +72,7 @@ class Check:
     fingerprint: Local[OmitDefault[str]] = ""
     is_default: Local[OmitDefault[bool]] = False
     asked: Local[OmitDefault[str]] = ""
+    before: OmitNone[Outcome | None] = None
 
     @property
     def target(self) -> Key:
@@ -78,6 +80,6 @@ class Check:
         source = self.fingerprint or self.key.fingerprint
         return replace(self.key, fingerprint=source, chip=self.chip, toolchain=self.toolchain)
 
-    def unchecked(self, cause: Unchecked, detail: str) -> "Check":
+    def unchecked(self, cause: Unchecked, detail: str = "") -> "Check":
         """The same without a verdict, and why."""
         return replace(self, verdict=CheckVerdict.NOT_CHECKED, cause=cause, detail=detail)

@@ -1,5 +1,11 @@
 """The exceptions that reach a user. Each message is one sentence: what was wrong, what is right."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autotune.domain.outcome import Failure
+
 
 class AutotuneError(Exception):
     """Anything that ends a command with a message instead of a traceback. Exit code 2."""
@@ -14,7 +20,18 @@ class UnknownNameError(InvalidInputError):
 
 
 class NoLegalConfigError(AutotuneError):
-    """The problem has no configuration that could work."""
+    """The problem has no configuration that could work, of so many ``points``. ``refused``: the
+    outcomes that most of them have in common, each with their number; ``first``: of the first."""
+
+    def __init__(
+        self,
+        message: str,
+        points: int = 0,
+        refused: "Sequence[tuple[Failure, int]]" = (),
+        first: "Failure | None" = None,
+    ) -> None:
+        super().__init__(message)
+        self.points, self.refused, self.first = points, tuple(refused), first
 
 
 class StoreError(AutotuneError):

@@ -11,6 +11,7 @@ from autotune.domain.explanation import Explanation, TimePart
 from autotune.domain.limits import Bytes, Count, Limit, Micros, Share, Text, Time, Word
 from autotune.domain.operation import OperationTime
 from autotune.domain.step_cost import StepCost
+from autotune.domain.violation import Violation
 
 
 class OutcomeKind(StrEnum):
@@ -121,10 +122,6 @@ class Estimated:
     """Of a function that makes one call."""
 
     @property
-    def reason(self) -> str:
-        return f"limited by {self.estimate.limiting_part}"
-
-    @property
     def surprise(self) -> float | None:
         """By which share, about, the time was not as predicted; None where nothing was."""
         predicted_us = self.step.predicted_us if self.step else 0.0
@@ -133,22 +130,28 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEstimated:
-    """It compiles, but no time can be given."""
+    """It compiles, but no time can be given: for the ``reason`` that the simulator gives, or
+    because the simulated time ``us`` is less than ``least_us``, which its bytes and operations take
+    at the chip's peak rates."""
 
     kind: ClassVar[str] = OutcomeKind.NOT_ESTIMATED.value
-    reason: Text
+    reason: Text = ""
     vmem_used_bytes: Bytes
     program: Word
+    us: OmitNone[Micros | None] = None
+    least_us: OmitNone[Micros | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Illegal:
     """Against a rule of Pallas on TPU: alignment, output visits, parallel axes. ``rule``: one of
-    ``autotune.domain.violation.Rule``; older versions kept none."""
+    ``autotune.domain.violation.Rule``, broken by the ``violation``. ``reason``: what a constraint
+    of the kernel says, or the sentence of an older version, which kept no ``violation``."""
 
     kind: ClassVar[str] = OutcomeKind.ILLEGAL.value
-    reason: Text
+    reason: Text = ""
     rule: Text = ""
+    violation: OmitNone[Violation | None] = None
 
 
 class LimitSource(StrEnum):
@@ -163,14 +166,17 @@ class LimitSource(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfVmem:
     """``by_rule``: known before compiling, ``used_bytes`` is then the least that is needed.
-    ``limited_by``: one of ``LimitSource``; empty where it is not known."""
+    ``limited_by``: one of ``LimitSource``; empty where it is not known. ``remedy_bytes``: of a
+    kernel that passes no limit on, the one that it should ask for. ``reason``: the sentence of an
+    older version."""
 
     kind: ClassVar[str] = OutcomeKind.OUT_OF_VMEM.value
-    reason: Text
+    reason: Text = ""
     used_bytes: Bytes
     allowed_bytes: Bytes
     by_rule: bool = False
     limited_by: Text = ""
+    remedy_bytes: OmitNone[Bytes | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

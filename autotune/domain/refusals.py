@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Self
 
-from autotune.domain.codec import from_data, to_data
+from autotune.domain.codec import OmitDefault, from_data, to_data
 from autotune.domain.config import AxisValue
 from autotune.domain.limits import MOST_NAMES, Count, Limit, Text, Word
+from autotune.domain.outcome import Failure, Illegal, OutOfVmem
 
 MOST_CELLS = 10_000  # of all pairs together
 
@@ -24,10 +25,11 @@ _CELLS = Limit(longest=MOST_CELLS)
 class RefusalTable:
     """How refusals are kept and sent. ``cells``: for two parts, by their places among the
     ``values``, the cells: the places of two values and of the reason, and how many points there
-    are."""
+    are. ``outcomes``: what is known of each reason; older versions kept none."""
 
     values: Annotated[tuple[tuple[Word, Annotated[tuple[AxisValue, ...], _CELLS]], ...], _PARTS]
     reasons: Annotated[tuple[tuple[Word, Text], ...], _CELLS]
+    outcomes: OmitDefault[Annotated[tuple[Illegal | OutOfVmem | None, ...], _CELLS]] = ()
     cells: Annotated[
         tuple[tuple[Count, Count, Annotated[tuple[_NumberedCell, ...], _CELLS]], ...], _PAIRS
     ]
@@ -38,16 +40,23 @@ class RefusalTable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """``points`` raw points were looked at, and each was refused before it was compiled. ``kind``
-    (of an outcome) and ``reason`` are those of the one that came closest to being compiled."""
+    (of an outcome) and ``reason`` are those of the one that came closest to being compiled,
+    ``outcome`` is all of it where that says more."""
 
     kind: str
     reason: str
     points: int
+    outcome: Illegal | OutOfVmem | None = None
+
+    @classmethod
+    def by(cls, outcome: Failure, points: int) -> Self:
+        known = outcome if isinstance(outcome, Illegal | OutOfVmem) else None
+        return cls(kind=outcome.kind, reason=outcome.reason, points=points, outcome=known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """``values`` of each part of a config, under the names of ``autotune.wording.config.parts_of``.
+    """``values`` of each part of a config, under the names of ``config_parts.parts_of``.
 
     ``cells``: for two parts, in the order of ``values``, their values (as text) with which nothing
     may be compiled; for one part beside itself, the values that are out of the question whatever
@@ -75,21 +84,24 @@ class Refusals:
         """Plain JSON data, each reason once; ``from_data`` is the inverse."""
         names = list(self.values)
         texts = {name: {str(v): n for n, v in enumerate(self.values[name])} for name in names}
-        reasons: dict[tuple[str, str], int] = {}
+        reasons: dict[tuple[str, str, Illegal | OutOfVmem | None], int] = {}
 
         def numbered(x: str, y: str, cells: Mapping[Cell, Refused]) -> Iterator[_NumberedCell]:
             for (a, b), cell in cells.items():
-                reason = reasons.setdefault((cell.kind, cell.reason), len(reasons))
+                why = cell.kind, cell.reason, cell.outcome
+                reason = reasons.setdefault(why, len(reasons))
                 yield texts[x][a], texts[y][b], reason, cell.points
 
         cells = tuple(
             (names.index(x), names.index(y), tuple(numbered(x, y, found)))
             for (x, y), found in self.cells.items()
         )
+        outcomes = tuple(outcome for *_, outcome in reasons)
         return to_data(
             RefusalTable(
                 values=tuple((name, tuple(self.values[name])) for name in names),
-                reasons=tuple(reasons),
+                reasons=tuple((kind, reason) for kind, reason, _ in reasons),
+                outcomes=outcomes if any(outcomes) else (),
                 cells=cells,
                 sampled=self.sampled,
                 left_out=self.left_out,
@@ -107,7 +119,8 @@ class Refusals:
 
         def refused(reason: int, points: int) -> Refused:
             kind, text = table.reasons[reason]
-            return Refused(kind=kind, reason=text, points=points)
+            outcome = table.outcomes[reason] if table.outcomes else None
+            return Refused(kind=kind, reason=text, points=points, outcome=outcome)
 
         try:
             cells = {

@@ -7,6 +7,7 @@ from enum import StrEnum
 from autotune.domain.codec import ByName, OmitDefault
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
+from autotune.domain.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,7 @@ class NoRule:
     left_out: int = 0
     problem: Problem | None = None
     config: Config | None = None
-    gate: str = ""
+    gate: Verdict | None = None
     worst_regret: float = 0.0
     median_regret: float = 0.0
     most_regret: float = 0.0

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from autotune.domain.codec import OmitDefault
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.limits import Text, Word
+from autotune.domain.outcome import Failure
 
 
 class FailedCheck(StrEnum):
@@ -62,8 +63,9 @@ FULL_PROOF = Proof()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """``ok`` is None when the check could not be made; ``reason`` says why, or what was run;
-    ``not_run``: that this JAX cannot do it, another may.
+    """``ok`` is None when the check could not be made; ``reason`` says why, or what was run, in the
+    words of the gate, ``failure`` how its process ended instead of an answer; ``not_run``: that
+    this JAX cannot do it, another may.
 
     ``check`` is the one that failed. ``error`` is the largest error in units of what is allowed and
     ``where`` the element that has it, such as ``output 0 at (3, 5)``; ``runs`` passed; ``seconds``:
@@ -71,7 +73,7 @@ class Verdict:
     """
 
     ok: bool | None
-    reason: str
+    reason: str = ""
     check: FailedCheck = FailedCheck.NONE
     error: float | None = None
     where: str = ""
@@ -79,6 +81,7 @@ class Verdict:
     seconds: float = 0.0
     proof: OmitDefault[Proof] = FULL_PROOF
     not_run: OmitDefault[bool] = False
+    failure: OmitNone[Failure | None] = None
 
     @property
     def is_final(self) -> bool:

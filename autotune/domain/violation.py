@@ -1,9 +1,11 @@
 """Which rule of Pallas on TPU a candidate breaks, and the numbers that show it: plain values, of
-which ``autotune.wording.violation`` makes sentences."""
+which ``autotune.wording.outcome`` makes sentences."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from autotune.domain.limits import MOST_NAMES, Bytes, Count, Limit, Text
 
 
 class Rule(StrEnum):
@@ -33,50 +35,50 @@ class MisalignedBlock:
     a power of two from ``least_power`` on where that is allowed too. ``nearest``: the legal sizes
     below and above it. A block without dimensions has none of these."""
 
-    rule: ClassVar[Rule] = Rule.BLOCK_ALIGNMENT
-    operand: str
-    block: tuple[int, ...]
-    dimension: int = 0
-    whole: int = 0
-    multiple: int = 0
-    least_power: int | None = None
-    nearest: tuple[int, ...] = ()
+    kind: ClassVar[str] = Rule.BLOCK_ALIGNMENT.value
+    operand: Text
+    block: Annotated[tuple[Bytes, ...], Limit(longest=MOST_NAMES)]
+    dimension: Count = 0
+    whole: Bytes = 0
+    multiple: Bytes = 0
+    least_power: Bytes | None = None
+    nearest: Annotated[tuple[Bytes, ...], Limit(longest=2)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisitedOutput:
-    rule: ClassVar[Rule] = Rule.OUTPUT_REVISITED
-    operand: str
-    visits: int
-    blocks: int
+    kind: ClassVar[str] = Rule.OUTPUT_REVISITED.value
+    operand: Text
+    visits: Bytes
+    blocks: Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnwrittenOutput:
-    rule: ClassVar[Rule] = Rule.OUTPUT_UNWRITTEN
-    operand: str
-    blocks: int
-    blocks_total: int
+    kind: ClassVar[str] = Rule.OUTPUT_UNWRITTEN.value
+    operand: Text
+    blocks: Bytes
+    blocks_total: Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeAlias:
     """An input that shares memory with an output is read where another step writes."""
 
-    rule: ClassVar[Rule] = Rule.UNSAFE_ALIAS
+    kind: ClassVar[str] = Rule.UNSAFE_ALIAS.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SemanticsRank:
-    rule: ClassVar[Rule] = Rule.SEMANTICS_RANK
-    semantics: int
-    grid: int
+    kind: ClassVar[str] = Rule.SEMANTICS_RANK.value
+    semantics: Count
+    grid: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelAfterArbitrary:
-    rule: ClassVar[Rule] = Rule.PARALLEL_AFTER_ARBITRARY
-    axis: int
+    kind: ClassVar[str] = Rule.PARALLEL_AFTER_ARBITRARY.value
+    axis: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +86,10 @@ class SequentialAxis:
     """A grid axis that must not be parallel. ``buffer``: the output or scratch that is the
     reason."""
 
-    rule: ClassVar[Rule] = Rule.SEQUENTIAL_AXIS
-    axis: int
+    kind: ClassVar[str] = Rule.SEQUENTIAL_AXIS.value
+    axis: Count
     dependency: Dependency
-    buffer: str
+    buffer: Text
 
 
 Violation = (

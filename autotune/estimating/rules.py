@@ -19,7 +19,6 @@ from autotune.domain.violation import (
     UnwrittenOutput,
     Violation,
 )
-from autotune.wording.violation import violation_text
 
 
 def misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
@@ -168,7 +167,7 @@ def violation(trace: Trace, chip: ChipInfo) -> Violation | None:
 
 def illegal(broken: Violation) -> Illegal:
     """The outcome of a candidate that breaks a rule."""
-    return Illegal(reason=violation_text(broken), rule=broken.rule)
+    return Illegal(rule=broken.kind, violation=broken)
 
 
 def _counts(op: Operand) -> bool:

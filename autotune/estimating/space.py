@@ -17,7 +17,7 @@ from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_
 from autotune.domain.errors import InvalidInputError, NoLegalConfigError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
-from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
+from autotune.domain.outcome import CompileFailed, Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.estimating import rules
@@ -31,9 +31,9 @@ from autotune.estimating.vmem import (
     vmem_use,
     with_limit_source,
 )
-from autotune.wording.violation import refusal_group
 
 MAX_TRACED = 20_000
+_MOST_REASONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,22 +72,22 @@ class Judged:
 
 @dataclass(slots=True, kw_only=True)
 class Space:
-    """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason, under
-    the first of those that differ in their figures only (``alike``: by what they have in common);
-    ``default`` is the default config, judged even when the rules refuse it. ``judged``: every raw
-    point that was traced; ``sampled``: not all were; ``climbed``: candidates that a search
-    has added."""
+    """``candidates`` in the order of their roofline. ``refused`` counts raw points by what they
+    have in common (``refusal_group``), under the first of those that were raised at one place
+    (``alike``). ``default`` is the default config, judged even when the rules refuse it.
+    ``judged``: every raw point that was traced; ``sampled``: not all were; ``climbed``: candidates
+    that a search has added."""
 
     candidates: list[Candidate]
     default: Config
     default_verdict: Outcome | None
-    refused: Counter[str] = field(default_factory=Counter)
+    refused: Counter[Failure] = field(default_factory=Counter)
     merged: int = 0
     climbed: int = 0
     raw_points: int = 0
     sampled: bool = False
     passed_on: PassedOn = field(default_factory=PassedOn)
-    alike: dict[str, str] = field(default_factory=dict)
+    alike: dict[str | Failure, Failure] = field(default_factory=dict)
     judged: list[Judged] = field(default_factory=list)
 
 
@@ -126,7 +126,7 @@ def explore(
     if default_traced is not None and all(c.config != space.default for c in space.candidates):
         space.candidates.append(default_traced)
     if not space.candidates:
-        raise NoLegalConfigError(_why_none(space))
+        raise _no_legal_config(space)
     space.candidates.sort(key=lambda c: c.roofline.guess_us)
     return space
 
@@ -287,10 +287,22 @@ def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Ju
 
 
 def _count(space: Space, refused: _Refused) -> _Refused:
-    """Counted under the first of those that differ in their figures only."""
-    text = refusal_group(refused)
-    same = getattr(refused, "raised_at", "") or text
-    space.refused[space.alike.setdefault(same, text)] += 1
+    group = refusal_group(refused)
+    same = getattr(refused, "raised_at", "") or group
+    space.refused[space.alike.setdefault(same, group)] += 1
+    return refused
+
+
+def refusal_group(refused: Failure) -> Failure:
+    """The same without the figures that differ from point to point: its rule or its limit, else its
+    reason."""
+    if isinstance(refused, Illegal) and refused.rule:
+        return Illegal(rule=refused.rule)
+    if isinstance(refused, OutOfVmem) and refused.limited_by:
+        limit = refused.limited_by
+        return OutOfVmem(used_bytes=0, allowed_bytes=refused.allowed_bytes, limited_by=limit)
+    if isinstance(refused, CompileFailed):
+        return CompileFailed(reason=refused.reason)
     return refused
 
 
@@ -344,8 +356,20 @@ def _moving_axes(order: tuple[str, ...], trace: Trace) -> tuple[str, ...]:
     return tuple(name for name, extent in zip(order, extents, strict=True) if extent > 1)
 
 
-def _why_none(space: Space) -> str:
-    reasons = "; ".join(f"{reason} ({n})" for reason, n in space.refused.most_common(3))
-    text = f"no legal configuration among {space.raw_points} points: {reasons}"
+def _no_legal_config(space: Space) -> NoLegalConfigError:
     first = space.judged[0].refused if space.judged else None
-    return f"{text}; the first of them: {first.reason}" if first else text
+    groups = space.refused.most_common(_MOST_REASONS)
+    reasons = "; ".join(f"{_in_short(group)} ({n})" for group, n in groups)
+    return NoLegalConfigError(
+        f"no legal configuration among {space.raw_points} points: {reasons}",
+        points=space.raw_points,
+        refused=groups,
+        first=first,
+    )
+
+
+def _in_short(refused: Failure) -> str:
+    """By names alone: who shows the error has the facts to say more."""
+    if isinstance(refused, Illegal) and refused.rule:
+        return refused.rule
+    return refused.kind if isinstance(refused, OutOfVmem) else refused.reason

@@ -10,11 +10,7 @@ import numpy as np
 
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import PARALLEL, AxisValue
-from autotune.domain.outcome import Illegal, Outcome, OutOfVmem
-from autotune.domain.refusals import MOST_CELLS, Cell, Pair, Refusals, Refused
-from autotune.estimating.space import Judged, Space
-from autotune.estimating.vmem import limit_bytes, limit_rungs, out_of_vmem
-from autotune.wording.config import (
+from autotune.domain.config_parts import (
     GRID_ORDER,
     SEMANTICS,
     VMEM_LIMIT,
@@ -22,6 +18,10 @@ from autotune.wording.config import (
     order_text,
     semantics_text,
 )
+from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
+from autotune.domain.refusals import MOST_CELLS, Cell, Pair, Refusals, Refused
+from autotune.estimating.space import Judged, Space
+from autotune.estimating.vmem import limit_bytes, limit_rungs, out_of_vmem
 
 _MOST_POINTS = 100_000  # takes 0.6 s
 # How close a point is to being compiled; the two before the last are in the way of some settings.
@@ -140,7 +140,7 @@ class _Table:
             for cell, point, count in self._refused(places, (x, y), under):
                 why = self._why(self._points[point], under)
                 names = (str(x.values[cell[0]]), str(y.values[cell[1]]))
-                yield names, Refused(kind=why.kind, reason=why.reason, points=count)
+                yield names, Refused.by(why, count)
 
     def _refused(
         self, places: Sequence[Ints], parts: tuple[_ConfigPart, _ConfigPart], under: Under
@@ -174,7 +174,7 @@ class _Table:
             self._ranked[key] = _Ranked(stage=stage, order=order, rank=rank)
         return self._ranked[key]
 
-    def _why(self, point: Judged, under: Under) -> Outcome:
+    def _why(self, point: Judged, under: Under) -> Failure:
         if point.refused is not None:
             return point.refused
         if point.semantics[0].count(PARALLEL) < (under.get(SEMANTICS) or 0):

@@ -10,7 +10,6 @@ from autotune.domain.dtype import memory_bits
 from autotune.domain.outcome import LimitSource, OutOfVmem
 from autotune.domain.tiling import round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand, Scratch, Trace
-from autotune.wording.violation import out_of_vmem_text
 
 # Rungs between the compiler's own limit and the chip's capacity, as powers of two of the former.
 _RUNG = 2
@@ -150,7 +149,7 @@ def out_of_vmem(
     config on should ask for itself."""
     over_chip = least_bytes > chip.vmem_capacity_bytes
     allowed = chip.vmem_capacity_bytes if over_chip else limit_bytes(limit, chip)
-    refused = OutOfVmem(reason="", used_bytes=least_bytes, allowed_bytes=allowed, by_rule=True)
+    refused = OutOfVmem(used_bytes=least_bytes, allowed_bytes=allowed, by_rule=True)
     return with_limit_source(refused, limit, chip, own_limit_bytes=own_limit_bytes)
 
 
@@ -165,14 +164,7 @@ def with_limit_source(
         own = LimitSource.CONFIG if own_limit_bytes is None else LimitSource.KERNEL
         source = LimitSource.COMPILER if limit is None else own
         remedy = own_limit_bytes and min(own_limit_bytes, chip.vmem_capacity_bytes)
-    reason = out_of_vmem_text(
-        refused.used_bytes,
-        refused.allowed_bytes,
-        by_rule=refused.by_rule,
-        limited_by=source,
-        remedy_bytes=remedy,
-    )
-    return replace(refused, reason=reason, limited_by=source)
+    return replace(refused, limited_by=source, remedy_bytes=remedy)
 
 
 def _certain_bytes(blocks: Sequence[Operand], fixed_bytes: int, chip: ChipInfo) -> int:

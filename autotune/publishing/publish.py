@@ -21,6 +21,7 @@ from autotune.publishing.measured import Measure, different
 from autotune.publishing.ties import better, by_rule, contenders, ties
 from autotune.wording import publication as words
 from autotune.wording.baseline import estimated_baseline
+from autotune.wording.outcome import verdict_reason
 
 if TYPE_CHECKING:  # Optuna is not needed here
     from autotune.searching.result import SearchResult
@@ -142,7 +143,7 @@ class _Gate:
             self.wrong.append((trial, verdict.reason))
             self.store.replace_outcome(self.subject.key, trial.number, wrong_result(trial, verdict))
         elif verdict.ok is None and not self.allow_unverified:
-            self.unverified.append((trial, verdict.reason))
+            self.unverified.append((trial, verdict_reason(verdict)))
         else:
             return verdict
         return None

@@ -354,7 +354,7 @@ class Search:
 
     def _inform(self, study: Callable[..., None], candidate: Candidate, outcome: Outcome) -> None:
         compiles = isinstance(outcome, NotEstimated | WrongResult)
-        study(candidate, _time(outcome), outcome.reason, compiles=compiles)
+        study(candidate, _time(outcome), outcome.kind, compiles=compiles)
         self._climb(candidate, outcome)
 
     def _climb(self, candidate: Candidate, outcome: Outcome) -> None:

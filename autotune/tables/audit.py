@@ -69,10 +69,11 @@ class Contest(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowAudit:
-    """``why``: what the lookup asks for instead, or why it has no standing. Times are estimates in
-    microseconds: of the row, of what the library falls back to, of the best config that is known
-    here (``best``), of the best that a search has tried beside the row (``searched``), with the
-    ``contest`` of the two. ``table_us``: what the table says."""
+    """``why``: what the lookup asks for instead, or why it has no standing; ``refused``: what
+    became of a row that has no time, which compiles under ``least_limit_bytes`` where that is
+    given. Times are estimates in microseconds: of the row, of what the library falls back to, of
+    the best config that is known here (``best``), of the best that a search has tried beside the
+    row (``searched``), with the ``contest`` of the two. ``table_us``: what the table says."""
 
     table: str
     place: str
@@ -91,6 +92,8 @@ class RowAudit:
     searched: str = ""
     searched_us: float | None = None
     contest: Contest | None = None
+    refused: Outcome | None = None
+    least_limit_bytes: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -174,7 +177,12 @@ class TableAudit:
                 judge = _Judge(compilers, store, one, chip, self.assumed)
                 found = judge.contested(self.trials, watching) if self.trials else judge.audit()
             except (InvalidInputError, KernelImportError, NoLegalConfigError) as error:
-                found = replace(one.audit, standing=RowStanding.NO_PROBLEM, why=str(error))
+                found = replace(
+                    one.audit,
+                    standing=RowStanding.NO_PROBLEM,
+                    why=str(error),
+                    refused=getattr(error, "first", None),
+                )
             done(found)
             return found
 
@@ -345,9 +353,15 @@ class _Judge:
     def _with_best(self, found: RowAudit, subject: Subject, check: Check) -> RowAudit:
         outcome = check.winner
         if isinstance(outcome, NotEstimated):
-            return replace(found, standing=RowStanding.NO_ESTIMATE, why=found.why or outcome.reason)
+            return replace(found, standing=RowStanding.NO_ESTIMATE, refused=outcome)
         if not isinstance(outcome, Estimated):
-            return replace(found, standing=RowStanding.BROKEN, why=_broken(found, check, outcome))
+            needs_limit = check.verdict is CheckVerdict.NEEDS_LIMIT
+            return replace(
+                found,
+                standing=RowStanding.BROKEN,
+                refused=outcome,
+                least_limit_bytes=check.least_limit_bytes if needs_limit else None,
+            )
         config, best = min(self._estimates(subject), key=_time)
         least = margin(best, outcome.estimate)
         if config == check.config:
@@ -378,10 +392,3 @@ def _with_contest(found: RowAudit, row: Estimate, config: Config, search: Estima
     else:
         contest = Contest.LOSS if row.time_us < search.time_us * (1 - least) else Contest.TIE
     return replace(found, searched=str(config), searched_us=search.time_us, contest=contest)
-
-
-def _broken(found: RowAudit, check: Check, outcome: Outcome | None) -> str:
-    said = outcome.reason if outcome is not None else ""
-    if check.verdict is CheckVerdict.NEEDS_LIMIT:
-        said += f"; it compiles with vmem_limit_bytes={check.least_limit_bytes}"
-    return "; ".join(filter(None, [found.why, said]))

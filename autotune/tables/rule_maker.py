@@ -189,7 +189,7 @@ class RuleMaker:
         if verdict.ok is False:
             self.store.replace_outcome(one.key, trial.number, wrong_result(trial, verdict))
         cause = RuleRefusal.WRONG if verdict.ok is False else RuleRefusal.UNVERIFIED
-        return NoRule(cause=cause, problem=problem, config=trial.config, gate=verdict.reason)
+        return NoRule(cause=cause, problem=problem, config=trial.config, gate=verdict)
 
     def _forms(self, grows: Sequence[str], without: Key | None = None) -> list[ShapeRule | None]:
         """Costs, more of them, and those without traffic, of all problems but one."""

@@ -1,11 +1,14 @@
 """Checks as people read them: what became of a config, and the one thing to do."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.outcome import Crashed, NotEstimated, TimedOut
 from autotune.domain.record_check import CheckVerdict
 from autotune.wording.command import retune
+from autotune.wording.outcome import in_words as outcome_in_words
+from autotune.wording.outcome import kind_and_reason, reason_of
 from autotune.wording.units import mebibytes, micros, ratio
 
 _Line = Callable[[Check], str]
@@ -39,6 +42,23 @@ def finding(check: Check) -> str:
     if check.verified:
         return f"{found}; verified, and published for this toolchain"
     return f"{found}; {check.detail}" if check.detail and not check.cause else found
+
+
+def detail_of(check: Check) -> str:
+    """What is known of it beside the verdict."""
+    if check.before is not None:
+        return kind_and_reason(check.before)
+    if not check.detail and isinstance(check.winner, NotEstimated):
+        return reason_of(check.winner)
+    return check.detail
+
+
+def in_words(check: Check) -> Check:
+    """The same with the sentences of its outcomes, for readers that know no facts of them."""
+    winner, default = (
+        outcome and outcome_in_words(outcome) for outcome in (check.winner, check.default)
+    )
+    return replace(check, winner=winner, default=default, detail=detail_of(check), before=None)
 
 
 def action(check: Check) -> str:
@@ -77,13 +97,13 @@ def _memory(check: Check) -> str:
 def _broken(check: Check) -> str:
     if check.winner is None:
         return "it cannot be used"
-    return f"{check.winner.kind}: {check.winner.reason}"
+    return kind_and_reason(check.winner)
 
 
 def _before(check: Check) -> str:
     """What is not known of the other source; empty where it is of this one."""
     is_here = check.winner is None or isinstance(check.winner, (TimedOut, Crashed, NotEstimated))
-    return "" if is_here else f"before: {check.detail}"
+    return "" if is_here else f"before: {detail_of(check)}"
 
 
 def _default_wins(check: Check) -> str:
@@ -114,15 +134,17 @@ _CAUSES: dict[Unchecked, str] = {
 _REMEDIES: dict[Unchecked, _Line] = {
     Unchecked.SOURCE_CHANGED: lambda check: f"retune: {retune(check)}",
     Unchecked.NO_KERNEL: lambda check: (
-        check.detail or "name its file: autotune check path/to/file.py:NAME"
+        detail_of(check) or "name its file: autotune check path/to/file.py:NAME"
     ),
-    Unchecked.NO_CHIP: lambda check: check.detail,
-    Unchecked.NO_ESTIMATE: lambda check: _before(check) or check.detail,
+    Unchecked.NO_CHIP: detail_of,
+    Unchecked.NO_ESTIMATE: lambda check: _before(check) or detail_of(check),
     Unchecked.NO_ANSWER: lambda check: (
-        _before(check) or f"{check.detail}: a higher --candidate-timeout may do"
+        _before(check) or f"{detail_of(check)}: a higher --candidate-timeout may do"
     ),
-    Unchecked.NO_PROBLEM: lambda check: check.detail,
-    Unchecked.NO_BASELINE: lambda check: check.detail and f"it did not work before: {check.detail}",
+    Unchecked.NO_PROBLEM: detail_of,
+    Unchecked.NO_BASELINE: lambda check: (
+        detail_of(check) and f"it did not work before: {detail_of(check)}"
+    ),
     Unchecked.OTHER_MODEL: lambda check: f"retune: {retune(check)}",
 }
 

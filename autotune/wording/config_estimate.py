@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimate, Estimated, Outcome
+from autotune.wording.outcome import reason_of
 from autotune.wording.units import error_bar, mebibytes, micros
 
 
@@ -21,7 +22,7 @@ class ConfigEstimate:
     def __str__(self) -> str:
         estimate = self.estimate
         if estimate is None:
-            return f"{self.config}: {self.outcome.kind}, {self.outcome.reason}"
+            return f"{self.config}: {self.outcome.kind}, {reason_of(self.outcome)}"
         return (
             f"{self.config}: {micros(estimate.time_us)} {error_bar(estimate.error)}, limited by "
             f"{estimate.limiting_part}, VMEM {mebibytes(estimate.vmem_used_bytes)} of "

@@ -8,7 +8,7 @@ from autotune.domain.explanation import WORTH_SHARE, Explanation, TimePart
 from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate
 from autotune.wording.time_parts import PART_WORDS
-from autotune.wording.units import error_bar, mebibytes, micros, ratio, size
+from autotune.wording.units import error_bar, mebibytes, micros, part_us, ratio, size
 
 Fact = tuple[str, Callable[[Estimate, Explanation], str]]
 
@@ -44,11 +44,6 @@ def explanation_data(e: Estimate, why: Explanation) -> dict[str, Any]:
         "operations": [asdict(operation) for operation in e.operations],
         "notes": list(e.notes),
     }
-
-
-def part_us(us: float) -> str:
-    """Microseconds, with a digit more below one."""
-    return f"{us:.2f} µs" if 0 < us < 0.95 else micros(us)
 
 
 def parts_line(e: Estimate) -> str:
@@ -112,14 +107,6 @@ def what_to_change(e: Estimate, why: Explanation) -> str:
         return "no other config can save much of it"
     change = PART_WORDS[TimePart(why.limiting_part)].change
     return f"{change} (at most {part_us(saved_us)} less)"
-
-
-def below_bound_text(time_us: float, bound_us: float) -> str:
-    """Why a simulated time is no estimate."""
-    return (
-        f"the simulated {part_us(time_us)} is less than the {part_us(bound_us)} that its bytes and "
-        "operations take at the chip's peak rates: something was misread"
-    )
 
 
 def _roofline(e: Estimate, why: Explanation) -> str:

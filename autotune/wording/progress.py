@@ -8,6 +8,7 @@ from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Tally
 from autotune.publishing.task import TuningObserver
+from autotune.wording.outcome import group_text
 from autotune.wording.units import micros, seconds
 
 _SHORT: dict[str, str] = {
@@ -74,7 +75,7 @@ def space_line(space: Space, reused: int) -> str:
     """How the raw space became candidates, in one line."""
     named = space.refused.most_common(_MOST_REASONS)
     others = space.refused.total() - sum(n for _, n in named)
-    refused = ", ".join(f"{n} {reason}" for reason, n in named)
+    refused = ", ".join(f"{n} {group_text(group)}" for group, n in named)
     refused += f", {others} for other reasons" * bool(others)
     parts = [f"{space.raw_points} points", f"{len(space.candidates)} candidates"]
     if space.sampled:

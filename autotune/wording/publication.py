@@ -10,6 +10,7 @@ from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import ProofLevel, Standard, Verdict
 from autotune.wording.comparison import why
+from autotune.wording.outcome import kind_and_reason, reason_of, verdict_reason
 from autotune.wording.units import error_bar, micros, ratio
 
 TIE_RULE = (
@@ -111,10 +112,10 @@ def unpublished_reason(wrong: int, unverified: Sequence[str]) -> str:
 def verification(verdict: Verdict) -> str:
     """How a result was checked, or why it was not."""
     if not verdict.ok:
-        return f"not verified: {verdict.reason}"
+        return f"not verified: {verdict_reason(verdict)}"
     proof = verdict.proof
     right = _AGREES[proof.standard]
-    text = f"{right} in {_RUN_IN[proof.level]}, {verdict.reason}"
+    text = f"{right} in {_RUN_IN[proof.level]}, {verdict_reason(verdict)}"
     text += f" (more could not be run: {proof.lacks})" * bool(proof.lacks)
     return text + f"; verified with jax {proof.jax}" * bool(proof.jax)
 
@@ -166,12 +167,12 @@ def verifying(trial: Trial) -> str:
 
 
 def no_baseline(why: Failure) -> str:
-    return f"XLA baseline: {why.reason}"
+    return f"XLA baseline: {reason_of(why)}"
 
 
 def not_timed(outcome: Outcome) -> str:
     """Of what has no estimate."""
-    return f"{outcome.kind}: {outcome.reason}"
+    return kind_and_reason(outcome)
 
 
 def why_estimated(chip: Chip, attached: Sequence[Chip]) -> str:

@@ -1,6 +1,7 @@
 """Rules for shapes that nobody tuned: what one is worth, and why there is none."""
 
 from autotune.domain.rule import NoRule, RuleRefusal, ShapeRule
+from autotune.wording.outcome import verdict_reason
 
 
 def by_rule(rule: ShapeRule) -> str:
@@ -17,16 +18,17 @@ def by_rule(rule: ShapeRule) -> str:
 
 def no_rule(refused: NoRule) -> str:
     """Why there is no rule, and what to do about it."""
-    return "no rule: " + _NO_RULE[refused.cause].format(why=refused)
+    gate = verdict_reason(refused.gate) if refused.gate else ""
+    return "no rule: " + _NO_RULE[refused.cause].format(why=refused, gate=gate)
 
 
 _NO_RULE = {
     RuleRefusal.BEATS_NOTHING: "it does not beat the nearest record and the default",
     RuleRefusal.WRONG_BEFORE: "the gate has called {why.count} configs of these problems wrong, "
     "more may be",
-    RuleRefusal.WRONG: "what it answered for {why.problem}, {why.config}, is wrong: {why.gate}",
+    RuleRefusal.WRONG: "what it answered for {why.problem}, {why.config}, is wrong: {gate}",
     RuleRefusal.UNVERIFIED: "what it answered for {why.problem}, {why.config}, is not verified: "
-    "{why.gate}",
+    "{gate}",
     RuleRefusal.FEW_KNOWN: "{why.count} problems are known, it needs {why.needed}: search more of "
     "them",
     RuleRefusal.FEW_ANSWERED: "it answered {why.count} of {why.left_out} problems left out, and "

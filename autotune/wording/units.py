@@ -10,6 +10,11 @@ def micros(time_us: float | None) -> str:
     return f"{time_us:,.1f} µs" if time_us < 1000 else f"{time_us:,.0f} µs"
 
 
+def part_us(us: float) -> str:
+    """Microseconds, with a digit more below one."""
+    return f"{us:.2f} µs" if 0 < us < 0.95 else micros(us)
+
+
 def mebibytes(size_bytes: int) -> str:
     return (
         f"{size_bytes / 2**20:,.2f} MiB" if size_bytes < 2**30 else f"{size_bytes / 2**30:.2f} GiB"

@@ -21,7 +21,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.estimating import rules
 from autotune.estimating.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
-from autotune.wording.violation import violation_text
+from autotune.wording.outcome import violation_text
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -33,7 +33,7 @@ SPACE = Space(
     default=Config(axes=()),
     default_verdict=None,
     raw_points=7,
-    refused=Counter({"misaligned": 3}),
+    refused=Counter({Illegal(reason="misaligned"): 3}),
 )
 
 

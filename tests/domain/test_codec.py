@@ -111,7 +111,7 @@ def test_numbers_that_are_not_finite_are_text(number: float) -> None:
     ("form", "data", "says"),
     [
         (Outcome, {"kind": "on holiday"}, "'on holiday'"),
-        (Outcome, {"kind": "illegal"}, "'reason'"),
+        (Outcome, {"kind": "timed out"}, "'reason'"),
         (Outcome, [], "list"),
         (Config, {"axes": [], "grid_order": []}, "items"),
         (Estimate, None, "NoneType"),

@@ -17,6 +17,7 @@ from autotune.estimating.space import Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.result import SearchResult
 from autotune.searching.subject import describe_subject, explore_space
+from autotune.wording.outcome import group_text, reason_of
 from autotune_db import open_store
 from tests.e2e.leftovers import wait_for_none
 from tests.samples.searching import run_search
@@ -99,14 +100,14 @@ def main(folder: str, limit_s: str) -> None:
         run = search_faults(Path(folder), limit_s=float(limit_s))
         processes, folders, _ = wait_for_none(temporary, 60.0)
     trials = {
-        name: {"kind": t.outcome.kind, "reason": t.outcome.reason, "seconds": t.seconds}
+        name: {"kind": t.outcome.kind, "reason": reason_of(t.outcome), "seconds": t.seconds}
         for name, t in run.kept.items()
     }
     data = {
         "stopped_by": run.result.stopped_by,
         "trials": trials,
         "expected": EXPECTED,
-        "refused": dict(run.space.refused),
+        "refused": {group_text(group): n for group, n in run.space.refused.items()},
         "expected_refusals": REFUSED,
         "left": [*processes, *folders],
     }

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autotune.wording.outcome import group_text, reason_of
 from tests.e2e.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
 from tests.e2e.leftovers import wait_for_none
 
@@ -41,13 +42,13 @@ def test_the_search_ends_normally_and_loses_no_candidate(run: Run) -> None:
 def test_each_candidate_has_its_outcome_and_a_reason(run: Run, behaviour: str) -> None:
     kind, words = EXPECTED[behaviour]
     outcome = run.kept[behaviour].outcome
-    assert (outcome.kind, words in outcome.reason) == (kind, True), outcome
+    assert (outcome.kind, words in reason_of(outcome)) == (kind, True), outcome
 
 
 @pytest.mark.parametrize("behaviour", REFUSED)
 def test_a_fault_while_tracing_costs_one_point(run: Run, behaviour: str) -> None:
     words = REFUSED[behaviour]
-    assert sum(n for reason, n in run.space.refused.items() if words in reason) == 1
+    assert sum(n for group, n in run.space.refused.items() if words in group_text(group)) == 1
     assert sum(run.space.refused.values()) == len(REFUSED)
     assert run.space.raw_points == len(EXPECTED) + len(REFUSED)
 

@@ -13,7 +13,7 @@ from autotune.compiling.child.trace.visits import BlockWalk, visits
 from autotune.domain.chip import Chip
 from autotune.domain.violation import MisalignedBlock, UnsafeAlias, UnwrittenOutput
 from autotune.estimating import rules
-from autotune.wording.violation import violation_text
+from autotune.wording.outcome import violation_text
 from tests.samples.traces import V4, V5E, V7X, operand, scratch, trace
 
 P, A = "parallel", "arbitrary"

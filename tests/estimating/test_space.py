@@ -12,8 +12,9 @@ from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import CompileFailed, Illegal, LimitSource, OutOfVmem
 from autotune.domain.problem import ProblemSpec
 from autotune.domain.trace import Trace
-from autotune.domain.violation import Rule
-from autotune.estimating.space import Space, climb, explore, limit_named
+from autotune.domain.violation import ParallelAfterArbitrary, Rule
+from autotune.estimating.space import Space, climb, explore, limit_named, refusal_group
+from autotune.wording.outcome import error_text, reason_of
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.traces import V5E, operand, trace
 
@@ -116,14 +117,11 @@ def test_what_a_kernel_sets_itself_is_not_tuned() -> None:
     assert {c.trace.dimension_semantics for c in space.candidates} == {("parallel", "arbitrary")}
     assert {size for size, _ in configs(space)} == {512, 1024}  # 2048 needs 64 MiB of 24
     assert all(climb(candidate, V5E) is None for candidate in space.candidates)
-    assert space.refused == {"over the VMEM limit that the kernel sets, 24.00 MiB": 2}
     refused = next(one.refused for one in space.judged if one.refused)
     assert isinstance(refused, OutOfVmem) and refused.limited_by == LimitSource.KERNEL
-    assert refused.reason == (
-        "needs at least 64.00 MiB of VMEM, the limit that the kernel sets is 24.00 MiB, and no "
-        "limit of a config is passed on: give pallas_call `compiler_params` with "
-        "`vmem_limit_bytes` >= 67_108_864"
-    )
+    assert (refused.used_bytes, refused.allowed_bytes) == (64 << 20, 24 << 20)
+    assert space.refused == {refusal_group(refused): 2}
+    assert "`compiler_params` with `vmem_limit_bytes` >= 67_108_864" in reason_of(refused)
 
 
 def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
@@ -131,8 +129,10 @@ def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
         own = ("arbitrary", "parallel")
         return [replace(made, dimension_semantics=own) for made in traced(config)]
 
-    with pytest.raises(NoLegalConfigError, match="grid axis 1 is parallel behind an arbitrary one"):
+    with pytest.raises(NoLegalConfigError) as error:
         explored([512], 512, wrong)
+    first = error.value.first
+    assert isinstance(first, Illegal) and first.violation == ParallelAfterArbitrary(axis=1)
 
 
 def test_a_default_outside_the_choices_is_a_candidate_too() -> None:
@@ -149,7 +149,7 @@ def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate() -> None:
 
 def test_points_are_refused_with_their_reasons() -> None:
     space = explored([100, 512, 4096], 512)
-    assert space.refused["illegal: block not aligned"] == 2
+    assert space.refused[Illegal(rule=Rule.BLOCK_ALIGNMENT)] == 2
     assert space.raw_points == 6
     assert {size for size, _ in configs(space)} == {512, 4096}
 
@@ -194,7 +194,7 @@ def test_a_point_whose_build_raises_is_counted_and_the_rest_goes_on() -> None:
         return CompileFailed(reason="build raised ValueError: odd") if bad else traced(config)
 
     space = explored([512, 1024], 512, answer)
-    assert space.refused["build raised ValueError: odd"] == 1
+    assert space.refused[CompileFailed(reason="build raised ValueError: odd")] == 1
     assert {size for size, _ in configs(space)} == {512}
 
 
@@ -206,7 +206,8 @@ def test_what_one_line_raises_is_counted_together_whatever_its_figures() -> None
         return traced(config) if size == 512 else bad
 
     space = explored([256, 512, 1024, 2048], 512, answer)
-    assert space.refused == {"256 does not divide": 2, "2048 does not divide": 1}
+    counts = {group.reason: n for group, n in space.refused.items()}
+    assert counts == {"256 does not divide": 2, "2048 does not divide": 1}
 
 
 def test_the_compilers_verdict_says_who_set_the_limit() -> None:
@@ -214,19 +215,21 @@ def test_the_compilers_verdict_says_who_set_the_limit() -> None:
     tuned, own = explored([512], 512), explored([512], 512, fixed)
     config = tuned.default
     said = limit_named(tuned, config, found, V5E)
-    assert said.limited_by == LimitSource.COMPILER and "pallas_call" not in said.reason
+    assert (said.limited_by, said.remedy_bytes) == (LimitSource.COMPILER, None)
     set_by_config = config.replace(vmem_limit_bytes=16 << 20)
     assert limit_named(tuned, set_by_config, found, V5E).limited_by == LimitSource.CONFIG
     whole = replace(found, used_bytes=130 << 20, allowed_bytes=128 << 20)
     assert limit_named(tuned, config, whole, V5E).limited_by == LimitSource.CHIP
     said = limit_named(own, config, found, V5E)
-    assert said.limited_by == LimitSource.COMPILER
-    assert said.reason.endswith("with `vmem_limit_bytes` >= 20_971_520")
+    assert (said.limited_by, said.remedy_bytes) == (LimitSource.COMPILER, 20_971_520)
 
 
 def test_no_legal_config_is_an_error_that_counts_the_reasons() -> None:
-    with pytest.raises(NoLegalConfigError, match=r"among 4 points: illegal: block not aligned"):
+    with pytest.raises(NoLegalConfigError) as error:
         explored([100, 300], 100)
+    aligned = Illegal(rule=Rule.BLOCK_ALIGNMENT)
+    assert (error.value.points, error.value.refused) == (4, ((aligned, 4),))
+    assert "is not a multiple of 128" in error_text(error.value)
 
 
 def test_a_problem_larger_than_hbm_is_refused() -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
-from autotune.domain.outcome import CompileFailed, Illegal, OutOfVmem
+from autotune.domain.config_parts import parts_of
+from autotune.domain.outcome import CompileFailed, Illegal, LimitSource, OutOfVmem
 from autotune.domain.refusals import Refusals
 from autotune.estimating import survey as surveying
 from autotune.estimating.space import Judged, PassedOn, Space
 from autotune.estimating.survey import survey
-from autotune.wording.config import parts_of
+from autotune.wording.outcome import refused_reason
 from tests.samples.traces import V5E
 
 MIB = 2**20
@@ -96,10 +97,10 @@ def test_a_limit_closes_what_needs_more_for_certain(found: Refusals) -> None:
     assert ("32", "own") in cells and "own" not in {limit for a, limit in cells if a == "16"}
     one = cells["32", "own"]
     assert (one.kind, one.points) == ("out of VMEM", 16)
-    assert (
-        one.reason == "needs at least 32.00 MiB of VMEM, the compiler's default limit is 16.00 MiB:"
-        " `vmem_limit_bytes` >= 33_554_432 is needed"
+    assert one.outcome == OutOfVmem(
+        used_bytes=32 * MIB, allowed_bytes=16 * MIB, by_rule=True, limited_by=LimitSource.COMPILER
     )
+    assert refused_reason(one).endswith("`vmem_limit_bytes` >= 33_554_432 is needed")
     assert ("32", "32.00 MiB") not in cells
     assert {limit for a, limit in cells if a == "1"} == {
         "own",
@@ -130,7 +131,8 @@ def test_two_settings_are_looked_at_together() -> None:
     points = [replace(one, least_bytes=40 * MIB) for one in points]
     cells = survey(space(points), V5E).of("VMEM limit", "semantics")
     assert set(cells) == {("32.00 MiB", "PA"), ("32.00 MiB", "AA")}
-    assert cells["32.00 MiB", "AA"].reason.startswith("needs at least 40.00 MiB")
+    closest = cells["32.00 MiB", "AA"].outcome
+    assert isinstance(closest, OutOfVmem) and closest.used_bytes == 40 * MIB
 
 
 def test_settings_that_no_point_has_are_no_values() -> None:

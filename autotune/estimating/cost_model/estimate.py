@@ -18,7 +18,6 @@ from autotune.estimating.roofline import physical_bound_us, roofline
 from autotune.estimating.simulator import Parts
 from autotune.estimating.simulator.constants import error_bar, resolution, xla_error
 from autotune.estimating.vmem import limit_bytes, vmem_by_name
-from autotune.wording.facts import below_bound_text
 
 MODEL = "schedule simulation 7"  # the number grows when the same listing gets another time
 
@@ -41,7 +40,8 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
     impossible = next((e for e in estimates if _is_impossible(e)), None)
     if impossible is not None and impossible.explanation is not None:
         return NotEstimated(
-            reason=below_bound_text(impossible.time_us, impossible.explanation.roofline_us),
+            us=impossible.time_us,
+            least_us=impossible.explanation.roofline_us,
             vmem_used_bytes=used,
             program=compiled.program,
         )

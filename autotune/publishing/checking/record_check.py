@@ -219,7 +219,7 @@ def _without_baseline(check: Check, prior: PriorConfig) -> Check:
     unknown = Unchecked.NO_ESTIMATE if isinstance(known, NotEstimated) else Unchecked.NO_ANSWER
     is_unknown = isinstance(known, (NotEstimated, TimedOut, Crashed))
     cause = unknown if is_unknown else Unchecked.NO_BASELINE
-    return check.unchecked(cause, f"{known.kind}: {known.reason}")
+    return replace(check.unchecked(cause), before=known)
 
 
 def _us(outcome: Outcome | None) -> float | None:

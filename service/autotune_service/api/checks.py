@@ -10,7 +10,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
-from autotune.wording.checks import action, finding
+from autotune.wording.checks import action, finding, in_words
 from autotune_service.api.forms import Name
 from autotune_service.api.reading import next_of, number_of
 from autotune_service.api.schema import Cursor, Page
@@ -65,7 +65,7 @@ async def checks(
             number=row.number,
             finding=finding(row.check),
             action=action(row.check),
-            check=to_data(row.check),
+            check=to_data(in_words(row.check)),
         )
         for row in page[:limit]
     ]

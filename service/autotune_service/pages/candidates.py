@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from html import escape
 
 from autotune.domain.browsing import NumberedTrial
+from autotune.domain.config_parts import parts_of
 from autotune.domain.measurement import MeasuredConfig
 from autotune.domain.outcome import Estimate, NotEstimated, Outcome, OutcomeKind, OutOfVmem
 from autotune.domain.record import Record, measured_config
 from autotune.domain.trial import Trial
-from autotune.wording.config import parts_of
 from autotune.wording.measurement import measured_line
+from autotune.wording.outcome import reason_of
 from autotune.wording.units import error_bar, mebibytes, micros
 
 # What people must tell apart: (name, colour, sign on a plot, what it means).
@@ -65,7 +66,7 @@ class ShownTrial:
 
     @property
     def reason(self) -> str:
-        return self.trial.outcome.reason
+        return reason_of(self.trial.outcome)
 
     @property
     def link(self) -> str:

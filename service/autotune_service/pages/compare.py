@@ -11,6 +11,7 @@ from autotune.domain.outcome import Estimate
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
+from autotune.wording.outcome import kind_and_reason
 from autotune.wording.units import error_bar, micros
 from autotune_service.pages.call import Call
 from autotune_service.pages.facts import Line, facts, parts
@@ -91,7 +92,7 @@ def _compared(name: str, searched: SearchedKey, numbered: NumberedTrial) -> Comp
         searched=searched,
         config=trial.config,
         estimate=trial.estimate,
-        outcome=f"{trial.outcome.kind}: {trial.outcome.reason}",
+        outcome=kind_and_reason(trial.outcome),
     )
 
 

@@ -19,6 +19,7 @@ from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune.domain.record import Record, measured_config
 from autotune.wording.checks import action, finding
+from autotune.wording.outcome import reason_of
 from autotune_db.query import batched
 from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
@@ -296,7 +297,7 @@ def _trial(numbered: NumberedTrial, record: Record | None) -> Line:
         "number": trial.number,
         "config": str(trial.config),
         "outcome": trial.outcome.kind,
-        "reason": trial.outcome.reason,
+        "reason": reason_of(trial.outcome),
         "estimated_us": e and e.time_us,
         "error": e and e.error,
         "limited_by": e and e.limiting_part,

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
-from autotune.wording.facts import FACTS, part_us
+from autotune.wording.facts import FACTS
+from autotune.wording.units import part_us
 
 Line = tuple[str, list[str]]
 """A name, and the cell of each column; empty where it is not known."""

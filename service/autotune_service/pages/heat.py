@@ -7,6 +7,7 @@ from math import log10
 from typing import Any
 
 from autotune.domain.refusals import Refusals, Refused
+from autotune.wording.outcome import refused_reason
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import (
     DEFAULT,
@@ -184,7 +185,7 @@ def _of_refused(refused: Refused, *, sampled: bool) -> str:
         [
             f"<b>{escaped(refused.kind)}</b>, not compiled",
             f"{configs} {looked_at}here is refused; the closest one:",
-            *wrapped(refused.reason),
+            *wrapped(refused_reason(refused)),
         ]
     )
 

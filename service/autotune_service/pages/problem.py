@@ -13,13 +13,13 @@ from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
+from autotune.domain.config_parts import parts_of
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.command import search_command
 from autotune.wording.comparison import why
-from autotune.wording.config import parts_of
 from autotune.wording.publication import not_served
 from autotune.wording.units import micros
 from autotune_service.pages.call import Call

@@ -10,8 +10,7 @@ from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Record
 from autotune.domain.xla_verdict import expected_range
-from autotune.wording.facts import part_us
-from autotune.wording.units import error_bar, micros
+from autotune.wording.units import error_bar, micros, part_us
 from autotune_service.pages.candidates import LEAST_US, ShownTrial, fastest
 from autotune_service.pages.plots import ordered, varying
 

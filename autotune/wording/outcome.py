@@ -1,15 +1,20 @@
-"""Sentences about candidates that are refused before they are compiled: rules and VMEM."""
+"""Sentences about what became of candidates: what a rule, VMEM or the gate refuses."""
 
-import re
+from dataclasses import replace
 
+from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.outcome import (
-    CompileFailed,
-    Crashed,
+    Estimated,
+    Failure,
     Illegal,
     LimitSource,
+    NotEstimated,
+    Outcome,
     OutOfVmem,
     TimedOut,
 )
+from autotune.domain.refusals import Refused
+from autotune.domain.verdict import Verdict
 from autotune.domain.violation import (
     Dependency,
     MisalignedBlock,
@@ -22,7 +27,7 @@ from autotune.domain.violation import (
     UnwrittenOutput,
     Violation,
 )
-from autotune.wording.units import mebibytes
+from autotune.wording.units import mebibytes, part_us
 
 # Refusals are counted by rule: their figures differ from point to point.
 _RULES = {
@@ -81,53 +86,56 @@ def violation_text(violation: Violation) -> str:
             return f"grid axis {axis} must not be parallel: {reason}"
 
 
-def out_of_vmem_text(
-    used_bytes: int,
-    allowed_bytes: int,
-    *,
-    by_rule: bool = False,
-    limited_by: LimitSource | None = None,
-    remedy_bytes: int | None = None,
-) -> str:
-    """Which limit is too small and who set it. ``remedy_bytes``: of a kernel that passes no limit
-    on, the one that it should ask for."""
-    at_least, allowed = "at least " * by_rule, mebibytes(allowed_bytes)
-    limit = _LIMITS[limited_by].format(allowed) if limited_by else f"{allowed} are allowed"
-    text = f"needs {at_least}{mebibytes(used_bytes)} of VMEM, {limit}"
-    if remedy_bytes is None and limited_by in (LimitSource.COMPILER, LimitSource.CONFIG):
-        return f"{text}: `vmem_limit_bytes` >= {used_bytes:_} is needed"
-    if remedy_bytes is None:
-        return text
-    return (
-        f"{text}, and no limit of a config is passed on: give pallas_call `compiler_params` with "
-        f"`vmem_limit_bytes` >= {remedy_bytes:_}"
-    )
+def reason_of(outcome: Outcome) -> str:
+    """Why a candidate has no time, or what limits the one that it has."""
+    match outcome:
+        case Estimated(estimate=estimate):
+            return f"limited by {estimate.limiting_part}"
+        case Illegal(reason="", violation=violation) if violation:
+            return violation_text(violation)
+        case OutOfVmem(reason=""):
+            return _out_of_vmem(outcome)
+        case NotEstimated(reason="", us=us, least_us=least_us) if us and least_us:
+            return (
+                f"the simulated {part_us(us)} is less than the {part_us(least_us)} that its bytes "
+                "and operations take at the chip's peak rates: something was misread"
+            )
+    return outcome.reason
 
 
-# JAX's words where a shard_map has no mesh, or another than the one that code is traced for.
-_MESH = re.compile(
-    r"unbound axis name|mesh passed to shard_map|product of mesh_shape|mesh cannot be empty|"
-    r"context mesh|refer to an axis marked as manual",
-    re.IGNORECASE,
-)
+def kind_and_reason(outcome: Outcome) -> str:
+    return f"{outcome.kind}: {reason_of(outcome)}"
 
 
-def without_mesh_text(message: str) -> str | None:
-    """What to do about a function that JAX refuses for its mesh; None for anything else."""
-    if not _MESH.search(message):
-        return None
-    return (
-        "the function is written for a mesh of devices: give the declaration "
-        "`mesh=lambda problem: {'x': 4}` with the names and sizes of its axes, and shard_map "
-        "`mesh=jax.sharding.get_abstract_mesh()` in `build` or in the function that it returns "
-        f"(JAX: {message.splitlines()[0][:120]})"
-    )
+def in_words(outcome: Outcome) -> Outcome:
+    """The same with its sentence, for readers that know nothing of what it is made of."""
+    if isinstance(outcome, Estimated):
+        return outcome
+    return replace(outcome, reason=reason_of(outcome))
 
 
-def unverified_text(failure: Illegal | OutOfVmem | CompileFailed | TimedOut | Crashed) -> str:
-    """Why the gate has no answer, and for a limit of time what can be done."""
-    text = f"{failure.kind}: {failure.reason}"
-    if isinstance(failure, TimedOut):
+def _out_of_vmem(refused: OutOfVmem) -> str:
+    """Which limit is too small, who set it, and what to do about it."""
+    used, allowed = mebibytes(refused.used_bytes), mebibytes(refused.allowed_bytes)
+    source = LimitSource(refused.limited_by) if refused.limited_by else None
+    limit = _LIMITS[source].format(allowed) if source else f"{allowed} are allowed"
+    text = f"needs {'at least ' * refused.by_rule}{used} of VMEM, {limit}"
+    if refused.remedy_bytes is not None:
+        return (
+            f"{text}, and no limit of a config is passed on: give pallas_call `compiler_params` "
+            f"with `vmem_limit_bytes` >= {refused.remedy_bytes:_}"
+        )
+    if source in (LimitSource.COMPILER, LimitSource.CONFIG):
+        return f"{text}: `vmem_limit_bytes` >= {refused.used_bytes:_} is needed"
+    return text
+
+
+def verdict_reason(verdict: Verdict) -> str:
+    """What the gate ran, or why it has no answer, and for a limit of time what can be done."""
+    if verdict.failure is None:
+        return verdict.reason
+    text = kind_and_reason(verdict.failure)
+    if isinstance(verdict.failure, TimedOut):
         text += (
             "; give it longer with --candidate-timeout, or the kernel a `reduced` that makes the "
             "problem small"
@@ -135,13 +143,27 @@ def unverified_text(failure: Illegal | OutOfVmem | CompileFailed | TimedOut | Cr
     return text
 
 
-def refusal_group(refused: Illegal | OutOfVmem | CompileFailed | TimedOut | Crashed) -> str:
-    """What a refused point is counted under: its rule or its limit; else its own reason."""
+def refused_reason(refused: Refused) -> str:
+    """Of a cell in which nothing may be compiled."""
+    return reason_of(refused.outcome) if refused.outcome else refused.reason
+
+
+def group_text(refused: Failure) -> str:
+    """What refused points have in common."""
     if isinstance(refused, Illegal) and refused.rule:
         return f"illegal: {_RULES[Rule(refused.rule)]}"
     if isinstance(refused, OutOfVmem) and refused.limited_by:
         return _OVER[LimitSource(refused.limited_by)].format(mebibytes(refused.allowed_bytes))
-    return refused.reason
+    return reason_of(refused)
+
+
+def error_text(error: BaseException) -> str:
+    """The message of an error, with the facts that it carries."""
+    if not isinstance(error, NoLegalConfigError) or not error.refused:
+        return str(error)
+    reasons = "; ".join(f"{group_text(group)} ({n})" for group, n in error.refused)
+    text = f"no legal configuration among {error.points} points: {reasons}"
+    return f"{text}; the first of them: {reason_of(error.first)}" if error.first else text
 
 
 def _misaligned(wrong: MisalignedBlock) -> str:
