@@ -148,8 +148,7 @@ def fill(store: SqlStore) -> None:
     store.save_record(replace(bad, config=wicked, baseline=replace(bad.baseline, note=EVIL)))
     store.save_misses({(question(77, 5, chip=Chip.V6E), "nearest"): 5})
     store.save_misses({(replace(evil, chip=Chip.V7X), "default"): 3})
-    wanted = Request(kernel=evil.kernel, problem=evil.problem, chip=evil.chip)
-    store.jobs.add(wanted, by=EVIL)
+    store.jobs.add(wanted(evil), by=EVIL)
     store.workloads.save(workload())
     for check in CHECKS:
         store.save_check(check)
@@ -224,12 +223,21 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", words).split())
 
 
-def running_job(store: SqlStore, note: str) -> Job:
-    """The waiting job, taken by a worker that says what it does."""
-    evil = evil_key()
-    able = Ability(kernels={evil.kernel: evil.fingerprint}, toolchain=evil.toolchain)
+def wanted(key: Key, **more: Any) -> Request:
+    return Request(kernel=key.kernel, problem=key.problem, chip=key.chip, **more)
+
+
+def claimed_job(store: SqlStore, key: Key) -> Job:
+    """A waiting job of its kernel, taken by a worker."""
+    able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
     job = store.jobs.claim("w", able)
     assert job is not None
+    return job
+
+
+def running_job(store: SqlStore, note: str) -> Job:
+    """The waiting job, taken by a worker that says what it does."""
+    job = claimed_job(store, evil_key())
     store.jobs.heartbeat(job, Progress(done=1, goal=9, note=note))
     store.jobs.write_log(job, f"12:00:00 {note}\n12:00:01 {'x' * 3_000}\n")
     return job

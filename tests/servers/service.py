@@ -19,6 +19,7 @@ import uvicorn
 from autotune.domain.codec import to_data
 from autotune.domain.errors import StoreError
 from autotune.domain.key import Key
+from autotune.domain.record import Record
 from autotune_db import SqlStore
 from autotune_service.app import create_app
 from autotune_service.server import options
@@ -114,6 +115,14 @@ def until(true: Callable[[], Any], timeout_s: float = 120) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+def publish(service: Running, store: SqlStore, *records: Record) -> None:
+    """Saves them, and waits until the service answers with them."""
+    for record in records:
+        store.save_record(record)
+    newest = store.snapshots(1)[0].number
+    until(lambda: service.get("/healthz")[1]["snapshot"] == newest)
 
 
 class Failing:

@@ -23,7 +23,7 @@ from autotune_service.api.questions import MAX_QUESTIONS
 from autotune_service.middleware.body import MAX_BYTES
 from autotune_service.snapshot_cache import Reply, SnapshotCache
 from tests.samples.matching import older, question, record, ruled
-from tests.servers.service import Running, asked, until
+from tests.servers.service import Running, asked, publish, until
 
 QUERY = "chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42"
 
@@ -36,8 +36,7 @@ def test_an_exact_answer_is_the_record(service: Running) -> None:
 
 
 def test_each_word(service: Running, store: SqlStore) -> None:
-    store.save_record(older(record(question(512)), "0.9.0"))
-    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+    publish(service, store, older(record(question(512)), "0.9.0"))
     keys = (question(1024), question(512), question(2048), question(9, 9))
     _, answers = service.lookup(*keys)
     assert [answer["match"] for answer in answers] == ["exact", "toolchain", "nearest", "default"]
@@ -46,9 +45,12 @@ def test_each_word(service: Running, store: SqlStore) -> None:
 
 
 def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) -> None:
-    store.save_record(replace(record(question(4096)), rule=ruled()))
-    store.save_record(older(record(question(512)), "0.9.0"))
-    until(lambda: service.get("/healthz")[1]["snapshot"] == 4)
+    publish(
+        service,
+        store,
+        replace(record(question(4096)), rule=ruled()),
+        older(record(question(512)), "0.9.0"),
+    )
     keys = (question(4096), question(512), question(2048), question(8192))
     _, answers = service.lookup(*keys)
     assert [answer["match"] for answer in answers] == ["exact", "toolchain", "rule", "nearest"]
@@ -62,8 +64,7 @@ def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) ->
 
 
 def test_a_snapshot_on_disk_has_the_rule(service: Running, store: SqlStore, tmp_path: Path) -> None:
-    store.save_record(replace(record(question(4096)), rule=ruled()))
-    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+    publish(service, store, replace(record(question(4096)), rule=ruled()))
     client = Client(service.url, cache=tmp_path / "cache")
     client.refresh()
     stored = read_bundle(tmp_path / "cache")
@@ -75,8 +76,7 @@ def test_the_same_body_again(service: Running, store: SqlStore) -> None:
     body = {"questions": [asked(question(1024))]}
     first = service.post("/v1/lookup", body)
     assert service.post("/v1/lookup", body) == first
-    store.save_record(replace(record(question(1024)), trials=99))
-    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+    publish(service, store, replace(record(question(1024)), trials=99))
     for _ in range(2):
         status, answer = service.post("/v1/lookup", body)
         assert (status, answer["snapshot"]) == (200, 3)
@@ -313,7 +313,6 @@ def test_a_config_that_its_kernel_cannot_have_is_never_answered(
 ) -> None:
     """However it came into the database; nor is the one that stood there before."""
     wrong = replace(record(question(1024)), config=replace(record().config, axes=(("bm", -9),)))
-    store.save_record(wrong)
-    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+    publish(service, store, wrong)
     (answers,) = service.lookup(question(1024))[1]
     assert answers["match"] != "exact" and answers["config"] != to_data(wrong.config)

@@ -24,7 +24,7 @@ from autotune.domain.token import ADMIN
 from autotune_db import SqlStore, open_store
 from autotune_service.misses import MissBuffer
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, running, until
+from tests.servers.service import Running, publish, running, until
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 1.0
@@ -110,8 +110,7 @@ def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
         monkeypatch.setattr(used, "save_misses", lambda _, **__: wait.wait(120))
         service.lookup(question(77))
         time.sleep(0.2)
-        store.save_record(record(question(256)))
-        until(lambda: service.get("/healthz")[1]["snapshot"] == 2)
+        publish(service, store, record(question(256)))
         wait.set()
 
 
@@ -181,8 +180,7 @@ def test_a_newer_snapshot_does_not_wait_for_an_older_one(
         monkeypatch.setattr(used, "snapshot_change", slow)
         older = threads.submit(service.lookup, question(), snapshot=1)
         assert begun.wait(120)
-        store.save_record(record(question(512)))
-        until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+        publish(service, store, record(question(512)))
         wait.set()
         assert older.result()[0] == 1
 

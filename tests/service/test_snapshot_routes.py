@@ -8,9 +8,8 @@ import pytest
 
 from autotune.answering.bundle import bundle_from_bytes
 from autotune_db import SqlStore, open_store
-from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Failing, Running, running, until
+from tests.servers.service import Failing, Running, publish, running, until
 
 
 def test_a_new_snapshot_is_taken_over_and_the_old_one_stays(
@@ -18,8 +17,7 @@ def test_a_new_snapshot_is_taken_over_and_the_old_one_stays(
 ) -> None:
     old = service.lookup(question(1024))
     newer = record(question(1024), 128)
-    store.save_record(newer)
-    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+    publish(service, store, newer)
     assert service.lookup(question(1024))[1][0]["config"]["axes"]["bm"] == 128
     assert service.lookup(question(1024), snapshot=2) == old
     assert service.lookup(question(4096, 256), snapshot="1")[1][0]["match"] == "default"
@@ -71,8 +69,7 @@ def test_every_process_has_the_same_bundle(
 ) -> None:
     """Those that saw all snapshots, and those that came later."""
     for block in (128, 512):
-        store.save_record(record(question(1024), block))
-        until(lambda: service.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+        publish(service, store, record(question(1024), block))
     with running(database) as other:
         answers = [process.raw("GET", "/v1/snapshots/4") for process in (other, service)]
         assert answers[0][2] == answers[1][2]

@@ -13,10 +13,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, expect
 
 from autotune.domain.chip import Chip
-from autotune.domain.job import Request
 from autotune.domain.token import READER, WRITER
 from autotune_db import SqlStore, open_store
-from tests.samples.dashboard import CHECKS, estimated, evil_key, trial
+from tests.samples.dashboard import CHECKS, estimated, evil_key, trial, wanted
 from tests.samples.database import key_id
 from tests.samples.matching import question
 from tests.samples.records import save_trial
@@ -40,8 +39,8 @@ def search(database: str, kernel: str, shape: str, chip: str, trials: str) -> li
 def real(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A database with the results of real searches, and a miss."""
     file = str(tmp_path_factory.mktemp("real") / "real.db")
-    for wanted in SEARCHES:
-        subprocess.run(search(file, *wanted), check=True, capture_output=True, timeout=1200)
+    for arguments in SEARCHES:
+        subprocess.run(search(file, *arguments), check=True, capture_output=True, timeout=1200)
     with open_store(file, create=False) as store:
         store.save_misses({(question(77, 5), "default"): 4})
         for check in CHECKS:
@@ -227,8 +226,7 @@ class TestOwnDatabase:
         field = page.get_by_label("Token with the role writer")
         field.fill("secret")
         page.get_by_role("heading", level=1).click()
-        wanted = Request(kernel=key.kernel, problem=key.problem, chip=key.chip)
-        made, _ = store.jobs.add(wanted)
+        made, _ = store.jobs.add(wanted(key))
         page.evaluate("renew()")
         expect(page.get_by_text(f"job {made.number}").first).to_be_visible()
         store.jobs.cancel(made.number)

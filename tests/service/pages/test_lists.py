@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -14,9 +15,8 @@ import autotune
 from autotune.domain.check import Check
 from autotune.domain.codec import from_data
 from autotune.domain.config import Config
-from autotune.domain.job import Ability, Request, State
+from autotune.domain.job import State
 from autotune.domain.token import ADMIN, READER, WRITER
-from autotune.wording.terms import TERMS
 from autotune_db import SqlStore
 from autotune_service.pages import heat
 from autotune_service.pages.compare import MOST
@@ -26,6 +26,7 @@ from autotune_service.pages.ranges import time_lines
 from tests.samples.dashboard import (
     CHECKS,
     HTML,
+    claimed_job,
     config,
     estimated,
     evil_key,
@@ -33,11 +34,12 @@ from tests.samples.dashboard import (
     plain,
     published,
     trial,
+    wanted,
 )
-from tests.samples.database import key_id, latest_snapshot
+from tests.samples.database import key_id
 from tests.samples.matching import NOON, question
 from tests.samples.records import save_trial
-from tests.servers.service import Running, running, until
+from tests.servers.service import Running, publish, running, until
 
 
 def listed(text: str) -> list[int]:
@@ -59,7 +61,7 @@ class TestFind:
         ],
     )
     def test_each_word_narrows(self, service: Running, words: str, wanted: set[int]) -> None:
-        text = html(service, f"/problems?{_query(q=words)}&order=kernel")
+        text = html(service, f"/problems?q={quote_plus(words)}&order=kernel")
         shown = set(listed(text)) & {1, 2}
         assert shown == wanted
 
@@ -86,17 +88,10 @@ class TestFind:
         assert {1, 2} & set(listed(html(service, "/problems?state=unpublished"))) == {2}
 
 
-def _query(**values: str) -> str:
-    from urllib.parse import urlencode
-
-    return urlencode(values)
-
-
 def test_a_record_without_trials_stands_on_its_kernels_page(
     fresh: Running, store: SqlStore
 ) -> None:
-    store.save_record(published(question(5, 5, chip=CHECKS[1].chip)))
-    until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    publish(fresh, store, published(question(5, 5, chip=CHECKS[1].chip)))
     text = html(fresh, "/kernels/mm")
     assert key_id(store, question(5, 5, chip=CHECKS[1].chip)) in listed(text)
     assert "chip=v6e was ignored" not in html(fresh, "/kernels/mm?chip=v6e")
@@ -149,18 +144,13 @@ def test_the_range_of_plain_xla_is_drawn() -> None:
 
 class TestJobs:
     def test_it_waits_for_a_worker_that_is_busy(self, fresh: Running, store: SqlStore) -> None:
-        key = question()
-        store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
-        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
-        assert store.jobs.claim("w", able)
+        store.jobs.add(wanted(question()))
+        claimed_job(store, question())
         assert "1 worker is busy with other jobs" in plain(html(fresh, "/jobs?state=queued"))
 
     def test_all_states_with_what_can_be_done(self, fresh: Running, store: SqlStore) -> None:
-        key = question()
-        store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip, trials=7))
-        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
-        job = store.jobs.claim("w", able)
-        assert job is not None
+        store.jobs.add(wanted(question(), trials=7))
+        job = claimed_job(store, question())
         assert f'data-post="/v1/jobs/{job.number}/cancel"' in html(fresh, "/jobs?state=running")
         store.jobs.finish(job, State.FAILED, "no such luck")
         text = html(fresh, "/jobs?state=failed")
@@ -176,14 +166,11 @@ class TestJobs:
 
     def test_what_workers_said_stands_with_the_job(self, fresh: Running, store: SqlStore) -> None:
         """The newest attempt first; whatever they said, it is text."""
-        key = question()
-        made, _ = store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
+        made, _ = store.jobs.add(wanted(question()))
         path = f"/jobs/{made.number}"
         assert "No worker has it yet" in html(fresh, path)
-        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
         for said in ("<script>alert(1)</script>", "\u202e\x1b[31m"):
-            job = store.jobs.claim("w", able)
-            assert job is not None
+            job = claimed_job(store, question())
             assert ("Nothing yet" in html(fresh, path)) == (job.attempt == 1)
             assert store.jobs.write_log(job, said)
             assert 'data-poll="5"' in html(fresh, path)
@@ -198,8 +185,7 @@ class TestJobs:
             html(fresh, unknown, 404)
 
     def test_a_job_leads_to_its_problem(self, fresh: Running, store: SqlStore) -> None:
-        key = question()
-        store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
+        store.jobs.add(wanted(question()))
         link = unescape(re.findall(r'href="(/kernels/mm\?[^"]+)"', html(fresh, "/jobs"))[0])
         assert {1, 2} <= set(listed(html(fresh, link)))
 
@@ -207,8 +193,7 @@ class TestJobs:
 class TestSnapshots:
     def test_what_changed_from_one_to_another(self, fresh: Running, store: SqlStore) -> None:
         other = replace(published(question()), config=config(3), pushed_by="night-ci")
-        store.save_record(replace(other, created_at=NOON))
-        until(lambda: fresh.get("/healthz")[1]["snapshot"] == 3)
+        publish(fresh, store, replace(other, created_at=NOON))
         text = plain(html(fresh, "/snapshots?from=2&to=3"))
         assert "1 record differs" in text
         assert "bm=128 unroll=3" in text and "bm=256 unroll=1" in text
@@ -231,8 +216,8 @@ class TestSnapshots:
     def test_a_problem_tells_who_published_and_offers_what_was_before(
         self, fresh: Running, store: SqlStore
     ) -> None:
-        store.save_record(replace(published(question()), config=config(3), pushed_by="night-ci"))
-        until(lambda: fresh.get("/healthz")[1]["snapshot"] == 3)
+        later = replace(published(question()), config=config(3), pushed_by="night-ci")
+        publish(fresh, store, later)
         text = html(fresh, "/keys/1")
         assert "by <strong>night-ci</strong>" in text
         number = store.published("mm")[1][0]
@@ -337,12 +322,6 @@ def test_words_in_figures_can_be_read(scheme: str) -> None:
     for (at, low), (end, high) in pairwise(SCALE):
         for share in (0, 0.25, 0.5, 0.75, 1):
             assert contrast(between(low, high, share), ON_SCALE) >= 4.5, at + share * (end - at)
-
-
-def test_terms_are_one_sentence_each() -> None:
-    for name, sentence in TERMS.items():
-        assert sentence[0].isupper() or sentence[0] == "±", name
-        assert sentence.endswith(".") and ". " not in sentence, name
 
 
 class TestSignIn:

@@ -10,18 +10,11 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.measurement import Measurement
 from autotune_db import SqlStore
 from tests.samples.dashboard import EVIL, RUN, fill, html, plain, timed_record
 from tests.samples.database import new_store
 from tests.samples.matching import question
-from tests.servers.service import Running, running, until
-
-
-def publish(service: Running, store: SqlStore, run: Measurement, method: str = "measured") -> None:
-    before = service.get("/healthz")[1]["snapshot"]
-    store.save_record(timed_record(question(), run, method))
-    until(lambda: service.get("/healthz")[1]["snapshot"] > before)
+from tests.servers.service import Running, publish, running
 
 
 @pytest.fixture(scope="module")
@@ -114,12 +107,13 @@ def test_plain_xla_is_put_into_words(
     fresh: Running, store: SqlStore, changes: dict[str, Any], says: str
 ) -> None:
     rows = tuple(replace(t, **changes) if t.config is None else t for t in RUN.timed)
-    publish(fresh, store, replace(RUN, timed=rows))
+    publish(fresh, store, timed_record(question(), replace(RUN, timed=rows)))
     assert says in plain(html(fresh, "/keys/1"))
 
 
 def test_a_void_run_is_shown_and_decides_nothing(fresh: Running, store: SqlStore) -> None:
-    publish(fresh, store, replace(RUN, void=f"the device changed {EVIL}"), "estimated")
+    run = replace(RUN, void=f"the device changed {EVIL}")
+    publish(fresh, store, timed_record(question(), run, "estimated"))
     text = html(fresh, "/keys/1")
     assert "Nothing is concluded from it:" in text
     assert "published, measured" not in text

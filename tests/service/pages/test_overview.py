@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.job import Ability, Progress, Request
+from autotune.domain.job import Progress
 from autotune_db import SqlStore
 from autotune_service.pages.gains import Gain, Scale, counted, dots, middle, sparkline
-from tests.samples.dashboard import estimated, html, plain, published, trial
-from tests.samples.database import latest_snapshot, new_store
+from tests.samples.dashboard import claimed_job, estimated, html, plain, published, trial, wanted
+from tests.samples.database import new_store
 from tests.samples.matching import NOON, SPEC, question
 from tests.samples.records import save_trial
-from tests.servers.service import Running, running, until
+from tests.servers.service import Running, publish, running
 
 
 def section(text: str, name: str) -> str:
@@ -49,11 +49,8 @@ class TestRunning:
 
     def test_a_job_and_its_search_are_told_once(self, fresh: Running, store: SqlStore) -> None:
         key = question()
-        wanted = Request(kernel=key.kernel, problem=key.problem, chip=key.chip)
-        store.jobs.add(wanted)
-        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
-        job = store.jobs.claim("w", able)
-        assert job is not None
+        store.jobs.add(wanted(key))
+        job = claimed_job(store, key)
         store.jobs.heartbeat(job, Progress(done=1, goal=9, note="begins"))
         assert "mm m=1024 k=128 bfloat16 causal=False" in section(html(fresh, "/"), "running")
         store.searches.report(key, "", Progress(done=2, goal=9, note="goes on"), over=False)
@@ -125,18 +122,16 @@ class TestNext:
 
     def test_what_is_asked_for_already_has_no_button(self, fresh: Running, store: SqlStore) -> None:
         miss = store.misses()[0].key
-        store.jobs.add(Request(kernel=miss.kernel, problem=miss.problem, chip=miss.chip))
+        store.jobs.add(wanted(miss))
         assert "job 2 is open" in section(html(fresh, "/"), "next")
 
     def test_a_record_of_an_older_source_is_stale(self, fresh: Running, store: SqlStore) -> None:
         assert "stale" not in section(html(fresh, "/"), "next").split()
         store.save_kernel(replace(SPEC, fingerprint="newer"))
-        store.save_record(published(question(5, 5)))
-        until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+        publish(fresh, store, published(question(5, 5)))
         shown = section(html(fresh, "/"), "next")
         assert "stale mm m=5 k=5" in shown
-        store.save_record(published(question(5, 5, fingerprint="newer")))
-        until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+        publish(fresh, store, published(question(5, 5, fingerprint="newer")))
         assert "m=5 k=5" not in section(html(fresh, "/"), "next")
 
     def test_what_was_searched_and_not_published_is_told(self, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tests.samples.dashboard import (
 from tests.samples.database import key_id, latest_snapshot
 from tests.samples.matching import question
 from tests.samples.records import save_trial
-from tests.servers.service import Failing, Running, running, until
+from tests.servers.service import Failing, Running, publish, running, until
 
 PAGES = (
     "/",
@@ -230,8 +230,7 @@ def test_records_of_older_versions_with_a_time_of_zero_break_no_page(
     nothing = Evidence(config=None, time_us=0.0, expected_us=0.0)
     zero = replace(published(of), default=nothing, baseline=nothing)
     save_trial(store, of, trial(0, OUTCOMES[0]))
-    store.save_record(replace(zero, estimate=replace(zero.estimate, time_us=0.0)))
-    until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    publish(fresh, store, replace(zero, estimate=replace(zero.estimate, time_us=0.0)))
     number = key_id(store, of)
     for path in ("/", "/kernels/broken", f"/keys/{number}", f"/toolchains/{number}"):
         html(fresh, path)
@@ -246,8 +245,7 @@ def test_a_default_that_was_not_compiled_is_called_predicted(
         config=None, time_us=None, expected_us=19.0, expected_error=0.25, note="not compiled"
     )
     save_trial(store, of, trial(2, OUTCOMES[0]))
-    store.save_record(replace(published(of), default=predicted))
-    until(lambda: fresh.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    publish(fresh, store, replace(published(of), default=predicted))
     for path in ("/kernels/untried", f"/keys/{key_id(store, of)}"):
         assert "2.00× ± 25% predicted" in html(fresh, path), path
     page = html(fresh, "/")
