@@ -36,9 +36,9 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.estimating.space import default_config
 from autotune.publishing.checking.against import RevisionCheck, priors_of
-from autotune.publishing.checking.failing import parse_fail_on
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.run import CheckRun
+from autotune.publishing.checking.selection import parse_fail_on
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject, describe_subject
 from autotune.wording.checks import finding, subject_line

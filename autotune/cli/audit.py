@@ -18,15 +18,15 @@ from autotune.cli.options import (
     open_database,
     print_json,
 )
-from autotune.cli.output import echo
-from autotune.cli.progress import terminal_observer
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.visible import visible
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables
+from autotune.wording.bars import terminal_observer
 from autotune.wording.outcome import reason_of
+from autotune.wording.output import echo
 from autotune.wording.units import micros
 
 _NEAR, _SHOWN = 0.03, 20

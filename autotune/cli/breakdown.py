@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from autotune.cli.screen import screen
 from autotune.domain.config import Config
 from autotune.domain.config_parts import parts_of
 from autotune.domain.explanation import PARTS, Explanation
 from autotune.domain.outcome import Estimate
 from autotune.wording.facts import FACTS
+from autotune.wording.screen import screen
 from autotune.wording.units import part_us
 
 _BAR = 24

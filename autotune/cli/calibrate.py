@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.options import database_and_json, open_database, print_json
-from autotune.cli.output import echo
 from autotune.domain.errors import AutotuneError, InvalidInputError
+from autotune.wording.output import echo
 
 if TYPE_CHECKING:
     from autotune.estimating.cost_model.calibration import EstimateErrors, Proposal

@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from autotune.cli.options import database_and_json, pool_options, ray_option
-from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
+from autotune.wording.output import echo
 
 
 @click.command()
@@ -147,11 +147,9 @@ def check(
 
     With --against: what a change of the source does to the kernels of this working tree.
     """
-    from autotune.cli.check_against import AgainstCheck
     from autotune.cli.check_report import print_checks, write_junit, write_markdown
-    from autotune.cli.check_upgrade import UpgradeCheck, find_interpreters
-    from autotune.publishing.checking.failing import parse_fail_on
-    from autotune.publishing.checking.selection import parse_version_filter
+    from autotune.cli.checks import AgainstCheck, UpgradeCheck, find_interpreters
+    from autotune.publishing.checking.selection import parse_fail_on, parse_version_filter
 
     fail_on = parse_fail_on(fails)
     given: dict[str, Any] = {

@@ -10,16 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.options import print_json
-from autotune.cli.output import echo
-from autotune.cli.screen import screen
 from autotune.domain.check import Check
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.visible import visible
-from autotune.publishing.checking.failing import FailOn
+from autotune.publishing.checking.selection import FailOn
 from autotune.wording.checks import action, finding, in_words, markdown, place_line, subject_line
+from autotune.wording.output import echo
+from autotune.wording.screen import screen
 
 _WIDTH = 160  # columns, where there is no terminal
 

@@ -18,7 +18,6 @@ from autotune.cli.options import (
     open_database,
     print_json,
 )
-from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import CollectKernels
@@ -32,6 +31,7 @@ from autotune.domain.workload import (
     workload_problem,
 )
 from autotune.domain.workload_text import workload_text
+from autotune.wording.output import echo
 
 _LIMIT_S, _MEMORY_GIB = 600.0, 16.0
 _MOST_MISSES, _PAGE, _SERVICE_S = 10_000, 100, 30.0

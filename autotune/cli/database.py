@@ -3,7 +3,7 @@
 import click
 
 from autotune.cli.options import database_and_json, print_json
-from autotune.cli.output import echo
+from autotune.wording.output import echo
 
 
 @click.group()

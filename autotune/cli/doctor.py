@@ -17,7 +17,7 @@ from autotune.cli.diagnosis import (
     service,
 )
 from autotune.cli.options import database_and_json, interpreter_options, print_json
-from autotune.cli.output import echo
+from autotune.wording.output import echo
 
 
 @click.command()

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from autotune.cli.options import json_option, print_json
-from autotune.cli.output import echo
+from autotune.wording.output import echo
 
 
 @click.group()

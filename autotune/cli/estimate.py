@@ -14,7 +14,6 @@ from autotune.cli.options import (
     print_json,
     subject_of,
 )
-from autotune.cli.output import echo
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.estimating.cost_model.comparison import compare
@@ -23,6 +22,7 @@ from autotune.wording.comparison import why
 from autotune.wording.config_estimate import ConfigEstimate
 from autotune.wording.facts import explanation_data
 from autotune.wording.outcome import in_words, reason_of
+from autotune.wording.output import echo
 
 
 @click.command()

@@ -7,9 +7,7 @@ from typing import Any
 import click
 
 from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
-from autotune.cli.json_output import trial_data
 from autotune.cli.options import database_and_json, open_database, print_json
-from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.domain.codec import to_data
@@ -21,8 +19,10 @@ from autotune.domain.record import measured_config
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.facts import explanation_data
+from autotune.wording.json_output import trial_data
 from autotune.wording.measurement import measured_line
 from autotune.wording.outcome import kind_and_reason, reason_of
+from autotune.wording.output import echo
 
 
 @click.command()

@@ -9,12 +9,12 @@ import click
 
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.cli.options import database_and_json, interpreter_options, open_database, print_json
-from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
 from autotune.tables.formats import ENDINGS
+from autotune.wording.output import echo
 
 _BUNDLE, _RULE = "bundle", "rule"
 _TEXTS = {**ENDINGS, ".py": "python", ".json": "json"}

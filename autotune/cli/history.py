@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.json_output import summary_data, trial_data
 from autotune.cli.options import database_and_json, open_database, print_json
-from autotune.cli.output import echo
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import parse_chip
 from autotune.domain.config_parts import parts_of
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
+from autotune.wording.json_output import summary_data, trial_data
+from autotune.wording.output import echo
 from autotune.wording.units import micros, ratio
 
 if TYPE_CHECKING:

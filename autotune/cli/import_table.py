@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from autotune.cli.options import database_and_json, interpreter_options, open_database, print_json
-from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.codec import to_data
 from autotune.domain.known_config import KnownConfig
 from autotune.tables.formats import FoundTable, find_tables
 from autotune.tables.table import meaning
+from autotune.wording.output import echo
 
 _SHOWN = 20
 

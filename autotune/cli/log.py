@@ -3,9 +3,9 @@
 import click
 
 from autotune.cli.options import database_and_json, open_database, print_json
-from autotune.cli.output import echo
 from autotune.domain.audit import AuditEntry
 from autotune.domain.codec import to_data
+from autotune.wording.output import echo
 
 
 @click.command()

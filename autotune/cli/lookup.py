@@ -14,7 +14,6 @@ from autotune.cli.options import (
     print_json,
     problem_options,
 )
-from autotune.cli.output import echo
 from autotune.cli.searched_source import places, source_change
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
@@ -23,6 +22,7 @@ from autotune.domain.key import Key
 from autotune.domain.record import Evidence, Method, Record
 from autotune.measuring.attached import chip_or_attached
 from autotune.wording.match import checked, in_words
+from autotune.wording.output import echo
 from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros
 

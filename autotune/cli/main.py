@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
-from autotune.cli.output import echo
 from autotune.domain.errors import AutotuneError
 from autotune.domain.version import VERSION
+from autotune.wording.output import echo
 
 _COMMANDS = {
     "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),

@@ -5,10 +5,10 @@ from rich import box
 from rich.table import Table
 
 from autotune.cli.options import database_and_json, open_database, print_json
-from autotune.cli.output import echo
-from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
 from autotune.domain.miss import Miss
+from autotune.wording.output import echo
+from autotune.wording.screen import screen
 
 _LOG_WIDTH = 160  # columns, where there is no terminal
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 
-from autotune.cli.output import echo
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.domain.arguments import NODES_JAX
 from autotune.domain.chip import Chip
@@ -19,6 +18,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.wording.output import echo
 
 if TYPE_CHECKING:
     from autotune.compiling.pool import PooledCompilers

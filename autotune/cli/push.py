@@ -10,7 +10,6 @@ import click
 from autotune.answering.http import Remote
 from autotune.answering.push import checked, possible_check, send, send_checks, whole_result
 from autotune.cli.options import database_and_json, open_database, print_json
-from autotune.cli.output import echo
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError, ServiceError
@@ -18,6 +17,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.store import Store
+from autotune.wording.output import echo
 
 _TIMEOUT_S = 60.0
 _MOST_CHECKS = 100_000

@@ -19,10 +19,10 @@ from autotune.cli.options import (
     say_interrupted,
     tuning_pool,
 )
-from autotune.cli.output import echo
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
+from autotune.wording.output import echo
 
 if TYPE_CHECKING:
     from autotune.publishing.task import Plan
@@ -100,14 +100,13 @@ def search(
 
     Several shapes or chips are searched side by side, as by `autotune tune`.
     """
-    from autotune.cli import report
-    from autotune.cli.progress import terminal_observer
     from autotune.cli.tune import tune_workload
     from autotune.declaring.discovery import find_kernel
     from autotune.publishing.task import TuningTask
     from autotune.publishing.tuning import tune_one
-    from autotune.searching.axis_values import wanted_values
-    from autotune.searching.subject import asked_problem
+    from autotune.searching.subject import asked_problem, wanted_values
+    from autotune.wording import report
+    from autotune.wording.bars import terminal_observer
     from autotune.wording.publication import why_estimated
 
     if len(shapes) > 1 or len(chips) > 1:

@@ -4,9 +4,7 @@ from dataclasses import dataclass
 
 import click
 
-from autotune.cli.json_output import trial_data
 from autotune.cli.options import database_and_json, open_database, print_json
-from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.domain.codec import to_data
 from autotune.domain.errors import UnknownNameError
@@ -17,9 +15,11 @@ from autotune.domain.store import Store
 from autotune.domain.trial import Trial
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
+from autotune.wording.json_output import trial_data
 from autotune.wording.match import checked
 from autotune.wording.measurement import against_others, measured_line
 from autotune.wording.outcome import reason_of
+from autotune.wording.output import echo
 from autotune.wording.publication import verified_label, who_says
 from autotune.wording.units import error_bar, mebibytes, micros, seconds
 

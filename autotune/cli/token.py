@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from autotune.cli.options import database_and_json, open_database, print_json
-from autotune.cli.output import echo
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.token import ROLES, WRITER, Token
+from autotune.wording.output import echo
 
 
 @click.group()

@@ -116,11 +116,11 @@ def tune_workload(
     """Tune it, report, and end the process. ``folder``: that files of kernels are found from;
     ``name``: that what became of it is kept under; ``python``: in the place of the toolchains of
     the workload; ``pool``: what ``new_pool`` takes beside it."""
-    from autotune.cli.progress import workload_observer
     from autotune.cli.workload_report import print_workload, tuned_workload
     from autotune.publishing.task import NotTuned, Tuned
     from autotune.publishing.tuning import opened, tune_all
     from autotune.publishing.workload import workload_tasks
+    from autotune.wording.bars import workload_observer
 
     tuned: list[Tuned] = []
     invalid = list(workload.invalid)

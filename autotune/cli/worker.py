@@ -17,7 +17,7 @@ from autotune.cli.options import (
     open_database,
     print_json,
 )
-from autotune.cli.output import PlainFormatter, echo
+from autotune.wording.output import PlainFormatter, echo
 
 _TIMEOUT_S = 60.0  # of one call to a service
 
@@ -96,7 +96,6 @@ def worker(
     from autotune.cli.job_watch import JobWatch
     from autotune.declaring.discovery import installed_kernels
     from autotune.publishing.checking.recheck import recheck
-    from autotune.publishing.jobs.sign_of_life import SignOfLife
     from autotune.publishing.jobs.worker import Worker
     from autotune.publishing.task import Plan, Timing
 
@@ -114,7 +113,7 @@ def worker(
         worker = Worker(
             pool,
             store,
-            jobs if alive is None else SignOfLife(jobs, alive),
+            jobs,
             refs,
             name=own_name,
             watching=JobWatch,
@@ -122,6 +121,7 @@ def worker(
             poll_s=poll,
             plan=Plan(timing=timing, python=python),
             recheck=recheck if url is None else None,
+            answered=alive.touch if alive else lambda: None,
         )
         _stop_gently(worker.stop)
         done = worker.run(drain=drain)

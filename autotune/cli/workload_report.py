@@ -8,8 +8,6 @@ from rich import box
 from rich.table import Table
 
 from autotune.cli.options import print_json
-from autotune.cli.output import echo
-from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
 from autotune.domain.workload import (
     InvalidProblem,
@@ -19,7 +17,9 @@ from autotune.domain.workload import (
     weighted_times,
 )
 from autotune.publishing.task import Tuned
+from autotune.wording.output import echo
 from autotune.wording.publication import default_time, times_default, verified_label
+from autotune.wording.screen import screen
 from autotune.wording.units import error_bar, mebibytes, micros, ratio
 
 _LOG_WIDTH = 150

@@ -24,27 +24,11 @@ from autotune.domain.snapshot import Change, Snapshot
 from autotune.domain.trial import Trial
 
 
-class SearchStore(Protocol):
-    """What a search needs: the trials of a key, and what earlier searches found. A check of what
-    others pushed has one in memory."""
-
-    def save_kernel(self, spec: KernelSpec) -> None:
-        """Keep the description of a kernel that is here, in the place of one that was pushed for
-        the same (name, fingerprint)."""
-
-    def save_refusals(self, key: Key, refusals: Refusals) -> None:
-        """Keep where the rules leave nothing of the space of a key, in the place of what was kept
-        before."""
-
-    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
-        """Those of the newest snapshot, newest first: what won elsewhere is tried here."""
+class TrialStore(Protocol):
+    """The trials of keys. A check of what others pushed has one in memory."""
 
     def trials(self, key: Key) -> Sequence[Trial]:
         """All trials of a key, by number."""
-
-    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
-        """Those of other keys of the kernel that were compiled here and have a time: first those
-        of the chip and the toolchain of the key, then the newest."""
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
         """Keep finished trials, all or none where it is cut short: those before the first of which
@@ -65,13 +49,28 @@ class Searches(Protocol):
         """What was reported last."""
 
 
-class Store(SearchStore, Protocol):
+class Store(TrialStore, Protocol):
     """A whole database: records, snapshots, checks, misses and what is pushed. A method commits
     before it returns, and raises ``StoreError`` when the database cannot be used."""
 
     @property
     def searches(self) -> Searches:
         """How far searches are."""
+
+    def save_kernel(self, spec: KernelSpec) -> None:
+        """Keep the description of a kernel that is here, in the place of one that was pushed for
+        the same (name, fingerprint)."""
+
+    def save_refusals(self, key: Key, refusals: Refusals) -> None:
+        """Keep where the rules leave nothing of the space of a key, in the place of what was kept
+        before."""
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+        """Those of the newest snapshot, newest first: what won elsewhere is tried here."""
+
+    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
+        """Those of other keys of the kernel that were compiled here and have a time: first those
+        of the chip and the toolchain of the key, then the newest."""
 
     def save_record(self, record: Record) -> None:
         """Publish, which makes a new snapshot; an earlier record of the same key stays in the

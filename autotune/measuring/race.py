@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from math import exp, inf
 
 from autotune.domain.measurement import NotMeasured
-from autotune.measuring.belief import beliefs
-from autotune.measuring.fit import Fit, fit
+from autotune.measuring.fit import Fit, beliefs, fit
 
 RESOLUTION = 0.01
 """A difference in time that is worth no more samples."""

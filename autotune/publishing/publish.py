@@ -15,10 +15,19 @@ from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.store import Store
 from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
-from autotune.publishing import measured
 from autotune.publishing.baseline import evidence
-from autotune.publishing.measured import Measure, different
-from autotune.publishing.ties import better, by_rule, contenders, ties
+from autotune.publishing.ties import (
+    Measure,
+    better,
+    by_rule,
+    candidate,
+    contenders,
+    decides,
+    different,
+    measured_winner,
+    shortlist,
+    ties,
+)
 from autotune.wording import publication as words
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.outcome import verdict_reason
@@ -169,20 +178,18 @@ class _Draft:
 def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
     """The publication that a measurement decides; None where it decides nothing."""
     default = draft.default
-    shortlist = [
-        t for t in measured.shortlist(draft.result.trials, default) if draft.gate.passed(t)
-    ]
-    if not shortlist:
+    racers = [t for t in shortlist(draft.result.trials, default) if draft.gate.passed(t)]
+    if not racers:
         return None
-    compared = default if default in shortlist else None
+    compared = default if default in racers else None
     measurement = measure(
-        [measured.candidate(t) for t in shortlist], None if compared is None else compared.config
+        [candidate(t) for t in racers], None if compared is None else compared.config
     )
     draft.measurement = None if isinstance(measurement, NotMeasured) else measurement
-    if isinstance(measurement, NotMeasured) or not measured.decides(measurement, compared):
+    if isinstance(measurement, NotMeasured) or not decides(measurement, compared):
         draft.undecided = words.undecided_reason(measurement, compared)
         return None
-    chosen = measured.winner(measurement, shortlist, compared)
+    chosen = measured_winner(measurement, racers, compared)
     verdict = draft.gate.passed(chosen)
     assert verdict is not None
     reason = words.measured_reason(measurement, chosen, compared)

@@ -19,11 +19,11 @@ from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.store import Store
 from autotune.estimating.space import Space
-from autotune.publishing.measured import Measure
 from autotune.publishing.progress import Reported
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.searched_before import ended_search, searched_before
 from autotune.publishing.task import NotTuned, Plan, Tuned, TuningObserver, TuningTask
+from autotune.publishing.ties import Measure
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
 from autotune.searching.result import SearchResult

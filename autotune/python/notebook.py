@@ -13,19 +13,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from autotune.domain.config import AxisValue, Config
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.problem import OptionValue
 from autotune.domain.record import Record
+from autotune.python.decorator import Tunable
 
 if TYPE_CHECKING:
     from autotune.answering.sources import Source
     from autotune.compiling.pool import CompilerPool
-    from autotune.declaring.calls.function import FunctionKernel
     from autotune.publishing.publish import Publication
     from autotune.publishing.task import Tuned
     from autotune.python.tuned import TunedConfig
@@ -38,25 +38,6 @@ R = TypeVar("R")
 _DESCRIBING = ("shape", "dtype", "options")  # of a declaration alone
 
 Configs = Config | Mapping[str, AxisValue]
-
-
-@runtime_checkable
-class TunableFunction(Protocol):
-    """What ``autotune.tunable`` makes of a function."""
-
-    declaration: "FunctionKernel"
-
-    def ref(self, *args: Any, **kwargs: Any) -> KernelRef:
-        """Where the compiler process finds it, and such a call in words."""
-
-    def problem(self, *args: Any, **kwargs: Any) -> Problem:
-        """The key of a call."""
-
-    def asking(self, source: "Source | None") -> "TunableFunction":
-        """The same function with configs from this source."""
-
-    def answer(self, *args: Any, **kwargs: Any) -> "TunedConfig":
-        """What a call takes, and where it comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +62,15 @@ class Tuning:
         return None if self.record is None else self.record.config
 
     def __str__(self) -> str:
-        from autotune.cli.report import report_text
+        from autotune.wording.report import report_text
 
         return report_text(self.result)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from autotune.cli.plot import trials_svg
-        from autotune.cli.report import report_html
+        from autotune.wording.plot import trials_svg
+        from autotune.wording.report import report_html
 
         plot = trials_svg(self.result.trials, self.publication.winner)
         return report_html(self.result) + plot
@@ -107,7 +88,7 @@ def _apart(command: Callable[P, R]) -> Callable[P, R]:
     @wraps(command)
     def checked(*args: P.args, **given: P.kwargs) -> R:
         kernel, *placed = args or (None,)
-        if isinstance(kernel, TunableFunction):
+        if isinstance(kernel, Tunable):
             function = kernel.declaration.signature
             known = {*function.bind_partial(*placed).arguments, *kernel.declaration.axes}
             for name in options.keys() & function.parameters.keys() & given.keys() - known:
@@ -124,7 +105,7 @@ def _apart(command: Callable[P, R]) -> Callable[P, R]:
 
 @_apart
 def search(
-    kernel: TunableFunction | str,
+    kernel: Tunable[..., Any] | str,
     /,
     *args: Any,
     shape: str | Mapping[str, int] | None = None,
@@ -155,11 +136,11 @@ def search(
     ``db``: where trials and records are kept, by default where the commands keep them. Raises
     ``AutotuneError``, and ``KeyboardInterrupt`` after all that is done was kept.
     """
-    from autotune.cli.progress import terminal_observer
     from autotune.measuring.attached import chip_or_attached
     from autotune.publishing.task import Plan, Timing, TuningTask
     from autotune.publishing.tuning import tune_one
     from autotune.searching.limits import SearchLimits
+    from autotune.wording.bars import terminal_observer
     from autotune_db import open_store
 
     plan = Plan(
@@ -191,7 +172,7 @@ def search(
 
 @_apart
 def estimate(
-    kernel: TunableFunction | str,
+    kernel: Tunable[..., Any] | str,
     /,
     *args: Any,
     configs: Configs | Sequence[Configs] = (),
@@ -222,7 +203,7 @@ def estimate(
 
 
 def compare(
-    kernel: TunableFunction | str, /, *args: Any, configs: Sequence[Configs], **asked: Any
+    kernel: Tunable[..., Any] | str, /, *args: Any, configs: Sequence[Configs], **asked: Any
 ) -> str:
     """Why one of two configs is faster, in the words of ``autotune explain``; the rest as in
     ``estimate``. Raises ``AutotuneError`` where one of them has no estimate."""
@@ -242,7 +223,7 @@ def compare(
 
 @_apart
 def lookup(
-    kernel: TunableFunction,
+    kernel: Tunable[..., Any],
     /,
     *args: Any,
     source: "str | Path | Source | None" = None,
@@ -271,7 +252,7 @@ def _pool(python: str | None, size: int) -> "Iterator[CompilerPool]":
 
 
 def _problem(
-    kernel: TunableFunction | str,
+    kernel: Tunable[..., Any] | str,
     args: Sequence[Any],
     arguments: Mapping[str, Any],
     shape: str | Mapping[str, int] | None,
@@ -282,7 +263,7 @@ def _problem(
     from autotune.declaring.discovery import find_kernel
     from autotune.python.tuned import dtype_name
 
-    if isinstance(kernel, TunableFunction):
+    if isinstance(kernel, Tunable):
         described = {"shape": shape, "dtype": dtype, "options": options}  # it may have such
         described = {name: value for name, value in described.items() if value is not None}
         try:

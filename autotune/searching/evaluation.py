@@ -10,7 +10,7 @@ from autotune.domain.compilers import CompileConfig, Compilers
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
-from autotune.domain.store import SearchStore
+from autotune.domain.store import TrialStore
 from autotune.domain.trial import Trial, default_trial
 from autotune.estimating import rules
 from autotune.estimating.cost_model.estimate import estimate
@@ -18,7 +18,7 @@ from autotune.searching.subject import Subject
 
 
 def keep_trial(
-    store: SearchStore,
+    store: TrialStore,
     key: Key,
     trials: list[Trial],
     config: Config,
@@ -32,7 +32,7 @@ def keep_trial(
 
 
 def keep_trials(
-    store: SearchStore,
+    store: TrialStore,
     key: Key,
     trials: list[Trial],
     outcomes: Sequence[tuple[Config, Outcome, float]],

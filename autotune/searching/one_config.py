@@ -12,9 +12,8 @@ from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.trace import Trace
 from autotune.estimating import rules
 from autotune.estimating.space import PassedOn, default_config, passed_on_of, refusal
-from autotune.searching.axis_values import axis_value
 from autotune.searching.evaluation import evaluate
-from autotune.searching.subject import Subject
+from autotune.searching.subject import Subject, axis_value
 
 _KINDS = {"P": PARALLEL, "A": ARBITRARY}
 _OWN = "own"

@@ -8,13 +8,13 @@ import click
 import pytest
 from rich.console import Console
 
-from autotune.cli import measuring
 from autotune.cli.options import measuring_options
 from autotune.cli.search import search
 from autotune.cli.worker import worker
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.measurement import Measurement, Timed
+from autotune.wording import measured_table as measuring
 from autotune.wording.publication import why_estimated
 
 FOUND = Measurement(

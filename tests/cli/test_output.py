@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from autotune.cli.screen import PlainConsole
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.visible import visible
+from autotune.wording.screen import PlainConsole
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.records import save_trial

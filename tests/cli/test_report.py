@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from autotune.cli.report import print_report, report_html, report_text
 from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -29,6 +28,7 @@ from autotune.publishing.publish import Publication
 from autotune.publishing.searched_before import searched_before
 from autotune.publishing.task import Plan, Tuned, TuningTask
 from autotune.searching.limits import SearchLimits
+from autotune.wording.report import print_report, report_html, report_text
 from autotune_db import open_store
 from tests.samples import estimates, records
 from tests.samples.records import save_trial

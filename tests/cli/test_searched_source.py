@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.check_upgrade import find_refs
+from autotune.cli.checks import find_refs
 from autotune.cli.searched_source import kernel_of
 from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.chip import Chip

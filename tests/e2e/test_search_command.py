@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.screen import LOG_WIDTH
+from autotune.wording.screen import LOG_WIDTH
 from tests.servers.commands import autotune
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--full")

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from autotune.measuring.belief import beliefs
-from autotune.measuring.fit import Fit, fit
+from autotune.measuring.fit import Fit, beliefs, fit
 
 
 def fitted(spread: float, seed: int, rounds: int = 3, **times: float) -> Fit:

@@ -11,7 +11,7 @@ from autotune.domain.config import Config, make_config
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Record
-from autotune.publishing.measured import shortlist
+from autotune.publishing.ties import shortlist
 from tests.publishing.test_publish import estimated, run, verified_blocks
 
 Given = Callable[[Sequence[MeasurementCandidate], Config | None], Measurement | NotMeasured]

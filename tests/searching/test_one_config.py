@@ -11,8 +11,8 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.estimating.space import PassedOn, default_config
-from autotune.searching.axis_values import narrowed, wanted_values
 from autotune.searching.one_config import ConfigJudge
+from autotune.searching.subject import narrowed, wanted_values
 from tests.fakes.compiler import FakeCompilers
 from tests.publishing.test_publish import SUBJECT, TRACE
 from tests.searching.test_loop import compiled

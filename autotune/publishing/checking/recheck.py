@@ -1,20 +1,17 @@
 """A pushed record, compiled again and run through the gate before anybody believes it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from autotune.domain.check import Check, Unchecked
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import Compilers, VerifyConfig
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.record_check import CheckVerdict
-from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
 from autotune.publishing.checking.prior import prior_of
@@ -25,33 +22,19 @@ from autotune.wording import publication as words
 from autotune.wording.checks import finding
 
 
-@dataclass(slots=True)
-class OwnTrials:
-    """Implements ``SearchStore`` in memory: what others have pushed of the key is not believed."""
-
-    kept: list[Trial] = field(default_factory=list)
-
-    def save_kernel(self, spec: KernelSpec) -> None:
-        pass
-
-    def save_refusals(self, key: Key, refusals: Refusals) -> None:
-        pass
-
-    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:  # noqa: ARG002 (one key)
-        return ()
+class OwnTrials(list[Trial]):
+    """Implements ``TrialStore`` in memory, for one key: what others have pushed of it is not
+    believed."""
 
     def trials(self, key: Key) -> Sequence[Trial]:  # noqa: ARG002 (of one key only)
-        return self.kept
-
-    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:  # noqa: ARG002 (one key)
-        return ()
+        return self
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:  # noqa: ARG002 (one key)
-        self.kept += trials
+        self += trials
         return len(trials)
 
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
-        pass
+        """Nothing here was kept by an older model."""
 
 
 def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Rechecked:
@@ -74,9 +57,9 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
         return _undecided(words.verification(verdict))
     if not verdict.ok:
         return _refused_because(f"the gate refuses it: {verdict.reason}")
-    accepted = _as_checked(record, check, verdict, store.kept, by)
+    accepted = _as_checked(record, check, verdict, store, by)
     decision = CandidateDecision(state=CandidateState.ACCEPTED, finding=words.verification(verdict))
-    return Rechecked(decision=decision, record=accepted, trials=tuple(store.kept))
+    return Rechecked(decision=decision, record=accepted, trials=tuple(store))
 
 
 def _checked(compilers: Compilers, store: OwnTrials, record: Record, ref: KernelRef) -> Check:

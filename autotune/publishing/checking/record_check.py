@@ -15,7 +15,7 @@ from autotune.domain.outcome import (
     TimedOut,
 )
 from autotune.domain.record_check import CheckVerdict
-from autotune.domain.store import SearchStore
+from autotune.domain.store import TrialStore
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.comparison import margin
@@ -40,7 +40,7 @@ class RecordChecker:
     compiles for longer than the kernel."""
 
     compilers: Compilers
-    store: SearchStore
+    store: TrialStore
     subject: Subject
     prior: PriorConfig
     blank: Check

@@ -43,14 +43,19 @@ class Lease:
     is to stop.
 
     ``stop_wanted``: the job was cancelled or is another worker's, or nobody could be told for so
-    long that it may be.
+    long that it may be. ``answered``: called whenever the queue has answered.
     """
 
     def __init__(
-        self, jobs: Queue, job: Job, lease_s: float, stopping: threading.Event | None = None
+        self,
+        jobs: Queue,
+        job: Job,
+        lease_s: float,
+        stopping: threading.Event | None = None,
+        answered: Callable[[], object] = lambda: None,
     ) -> None:
         self.progress = Progress()
-        self._stopping = stopping or threading.Event()
+        self._stopping, self._answered = stopping or threading.Event(), answered
         self.stop_wanted = False
         self._jobs, self._job, self._lease_s = jobs, job, lease_s
         self._log = self._written = ""
@@ -105,6 +110,7 @@ class Lease:
         begun, is_heard = time.monotonic(), False
         try:
             is_heard = self._jobs.heartbeat(self._job, self.progress)
+            self._answered()
             if is_heard:
                 self._heard = begun
             else:
@@ -138,7 +144,8 @@ class JobObserver(TuningObserver):
 class Worker:
     """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
     ``watching``: makes who watches a job. ``plan``: how jobs are tuned, but for their trials.
-    ``recheck``: how pushed records are checked; None: it takes no such jobs.
+    ``recheck``: how pushed records are checked; None: it takes no such jobs. ``answered``: called
+    whenever the queue has answered, for those who want to know that this worker lives.
 
     A job that a worker leaves, however it ends, is given to another one.
     """
@@ -156,10 +163,11 @@ class Worker:
         poll_s: float = 2.0,
         plan: Plan | None = None,
         recheck: Recheck | None = None,
+        answered: Callable[[], object] = lambda: None,
     ) -> None:
         self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
         self._name, self._plan, self._watching = name, plan or Plan(), watching
-        self._recheck = recheck
+        self._recheck, self._answered = recheck, answered
         self._kernels: dict[str, tuple[KernelRef, KernelSpec]] = {}
         self._lease_s, self._poll_s = lease_s, poll_s
         self._stopping = threading.Event()
@@ -207,6 +215,7 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 job = self._jobs.claim(self._name, able, self._lease_s)
+                self._answered()
             except StoreError as error:
                 _log.warning("no job can be claimed: %s", error)
                 job = None
@@ -221,7 +230,10 @@ class Worker:
         return done
 
     def _do(self, job: Job) -> None:
-        asked, lease = job.request, Lease(self._jobs, job, self._lease_s, self._stopping)
+        asked, lease = (
+            job.request,
+            Lease(self._jobs, job, self._lease_s, self._stopping, self._answered),
+        )
         lease.say(f"attempt {job.attempt}: {asked.kernel} {asked.problem} on {asked.chip}")
         try:
             with lease:

@@ -252,7 +252,7 @@ def importance(drawn: Sequence[NumberedTrial]) -> Sequence[tuple[str, float]] | 
 
 @lru_cache(maxsize=16)  # Optuna needs a third of what the page needs
 def _importance(timed: Sequence[tuple[Config, float]]) -> Sequence[tuple[str, float]]:
-    from autotune.searching.importance import importances
+    from autotune.searching.study import importances
 
     return importances([(parts_of(config), us) for config, us in timed])
 

@@ -8,7 +8,7 @@ from autotune.domain.check import Check, Unchecked
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.outcome import Estimated
 from autotune.domain.record_check import CheckVerdict
-from autotune.publishing.checking.failing import parse_fail_on
+from autotune.publishing.checking.selection import parse_fail_on
 from tests.samples.matching import NOON, question, record
 
 

@@ -8,8 +8,7 @@ import pytest
 from autotune.declaring.discovery import catalogue
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
-from autotune.publishing.checking.against import kernels_here
-from autotune.publishing.checking.revision import checked_out, working_tree
+from autotune.publishing.checking.against import checked_out, kernels_here, working_tree
 from tests.samples.repository import commit, git, repository
 
 

@@ -40,10 +40,10 @@ from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.against import RevisionCheck
-from autotune.publishing.checking.failing import ALL_WRONG, UNKNOWN, parse_fail_on
 from autotune.publishing.checking.follow_up import Retuner, publish_checked
 from autotune.publishing.checking.prior import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun
+from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN, parse_fail_on
 from autotune.publishing.task import TuningObserver
 from autotune.searching.limits import SearchLimits
 from autotune.wording.checks import action, finding

@@ -1,6 +1,5 @@
 """What a worker does with jobs, with a real queue and a scripted search."""
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +13,10 @@ from autotune.cli import job_watch
 from autotune.cli.job_watch import JobWatch
 from autotune.domain.chip import Chip
 from autotune.domain.errors import NoLegalConfigError, StoreError
-from autotune.domain.job import Ability, Job, Progress, Request, State
+from autotune.domain.job import Job, Progress, Request, State
 from autotune.domain.outcome import Estimated, TimedOut
 from autotune.publishing import task
 from autotune.publishing.jobs import worker as module
-from autotune.publishing.jobs.sign_of_life import SignOfLife
 from autotune.publishing.jobs.worker import Lease, Worker
 from autotune.publishing.task import Plan, Timing
 from autotune_db import SqlStore
@@ -76,18 +74,21 @@ def ask(store: SqlStore, m: int = 1024, **changes: Any) -> Job:
     return store.jobs.add(asked)[0]
 
 
-def new_worker(store: SqlStore, name: str = "w1", timing: Timing | None = None) -> Worker:
+def new_worker(
+    store: SqlStore, name: str = "w1", timing: Timing | None = None, jobs: Any = None, **more: Any
+) -> Worker:
     refs: Any = {"mm": object()}
     return Worker(
         FakeCompilers(spec=SPEC),
         store,
-        store.jobs,
+        jobs or store.jobs,
         refs,
         name=name,
         watching=JobWatch,
         lease_s=LEASE_S,
         poll_s=0.01,
         plan=Plan(timing=timing),
+        **more,
     )
 
 
@@ -430,27 +431,19 @@ def test_a_job_stays_its_worker_s_while_its_end_is_told(
     assert (job(store).state, job(store).worker, job(store).attempt) == (State.DONE, "w1", 1)
 
 
-def test_its_file_says_that_it_lives(store: SqlStore, tmp_path: Path) -> None:
+def test_it_lives_while_its_queue_answers(store: SqlStore, script: Script) -> None:
     """Only what the queue has answered counts: a worker without one does nothing."""
-    file = tmp_path / "alive"
-    queue = SignOfLife(store.jobs, file)
-    able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
-    assert queue.claim("w", able, LEASE_S) is None
-    assert file.exists()
+    answers: list[int] = []
+    worker = new_worker(store, answered=lambda: answers.append(1))
+    worker.run(drain=True)
+    assert len(answers) == 1
+    ask(store)
+    worker.run(drain=True)
+    assert len(answers) == 4  # two claims, and a heartbeat before it publishes
 
-    file.unlink()
-    asked = question()
-    store.jobs.add(Request(kernel=asked.kernel, problem=asked.problem, chip=asked.chip))
-    job = queue.claim("w", able, LEASE_S)
-    assert job is not None
-    os.utime(file, (0, 0))
-    assert queue.heartbeat(job, Progress(done=1))
-    assert file.stat().st_mtime > 0
-    assert queue.give_back(job, "later", counts=False)
-
-    file.unlink()
-    gone = SignOfLife(Failing(store).jobs, file)
-    gone.queue._whole.gone = True  # type: ignore[attr-defined]
-    with pytest.raises(StoreError):
-        gone.claim("w", able, LEASE_S)
-    assert not file.exists()
+    gone = Failing(store)
+    worker = new_worker(store, answered=lambda: answers.append(1), jobs=gone.jobs)
+    gone.gone = True
+    threading.Timer(0.1, worker.stop).start()
+    worker.run()
+    assert len(answers) == 4

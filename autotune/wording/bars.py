@@ -16,16 +16,16 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from autotune.cli.output import echo
-from autotune.cli.screen import PlainConsole
 from autotune.domain.key import Key
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Tally
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import NotTuned, Tuned, TuningObserver
+from autotune.wording.output import echo
 from autotune.wording.progress import Lines, SilentObserver, space_line, tally_line
 from autotune.wording.publication import times_default
+from autotune.wording.screen import PlainConsole
 from autotune.wording.units import micros, ratio
 
 _ONE_LINE = Column(no_wrap=True)  # what has no room is cut off

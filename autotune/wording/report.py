@@ -10,9 +10,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotune.cli.json_output import trial_data
-from autotune.cli.measuring import measured_line, measured_table
-from autotune.cli.screen import LOG_WIDTH, PlainConsole, screen
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config_parts import limit_text, order_text, semantics_text
@@ -25,8 +22,11 @@ from autotune.publishing.task import Tuned
 from autotune.searching.result import SearchResult
 from autotune.wording.comparison import why
 from autotune.wording.facts import parts_line, what_to_change
+from autotune.wording.json_output import trial_data
+from autotune.wording.measured_table import measured_line, measured_table
 from autotune.wording.outcome import group_text, reason_of
 from autotune.wording.publication import default_time, verified_label
+from autotune.wording.screen import LOG_WIDTH, PlainConsole, screen
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
 _TOP = 5
