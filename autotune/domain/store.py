@@ -171,7 +171,7 @@ class Store(TrialStore, Protocol):
     def refusals(self, key: Key) -> Refusals | None:
         """Where the rules leave nothing of its space; None where nothing was kept."""
 
-    def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
+    def hold(self, kernels: Sequence[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
         """Keep the records, but no trials, which nobody could check, and queue a job for each. What
         ``push`` would leave out is left out; the same again changes nothing, but queues its job
         again where that ended without a decision."""

@@ -1,6 +1,6 @@
 """Pushed records that wait until a worker with this database has checked them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, select, update
@@ -16,37 +16,41 @@ from autotune_db.audit import note, some_of
 from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.rows import AnyRow
 from autotune_db.tables import CANDIDATES
-from autotune_db.transaction import Adapter, reads
+from autotune_db.transaction import Adapter, reads, writes
 
 
 class SqlCandidates(Adapter):
     """Implements that part of ``domain.store.Store``."""
 
-    def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
-        specs = list(kernels)
-
-        def write(connection: Connection, _: bool) -> Pushed:
-            query.one_publisher(connection)
-            now = self._clock()
-            pushing.add_kernels(connection, specs, now)
-            records = [result.record for result in results]
-            ids = query.key_ids(connection, [record.key for record in records])
-            published = snapshots.in_force(connection, ids.values())
-            new: list[Record] = []
-            lost = 0
-            for record in records:
-                if pushing.is_superseded(published.get(ids[record.key]), record):
-                    lost += 1
-                elif _hold(connection, record, by, now):
-                    new.append(record)
-            if new:
-                keys = some_of(record.key for record in new)
-                note(connection, now, "push", f"{len(new)} records, to be checked first: {keys}")
-            latest = snapshots.latest(connection)
-            number = latest.id if latest else 0
-            return Pushed(records=0, trials=0, lost=lost, snapshot=number, candidates=len(new))
-
-        return self._work.write(write)
+    @writes
+    def hold(
+        self,
+        connection: Connection,
+        kernels: Sequence[KernelSpec],
+        results: Sequence[KeyResult],
+        by: str,
+    ) -> Pushed:
+        query.one_publisher(connection)
+        now, records = self._clock(), [result.record for result in results]
+        pushing.add_kernels(connection, kernels, now)
+        ids = query.key_ids(connection, [record.key for record in records])
+        published = snapshots.in_force(connection, ids.values())
+        better = [
+            record
+            for record in records
+            if not pushing.is_superseded(published.get(ids[record.key]), record)
+        ]
+        new = [record for record in better if _hold(connection, record, by, now)]
+        if new:
+            keys = some_of(record.key for record in new)
+            note(connection, now, "push", f"{len(new)} records, to be checked first: {keys}")
+        return Pushed(
+            records=0,
+            trials=0,
+            lost=len(records) - len(better),
+            snapshot=snapshots.latest_number(connection),
+            candidates=len(new),
+        )
 
     @reads
     def candidate(self, connection: Connection, number: int) -> RecordCandidate | None:
@@ -59,25 +63,21 @@ class SqlCandidates(Adapter):
         wanted = query.page(select(CANDIDATES), CANDIDATES.c.id, before, limit)
         if state is not None:
             wanted = wanted.where(CANDIDATES.c.state == state)
-        return self._work.read(lambda s: list(map(_from_row, s.execute(wanted))))
+        return self._rows(wanted, _from_row)
 
-    def decide(self, number: int, decision: CandidateDecision) -> None:
-        def write(connection: Connection, _: bool) -> None:
-            own = CANDIDATES.c.id == number
-            row = connection.execute(select(CANDIDATES).where(own).with_for_update()).one()
-            if row.state != CandidateState.UNVERIFIED:
-                return
-            now = self._clock()
-            waits = decision.state is CandidateState.UNVERIFIED
-            said = {"state": decision.state.value, "finding": decision.finding}
-            decided = said | {"decided_at": None if waits else now}
-            connection.execute(update(CANDIDATES).where(own).values(decided))
-            if waits:
-                return
+    @writes
+    def decide(self, connection: Connection, number: int, decision: CandidateDecision) -> None:
+        candidate = CANDIDATES.c.id == number
+        row = connection.execute(select(CANDIDATES).where(candidate).with_for_update()).one()
+        if row.state != CandidateState.UNVERIFIED:
+            return
+        now, waits = self._clock(), decision.state is CandidateState.UNVERIFIED
+        said = {"state": decision.state.value, "finding": decision.finding}
+        decided = said | {"decided_at": None if waits else now}
+        connection.execute(update(CANDIDATES).where(candidate).values(decided))
+        if not waits:
             key = _from_row(row).record.key
             note(connection, now, "check", f"candidate {number} is {decision.state}: {key}")
-
-        self._work.write(write)
 
 
 def _hold(connection: Connection, record: Record, by: str, now: datetime) -> bool:

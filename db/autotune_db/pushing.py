@@ -18,16 +18,10 @@ from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.audit import note, some_of
 from autotune_db.checks import save_check
-from autotune_db.known_checks import (
-    Finding,
-    noted,
-    publish,
-    with_findings,
-    with_known_checks,
-)
+from autotune_db.known_checks import Finding, noted, publish, with_findings, with_known_checks
 from autotune_db.query import in_parts, sum_up
 from autotune_db.tables import CHECKS, PUSHES, RECORDS, SPACES, TRIALS
-from autotune_db.transaction import Adapter
+from autotune_db.transaction import Adapter, writes
 
 _Values = dict[str, Any]
 _SAME_RECORD = ("config", "evidence", "created_at")
@@ -46,36 +40,39 @@ class _Result:
 
 
 class SqlPushes(Adapter):
-    """Implements ``PushTarget``."""
+    """What other machines bring."""
 
     def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
-        specs = list(kernels)
-        given = [_as_values(result) for result in results]
+        specs, given = list(kernels), [_as_values(result) for result in results]
         digest = _digest([rows.kernel_values(spec) for spec in specs], given)
         before = self._work.read(lambda connection: _same_push(connection, digest))
-        if before is not None:
-            return before
+        return before or self._take_in(specs, given, digest, by)
 
-        def write(connection: Connection, _: bool) -> Pushed:
-            query.one_publisher(connection)
-            now = self._clock()
-            add_kernels(connection, specs, now)
-            ids = query.key_ids(connection, [one.record.key for one in given])
-            trials = _add_trials(connection, given, ids, by)
-            spaces = [(ids[one.record.key], one.space_values) for one in given if one.space_values]
-            query.insert_new(connection, SPACES, [{**own, "key_id": key} for key, own in spaces])
-            added, lost = _add_records(connection, given, ids, by)
-            new = len(added)
-            number = _publish(connection, given, new, now, by)
-            if new or trials:
-                what = f"{new} records, {trials} trials, snapshot {number}"
-                keys = added or [one.record.key for one in given]
-                note(connection, now, "push", f"{what}: {some_of(keys)}")
-            if not lost:  # else what lost now may win after a roll-back
-                query.insert_new(connection, PUSHES, [{"digest": digest, "created_at": now}])
-            return Pushed(records=new, trials=trials, lost=lost, snapshot=number)
-
-        return self._work.write(write)
+    @writes
+    def _take_in(
+        self,
+        connection: Connection,
+        specs: Sequence[KernelSpec],
+        given: Sequence[_Result],
+        digest: str,
+        by: str,
+    ) -> Pushed:
+        query.one_publisher(connection)
+        now, keys = self._clock(), [result.record.key for result in given]
+        add_kernels(connection, specs, now)
+        ids = query.key_ids(connection, keys)
+        trials = _add_trials(connection, given, ids, by)
+        spaces = [(result.space_values, ids[result.record.key]) for result in given]
+        new_spaces = [{**values, "key_id": key_id} for values, key_id in spaces if values]
+        query.insert_new(connection, SPACES, new_spaces)
+        added, lost = _add_records(connection, given, ids, by)
+        number = _publish(connection, given, len(added), now, by)
+        if added or trials:
+            change = f"{len(added)} records, {trials} trials, snapshot {number}"
+            note(connection, now, "push", f"{change}: {some_of(added or keys)}")
+        if not lost:  # else what lost now may win after a roll-back
+            query.insert_new(connection, PUSHES, [{"digest": digest, "created_at": now}])
+        return Pushed(records=len(added), trials=trials, lost=lost, snapshot=number)
 
     def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:
         oldest_first = sorted(checks, key=lambda check: check.checked_at)
@@ -84,20 +81,20 @@ class SqlPushes(Adapter):
         def write(connection: Connection, _: bool) -> Sequence[Check]:
             ids = query.key_ids(connection, [key for places in given for key in places])
             query.lock_keys(connection, ids.values(), shared=True)
-            there = _checked_at(connection, [ids[key] for key, _ in given])
-            kept: list[Check] = []
+            checked_at = _checked_at(connection, [ids[key] for key, _ in given])
+            in_force: list[Check] = []
             by_ids = {(ids[key], ids[target]): check for (key, target), check in given.items()}
             in_order = sorted(by_ids.items(), key=itemgetter(0))  # else two pushes could deadlock
             for place, check in in_order:
-                at = there.get(place)
+                at = checked_at.get(place)
                 if at is None or at < check.checked_at:
                     save_check(connection, check, *place)
                 if at is None or at <= check.checked_at:
-                    kept.append(check)
-            if kept:
-                keys = some_of(check.key for check in kept)
-                note(connection, self._clock(), "push", f"{len(kept)} checks: {keys}")
-            return kept
+                    in_force.append(check)
+            if in_force:
+                keys = some_of(check.key for check in in_force)
+                note(connection, self._clock(), "push", f"{len(in_force)} checks: {keys}")
+            return in_force
 
         return self._work.write(write) if given else ()
 
@@ -117,9 +114,8 @@ def _publish(
     before = snapshots.latest(connection)
     top = connection.scalar(select(func.max(RECORDS.c.id))) or 0 if new else None
     draft = snapshots.draft(before, top)
-    checked = (
-        noted(connection, draft, [check for one in given for check in one.checks]) if draft else []
-    )
+    findings = [finding for result in given for finding in result.checks]
+    checked = noted(connection, draft, findings) if draft else []
     if draft is None or not (new or checked):
         return before.id if before else 0
     note = f"{new} pushed, up to record {draft.record_id}"
@@ -128,12 +124,12 @@ def _publish(
 
 def _checked_at(connection: Connection, key_ids: Iterable[int]) -> dict[tuple[int, int], datetime]:
     """When the records of some keys were checked, by their keys and those they were checked as."""
-    found: dict[tuple[int, int], datetime] = {}
+    checked_at: dict[tuple[int, int], datetime] = {}
+    wanted = select(CHECKS.c.key_id, CHECKS.c.target_id, CHECKS.c.checked_at)
     for part in in_parts(set(key_ids)):
-        wanted = select(CHECKS.c.key_id, CHECKS.c.target_id, CHECKS.c.checked_at)
         for key_id, target_id, at in connection.execute(wanted.where(CHECKS.c.key_id.in_(part))):
-            found[key_id, target_id] = at
-    return found
+            checked_at[key_id, target_id] = at
+    return checked_at
 
 
 def _as_values(result: KeyResult) -> _Result:
@@ -149,15 +145,16 @@ def _as_values(result: KeyResult) -> _Result:
 
 def _digest(specs: Sequence[_Values], given: Sequence[_Result]) -> str:
     """Of all that is kept of a push, but not of who brought it."""
-    found = hashlib.sha256()
-    for one in given:
-        key = rows.key_identity(one.record.key)
-        for values in (key, one.record_values, *one.trial_values, one.space_values or {}):
-            own = [(name, str(value)) for name, value in values.items() if name != "pushed_by"]
-            found.update(repr(own).encode("utf-8", "surrogatepass"))
-        found.update(repr(one.checks).encode("utf-8", "surrogatepass") if one.checks else b"")
-    found.update(repr([list(spec.items()) for spec in specs]).encode("utf-8", "surrogatepass"))
-    return found.hexdigest()
+    hashed = hashlib.sha256()
+    for result in given:
+        key = rows.key_identity(result.record.key)
+        for values in (key, result.record_values, *result.trial_values, result.space_values or {}):
+            texts = [(name, str(value)) for name, value in values.items() if name != "pushed_by"]
+            hashed.update(repr(texts).encode("utf-8", "surrogatepass"))
+        if result.checks:
+            hashed.update(repr(result.checks).encode("utf-8", "surrogatepass"))
+    hashed.update(repr([list(spec.items()) for spec in specs]).encode("utf-8", "surrogatepass"))
+    return hashed.hexdigest()
 
 
 def _same_push(connection: Connection, digest: str) -> Pushed | None:
@@ -165,8 +162,7 @@ def _same_push(connection: Connection, digest: str) -> Pushed | None:
     away, so it changes nothing."""
     if connection.scalar(select(PUSHES.c.id).where(PUSHES.c.digest == digest)) is None:
         return None
-    latest = snapshots.latest(connection)
-    return Pushed(records=0, trials=0, lost=0, snapshot=latest.id if latest else 0)
+    return Pushed(records=0, trials=0, lost=0, snapshot=snapshots.latest_number(connection))
 
 
 def _add_records(
@@ -177,19 +173,19 @@ def _add_records(
     new: list[_Values] = []
     added: list[Key] = []
     lost = 0
-    known = with_known_checks(connection, [one.record for one in given])
-    for one, record in zip(given, known, strict=True):
+    known = with_known_checks(connection, [result.record for result in given])
+    for result, record in zip(given, known, strict=True):
         values = rows.record_values(record)
-        key_id = ids[one.record.key]
-        if is_superseded(in_force.get(key_id), one.record):
+        key_id = ids[record.key]
+        if is_superseded(in_force.get(key_id), result.record):
             lost += 1
             continue
         same = (key_id, *(values[name] for name in _SAME_RECORD))
         if same not in there:
             there.add(same)
-            in_force[key_id] = one.record
-            added.append(one.record.key)
-            values = rows.record_values(with_findings(record, one.checks))
+            in_force[key_id] = result.record
+            added.append(record.key)
+            values = rows.record_values(with_findings(record, result.checks))
             new.append({**values, "key_id": key_id, "pushed_by": by})
     if new:
         connection.execute(insert(RECORDS), new)
@@ -201,16 +197,14 @@ def _there(
 ) -> set[tuple[Any, ...]]:
     """Records that are there already, whoever brought them."""
     columns = (RECORDS.c.key_id, *(RECORDS.c[name] for name in _SAME_RECORD))
-    found: set[tuple[Any, ...]] = set()
-    made_at = [one.record.created_at for one in given]
-    for part in in_parts({ids[one.record.key] for one in given}):
+    there: set[tuple[Any, ...]] = set()
+    made_at = [result.record.created_at for result in given]
+    for part in in_parts({ids[result.record.key] for result in given}):
         same = select(*columns).where(
-            RECORDS.c.key_id.in_(part),
-            RECORDS.c.created_at >= min(made_at),
-            RECORDS.c.created_at <= max(made_at),
+            RECORDS.c.key_id.in_(part), RECORDS.c.created_at.between(min(made_at), max(made_at))
         )
-        found.update(map(tuple, connection.execute(same)))
-    return found
+        there.update(map(tuple, connection.execute(same)))
+    return there
 
 
 def is_superseded(published: Record | None, record: Record) -> bool:
@@ -226,17 +220,13 @@ def is_superseded(published: Record | None, record: Record) -> bool:
     return published.created_at > record.created_at or faster or firmer
 
 
-def _same_kind(one: Record, other: Record) -> bool:
+def _same_kind(record: Record, other: Record) -> bool:
     """Whether their times may be compared: by the same model, or measured in the same way."""
-    if one.method != other.method:
+    if record.method != other.method:
         return False
-    if (
-        one.measurement is not None
-        and other.measurement is not None
-        and one.method == Method.MEASURED
-    ):
-        return one.measurement.method == other.measurement.method
-    return one.estimate.model == other.estimate.model
+    if record.method == Method.MEASURED and record.measurement and other.measurement:
+        return record.measurement.method == other.measurement.method
+    return record.estimate.model == other.estimate.model
 
 
 def _add_trials(
@@ -247,17 +237,17 @@ def _add_trials(
     numbers: dict[int, set[int]] = {}
     configs: dict[int, set[str]] = {}
     known = select(TRIALS.c.key_id, TRIALS.c.number, TRIALS.c.config_digest)
-    own = {ids[one.record.key] for one in given if one.trial_values}
-    query.lock_keys(connection, own)
-    for part in in_parts(own):
+    key_ids = {ids[result.record.key] for result in given if result.trial_values}
+    query.lock_keys(connection, key_ids)
+    for part in in_parts(key_ids):
         for key_id, number, config in connection.execute(known.where(TRIALS.c.key_id.in_(part))):
             numbers.setdefault(key_id, set()).add(number)
             configs.setdefault(key_id, set()).add(config)
     new = []
-    for one in given:
-        key_id = ids[one.record.key]
+    for result in given:
+        key_id = ids[result.record.key]
         taken, tried = numbers.setdefault(key_id, set()), configs.setdefault(key_id, set())
-        for values in one.trial_values:
+        for values in result.trial_values:
             if values["config_digest"] not in tried:
                 number = values["number"] if values["number"] not in taken else max(taken) + 1
                 new.append({**values, "number": number, "key_id": key_id, "pushed_by": by})
@@ -265,5 +255,5 @@ def _add_trials(
                 tried.add(values["config_digest"])
     if new:
         connection.execute(insert(TRIALS), new)
-        sum_up(connection, {one["key_id"] for one in new})
+        sum_up(connection, {values["key_id"] for values in new})
     return len(new)

@@ -187,12 +187,7 @@ def find_key(connection: Connection, key: Key) -> int | None:
 
 def key_id(connection: Connection, key: Key) -> int:
     """The number of a key, which is written where it is new."""
-    number = find_key(connection, key)
-    if number is None:
-        insert(connection, KEYS, rows.key_values(key))
-        number = find_key(connection, key)
-    assert number is not None
-    return number
+    return key_ids(connection, [key])[key]
 
 
 @cache
