@@ -111,11 +111,11 @@ def measure(
 def _processor_s(service: Service, attackers: subprocess.Popen[str]) -> dict[str, float]:
     """What each has taken so far, in seconds of one core; those who have ended, with ourselves, are
     the clients."""
-    own, children = (resource.getrusage(of) for of in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    ourselves, children = (resource.getrusage(of) for of in (RUSAGE_SELF, RUSAGE_CHILDREN))
     return {
-        "the service": sum(_seconds_of(one) for one in service.answering()),
+        "the service": sum(_seconds_of(process) for process in service.answering()),
         "attackers": _seconds_of(psutil.Process(attackers.pid)),
-        "clients": sum(one.ru_utime + one.ru_stime for one in (own, children)),
+        "clients": sum(used.ru_utime + used.ru_stime for used in (ourselves, children)),
     }
 
 
@@ -124,17 +124,17 @@ def _seconds_of(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def lookups(found: dict[str, Any]) -> list[float]:
-    return [one for kind in LOOKUPS for one in found["seconds"].get(kind, ())]
+def lookups(measured: dict[str, Any]) -> list[float]:
+    return [seconds for kind in LOOKUPS for seconds in measured["seconds"].get(kind, ())]
 
 
-def report(title: str, found: dict[str, Any], alone: dict[str, Any]) -> int:
+def report(title: str, measured: dict[str, Any], alone: dict[str, Any]) -> int:
     """The number of rightful calls that were not answered."""
     print(f"\n{title}")
-    for kind, got in found["got"].items():
+    for kind, got in measured["got"].items():
         print(f"  {kind:<18} {', '.join(f'{n:,} × {status}' for status, n in got.items())}")
     for kind, before in {"lookups": lookups(alone), **alone["seconds"]}.items():
-        after = lookups(found) if kind == "lookups" else found["seconds"].get(kind, [])
+        after = lookups(measured) if kind == "lookups" else measured["seconds"].get(kind, [])
         if before and after:
             median, p99 = statistics.median(after) * 1e3, p99_of(after) * 1e3
             ratio = f"{p99_of(after) / p99_of(before):.2f} × the p99 without attackers"
@@ -142,20 +142,18 @@ def report(title: str, found: dict[str, Any], alone: dict[str, Any]) -> int:
                 f"  {kind:<18} {len(after):6,} answers, median {median:.1f} ms, p99 {p99:.1f} ms: "
                 f"{ratio}"
             )
-    print("  processors:", ", ".join(f"{who} {n:.2f}" for who, n in found["cores"].items()))
-    late = (
-        f"{statistics.median(found['late']) * 1e3:.1f} ms, p99 {p99_of(found['late']) * 1e3:.1f} ms"
-    )
-    print(f"  clients woke up late by {late}")
+    print("  processors:", ", ".join(f"{who} {n:.2f}" for who, n in measured["cores"].items()))
+    late, late_p99 = statistics.median(measured["late"]) * 1e3, p99_of(measured["late"]) * 1e3
+    print(f"  clients woke up late by {late:.1f} ms, p99 {late_p99:.1f} ms")
     for name, most_s, times in (
-        ("lookups", MOST_LOOKUP_S, lookups(found)),
-        ("/healthz", MOST_HEALTH_S, found["seconds"]["health"]),
+        ("lookups", MOST_LOOKUP_S, lookups(measured)),
+        ("/healthz", MOST_HEALTH_S, measured["seconds"]["health"]),
     ):
         word = "below" if p99_of(times) < most_s else "NOT below"
         print(f"  p99 of {name} is {word} {most_s * 1e3:g} ms")
-    if found["failed"]:
-        print(f"  {found['failed']} rightful calls were NOT answered: {found['why']}")
-    return int(found["failed"])
+    if measured["failed"]:
+        print(f"  {measured['failed']} rightful calls were NOT answered: {measured['why']}")
+    return int(measured["failed"])
 
 
 def main() -> int:
@@ -177,8 +175,8 @@ def main() -> int:
         try:
             alone = measure(service, secret, [], options)
             failed = report("without attackers", alone, alone)
-            some = [[kind] for kind in options.kinds] if options.each else []
-            for kinds in (*some, options.kinds):
+            alone_kinds = [[kind] for kind in options.kinds] if options.each else []
+            for kinds in (*alone_kinds, options.kinds):
                 title = " ".join(("with", *kinds)) if len(kinds) == 1 else "with all attackers"
                 failed += report(title, measure(service, secret, kinds, options), alone)
         finally:

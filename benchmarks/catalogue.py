@@ -70,10 +70,10 @@ CASES = (
 
 def searched(case: CatalogueSearch, chip: str, folder: Path) -> Mapping[str, Any]:
     """What the command says as JSON; an earlier answer where there is one."""
-    kept = folder / f"{str(case).replace(' ', '_')}-{chip}.json"
-    if kept.exists():
-        found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
-        return found
+    file = folder / f"{str(case).replace(' ', '_')}-{chip}.json"
+    if file.exists():
+        earlier: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return earlier
     options = [part for option in case.options for part in ("--option", option)]
     autotune = str(Path(sys.executable).with_name("autotune"))
     command = [
@@ -99,7 +99,7 @@ def searched(case: CatalogueSearch, chip: str, folder: Path) -> Mapping[str, Any
     except ValueError:
         answer = {"error": done.stderr.strip()[-500:] or f"exit code {done.returncode}"}
     if "error" not in answer:
-        kept.write_text(json.dumps(answer), encoding="utf-8")
+        file.write_text(json.dumps(answer), encoding="utf-8")
     return answer
 
 
@@ -162,9 +162,9 @@ def summary(answers: Sequence[Mapping[str, Any]]) -> str:
 
 def wanted(kernel: str | None, chip: str | None) -> Iterator[tuple[CatalogueSearch, str]]:
     for case in CASES:
-        for one in case.chips:
-            if kernel in (None, case.kernel) and chip in (None, one):
-                yield case, one
+        for name in case.chips:
+            if kernel in (None, case.kernel) and chip in (None, name):
+                yield case, name
 
 
 def main() -> int:
@@ -183,6 +183,6 @@ def main() -> int:
         print(f"{number}/{len(todo)} {case} on {chip}: {' · '.join(rows[-1][3:])}", flush=True)
     print(f"\n{table(rows)}\n\n{summary(answers)}")
     if args.write:
-        told = f"{summary(answers)}\n\n{table(rows)}"
-        write_below_mark("results/catalogue.md", "catalogue", told)
+        page = f"{summary(answers)}\n\n{table(rows)}"
+        write_below_mark("results/catalogue.md", "catalogue", page)
     return 0 if all(a.get("record") or a.get("reason") for a in answers) else 1

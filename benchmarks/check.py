@@ -127,15 +127,15 @@ def _pair(pool: CompilerPool, subject: Subject) -> tuple[Config, Config, Estimat
     choices = pool.ask(
         ListChoices(ref=subject.ref, problem=subject.problem, chip=subject.chip.chip)
     )
-    own = default_config(choices)
+    default = default_config(choices)
     for name, values in choices.axes.items():
         for value in values:
-            axes = tuple((n, value if n == name else v) for n, v in own.axes)
-            config = own.replace(axes=axes)
-            if config != own:
-                found = evaluate(pool, subject, config)
-                if isinstance(found, Estimated):
-                    return config, own, found
+            axes = tuple((n, value if n == name else v) for n, v in default.axes)
+            config = default.replace(axes=axes)
+            if config != default:
+                outcome = evaluate(pool, subject, config)
+                if isinstance(outcome, Estimated):
+                    return config, default, outcome
     return None
 
 
@@ -143,13 +143,13 @@ def _check(
     pool: CompilerPool,
     subject: Subject,
     config: Config,
-    own: Config,
-    found: Estimated,
+    tried: Config,
+    estimated: Estimated,
     place: Path,
 ) -> float:
     """Seconds of one record in ``autotune check``, the store's opening apart."""
     key = replace(subject.key, toolchain=_BEFORE)
-    prior = PriorConfig(key=key, config=config, outcome=found, default=own)
+    prior = PriorConfig(key=key, config=config, outcome=estimated, default=tried)
     with open_store(str(place), create=True) as store:
         started = _clock()
         run = CheckRun(compilers=pool, store=store, refs={key.kernel: subject.ref})
@@ -171,8 +171,8 @@ def _compile(pool: CompilerPool, subject: Subject, pair: tuple[Config, Config, E
 def _clock() -> float:
     """Seconds of processors, of this process and its compilers: the wall clock says little where
     others use the cores too. What the disk takes is not in it."""
-    own = psutil.Process()
-    return sum(sum(p.cpu_times()[:2]) for p in (own, *own.children(recursive=True)))
+    process = psutil.Process()
+    return sum(sum(p.cpu_times()[:2]) for p in (process, *process.children(recursive=True)))
 
 
 def _commented(source: str) -> str:
@@ -186,7 +186,7 @@ def _commented(source: str) -> str:
 def _renamed(source: str) -> str:
     """Every private function and constant of the module has another name."""
     names = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
-    for name in {one for one in names if one.startswith("_")}:
+    for name in {private for private in names if private.startswith("_")}:
         source = re.sub(rf"(?<![\w.]){name}\b", f"{name}_renamed", source)
     return source
 
@@ -295,8 +295,8 @@ def _against(
         for name, ref in refs.items():
             spec = pool.ask(DescribeKernel(ref=ref))
             problems = [
-                (spec.problems.parse(one.shape, None, one.options), chip)
-                for one in shapes[name]
+                (spec.problems.parse(shape.shape, None, shape.options), chip)
+                for shape in shapes[name]
                 for chip in chips
             ]
             asked += priors_of(spec, pool.ask(DescribeToolchain()), problems, ())
@@ -339,20 +339,22 @@ def report_cost() -> bool:
 
 
 def report_silence() -> bool:
-    found = list(silence())
-    alarms = [check for _, check in found if check.verdict is not CheckVerdict.SAME]
-    print(f"{len(alarms)} alarms over {len(found)} kernels and changes that change nothing")
-    return not alarms and len(found) >= LEAST_SILENT
+    verdicts = list(silence())
+    alarms = [check for _, check in verdicts if check.verdict is not CheckVerdict.SAME]
+    print(f"{len(alarms)} alarms over {len(verdicts)} kernels and changes that change nothing")
+    return not alarms and len(verdicts) >= LEAST_SILENT
 
 
 def report_slow() -> bool:
-    found = list(slow())
-    missed = [one for one in found if one.verdict is not CheckVerdict.SLOWER]
-    strict = parse_fail_on("slower:5%").told(found)
-    also = sum(one.verdict is CheckVerdict.SLOWER for one in strict)
-    print(f"{len(found) - len(missed)} of {len(found)} that do {SLOWER:.0%} more are found slower")
+    checks = list(slow())
+    missed = [check for check in checks if check.verdict is not CheckVerdict.SLOWER]
+    strict = parse_fail_on("slower:5%").told(checks)
+    also = sum(check.verdict is CheckVerdict.SLOWER for check in strict)
+    print(
+        f"{len(checks) - len(missed)} of {len(checks)} that do {SLOWER:.0%} more are found slower"
+    )
     print(f"{also} with --fail-on slower:5%")
-    return bool(found) and not missed
+    return bool(checks) and not missed
 
 
 REPORTS = {"cost": report_cost, "silence": report_silence, "slow": report_slow}

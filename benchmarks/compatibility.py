@@ -36,27 +36,27 @@ HEAD = ("Python", "jax", "libtpu", "chip", *STEPS)
 class CompatibilityRow:
     environment: Environment
     chip: Chip
-    found: FieldRow
+    row: FieldRow
 
     def cells(self) -> tuple[str, ...]:
-        one, done = self.environment, self.found.done
+        environment, done = self.environment, self.row.done
         marks = ("yes" if step in done else "no" for step in ("traced", "compiled"))
         estimated = self._constants() if "estimated" in done else "no"
         verified = "yes" if "verified" in done else "no"
-        toolchain = (one.python_version, one.name, one.toolchain.libtpu)
+        toolchain = (environment.python_version, environment.name, environment.toolchain.libtpu)
         return (*toolchain, self.chip.value, *marks, estimated, verified, "never")
 
     def _constants(self) -> str:
         libtpu = self.environment.toolchain.libtpu
         series = nearest_series(self.chip.value, libtpu)
-        own = f"{libtpu}.".startswith(f"{series}.")
-        return "own constants" if own else f"borrowed: {series}"
+        is_series = f"{libtpu}.".startswith(f"{series}.")
+        return "own constants" if is_series else f"borrowed: {series}"
 
     def lacks(self) -> str | None:
         """Why a step failed, in the program's words."""
-        if {"traced", "compiled", "estimated", "verified"} <= self.found.done:
+        if {"traced", "compiled", "estimated", "verified"} <= self.row.done:
             return None
-        notes = "; ".join(self.found.notes).replace(f"{DOCS.parent}/", "")
+        notes = "; ".join(self.row.notes).replace(f"{DOCS.parent}/", "")
         return f"- jax {self.environment.name} on {self.chip}: {notes}"
 
 
@@ -81,16 +81,16 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="put it into the document, too")
     options = parser.parse_args()
     folder = environments_folder()
-    chosen = [find_environment(folder, one) for one in options.jax] or environments(folder)
+    chosen = [find_environment(folder, version) for version in options.jax] or environments(folder)
     rows = []
     for environment in chosen:
         for row in looked_through(environment):
-            print(*row.cells(), *row.found.notes, flush=True)
+            print(*row.cells(), *row.row.notes, flush=True)
             rows.append(row)
-    found = report(rows)
-    print(f"\n{found}")
+    page = report(rows)
+    print(f"\n{page}")
     if options.write:
-        write_below_mark("results/compatibility.md", "compatibility", found)
+        write_below_mark("results/compatibility.md", "compatibility", page)
 
 
 if __name__ == "__main__":

@@ -166,12 +166,12 @@ def fill(database: str, trials: int, each: int) -> None:
 
         def in_bulk(connection: Connection) -> None:
             insert(connection, KEYS, (key_values(key(n)) for n in range(keys)))
-            found = (
+            trials = (
                 {**row, "key_id": n + 1}
                 for n in range(keys)
                 for row in (rows if n == 0 else rows[:each])
             )
-            insert(connection, TRIALS, found)
+            insert(connection, TRIALS, trials)
             bulk = (
                 {**record_values(record(key(n))), "key_id": n + 1} for n in published[:-SNAPSHOTS]
             )
@@ -241,9 +241,9 @@ def served(database: str) -> Iterator[tuple[int, psutil.Process]]:
 def _port(server: subprocess.Popen[str]) -> int:
     assert server.stderr is not None
     for line in server.stderr:
-        told = json.loads(line)["message"]
-        if "running on http" in told:
-            return int(told.partition("127.0.0.1:")[2].split()[0])
+        message = json.loads(line)["message"]
+        if "running on http" in message:
+            return int(message.partition("127.0.0.1:")[2].split()[0])
     raise SystemExit("the server did not start")
 
 
@@ -310,22 +310,22 @@ def measured(trials: int, each: int, repeats: int, postgres: Postgres | None) ->
 
             def working() -> list[psutil.Process]:
                 """PostgreSQL has a process for each connection."""
-                found = psutil.Process(postgres.pid).children() if postgres else []
-                return [server, *found]
+                children = psutil.Process(postgres.pid).children() if postgres else []
+                return [server, *children]
 
             return {name: _page(port, working, path, repeats) for name, path in PAGES.items()}
 
 
 def _page(port: int, working: Working, path: str, repeats: int) -> Page:
-    found, spent = [], [processor_s(working)]
+    answers, spent = [], [processor_s(working)]
     for _ in range(repeats):
-        found.append(ask(port, path))
+        answers.append(ask(port, path))
         spent.append(processor_s(working))
     return Page(
-        ms=statistics.median(ms for ms, *_ in found),
+        ms=statistics.median(ms for ms, *_ in answers),
         processor_ms=1e3 * statistics.median(between(*both) for both in pairwise(spent)),
-        sent=found[-1][1],
-        size=found[-1][2],
+        sent=answers[-1][1],
+        size=answers[-1][2],
     )
 
 
@@ -341,7 +341,7 @@ def processor_s(working: Working) -> Spent:
 
 def between(before: Spent, after: Spent) -> float:
     """Of the processes that were there both times."""
-    return sum(after[one] - before[one] for one in before.keys() & after.keys())
+    return sum(after[process] - before[process] for process in before.keys() & after.keys())
 
 
 def main() -> int:

@@ -68,7 +68,7 @@ class Score:
 
 def cases(runs: int, first_seed: int = 0, configs: int = 8, gap: float = 1.0) -> list[Lineup]:
     """``configs``: beside the default and plain XLA; ``gap``: times the usual ones."""
-    found = []
+    lineups = []
     for seed in range(first_seed, first_seed + runs):
         draw = random.Random(seed)
         kind = KINDS[seed % len(KINDS)]
@@ -83,8 +83,8 @@ def cases(runs: int, first_seed: int = 0, configs: int = 8, gap: float = 1.0) ->
         true["default"] = 100.0 * draw.choice([1.0, draw.uniform(1.005, 1.1), draw.uniform(1.1, 5)])
         true["xla"] = 100.0 * draw.uniform(0.7, 3)
         busy = {name: draw.uniform(0.3, 1.0) for name in true}
-        found.append(Lineup(kind, true, busy, seed))
-    return found
+        lineups.append(Lineup(kind, true, busy, seed))
+    return lineups
 
 
 def raced(case: Lineup, noise: Noise) -> Decision:
@@ -100,10 +100,10 @@ def raced(case: Lineup, noise: Noise) -> Decision:
     )
 
 
-def score(found: Sequence[Lineup], noise: Noise) -> Score:
+def score(lineups: Sequence[Lineup], noise: Noise) -> Score:
     wins: list[bool | None] = []
     false, samples = [], []
-    for case in found:
+    for case in lineups:
         decision = raced(case, noise)
         samples.append(decision.count)
         if decision.void:
@@ -131,8 +131,8 @@ class Fixed:
         for name, average in (("mean", fmean), ("median", median))
     }
 
-    def __init__(self, found: Sequence[Lineup], noise: Noise) -> None:
-        self._found, self._noise = found, noise
+    def __init__(self, lineups: Sequence[Lineup], noise: Noise) -> None:
+        self._found, self._noise = lineups, noise
         self._good: dict[tuple[str, int], tuple[float, float]] = {}
 
     def needed(self, good: float, *, of_all: bool) -> tuple[int | None, str]:
@@ -215,17 +215,17 @@ def main() -> None:
 
 
 def _line(setting: Setting, runs: int, first_seed: int) -> bool:
-    found = cases(runs, first_seed, setting.configs, setting.gap)
-    ours, fixed = score(found, setting.noise), Fixed(found, setting.noise)
+    lineups = cases(runs, first_seed, setting.configs, setting.gap)
+    ours, fixed = score(lineups, setting.noise), Fixed(lineups, setting.noise)
     declared = [win for win in ours.wins if win is not None]
-    by_kind = [_of_kind(found, ours.wins, kind) for kind in KINDS]
+    by_kind = [_of_kind(lineups, ours.wins, kind) for kind in KINDS]
     count, how = fixed.needed(min(by_kind), of_all=False)
-    samples, needed = fmean(ours.samples), _all_samples(count, found)
-    of_all = samples / _all_samples(fixed.needed(fmean(declared), of_all=True)[0], found)
+    samples, needed = fmean(ours.samples), _all_samples(count, lineups)
+    of_all = samples / _all_samples(fixed.needed(fmean(declared), of_all=True)[0], lineups)
     cost, false = samples / needed, fmean(ours.false)
     met = fmean(declared) >= _GOOD and false <= _FALSE and max(cost, of_all) <= _COST
     print(
-        f"{setting.name:<13}{1 - len(declared) / len(found):>5.1%}{fmean(declared):>12.1%}"
+        f"{setting.name:<13}{1 - len(declared) / len(lineups):>5.1%}{fmean(declared):>12.1%}"
         + "".join(f"{good:>8.1%}" for good in by_kind)
         + f"{false:>7.1%}{samples:>9.1f}{('' if count else '>') + str(needed):>7}"
         f"  {how:<20}{cost:>6.2f}{of_all:>8.2f}" + ("" if met else "  MISSED"),
@@ -234,12 +234,14 @@ def _line(setting: Setting, runs: int, first_seed: int) -> bool:
     return met
 
 
-def _all_samples(count: int | None, found: Sequence[Lineup]) -> int:
-    return (count or _COUNTS[-1]) * len(found[0].true_us)
+def _all_samples(count: int | None, lineups: Sequence[Lineup]) -> int:
+    return (count or _COUNTS[-1]) * len(lineups[0].true_us)
 
 
-def _of_kind(found: Sequence[Lineup], wins: Sequence[bool | None], kind: str) -> float:
+def _of_kind(lineups: Sequence[Lineup], wins: Sequence[bool | None], kind: str) -> float:
     """The share of wins among the declared winners of a kind of runs."""
     return fmean(
-        win for case, win in zip(found, wins, strict=True) if case.kind == kind and win is not None
+        win
+        for case, win in zip(lineups, wins, strict=True)
+        if case.kind == kind and win is not None
     )

@@ -111,7 +111,7 @@ def _sleeping(
     """Whether a bar is missed with compilers that take so long."""
     _console.print(f"candidates of {seconds:g} s")
     assert isinstance(answer.answer, tuple)
-    (folder / "answer").write_text(json.dumps([to_data(one) for one in answer.answer]))
+    (folder / "answer").write_text(json.dumps([to_data(part) for part in answer.answer]))
     os.environ["FAKE_COMPILED"] = str(folder / "answer")
     os.environ["FAKE_SLEEP_MS"] = str(round(seconds * 1000))
     _line("", "slots", "candidates", "candidates/s", "busy", "driver, ms each")
@@ -127,16 +127,16 @@ def _sleeping(
             run = partial(_hand_out, compile_one, slots * options.rounds, slots)
             busy, _ = _row("handed out", slots, seconds, run)
             slots *= 2
-        found = []
+        driver_ms = []
         count = min(farm.size * options.rounds, len(space.candidates))
         for method in ("random", "gp"):
             with _search_of(folder, subject, space, farm, method, count) as search:
-                found.append(_row(f"search, {method}", farm.size, seconds, search)[1])
+                driver_ms.append(_row(f"search, {method}", farm.size, seconds, search)[1])
     fed = _FedCompilers(answer, options.slots)
     for method in ("random", "gp"):
         with _search_of(folder, subject, space, fed, method, count) as search:
             _row(f"fed, {method}", options.slots, 0.0, search)
-    return busy < _BUSY or max(found) > _DRIVER_MS
+    return busy < _BUSY or max(driver_ms) > _DRIVER_MS
 
 
 def _warm_up(start: Callable[[int], Future[Attempt]], slots: int, sleep_s: float) -> None:
@@ -178,14 +178,14 @@ def _search_of(
     folder: Path, subject: Subject, space: Space, compilers: Any, method: str, count: int
 ) -> Iterator[Callable[[], int]]:
     """A whole search, its database made before."""
-    own = replace(space, candidates=list(space.candidates))
+    copy = replace(space, candidates=list(space.candidates))
     limits = SearchLimits(trials=count)
     place = folder / f"{method} {type(compilers).__name__}.db"
     with open_store(str(place), create=True) as store:
 
         def search() -> int:
-            found = run_search(compilers, store, subject, own, limits, method=method)
-            return len(found.trials)
+            result = run_search(compilers, store, subject, copy, limits, method=method)
+            return len(result.trials)
 
         yield search
 
@@ -204,7 +204,7 @@ class _FedCompilers:
 
 def _real(pool: PooledCompilers, subject: Subject, space: Space) -> int:
     step = max(1, len(space.candidates) // _REAL)
-    configs = [one.config for one in space.candidates[::step]][:_REAL]
+    configs = [candidate.config for candidate in space.candidates[::step]][:_REAL]
     local = _timed(pool, subject, configs)
     pool.close()
     with _cluster(2, 1) as farm:

@@ -81,12 +81,12 @@ def _compiled(
     pool: CompilerPool, ref: KernelRef, problem: Problem, config: Config, chip: Chip, row: FieldRow
 ) -> None:
     info = pool.ask(DescribeChip(chip=chip))
-    found = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=chip))
-    if not isinstance(found, Traces):
-        row.notes.append(kind_and_reason(found))
+    traces = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=chip))
+    if not isinstance(traces, Traces):
+        row.notes.append(kind_and_reason(traces))
         return
     row.done.add("traced")
-    broken = rules.violation(found.traces[0], info)
+    broken = rules.violation(traces.traces[0], info)
     if broken:
         row.notes.append(reason_of(rules.illegal(broken)))
         return

@@ -118,12 +118,12 @@ def catalogue_cases(pool: CompilerPool) -> Iterator[GridCase]:
         config = make_config(axes, grid_order=spec.grid)
         traced = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, orders=True))
         assert isinstance(traced, Traces), traced
-        found: list[GridCase] = []
+        grids: list[GridCase] = []
         for order, trace in zip(permutations(spec.grid), traced.traces, strict=True):
             assert min(trace.grid) > 1 or "batch" in spec.grid, (name, trace.grid)
-            found += _of_order(ref, name, problem, config.replace(grid_order=order), trace)
-        yield from found
-        yield _too_many(found[0])
+            grids += _of_order(ref, name, problem, config.replace(grid_order=order), trace)
+        yield from grids
+        yield _too_many(grids[0])
 
 
 def _of_order(
@@ -222,8 +222,8 @@ def report(done: Sequence[Ran]) -> bool:
         for ran in runs:
             if ran.is_right:
                 print(f"      CONSERVATIVE, always right: {ran.case.config} {ran.case.why}")
-    for rule, found in shown.items():
-        if not found:
+    for rule, count in shown.items():
+        if not count:
             print(f"no case shows why there is the rule: {rule}")
     return not wrong and all(shown.values())
 

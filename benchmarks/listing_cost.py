@@ -76,8 +76,8 @@ def main() -> None:
     rows |= {flag: _measured(options, beside=flag) for flag in _BESIDE}
     usual = min(usual, _measured(options)[0])  # first and last: a machine has slow minutes
     table.add_row("the listing, printed", f"{usual:.2f}", "1.00", "")
-    for name, (seconds, found) in rows.items():
-        equal = "the same" if found == listings else "OTHERS" if found else "none"
+    for name, (seconds, listing) in rows.items():
+        equal = "the same" if listing == listings else "OTHERS" if listing else "none"
         ratio = f"{seconds / usual:.2f}" if seconds else "it aborts"
         table.add_row(name, f"{seconds:.2f}", ratio, equal if seconds else "")
     _console.print(table)
@@ -119,8 +119,8 @@ def _measured(
             )
     if done.returncode:
         return 0.0, ""
-    found = json.loads(done.stdout.splitlines()[-1])
-    return found["seconds"], found["listings"]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    return answer["seconds"], answer["listings"]
 
 
 def _compile_all(dump: Path, repeats: int) -> None:
@@ -134,8 +134,10 @@ def _compile_all(dump: Path, repeats: int) -> None:
         for key in [(body, chip) for body in range(len(_BODIES)) for chip in _CHIPS]:
             libtpu.clear(dump)
             seconds = _compile(*key)
-            found = final_listings(dump, key[1]).values()
-            listings[key] = "".join(_bundles(one.listing) for one in found if one.is_kernel)
+            listings_of = final_listings(dump, key[1]).values()
+            listings[key] = "".join(
+                _bundles(listing.listing) for listing in listings_of if listing.is_kernel
+            )
             if turn:
                 least[key] = min(seconds, least.get(key, seconds))
     whole = "".join(listings.values())
@@ -145,7 +147,7 @@ def _compile_all(dump: Path, repeats: int) -> None:
 
 def _bundles(listing: str | Listing) -> str:
     bundles = parse(listing).bundles
-    return repr([(sorted(one.operations), one.empty, one.vector) for one in bundles])
+    return repr([(sorted(bundle.operations), bundle.empty, bundle.vector) for bundle in bundles])
 
 
 def _compile(body: int, chip: Chip) -> float:

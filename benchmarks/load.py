@@ -65,8 +65,8 @@ def one(kind: str, options: argparse.Namespace) -> int:
         finally:
             service.stop()
     for title, check in checks.items():
-        told = ", ".join(f"{count:,} {what}" for what, count in check.counts.items())
-        print(f"  {title:<10} {'ok   ' if not check.wrong else 'WRONG'}  {told}")
+        counted = ", ".join(f"{count:,} {what}" for what, count in check.counts.items())
+        print(f"  {title:<10} {'ok   ' if not check.wrong else 'WRONG'}  {counted}")
         for line in check.wrong[:10]:
             print(f"    WRONG: {line}")
     return sum(len(check.wrong) for check in checks.values())
@@ -85,7 +85,7 @@ def calls(writers: list[dict[str, Any]], readers: dict[str, Any], seconds: float
     """Whether all were answered; prints how fast."""
     writes = [s for writer in writers for s in writer["seconds"]]
     reads = [s for kind in readers["seconds"].values() for s in kind]
-    lookups = [s for kind, own in readers["seconds"].items() for s in own if kind in _LOOKUPS]
+    lookups = [s for kind, times in readers["seconds"].items() for s in times if kind in _LOOKUPS]
     for title, times in (("writes", writes), ("reads", reads), ("  of these lookups", lookups)):
         ordered = sorted(times)
         p50, p99, most = (ordered[int((len(times) - 1) * part)] * 1e3 for part in (0.5, 0.99, 1))

@@ -55,12 +55,12 @@ def main() -> None:
     rows = [r for r in published(args.rows, _SUBSET) if r["problem"]["pass"] == "fwd"]
     with CompilerPool(1, python=args.python) as pool:
         print(f"{pool.ask(DescribeToolchain())}; {len(rows)} rows of {_SUBSET}")
-        kept: list[Pair] = []
+        tested: list[Pair] = []
         for run in _RUNS:
             pairs = _estimated(pool, rows, *run)
             _show(pairs)
-            kept += pairs if run[0] == _TEST else []
-        save(kept, args.save)
+            tested += pairs if run[0] == _TEST else []
+        save(tested, args.save)
 
 
 def _estimated(

@@ -219,9 +219,9 @@ CROSS_ENTROPY = Family(
     problem=_entropy_problem,
     group=lambda _: "cross entropy",
 )
-FAMILIES: Mapping[str, Family] = {one.name: one for one in (RAGGED_DOT, CROSS_ENTROPY)}
+FAMILIES: Mapping[str, Family] = {family.name: family for family in (RAGGED_DOT, CROSS_ENTROPY)}
 
 
 def family_of(row: dict[str, Any]) -> str:
     """The name in :data:`FAMILIES`; empty for a kernel that is none of them."""
-    return next((one.name for one in FAMILIES.values() if one.rows in row["kernel"]), "")
+    return next((family.name for family in FAMILIES.values() if family.rows in row["kernel"]), "")

@@ -100,8 +100,8 @@ def _pairs(rows: Sequence[Row], subset: str, chip: Chip, family: str) -> list[Pa
             measured_us=measured_us,
             estimated_us=estimated_us,
         )
-        for measured_us, found, limited_by in rows
-        if (estimated_us := found["estimate"])
+        for measured_us, times, limited_by in rows
+        if (estimated_us := times["estimate"])
     ]
 
 
@@ -140,24 +140,24 @@ def _compare(
         sys.exit(f"{problem}: {kind_and_reason(cost)}")
     bound = bound_us(cost, io_bytes, problem.dtype, chip)
     limited_by = "compute" if bound == bound_us(cost, 0, problem.dtype, chip) else "HBM"
-    found = {
+    times = {
         "bound": bound,
         "estimate": expected(cost, chip),
         "cycles": _cycles_us(cost, target),
     }
-    figures = "".join(f"{us or float('nan'):>10.0f}" for us in found.values())
+    figures = "".join(f"{us or float('nan'):>10.0f}" for us in times.values())
     print(f"{str(problem)[:58]:<60}{measured_us:>10.0f}{figures}", flush=True)
-    return measured_us, found, limited_by
+    return measured_us, times, limited_by
 
 
 def _cycles_us(cost: XlaCost, chip: Chip) -> float:
-    cycles = sum(one.expected_cycles * (one.runs or 1) for one in cost.schedule)
+    cycles = sum(part.expected_cycles * (part.runs or 1) for part in cost.schedule)
     return cycles / constants.load(chip.value).clock_hz * 1e6
 
 
 def _report(name: str, rows: Sequence[Row]) -> None:
     for what in ("bound", "estimate", "cycles"):
-        ratios = sorted(measured / us for measured, found, _ in rows if (us := found[what]))
+        ratios = sorted(measured / us for measured, times, _ in rows if (us := times[what]))
         errors = sorted(abs(1 / ratio - 1) for ratio in ratios)
         if not ratios:
             print(f"{name}, {what}: none")

@@ -165,14 +165,14 @@ def _rival(
 
 
 def table(ours: Sequence[Ours], rivals: Sequence[Rival]) -> Table:
-    found = Table("kernel", "our gate", title="Broken configs before our gate and before rivals")
+    shown = Table("kernel", "our gate", title="Broken configs before our gate and before rivals")
     for rival in rivals:
-        found.add_column(f"{rival.name}: of both")
-        found.add_column("broken alone")
+        shown.add_column(f"{rival.name}: of both")
+        shown.add_column("broken alone")
     for row in ours:
         cells = [cell for rival in rivals for cell in _cells(rival, row.case)]
-        found.add_row(str(row.case), _ours(row.broken), *cells)
-    return found
+        shown.add_row(str(row.case), _ours(row.broken), *cells)
+    return shown
 
 
 def _ours(verdict: Verdict) -> str:
@@ -214,8 +214,8 @@ def counts(ours: Sequence[Ours], rivals: Sequence[Rival]) -> str:
     )
 
 
-def _share(name: str, found: Sequence[bool]) -> str:
-    return f"{name} {sum(found)} of {len(found)}"
+def _share(name: str, flags: Sequence[bool]) -> str:
+    return f"{name} {sum(flags)} of {len(flags)}"
 
 
 def as_data(ours: Sequence[Ours], rivals: Sequence[Rival]) -> dict[str, object]:

@@ -116,14 +116,14 @@ def main() -> int:
     if options.grid:
         return _grids(options)
     table = Table("kernel, chip", "left out", "answered", "rule", "nearest", "default", "rule made")
-    found: list[LeftOut] = []
+    answers: list[LeftOut] = []
     wrong: list[str] = []
     asked = 0
     with _TimesAlone(1) as pool, open_store(str(options.db), create=True) as store:
         for kernel, chip in product(options.kernels.split(","), options.chips.split(",")):
             cases = _cases(kernel, chip, options.count + options.shapes)
             made, left_out = _ruled(pool, store, cases[: options.count], options.trials)
-            found += left_out
+            answers += left_out
             why = no_rule(made) if isinstance(made, NoRule) else "yes"
             table.add_row(f"{kernel}, {chip}", *_regrets(left_out), why)
             print(f"{kernel}, {chip}:", *_regrets(left_out), why, file=sys.stderr, flush=True)
@@ -131,11 +131,11 @@ def main() -> int:
                 lines = [_compiled(pool, made, case) for case in cases[options.count :]]
                 wrong += [line for line in lines if line]
                 asked += len([line for line in lines if line is not None])
-    table.add_row("all", *_regrets(found))
+    table.add_row("all", *_regrets(answers))
     _console.print(table, *wrong, sep="\n")
     if options.shapes:
         _console.print(f"{asked - len(wrong)} of {asked} answers for other shapes compile")
-    return int(bool(wrong) or not _is_held(found))
+    return int(bool(wrong) or not _is_held(answers))
 
 
 def _grids(options: argparse.Namespace) -> int:
@@ -201,10 +201,10 @@ def _cases(kernel: str, chip: str, count: int) -> list[SpaceCase]:
         size: float = least * (most / least) ** draw.random()
         return min(most, max(least, round(size / unit) * unit))
 
-    found = {shape(lambda *size: size[0]): None, shape(lambda *size: size[1]): None}
+    shapes = {shape(lambda *size: size[0]): None, shape(lambda *size: size[1]): None}
     for _ in range(_MOST_DRAWN):  # there may not be so many
-        found |= {shape(between): None} if len(found) < count else {}
-    return [SpaceCase(kernel=kernel, shape=one, chip=chip, options=options) for one in found]
+        shapes |= {shape(between): None} if len(shapes) < count else {}
+    return [SpaceCase(kernel=kernel, shape=drawn, chip=chip, options=options) for drawn in shapes]
 
 
 def _ruled(
@@ -247,11 +247,13 @@ def _compiled(pool: CompilerPool, rule: ShapeRule, case: SpaceCase) -> str | Non
     return f"{case}: {config} {kind_and_reason(outcome)}"
 
 
-def _regrets(found: Sequence[LeftOut]) -> list[str]:
+def _regrets(answers: Sequence[LeftOut]) -> list[str]:
     """Of the problems that a rule answered, and of the same ones by the others."""
-    answered = [one for one in found if one.is_answered]
-    columns = ([getattr(one, name) for one in answered] for name in ("rule", "nearest", "default"))
-    return [str(len(found)), str(len(answered)), *map(_said, columns)]
+    answered = [answer for answer in answers if answer.is_answered]
+    columns = (
+        [getattr(answer, name) for answer in answered] for name in ("rule", "nearest", "default")
+    )
+    return [str(len(answers)), str(len(answered)), *map(_said, columns)]
 
 
 def _said(regrets: Sequence[float | None]) -> str:
@@ -259,9 +261,13 @@ def _said(regrets: Sequence[float | None]) -> str:
     return f"{median(known):.1%}, worst {max(known):.1%}" if known else "none"
 
 
-def _is_held(found: Sequence[LeftOut]) -> bool:
-    own = [one.rule for one in found if one.is_answered and one.rule is not None]
-    return len(own) >= _FEWEST and median(own) <= _MEDIAN_REGRET and max(own) <= _WORST_REGRET
+def _is_held(answers: Sequence[LeftOut]) -> bool:
+    regrets = [answer.rule for answer in answers if answer.is_answered and answer.rule is not None]
+    return (
+        len(regrets) >= _FEWEST
+        and median(regrets) <= _MEDIAN_REGRET
+        and max(regrets) <= _WORST_REGRET
+    )
 
 
 if __name__ == "__main__":

@@ -82,8 +82,8 @@ class Summary:
     @property
     def compiles(self) -> float:
         """Median number of compiles until within 3 %; infinite when most seeds never were."""
-        found = [replay.compiles_until(NEAR_PERCENT) for replay in self.replays]
-        return median(float("inf") if count is None else count for count in found)
+        compiles = [replay.compiles_until(NEAR_PERCENT) for replay in self.replays]
+        return median(float("inf") if count is None else count for count in compiles)
 
 
 def main() -> int:
@@ -149,7 +149,7 @@ def _regrets(table: Table, outcomes: Sequence[Outcome]) -> Iterator[float]:
         yield (best_us / table.best_us - 1) * 100
 
 
-def report(case: SpaceCase, table: Table, found: Sequence[Summary]) -> list[str]:
+def report(case: SpaceCase, table: Table, summaries: Sequence[Summary]) -> list[str]:
     """Print one case; the bars that it misses."""
     size, limit = len(table.space.candidates), budget(table)
     failed = len(table.outcomes) - len(table.times_us)
@@ -161,13 +161,13 @@ def report(case: SpaceCase, table: Table, found: Sequence[Summary]) -> list[str]
         + (", table from an older model" if table.stale else "")
     )
     print(f"  {'':9} {'median':>8} {'mean':>8} {'worst':>8}   regret in %   compiles to within 3 %")
-    for one in found:
+    for summary in summaries:
         print(
-            f"  {one.method:9} {one.median:8.2f} {one.mean:8.2f} {one.worst:8.2f} {'':14}"
-            f"{one.compiles:7.0f}"
+            f"  {summary.method:9} {summary.median:8.2f} {summary.mean:8.2f} {summary.worst:8.2f}"
+            f" {'':14}{summary.compiles:7.0f}"
         )
-    ours = next(one for one in found if one.method == OURS)
-    rivals = [one for one in found if one.method in RIVALS]
+    ours = next(summary for summary in summaries if summary.method == OURS)
+    rivals = [summary for summary in summaries if summary.method in RIVALS]
     print("  " + ", ".join(f"{_ratio(r, ours)} times the compiles with {r.method}" for r in rivals))
     missed = [f"{case}: behind {r.method}" for r in rivals if ours.median > r.median + 1e-9]
     if ours.median > NEAR_PERCENT:

@@ -58,14 +58,14 @@ def compare(targets: Targets, seconds: float, rounds: int) -> dict[str, tuple[fl
     return {name: (statistics.median(rates[name]), p99_of(taken[name]) * 1e3) for name in targets}
 
 
-def print_comparison(title: str, found: dict[str, tuple[float, float]], answers: int) -> None:
+def print_comparison(title: str, rates: dict[str, tuple[float, float]], answers: int) -> None:
     print(title)
-    for name, (rate, p99) in found.items():
+    for name, (rate, p99) in rates.items():
         more = f", {rate * answers:,.0f} answers/s" if answers > 1 else ""
         print(f"  {name:<28} {rate:8,.0f} requests/s{more}   p99 {p99:6.2f} ms")
-    names = list(found)
+    names = list(rates)
     for other in names[1:]:
-        rate, p99 = (found[names[0]][n] / found[other][n] for n in (0, 1))
+        rate, p99 = (rates[names[0]][n] / rates[other][n] for n in (0, 1))
         print(f"  against {other:<20} {rate:8.1%} of its requests/s, {p99:.2f} × its p99")
 
 
@@ -94,9 +94,9 @@ def measure_routes(few: str, arguments: argparse.Namespace) -> None:
             size = str(len(one_answer(port, content)[1]))
             for kind in ("route", "bare"):
                 targets[kind] = stack.enter_context(server(kind, size)), repeat(content)
-            found = compare(targets, arguments.seconds, arguments.rounds)
+            rates = compare(targets, arguments.seconds, arguments.rounds)
             each = cpu_each(targets, arguments.seconds, arguments.rounds)
-        print_comparison(f"{title}, {size} bytes", found, count)
+        print_comparison(f"{title}, {size} bytes", rates, count)
         for name, seconds in each.items():
             share = f", {each['route'] / seconds:.0%} of the route's rate by it"
             print(f"  {name:<28} {seconds * 1e6:8.0f} µs of processor time{share}")
@@ -110,8 +110,8 @@ def measure_size(few: str, many: str, arguments: argparse.Namespace) -> None:
         with server("service", few) as small:
             ports = {f"{arguments.many:,} records": large, "100 records": small}
             targets: Targets = {name: (port, never_sent(content)) for name, port in ports.items()}
-            found = compare(targets, arguments.seconds, arguments.rounds)
-            print_comparison("one lookup, by the number of records", found, 1)
+            rates = compare(targets, arguments.seconds, arguments.rounds)
+            print_comparison("one lookup, by the number of records", rates, 1)
             for name, each in cpu_each(targets, arguments.seconds, arguments.rounds).items():
                 print(f"  {name:<28} {each * 1e6:8.0f} µs of processor time for each request")
         with server("service", many) as other:

@@ -61,7 +61,7 @@ def main() -> int:
         _console.print(str(error))
         return 2
     _console.print(_table(reports))
-    wrong = [f"{one.name}: {line}" for one in reports for line in one.wrong]
+    wrong = [f"{report.name}: {line}" for report in reports for line in report.wrong]
     for line in wrong[:40]:
         _console.print(f"WRONG: {line}", style="red", highlight=False)
     _console.print(f"{len(wrong)} things are wrong" if wrong else "nothing was lost or doubled")
@@ -70,7 +70,7 @@ def main() -> int:
 
 def _run(name: str, options: argparse.Namespace) -> Report:
     with _place(name) as (folder, database, fault, environment):
-        found = run_fault(
+        report = run_fault(
             name,
             fault,
             folder,
@@ -79,8 +79,8 @@ def _run(name: str, options: argparse.Namespace) -> Report:
             readers=options.readers,
             environment=environment,
         )
-    _console.print(f"{name}: {'WRONG' if found.wrong else 'ok'}")
-    return found
+    _console.print(f"{name}: {'WRONG' if report.wrong else 'ok'}")
+    return report
 
 
 @contextmanager
@@ -112,19 +112,19 @@ def _table(reports: list[Report]) -> Table:
         "longest 503",
         "seen",
     )
-    for one in reports:
+    for report in reports:
         calls = [
-            str(found.get(status, 0))
-            for found in (one.reads, one.writes)
+            str(statuses.get(status, 0))
+            for statuses in (report.reads, report.writes)
             for status in (200, 503, 0)
         ]
         table.add_row(
-            one.name,
+            report.name,
             *calls[:3],
-            f"{one.longest_read_s * 1e3:.0f} ms",
+            f"{report.longest_read_s * 1e3:.0f} ms",
             *calls[3:],
-            str(one.acknowledged),
-            f"{one.longest_refusal_s:.1f} s",
-            "; ".join(one.notes),
+            str(report.acknowledged),
+            f"{report.longest_refusal_s:.1f} s",
+            "; ".join(report.notes),
         )
     return table

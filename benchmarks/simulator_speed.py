@@ -57,12 +57,12 @@ def _against_compiling(rng: Random) -> None:
                     ).answer
                     if isinstance(answer, tuple):
                         compiled = answer[1]
-                        found = ratios.setdefault(subject.kernel, [])
-                        found.append(compiled.simulate_s / compiled.seconds)
+                        of_kernel = ratios.setdefault(subject.kernel, [])
+                        of_kernel.append(compiled.simulate_s / compiled.seconds)
     print(f"\n{'simulate / compile':<24}{'points':>8}{'median':>9}{'worst':>9}")
-    for kernel, found in ratios.items():
-        print(f"{kernel:<24}{len(found):>8}{median(found):>9.1%}{max(found):>9.1%}")
-    every = [ratio for found in ratios.values() for ratio in found]
+    for kernel, of_kernel in ratios.items():
+        print(f"{kernel:<24}{len(of_kernel):>8}{median(of_kernel):>9.1%}{max(of_kernel):>9.1%}")
+    every = [ratio for of_kernel in ratios.values() for ratio in of_kernel]
     print(f"{'all':<24}{len(every):>8}{median(every):>9.1%}{max(every):>9.1%}")
 
 

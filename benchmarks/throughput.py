@@ -94,16 +94,16 @@ def _subject(pool: CompilerPool, name: str, shape: str) -> Subject:
 
 
 def _candidates(count: int, seed: int) -> list[Work]:
-    found: list[Work] = []
+    work: list[Work] = []
     with CompilerPool() as pool:
         for name, shape in _CASES.items():
             subject = _subject(pool, name, shape)
             space = explore_space(pool, subject, lambda *_: None)
             step = len(space.candidates) / (count // len(_CASES))
             chosen = [space.candidates[int(n * step)] for n in range(count // len(_CASES))]
-            found += [(subject, candidate.config) for candidate in chosen]
-    Random(seed).shuffle(found)
-    return found
+            work += [(subject, candidate.config) for candidate in chosen]
+    Random(seed).shuffle(work)
+    return work
 
 
 def _pool(work: Sequence[Work]) -> Way:

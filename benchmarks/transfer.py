@@ -137,16 +137,16 @@ _DRAWN: dict[str, Callable[[random.Random, int], tuple[str, tuple[str, ...]]]] =
 
 
 def _searched(pool: CompilerPool, store: SqlStore, cases: Sequence[SpaceCase]) -> list[Searched]:
-    found = []
+    lines = []
     for number, case in enumerate(cases, 1):
         subject = subject_of(pool, case)
         space = explore_space(pool, subject, lambda _, __: None)
         result = run_search(pool, store, subject, space, SearchLimits())
         ended, trials = result.stopped_by, result.trials
-        found.append(Searched(case=case, trials=trials, ended=ended, default=result.default))
+        lines.append(Searched(case=case, trials=trials, ended=ended, default=result.default))
         count = f"{len(trials)} of {len(space.candidates)}"
         print(f"{number}: {case}: {count}, {ended}", file=sys.stderr, flush=True)
-    return found
+    return lines
 
 
 def _cold(table: Table) -> Sequence[Trial]:
@@ -160,9 +160,12 @@ def _cold(table: Table) -> Sequence[Trial]:
 def _compiles_to_near(done: Sequence[Searched]) -> list[tuple[float, float]]:
     """Warm and cold, of what has a table."""
     return [
-        (_near(one.trials, one.checked[0].best_us), _near(one.checked[1], one.checked[0].best_us))
-        for one in done
-        if one.checked
+        (
+            _near(searched.trials, searched.checked[0].best_us),
+            _near(searched.checked[1], searched.checked[0].best_us),
+        )
+        for searched in done
+        if searched.checked
     ]
 
 
@@ -170,9 +173,9 @@ def _judged(pairs: Sequence[tuple[float, float]]) -> list[str]:
     """Of all kernels and chips together."""
     if not pairs:
         return []
-    warm = sorted(own for own, _ in pairs)
+    warm = sorted(taught for taught, _ in pairs)
     p90 = warm[int(0.9 * (len(warm) - 1) + 0.5)]
-    behind = sum(own > cold + 1 for own, cold in pairs)
+    behind = sum(taught > cold + 1 for taught, cold in pairs)
     near = f"of {len(pairs)} problems within 3 % after {median(warm):g}, p90 {p90:g}"
     _console.print(
         f"{near} (cold {median(cold for _, cold in pairs):g}); "
@@ -192,8 +195,8 @@ def _near(trials: Sequence[Trial], best_us: float) -> float:
     return next(near, float("inf"))
 
 
-def _regret(one: Searched, best_us: float) -> float:
-    return (min(t.estimate.time_us for t in one.trials if t.estimate) / best_us - 1) * 100
+def _regret(searched: Searched, best_us: float) -> float:
+    return (min(t.estimate.time_us for t in searched.trials if t.estimate) / best_us - 1) * 100
 
 
 def _is_within(true_us: float, predicted: Evidence) -> bool:
@@ -212,28 +215,28 @@ def _report(kernel: str, chip: str, done: Sequence[Searched]) -> list[str]:
         "problem", "compiles", "ended by", "candidates", "regret", "within 3 %", "cold", "default"
     )
     regrets, defaults = [], []
-    for one in done:
-        row = [str(one.case), str(len(one.trials)), one.ended]
-        if one.checked:
-            table, _ = one.checked
-            regrets.append(_regret(one, table.best_us))
-            ((warm, cold),) = _compiles_to_near([one])
+    for searched in done:
+        row = [str(searched.case), str(len(searched.trials)), searched.ended]
+        if searched.checked:
+            table, _ = searched.checked
+            regrets.append(_regret(searched, table.best_us))
+            ((warm, cold),) = _compiles_to_near([searched])
             size = str(len(table.space.candidates))
             row += [size, f"{regrets[-1]:.2f} %", f"{warm:g}", f"{cold:g}"]
             true = table.outcomes.get(table.space.default)
-            if one.default and isinstance(true, Estimated):
-                defaults.append(_is_within(true.estimate.time_us, one.default))
-                row.append(_against(true.estimate.time_us, one.default))
+            if searched.default and isinstance(true, Estimated):
+                defaults.append(_is_within(true.estimate.time_us, searched.default))
+                row.append(_against(true.estimate.time_us, searched.default))
         columns.add_row(*row)
     _console.print(columns)
-    counts = [len(one.trials) for one in done]
+    counts = [len(searched.trials) for searched in done]
     mean, later = sum(counts) / len(counts), counts[_FIRST:]
     after = f"{sum(later) / len(later):.2f} after the third" if later else "no more than three"
     _console.print(f"{kernel} on {chip}: {mean:.2f} compiles a problem, {after}")
-    told = sum(one.default is not None for one in done)
+    with_default = sum(searched.default is not None for searched in done)
     _console.print(
-        f"{told} of {len(done)} defaults were not compiled; of {len(defaults)} that the tables "
-        f"have, {sum(defaults)} were within what was predicted"
+        f"{with_default} of {len(done)} defaults were not compiled; of {len(defaults)} that the "
+        f"tables have, {sum(defaults)} were within what was predicted"
     )
     missed = {
         f"{mean:.2f} compiles a problem": len(done) >= _MANY and mean > _MOST_COMPILES,

@@ -127,9 +127,9 @@ def counts(records: Sequence[Record], checks: Sequence[Check]) -> Iterator[list[
         had = sum((key.toolchain.jax, key.chip) == (start, chip) for key in keys)
         if not had:
             continue
-        some = [c for c in checks if _step(c) == (start, release) and c.chip == chip]
-        verdicts = Counter(one.verdict for one in some)
-        figures = [had, len(some), *(verdicts[verdict] for verdict in CheckVerdict)]
+        of_step = [c for c in checks if _step(c) == (start, release) and c.chip == chip]
+        verdicts = Counter(check.verdict for check in of_step)
+        figures = [had, len(of_step), *(verdicts[verdict] for verdict in CheckVerdict)]
         yield [start, release, chip, *(str(figure or "·") for figure in figures)]
 
 
@@ -137,8 +137,8 @@ def by_kernel(checks: Iterable[Check]) -> Iterator[list[str]]:
     """One row for each kernel and start: the verdicts over the chips, for each release."""
     yield ["kernel", "tuned with", *RELEASES]
     cells: dict[tuple[str, str, str], list[Check]] = defaultdict(list)
-    for one in checks:
-        cells[one.key.kernel, *_step(one)].append(one)
+    for check in checks:
+        cells[check.key.kernel, *_step(check)].append(check)
     for case, start in product(CASES, STARTS):
         row = [_verdicts(cells[case.kernel, start, release]) for release in RELEASES]
         if any(row):
@@ -149,10 +149,10 @@ def by_kernel(checks: Iterable[Check]) -> Iterator[list[str]]:
 def _verdicts(checks: Sequence[Check]) -> str:
     """The chips of each verdict; the verdict alone where all agree."""
     chips = {v: [c.chip.value for c in checks if c.verdict is v] for v in CheckVerdict}
-    found = {verdict: names for verdict, names in chips.items() if names}
-    if len(found) == 1 and len(checks) == len(CHIPS):
-        return next(iter(found)).value
-    return "; ".join(f"{verdict} {', '.join(sorted(names))}" for verdict, names in found.items())
+    named = {verdict: names for verdict, names in chips.items() if names}
+    if len(named) == 1 and len(checks) == len(CHIPS):
+        return next(iter(named)).value
+    return "; ".join(f"{verdict} {', '.join(sorted(names))}" for verdict, names in named.items())
 
 
 def _step(check: Check) -> tuple[str, str]:
@@ -161,15 +161,15 @@ def _step(check: Check) -> tuple[str, str]:
 
 def remarkable(checks: Iterable[Check]) -> Iterator[str]:
     """What became worse or better, with its figures."""
-    for one in sorted(checks, key=lambda c: (list(CheckVerdict).index(c.verdict), _step(c))):
-        if one.verdict not in (CheckVerdict.SAME, CheckVerdict.NOT_CHECKED):
-            start = f"tuned with {one.key.toolchain.jax}"
-            yield f"- {one.verdict}: {subject_line(one)}, {start}: {finding(one)}"
+    for check in sorted(checks, key=lambda c: (list(CheckVerdict).index(c.verdict), _step(c))):
+        if check.verdict not in (CheckVerdict.SAME, CheckVerdict.NOT_CHECKED):
+            start = f"tuned with {check.key.toolchain.jax}"
+            yield f"- {check.verdict}: {subject_line(check)}, {start}: {finding(check)}"
 
 
 def report(store: SqlStore) -> str:
     """What there is so far."""
-    checks = [one for one in store.checks(100_000) if _step(one)[0] in STARTS]
+    checks = [check for check in store.checks(100_000) if _step(check)[0] in STARTS]
     records = list(store.records())
     parts = [
         f"{len(records)} records, {len(checks)} checks.",
@@ -195,10 +195,10 @@ def main() -> int:
     cases = [case for case in CASES if case.kernel in (options.kernel or kernels)]
     for start in () if options.show else options.start or STARTS:
         search(start, store, cases)
-        for release in reversed([one for one in RELEASES if one != start]):
+        for release in reversed([other for other in RELEASES if other != start]):
             check(start, release, database, [case.kernel for case in cases])
-    found = report(store)
-    print(found)
+    page = report(store)
+    print(page)
     if options.write:
-        write_below_mark("results/what-upgrades-do.md", "upgrades", found)
+        write_below_mark("results/what-upgrades-do.md", "upgrades", page)
     return 0

@@ -113,15 +113,15 @@ def ask(pool: CompilerPool, chosen: Sequence[CandidatePoint]) -> list[PointAnswe
 def causes(answers: Sequence[PointAnswer]) -> list[tuple[PointAnswer, Cause]]:
     """Each accepted point whose VMEM bytes differ by more than the tolerance, with its cause."""
     differing = [a for a in answers if a.accepted and abs(_ratio(a) - 1) > TOLERANCE]
-    found = []
+    caused = []
     child = EvidenceChild()
     print(f"looking for the causes of {len(differing)} differences", flush=True)
     for answer in differing:
         assert answer.accepted is not None
         used = answer.accepted.vmem_used_bytes
-        found.append((answer, cause(answer.point, used, child.ask(answer.point))))
+        caused.append((answer, cause(answer.point, used, child.ask(answer.point))))
     child.close()
-    return found
+    return caused
 
 
 def _ratio(answer: PointAnswer) -> float:
@@ -178,7 +178,7 @@ def saved(answers: Sequence[PointAnswer]) -> Saved:
 
 
 def report(
-    answers: Sequence[PointAnswer], found: Sequence[tuple[PointAnswer, Cause]], count: int
+    answers: Sequence[PointAnswer], caused: Sequence[tuple[PointAnswer, Cause]], count: int
 ) -> bool:
     """Print everything; whether every required figure is met."""
     strata = Counter(a.point.stratum for a in answers)
@@ -197,7 +197,7 @@ def report(
     for reason, n in allowed_but_refused(answers).most_common():
         print(f"  {n:4d}  {reason}")
     share = _report_saved(answers)
-    explained = _report_bytes(answers, found)
+    explained = _report_bytes(answers, caused)
     return not mistakes and share >= REQUIRED_SAVED and explained and len(answers) >= count
 
 
@@ -222,25 +222,25 @@ def _report_saved(answers: Sequence[PointAnswer]) -> float:
 
 
 def _report_bytes(
-    answers: Sequence[PointAnswer], found: Sequence[tuple[PointAnswer, Cause]]
+    answers: Sequence[PointAnswer], caused: Sequence[tuple[PointAnswer, Cause]]
 ) -> bool:
     ratios = sorted(_ratio(a) for a in answers if a.accepted)
     print(f"\nVMEM bytes, compiler / ours, {len(ratios)} accepted points:")
     for share in (0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1):
         print(f"  {share:4.0%} {ratios[min(len(ratios) - 1, int(share * len(ratios)))]:8.3f}")
     print(f"  within 10 %: {sum(abs(r - 1) <= TOLERANCE for r in ratios)} of {len(ratios)}")
-    print(f"\ncauses of the {len(found)} differences above 10 %:")
-    for name, n in Counter(c.name for _, c in found).most_common():
+    print(f"\ncauses of the {len(caused)} differences above 10 %:")
+    for name, n in Counter(c.name for _, c in caused).most_common():
         print(f"  {n:4d}  {name}")
-    for answer, why in sorted(found, key=lambda pair: pair[1].name):
+    for answer, why in sorted(caused, key=lambda pair: pair[1].name):
         print(f"  {_ratio(answer):7.3f}  {why}  {answer.point}")
-    return all(why.is_known for _, why in found)
+    return all(why.is_known for _, why in caused)
 
 
 def as_data(
-    answers: Sequence[PointAnswer], found: Sequence[tuple[PointAnswer, Cause]]
+    answers: Sequence[PointAnswer], caused: Sequence[tuple[PointAnswer, Cause]]
 ) -> list[object]:
-    named = {id(answer): why for answer, why in found}
+    named = {id(answer): why for answer, why in caused}
     return [
         {
             "point": str(a.point),
@@ -270,9 +270,9 @@ def main() -> int:
     with CompilerPool(options.compilers, limit_s=LIMIT_S) as pool:
         print(pool.ask(DescribeToolchain()))
         answers = ask(pool, choose(pool, options.points, Random(options.seed)))
-    found = causes(answers)
-    met = report(answers, found, options.points)
+    caused = causes(answers)
+    met = report(answers, caused, options.points)
     if options.json:
-        Path(options.json).write_text(json.dumps(as_data(answers, found), indent=1))
+        Path(options.json).write_text(json.dumps(as_data(answers, caused), indent=1))
     print("\nall required figures are met" if met else "\na required figure is MISSED")
     return 0 if met else 1

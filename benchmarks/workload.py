@@ -85,7 +85,7 @@ def _options() -> argparse.Namespace:
 def _one_by_one(
     folder: Path, problems: Sequence[tuple[str, str]], chips: Sequence[str], trials: int
 ) -> tuple[float, Times]:
-    began, found = time.monotonic(), Times()
+    began, times = time.monotonic(), Times()
     for kernel, shape in problems:
         for chip in chips:
             done = _autotune(
@@ -94,16 +94,18 @@ def _one_by_one(
             winner, top = done["winner"], done["top"]
             time_us = winner and winner["outcome"]["estimate"]["time_us"]
             fastest_us = top[0]["outcome"]["estimate"]["time_us"] if top else None
-            found[f"{kernel} {shape}", chip] = time_us, fastest_us
-    return time.monotonic() - began, found
+            times[f"{kernel} {shape}", chip] = time_us, fastest_us
+    return time.monotonic() - began, times
 
 
 def _together(
     folder: Path, problems: Sequence[tuple[str, str]], chips: Sequence[str], trials: int
 ) -> tuple[float, Times]:
-    some = tuple(WorkloadProblem(kernel=kernel, shape=shape) for kernel, shape in problems)
+    problems_of_workload = tuple(
+        WorkloadProblem(kernel=kernel, shape=shape) for kernel, shape in problems
+    )
     file = folder / "workload.toml"
-    file.write_text(workload_text(Workload(problems=some, chips=tuple(chips))))
+    file.write_text(workload_text(Workload(problems=problems_of_workload, chips=tuple(chips))))
     began = time.monotonic()
     done = _autotune(folder / "whole.db", trials, "tune", str(file))
     seconds = time.monotonic() - began
@@ -111,8 +113,11 @@ def _together(
     with open_store(str(folder / "whole.db")) as store:
         keys = [from_data(Key, problem["key"]) for problem in done["problems"]]
         made = [[trial.estimate for trial in store.trials(key)] for key in keys]
-    fastest = [min((one.time_us for one in some if one), default=None) for some in made]
-    times = zip((one["after_us"] for one in done["problems"]), fastest, strict=True)
+    fastest = [
+        min((estimate.time_us for estimate in problems_of_workload if estimate), default=None)
+        for problems_of_workload in made
+    ]
+    times = zip((problem["after_us"] for problem in done["problems"]), fastest, strict=True)
     return seconds, dict(zip(names, times, strict=True))
 
 
@@ -123,8 +128,8 @@ def _autotune(database: Path, trials: int, *asked: str) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(asked)} failed:\n{done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def _said(time_us: float | None) -> str:

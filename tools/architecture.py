@@ -84,13 +84,13 @@ def reduced(edges: Edges) -> Edges:
 
 
 def _reached(room: str, edges: Edges) -> set[str]:
-    found: set[str] = set()
+    known: set[str] = set()
     todo = [room]
     while todo:
-        new = edges.get(todo.pop(), frozenset()) - found
-        found |= new
+        new = edges.get(todo.pop(), frozenset()) - known
+        known |= new
         todo += new
-    return found
+    return known
 
 
 def structure(svg: str) -> dict[str, tuple[int, frozenset[str]]]:

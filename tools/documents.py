@@ -10,8 +10,8 @@ def write_below_mark(page: str, name: str, text: str) -> None:
     """Put ``text`` in the place of all that stands below the mark of the benchmark ``name``."""
     document = DOCS / page
     mark = f"<!-- printed by: python -m benchmarks {name} --write -->"
-    prose, found, _ = document.read_text(encoding="utf-8").partition(mark)
-    if not found:
+    prose, mark_there, _ = document.read_text(encoding="utf-8").partition(mark)
+    if not mark_there:
         raise ValueError(f"{document} lacks the line {mark}")
     document.write_text(f"{prose}{mark}\n\n{text}\n", encoding="utf-8")
 

@@ -21,7 +21,7 @@ _MARK = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    return _MARK.sub(lambda found: GENERATED[found[1]](), markdown)
+    return _MARK.sub(lambda match: GENERATED[match[1]](), markdown)
 
 
 def settings() -> str:
@@ -40,19 +40,19 @@ def http() -> str:
     """Each route of the service, by tag, from its OpenAPI document."""
     api: Any = create_app().routes[-1]
     document = api.app.openapi()
-    told = []
+    lines = []
     for tag in document["tags"]:
         rows = [row for row in _routes(document["paths"]) if row[0] == tag["name"]]
         table = markdown_table(("route", "does", "parameters"), *(row[1:] for row in rows))
-        told.append(f"## {tag['name'].capitalize()}\n\n{tag.get('description', '')}\n\n{table}")
-    return "\n\n".join(told)
+        lines.append(f"## {tag['name'].capitalize()}\n\n{tag.get('description', '')}\n\n{table}")
+    return "\n\n".join(lines)
 
 
 def _routes(paths: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     for path, methods in paths.items():
         for method, route in methods.items():
             does = " ".join(route.get("description", route["summary"]).split())
-            given = ", ".join(f"`{one['name']}`" for one in route.get("parameters", ()))
+            given = ", ".join(f"`{parameter['name']}`" for parameter in route.get("parameters", ()))
             yield route["tags"][0], f"`{method.upper()} {path}`", does, given
 
 
@@ -68,9 +68,9 @@ def _said_of_exit_codes() -> Iterator[tuple[str, str]]:
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         text = " ".join(cleandoc((command and command.help) or "").split())
-        _, found, said = text.partition("Exit code ")
-        if found:
-            yield name, f"{found}{said.partition('. ')[0].rstrip('.')}."
+        _, separator, said = text.partition("Exit code ")
+        if separator:
+            yield name, f"{separator}{said.partition('. ')[0].rstrip('.')}."
 
 
 def parts() -> str:

@@ -42,8 +42,8 @@ def served(file: Path) -> Iterator[str]:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:
             assert server.stderr is not None
-            told = (json.loads(line)["message"] for line in server.stderr)
-            running = next(line for line in told if "running on http" in line)
+            messages = (json.loads(line)["message"] for line in server.stderr)
+            running = next(line for line in messages if "running on http" in line)
             yield running.partition("running on ")[2].split()[0]
         finally:
             server.terminate()
@@ -52,8 +52,8 @@ def served(file: Path) -> Iterator[str]:
 def best_key(file: Path, kernel: str) -> int:
     """The key of a kernel with the most outcomes to look at."""
     with open_store(str(file), create=False) as store:
-        found = [one for one in store.browse.latest(200) if one.key.kernel == kernel]
-    return max(found, key=lambda one: (len(one.outcomes), one.trials)).id
+        keys = [searched for searched in store.browse.latest(200) if searched.key.kernel == kernel]
+    return max(keys, key=lambda searched: (len(searched.outcomes), searched.trials)).id
 
 
 def take(

@@ -84,11 +84,11 @@ def get(path: str) -> bytes:
 
 def unknown(attacker: Attacker, questions: int) -> bytes:
     """Other shapes of a known kernel, each asked for the first time."""
-    some = [
+    bodies = [
         key(attacker.rng.randrange(100, 10**6), attacker.rng.randrange(10**6))
         for _ in range(questions)
     ]
-    return post("/v1/lookup", json.dumps(lookup_body(some)).encode())
+    return post("/v1/lookup", json.dumps(lookup_body(bodies)).encode())
 
 
 async def many(work: Callable[[], Awaitable[None]]) -> None:
@@ -162,7 +162,7 @@ async def wrong_lookups(a: Attacker) -> None:
     names = dict.fromkeys(map(str, range(50_000)), 1)
     problem = {"kernel": "matmul", "problem": {"dims": names}}
     wrong: tuple[list[Any], ...] = ([problem], [names], [1] * 300_000, [[]] * 200_000)
-    bodies = [json.dumps({"questions": one}).encode() for one in wrong]
+    bodies = [json.dumps({"questions": questions}).encode() for questions in wrong]
     bodies.append(json.dumps({"questions": []} | names).encode())
     for number in count():
         await a.call(post("/v1/lookup", bodies[number % len(bodies)]))
@@ -175,8 +175,8 @@ async def pipelined(a: Attacker) -> None:
 
 
 KINDS: dict[str, Callable[[Attacker], Coroutine[Any, Any, None]]] = {
-    one.__name__.replace("_", " "): one
-    for one in (
+    path.__name__.replace("_", " "): path
+    for path in (
         silent,
         half_heads,
         half_bodies,
@@ -204,14 +204,14 @@ async def attack(spec: dict[str, Any]) -> dict[str, Counter[int]]:
         for number, kind in enumerate(KINDS)
         if kind in spec["kinds"]
     }
-    tasks = [asyncio.create_task(KINDS[kind](one)) for kind, one in attackers.items()]
+    tasks = [asyncio.create_task(KINDS[kind](attacker)) for kind, attacker in attackers.items()]
     await asyncio.sleep(spec["seconds"])
     for task in tasks:
         if task.done():
             task.result()  # an attacker that gave up is a mistake of ours
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    return {kind: one.did for kind, one in attackers.items()}
+    return {kind: attacker.did for kind, attacker in attackers.items()}
 
 
 if __name__ == "__main__":

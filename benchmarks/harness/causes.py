@@ -75,7 +75,7 @@ def _scratch_parts(point: CandidatePoint, evidence: VmemEvidence) -> dict[str, i
     windows = sum(operand_bytes(op, point.chip) for op in point.trace.operands if op.is_pipelined)
     scratch = [s for s in point.trace.scratch if s.space == "vmem"]
     declared = sum(scratch_bytes(s, point.chip) for s in scratch)
-    kept = point.use.expected_bytes - windows - declared
+    rest = point.use.expected_bytes - windows - declared
     before = evidence.before.get("scratch operand", 0)
     after = evidence.after.get("scratch operand", 0)
     others = {
@@ -87,7 +87,7 @@ def _scratch_parts(point: CandidatePoint, evidence: VmemEvidence) -> dict[str, i
     return {
         FORWARDED: after - before,
         SCRATCH: before - declared,
-        SPILLS: max(0, spills - kept),
-        UNSPILLED: min(0, spills - kept),
+        SPILLS: max(0, spills - rest),
+        UNSPILLED: min(0, spills - rest),
         INTERNAL: sum(others.values()) - spills,
     }

@@ -88,7 +88,7 @@ class EvidenceChild:
 
 def allocations(text: str) -> Counter[str]:
     """VMEM bytes by kind: one kind per window, the rest by its tag."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for size, tag in _ALLOCATION.findall(text):
         window, levels = _WINDOW.search(tag), _LEVELS.search(tag)
         kind = tag.partition(".")[0]
@@ -96,8 +96,8 @@ def allocations(text: str) -> Counter[str]:
             kind = f"{window.group(1)} {window.group(2)}"
             if levels and levels.group(1) == "1":
                 kind += " single-buffered"
-        found[kind] += int(size, 16)
-    return found
+        counts[kind] += int(size, 16)
+    return counts
 
 
 def _answer(request: Mapping[str, Any], dump: Path) -> dict[str, Any]:

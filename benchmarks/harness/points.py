@@ -179,12 +179,12 @@ def _subject(pool: CompilerPool, name: str, shape: str, dtype: str, options: str
 
 def configs(subject: KernelProblem, rng: Random, count: int) -> list[Config]:
     """Different configs: declared sizes, odd ones and large ones, each axis on its own."""
-    found: dict[Config, None] = {}
+    configs: dict[Config, None] = {}
     for _ in range(count * 3):
-        found[_config(subject, rng)] = None
-        if len(found) == count:
+        configs[_config(subject, rng)] = None
+        if len(configs) == count:
             break
-    return list(found)
+    return list(configs)
 
 
 def _config(subject: KernelProblem, rng: Random) -> Config:

@@ -90,8 +90,8 @@ def answer(rival: str, case: Mapping[str, Any]) -> dict[str, Any]:
     both = _ask(RIVALS[rival], function, arrays, [right, wrong])
     alone = _ask(RIVALS[rival], function, arrays, [wrong])
     named = {json.dumps(right): "right", json.dumps(wrong): "broken"}
-    for found in (both, alone):
-        found["chosen"] = named.get(json.dumps(found["chosen"]))
+    for asked in (both, alone):
+        asked["chosen"] = named.get(json.dumps(asked["chosen"]))
     return {"case": case["case"], "both": both, "alone": alone}
 
 
@@ -169,11 +169,11 @@ def main() -> None:
     rival = sys.argv[1]
     answers = _private_answers()
     try:
-        found = version(rival)
+        installed = version(rival)
     except PackageNotFoundError:
         print(json.dumps({"installed": None}), file=answers, flush=True)
         return
-    print(json.dumps({"installed": found, "jax": version("jax")}), file=answers, flush=True)
+    print(json.dumps({"installed": installed, "jax": version("jax")}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(rival, json.loads(line))), file=answers, flush=True)
 

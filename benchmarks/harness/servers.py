@@ -164,8 +164,8 @@ _SAME_HEADERS = {"x-content-type-options": "nosniff", "x-request-id": "012345678
 
 def _bare(size: str) -> Any:
     body = b"x" * int(size)
-    own = {"content-length": size, "content-type": "application/json"} | _SAME_HEADERS
-    headers = [(name.encode(), value.encode()) for name, value in own.items()]
+    expected = {"content-length": size, "content-type": "application/json"} | _SAME_HEADERS
+    headers = [(name.encode(), value.encode()) for name, value in expected.items()]
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -303,20 +303,22 @@ def p99_of(times: list[float]) -> float:
 def cpu_each(targets: Targets, seconds: float, rounds: int) -> dict[str, float]:
     """Processor seconds of the server for each call, the least of some rounds: who else uses the
     machine empties its caches."""
-    found: dict[str, list[float]] = {name: [] for name in targets}
+    times: dict[str, list[float]] = {name: [] for name in targets}
     for _ in range(rounds):
         for name, (port, contents) in targets.items():
             process = psutil.Process(_listening(port))
             begun = sum(process.cpu_times()[:2])
             calls = len(load(port, contents, seconds))
-            found[name].append((sum(process.cpu_times()[:2]) - begun) / calls)
-    return {name: min(each) for name, each in found.items()}
+            times[name].append((sum(process.cpu_times()[:2]) - begun) / calls)
+    return {name: min(each) for name, each in times.items()}
 
 
 def _listening(port: int) -> int | None:
     """The process that does."""
-    found = psutil.net_connections("tcp")
-    pid: int | None = next(c.pid for c in found if c.status == "LISTEN" and c.laddr.port == port)
+    connections = psutil.net_connections("tcp")
+    pid: int | None = next(
+        c.pid for c in connections if c.status == "LISTEN" and c.laddr.port == port
+    )
     return pid
 
 

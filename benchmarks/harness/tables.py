@@ -92,8 +92,8 @@ def build(pool: CompilerPool, case: SpaceCase, folder: Path, progress: Progress)
         if higher is not None and all(higher.config != c.config for c in waiting):
             waiting.append(higher)
         progress(number + 1, len(waiting))
-    kept = {candidate.config: outcomes[candidate.config] for candidate in waiting}
-    return Table(subject=subject, space=space, outcomes=kept, stale=models != {model})
+    answered = {candidate.config: outcomes[candidate.config] for candidate in waiting}
+    return Table(subject=subject, space=space, outcomes=answered, stale=models != {model})
 
 
 def subject_of(pool: CompilerPool, case: SpaceCase) -> Subject:

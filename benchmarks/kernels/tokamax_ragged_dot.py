@@ -24,8 +24,8 @@ _BALANCED = "balanced"
 
 def _given_sizes() -> dict[str, list[int]]:
     path = os.environ.get("AUTOTUNE_GROUP_SIZES")
-    found: dict[str, list[int]] = json.loads(Path(path).read_text()) if path else {}
-    return found
+    sizes: dict[str, list[int]] = json.loads(Path(path).read_text()) if path else {}
+    return sizes
 
 
 def _sizes(problem: Problem) -> Any:

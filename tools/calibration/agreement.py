@@ -111,15 +111,15 @@ def spearman(pairs: Sequence[Pair]) -> float:
         return float("nan")
     from scipy.stats import spearmanr  # a second, which whoever collects the tests need not wait
 
-    found = spearmanr([p.measured_us for p in pairs], [p.estimated_us for p in pairs])
-    return float(found.statistic)
+    result = spearmanr([p.measured_us for p in pairs], [p.estimated_us for p in pairs])
+    return float(result.statistic)
 
 
 def kendall(pairs: Iterable[Pair]) -> float:
     """Pairs in the measured order less pairs in the other, over those that the measurement tells
     apart by 0.1 % (an estimated tie counts for neither); 1.0 when it tells none apart."""
-    told = [(a, b) for a, b in combinations(pairs, 2) if _told_apart(a.measured_us, b.measured_us)]
-    return sum(_agreement(a, b) for a, b in told) / len(told) if told else 1.0
+    apart = [(a, b) for a, b in combinations(pairs, 2) if _told_apart(a.measured_us, b.measured_us)]
+    return sum(_agreement(a, b) for a, b in apart) / len(apart) if apart else 1.0
 
 
 def _told_apart(a: float, b: float) -> bool:

@@ -70,17 +70,19 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="make the data files of the series")
     options = parser.parse_args()
     chips = dict.fromkeys(options.chips.split(","))
-    found = [load(options.folder, chip, options.series) for chip in chips]
+    references = [load(options.folder, chip, options.series) for chip in chips]
     with ProcessPoolExecutor(2) as workers:
-        for lines in workers.map(_calibrate_chip, found, [options.write] * len(found)):
+        for lines in workers.map(_calibrate_chip, references, [options.write] * len(references)):
             print("\n".join(lines), flush=True)
 
 
 def _calibrate_chip(references: list[Reference], write: bool) -> list[str]:
     """One libtpu after the other: series share files."""
     lines = []
-    for version in dict.fromkeys(one.libtpu for one in references):
-        lines += _calibrate([one for one in references if one.libtpu == version], write)
+    for version in dict.fromkeys(reference.libtpu for reference in references):
+        lines += _calibrate(
+            [reference for reference in references if reference.libtpu == version], write
+        )
     return lines
 
 
@@ -100,15 +102,15 @@ def _calibrate(references: list[Reference], write: bool) -> list[str]:
             f"  probes {label}: median {median(errors):.1f} cycles, worst {errors[-1]:.0f}"
         )
         held_out = [_held_out(r, chip) for r in references if r.sample.sweep.name not in _PROBES]
-        found = sorted(abs(error) for error in held_out if error is not None)
+        off = sorted(abs(error) for error in held_out if error is not None)
         lines.append(
-            f"  held out {label}: {len(found)} points, median {median(found):.2%}, "
-            f"p90 {found[int(0.9 * len(found))]:.2%}, worst {found[-1]:.1%}"
+            f"  held out {label}: {len(off)} points, median {median(off):.2%}, "
+            f"p90 {off[int(0.9 * len(off))]:.2%}, worst {off[-1]:.1%}"
         )
     worst = max(probes, key=lambda probe: abs(probe.error(after)))
     lines.append(f"  worst probe: {worst.reference.sample.name}, {worst.error(after):+.0f} cycles")
     if write:
-        free = {one for one in values if not _moved_by(one, values, probes, before)}
+        free = {name for name in values if not _moved_by(name, values, probes, before)}
         same = values == _values(before)
         path = _write(name, version, before.libtpu, None if same else after, free)
         lines.append(f"  written: {path.name}")
@@ -129,7 +131,7 @@ def _held_out(reference: Reference, chip: ChipConstants) -> float | None:
 def _values(chip: ChipConstants) -> Values:
     """The constants that are fitted, flat: ``matmul_latency.bf16``."""
     assert chip.stalls is not None
-    found: Values = {
+    flat: Values = {
         "read_latency_cycles": chip.read_latency_cycles,
         "write_latency_cycles": chip.write_latency_cycles,
         "dma_gigabytes_per_second": round(
@@ -141,10 +143,10 @@ def _values(chip: ChipConstants) -> Values:
         if field.name in _FIXED:
             continue
         if isinstance(value, Mapping):
-            found |= {f"{field.name}.{kind}": number for kind, number in value.items()}
+            flat |= {f"{field.name}.{kind}": number for kind, number in value.items()}
         else:
-            found[field.name] = value
-    return found
+            flat[field.name] = value
+    return flat
 
 
 @cache
@@ -229,8 +231,8 @@ def _write(name: str, version: str, start: str, chip: ChipConstants | None, free
 def _save(path: Path, data: dict[str, Any]) -> None:
     """The next fit starts from it."""
     path.write_text(json.dumps(data, indent=2) + "\n")
-    for kept in (constants.files, constants.load, _rated_hz):
-        kept.cache_clear()
+    for cached in (constants.files, constants.load, _rated_hz):
+        cached.cache_clear()
 
 
 def _other_series(data: dict[str, Any]) -> set[str]:
@@ -256,7 +258,7 @@ def _add_values(data: dict[str, Any], version: str, values: Values, free: set[st
     for key, value in values.items():
         field, _, kind = key.partition(".")
         entry = (data if key in _DMA else data["stalls"])[field]
-        loose = sorted(one for one in free if one.partition(".")[0] == field)
+        loose = sorted(name for name in free if name.partition(".")[0] == field)
         entry["source"] = source + (
             f"; no probe tells {', '.join(loose)} from larger" if loose else ""
         )

@@ -57,7 +57,7 @@ def load(root: Path, chip: str, series: str = "") -> list[Reference]:
     ``SystemExit`` with a sentence when there is nothing.
     """
     known = {s.name for s in samples(PROBES + SWEEPS)}
-    found = [
+    references = [
         Reference(
             sample=find(row["sample"]),
             chip=chip,
@@ -70,12 +70,12 @@ def load(root: Path, chip: str, series: str = "") -> list[Reference]:
         for row in _rows(folder / "index.jsonl")
         if row["chip"] == chip and "cycles" in row and row["sample"] in known
     ]
-    if not found:
+    if not references:
         sys.exit(
             f"nothing was collected for {chip} in {root}: "
             "run python -m tools.calibration.corpus first"
         )
-    return found
+    return references
 
 
 def libtpu_of(python: str) -> str:

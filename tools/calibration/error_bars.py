@@ -50,21 +50,23 @@ def bars(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, objec
     four), by what limits. That of XLA's own operations is not from here and stays; so do those by
     what limits, without held-out rows."""
     widths = _widths(_sure(pairs))
-    everywhere = unseen(width for found in widths.values() for width in found.values())
-    chips = {chip: _chip_bar(found, everywhere) for chip, found in widths.items()}
+    everywhere = unseen(width for of_chip in widths.values() for width in of_chip.values())
+    chips = {chip: _chip_bar(of_chip, everywhere) for chip, of_chip in widths.items()}
     if not rows:
         return {**constants.bars(), "chips": chips}
     differences = [
-        found for group in grouped(rows, sweep_of).values() for found in _differences(group)
+        difference
+        for group in grouped(rows, sweep_of).values()
+        for difference in _differences(group)
     ]
     sure = _sure(pairs)
     same = [pair for pair in sure if pair.subset.startswith(_SAME_PROBLEM)]
     real = [d for group in grouped(same, problem_of).values() for d in _differences(group)]
     # What kinds differ by is seen on one chip; what a chip adds is in a bar of its own.
     most = max(widths, key=lambda chip: len(widths[chip]))
-    own = [_own(row.pair) for row in rows], [_own(pair) for pair in sure if pair.chip == most]
+    ours = [_own(row.pair) for row in rows], [_own(pair) for pair in sure if pair.chip == most]
     return {
-        "error": {**_bars(*own, 0.9, most), "XLA": constants.bars()["error"]["XLA"]},
+        "error": {**_bars(*ours, 0.9, most), "XLA": constants.bars()["error"]["XLA"]},
         "chips": chips,
         "resolution": _bars(differences, real, 0.75, most),
     }
@@ -77,11 +79,11 @@ def _sure(pairs: Sequence[Pair]) -> list[Pair]:
 
 def _widths(pairs: Sequence[Pair]) -> dict[str, dict[str, float]]:
     """By chip and family of kernels, the error that nine of ten rows stay within."""
-    found: dict[str, dict[str, float]] = {}
+    widths: dict[str, dict[str, float]] = {}
     for (chip, family), chosen in grouped(pairs, lambda pair: (pair.chip, pair.family)).items():
         errors = sorted(error for _, error in map(_own, chosen))
-        found.setdefault(chip, {})[family] = quantile(errors, 0.9)
-    return found
+        widths.setdefault(chip, {})[family] = quantile(errors, 0.9)
+    return widths
 
 
 def _chip_bar(widths: Mapping[str, float], everywhere: float) -> dict[str, object]:
@@ -113,7 +115,7 @@ def coverage(pairs: Sequence[Pair]) -> Iterable[tuple[str, str, int, float, floa
         left = {
             c: [w for name, w in of_chip.items() if name != family] for c, of_chip in widths.items()
         }
-        elsewhere = [_CAUTION * width for found in left.values() for width in found]
+        elsewhere = [_CAUTION * width for of_chip in left.values() for width in of_chip]
         bar = unseen(left[chip] or elsewhere)
         within = sum(error <= bar for _, error in map(_own, chosen)) / len(chosen)
         yield chip, family, len(chosen), bar, within
@@ -141,15 +143,17 @@ def _bars(
     everything = sorted({error for errors in measured.values() for error in errors})
     bars: dict[str, dict[str, object]] = {}
     for kind, errors in modelled.items():
-        own = sorted(measured.get(kind, []))
-        found = [(quantile(sorted(errors), share), f"{len(errors)} held out, against libtpu")]
+        errors_of_kind = sorted(measured.get(kind, []))
+        candidates = [(quantile(sorted(errors), share), f"{len(errors)} held out, against libtpu")]
         if everything:
-            factor = 1 if len(own) >= _LEAST_ROWS else _CAUTION
+            factor = 1 if len(errors_of_kind) >= _LEAST_ROWS else _CAUTION
             note = f"{len(everything)} {where}" + (f", times {factor}" if factor > 1 else "")
-            found.append((factor * quantile(everything, share), note))
-        if len(own) >= _LEAST_ROWS:
-            found.append((quantile(own, share), f"{len(own)} of this kind {where}"))
-        bar, source = max(found)
+            candidates.append((factor * quantile(everything, share), note))
+        if len(errors_of_kind) >= _LEAST_ROWS:
+            candidates.append(
+                (quantile(errors_of_kind, share), f"{len(errors_of_kind)} of this kind {where}")
+            )
+        bar, source = max(candidates)
         bars[kind] = {
             "value": round(bar, 3),
             "source": f"{share:.0%} of {source}: tools/calibration/error_bars.py",
@@ -158,7 +162,7 @@ def _bars(
 
 
 def _grouped_values(items: Iterable[tuple[str, float]]) -> dict[str, list[float]]:
-    return {kind: [v for _, v in found] for kind, found in grouped(items, itemgetter(0)).items()}
+    return {kind: [v for _, v in pairs] for kind, pairs in grouped(items, itemgetter(0)).items()}
 
 
 if __name__ == "__main__":

@@ -313,7 +313,7 @@ def build(sample: Sample) -> tuple[Callable[..., Any], list[Any]]:
 
     sweep = sample.sweep
     make = getattr(sample_kernels, sweep.family)
-    found: tuple[Callable[..., Any], list[Any]] = make(
+    made: tuple[Callable[..., Any], list[Any]] = make(
         sweep.shape, sample.blocks, sweep.dtype, sweep.option
     )
-    return found
+    return made

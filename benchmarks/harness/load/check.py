@@ -31,7 +31,7 @@ def check_database(database: str, writers: list[dict[str, Any]]) -> Check:
     """Every acknowledged record once, no record twice, all trials; nothing that nobody sent."""
     check = Check()
     with open_store(database, create=False) as store:
-        kept, trials = store._work.read(_kept)
+        records, trials = store._work.read(_kept)
     acknowledged = unknown = again = 0
     sent = {f"base {number}" for number in range(BASE)}
     for writer in writers:
@@ -41,15 +41,15 @@ def check_database(database: str, writers: list[dict[str, Any]]) -> Check:
             acknowledged += push["answer"] is not None
             unknown += push["answer"] is None
             again += push.get("again") is not None
-            check.wrong += _wrong_push(push, [kept[name] for name in names])
-    check.wrong += [f"{name} is there, and nobody sent it" for name in set(kept) - sent][:5]
+            check.wrong += _wrong_push(push, [records[name] for name in names])
+    check.wrong += [f"{name} is there, and nobody sent it" for name in set(records) - sent][:5]
     least = 2 * (BASE + (OWN + 1) * acknowledged)
     if not least <= trials <= least + 2 * (OWN + 1) * unknown:
         check.wrong.append(f"there are {trials} trials, {least} were acknowledged")
     check.counts = {
         "pushes acknowledged": acknowledged,
         "pushed once more": again,
-        "records": sum(kept.values()),
+        "records": sum(records.values()),
         "trials": trials,
         "pushes never acknowledged": unknown,
     }
@@ -71,19 +71,21 @@ def _names(writer: int, number: int) -> list[str]:
     ]
 
 
-def _wrong_push(push: dict[str, Any], kept: list[int]) -> list[str]:
+def _wrong_push(push: dict[str, Any], counts: list[int]) -> list[str]:
     """``kept``: how often each of its records is there, the shared one last."""
-    wrong, answer, own, shared = [], push["answer"], kept[:-1], kept[-1]
-    if max(kept) > 1:
-        wrong.append(f"push {push['number']}: a record is there {max(kept)} times")
+    wrong, answer, private, shared = [], push["answer"], counts[:-1], counts[-1]
+    if max(counts) > 1:
+        wrong.append(f"push {push['number']}: a record is there {max(counts)} times")
     if answer is None:
         return (
-            wrong if len({*own}) == 1 else [*wrong, f"push {push['number']}: half of it is there"]
+            wrong
+            if len({*private}) == 1
+            else [*wrong, f"push {push['number']}: half of it is there"]
         )
-    if min(own) < 1:
+    if min(private) < 1:
         wrong.append(f"push {push['number']} was acknowledged and is lost")
-    if push["tries"] == 1 and (answer["records"], answer["lost"]) != (sum(kept), 1 - shared):
-        wrong.append(f"push {push['number']}: {kept} are there, it was told {answer}")
+    if push["tries"] == 1 and (answer["records"], answer["lost"]) != (sum(counts), 1 - shared):
+        wrong.append(f"push {push['number']}: {counts} are there, it was told {answer}")
     again = push.get("again")
     if again and (again["records"], again["trials"]) != (0, 0):
         wrong.append(f"push {push['number']}, once more: {again}")
@@ -112,20 +114,20 @@ def check_lookups(service: Service, database: str, writers: list[dict[str, Any]]
     wait_for(lambda: _everywhere(service, newest_number), "all processes have the newest snapshot")
     check, keys = Check(counts={"keys looked up": len(expected)}), list(expected)
     for start in range(0, len(keys), _BATCH):
-        some = keys[start : start + _BATCH]
-        status, _, body = service.call("POST", "/v1/lookup", lookup_body(some, newest_number))
-        answers = json.loads(body)["answers"] if status == 200 else [{}] * len(some)
-        for one, answer in zip(some, answers, strict=True):
+        batch = keys[start : start + _BATCH]
+        status, _, body = service.call("POST", "/v1/lookup", lookup_body(batch, newest_number))
+        answers = json.loads(body)["answers"] if status == 200 else [{}] * len(batch)
+        for asked, answer in zip(batch, answers, strict=True):
             mark = answer.get("config", {}).get("axes", {}).get("mark")
-            if (answer.get("match"), mark) != ("exact", expected[one]):
-                check.wrong.append(f"{one.problem}: {answer}, not {expected[one]}"[:300])
+            if (answer.get("match"), mark) != ("exact", expected[asked]):
+                check.wrong.append(f"{asked.problem}: {answer}, not {expected[asked]}"[:300])
     return check
 
 
 def _everywhere(service: Service, number: int) -> bool:
     """As far as twenty new connections can tell."""
-    found = (json.loads(service.call("GET", "/healthz")[2]) for _ in range(20))
-    return all(one["snapshot"] >= number for one in found)
+    states = (json.loads(service.call("GET", "/healthz")[2]) for _ in range(20))
+    return all(state["snapshot"] >= number for state in states)
 
 
 def check_snapshots(service: Service, seen: dict[str, str], most: int = 40) -> Check:
@@ -141,10 +143,10 @@ def check_snapshots(service: Service, seen: dict[str, str], most: int = 40) -> C
     for name in sample:
         number, what = name.split()
         if what == "bundle":
-            found = service.call("GET", f"/v1/snapshots/{number}")[1].get("etag", "")
+            answered = service.call("GET", f"/v1/snapshots/{number}")[1].get("etag", "")
         else:
             body = lookup_body(questions(int(what)), int(number))
-            found = digest(service.call("POST", "/v1/lookup", body)[2])
-        if found != seen[name]:
+            answered = digest(service.call("POST", "/v1/lookup", body)[2])
+        if answered != seen[name]:
             check.wrong.append(f"snapshot {number} answers otherwise than before ({what})")
     return check

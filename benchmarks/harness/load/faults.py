@@ -94,7 +94,7 @@ def run_fault(
         ]
     finally:
         service.stop()
-    failed = [*read["failures"], *(one for writer in written for one in writer["failures"])]
+    failed = [*read["failures"], *(failure for writer in written for failure in writer["failures"])]
     wrong = [*scene.wrong, *_wrong_calls(scene, failed), *read["wrong"]]
     wrong += [line for check in checks for line in check.wrong]
     wrong += [] if read["seconds"] else ["nothing was read"]
@@ -105,8 +105,8 @@ def run_fault(
         writes=_statuses(
             [f for w in written for f in w["failures"]], sum(len(w["seconds"]) for w in written)
         ),
-        longest_read_s=max((s for own in read["seconds"].values() for s in own), default=0),
-        longest_refusal_s=max((one[3] for one in failed if one[1]), default=0),
+        longest_read_s=max((s for times in read["seconds"].values() for s in times), default=0),
+        longest_refusal_s=max((failure[3] for failure in failed if failure[1]), default=0),
         acknowledged=checks[0].counts["pushes acknowledged"],
         notes=scene.notes,
         wrong=wrong,
@@ -122,7 +122,7 @@ def _recovers(scene: Scene) -> None:
 
 def _wrong_calls(scene: Scene, failed: list[Any]) -> list[str]:
     wrong = []
-    for begun, status, told, seconds in failed:
+    for begun, status, has_retry, seconds in failed:
         ended = begun + seconds
         if status == 0 and not any(
             ended > start - _MARGIN_S and begun < end + _MARGIN_S for start, end in scene.dead
@@ -130,29 +130,29 @@ def _wrong_calls(scene: Scene, failed: list[Any]) -> list[str]:
             wrong.append(f"no answer after {seconds:.2f} s, while nothing was dead")
         elif status not in (0, 503):
             wrong.append(f"a call was answered with {status}")
-        elif status == 503 and not told:
+        elif status == 503 and not has_retry:
             wrong.append("503 without Retry-After")
     return wrong
 
 
 def _statuses(failed: list[Any], taken: int) -> dict[int, int]:
     """``taken``: calls with an answer, refused ones among them where they are readers'."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for _, status, _, _ in failed:
-        found[status] = found.get(status, 0) + 1
-    return {200: taken, **found}
+        counts[status] = counts.get(status, 0) + 1
+    return {200: taken, **counts}
 
 
 def kill_process(scene: Scene) -> None:
     """The one with the most callers. The other goes on at once; uvicorn starts another."""
-    victim = max(scene.service.answering(), key=lambda one: len(one.net_connections()))
+    victim = max(scene.service.answering(), key=lambda process: len(process.net_connections()))
     begun = time.time()
     victim.kill()
     scene.dead.append((begun, begun))
 
     def replaced() -> bool:
         living = scene.service.answering()
-        return len(living) == 2 and victim.pid not in [one.pid for one in living]
+        return len(living) == 2 and victim.pid not in [process.pid for process in living]
 
     scene.notes.append(f"replaced after {wait_for(replaced, 'another process'):.1f} s")
 
@@ -172,12 +172,12 @@ def kill_parent(scene: Scene) -> None:
     os.kill(scene.service.process.pid, signal.SIGKILL)
     scene.service.process.wait(120)
     try:
-        took = wait_for(lambda: not any(one.is_running() for one in orphans), "they end", 120)
+        took = wait_for(lambda: not any(orphan.is_running() for orphan in orphans), "they end", 120)
         scene.notes.append(f"its processes ended after {took:.1f} s")
     except TimeoutError:
         scene.wrong.append("the processes of a killed service live on")
-        for one in orphans:
-            one.kill()
+        for orphan in orphans:
+            orphan.kill()
     scene.service.start()
     scene.dead.append((begun, time.time()))
 
@@ -207,7 +207,11 @@ def fill_disk(scene: Scene, seconds: float = 8.0) -> None:
         _write_until_full(file, time.time() + seconds / 2)
         kill_process(scene)
         _write_until_full(file, time.time() + seconds / 2)
-        young = [one for one in scene.service.answering() if time.time() - one.create_time() < 1]
+        young = [
+            process
+            for process in scene.service.answering()
+            if time.time() - process.create_time() < 1
+        ]
     if young:
         scene.wrong.append("processes that start on a full disk die")
     scene.notes.append(f"full for {seconds:g} s, a process killed meanwhile")
@@ -241,5 +245,5 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 def job(scene: Scene, number: int) -> dict[str, Any]:
     status, _, body = scene.service.call("GET", f"/v1/jobs/{number}")
-    found = json.loads(body)
-    return dict(found) if status == 200 else {"state": f"status {status}", **found}
+    answer = json.loads(body)
+    return dict(answer) if status == 200 else {"state": f"status {status}", **answer}

@@ -35,14 +35,14 @@ def kill_worker(scene: Scene) -> None:
         wait_for(lambda: _ask(scene) is not None, "a worker describes its kernels", _LIMIT_S)
         number = int((_ask(scene) or {})["number"])
         wait_for(lambda: job(scene, number)["progress"]["done"] >= 2, "two trials", _LIMIT_S)
-        found = job(scene, number)
-        victim = int(found["worker"].rpartition("-")[2])
+        running = job(scene, number)
+        victim = int(running["worker"].rpartition("-")[2])
         os.kill(victim, signal.SIGKILL)
         before, begun = _trials(scene.database), time.time()
         wait_for(
             lambda: job(scene, number)["state"] not in ("queued", "running"), "the end", _LIMIT_S
         )
-        _judge(scene, job(scene, number), found["worker"], before)
+        _judge(scene, job(scene, number), running["worker"], before)
         scene.notes.append(f"{len(before)} trials before, done {time.time() - begun:.0f} s later")
     finally:
         for worker in workers:
@@ -82,10 +82,10 @@ def _trials(database: str) -> dict[int, str]:
     """When each was made, as it stands in the database."""
     mine = select(TRIALS.c.number, TRIALS.c.created_at).join(KEYS)
     with open_store(database, create=False) as store:
-        found = store._work.read(
+        rows = store._work.read(
             lambda s: list(s.execute(mine.where(KEYS.c.kernel == _JOB["kernel"])))
         )
-    return {number: str(at) for number, at in found}
+    return {number: str(at) for number, at in rows}
 
 
 def _judge(scene: Scene, ended: dict[str, Any], first: str, before: dict[int, str]) -> None:

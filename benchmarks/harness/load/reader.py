@@ -159,7 +159,7 @@ class Connection:
 def main(spec: dict[str, Any]) -> None:
     readers = Readers(spec)
     asyncio.run(readers.run())
-    found = {
+    seen = {
         "calls": readers.calls,
         "seconds": readers.seconds,
         "late": readers.late,
@@ -168,7 +168,7 @@ def main(spec: dict[str, Any]) -> None:
         "wrong": readers.wrong[:20],
         "wrong_count": len(readers.wrong),
     }
-    Path(spec["out"]).write_text(json.dumps(found))
+    Path(spec["out"]).write_text(json.dumps(seen))
 
 
 if __name__ == "__main__":

@@ -103,11 +103,11 @@ def push_body(results: list[KeyResult]) -> dict[str, Any]:
 def lookup_body(keys: list[Key], snapshot: int | None = None) -> dict[str, Any]:
     questions = [
         {
-            "kernel": one.kernel,
-            "fingerprint": one.fingerprint,
-            "problem": to_data(one.problem),
+            "kernel": asked.kernel,
+            "fingerprint": asked.fingerprint,
+            "problem": to_data(asked.problem),
         }
-        for one in keys
+        for asked in keys
     ]
     body = {"chip": "v5e", "toolchain": asdict(TOOLCHAIN), "questions": questions}
     return body if snapshot is None else {**body, "snapshot": snapshot}

@@ -100,8 +100,8 @@ class Service:
         headers |= {"Authorization": f"Bearer {secret}"} if secret else {}
         try:
             connection.request(method, path, data and json.dumps(data).encode(), headers)
-            found = connection.getresponse()
-            return found.status, {n.lower(): v for n, v in found.getheaders()}, found.read()
+            answer = connection.getresponse()
+            return answer.status, {n.lower(): v for n, v in answer.getheaders()}, answer.read()
         finally:
             connection.close()
 
@@ -113,10 +113,10 @@ class Service:
 
     def answering(self) -> list[psutil.Process]:
         """The processes that answer, without the one that looks after them."""
-        own = psutil.Process(self.process.pid)
+        parent = psutil.Process(self.process.pid)
         if self.workers == 1:
-            return [own]
-        return [one for one in own.children() if _is_worker(one)]
+            return [parent]
+        return [child for child in parent.children() if _is_worker(child)]
 
     def kill(self) -> None:
         """All its processes, at once."""
@@ -164,9 +164,9 @@ class Load:
         if readers:
             kinds.append(("reader", {"connections": readers, "pause_s": pause_s}))
         self._started, self._files = [], []
-        for number, (script, own) in enumerate(kinds):
+        for number, (script, options) in enumerate(kinds):
             file = folder / f"{script}-{number}.json"
-            spec = json.dumps({**common, **own, "out": str(file)})
+            spec = json.dumps({**common, **options, "out": str(file)})
             command = [sys.executable, "-m", f"benchmarks.harness.load.{script}", spec]
             self._started.append(subprocess.Popen(command, cwd=ROOT))
             self._files.append(file)
@@ -181,9 +181,9 @@ class Load:
         for process in self._started:
             if process.wait(self._limit_s):
                 raise RuntimeError("a process of the load failed")
-        found = [json.loads(file.read_text()) for file in self._files]
-        return [one for one in found if "pushes" in one], next(
-            (one for one in found if "calls" in one), {}
+        reports = [json.loads(file.read_text()) for file in self._files]
+        return [report for report in reports if "pushes" in report], next(
+            (report for report in reports if "calls" in report), {}
         )
 
     def __enter__(self) -> "Load":

@@ -35,14 +35,14 @@ class Writer:
     def push(self, number: int) -> dict[str, Any]:
         body = json.dumps(push_body(results(self._spec["writer"], number))).encode()
         deadline = time.time() + self._spec["seconds"] + _PATIENCE_S
-        found: dict[str, Any] = {"number": number, "begun": time.time(), "tries": 0, "answer": None}
-        while found["answer"] is None and time.time() < deadline:
-            found["tries"] += 1
-            found["answer"] = self._call(body)
-        found["done"] = time.time()
-        if found["answer"] and number % 10 == 3:
-            found["again"] = self._call(body)
-        return found
+        push: dict[str, Any] = {"number": number, "begun": time.time(), "tries": 0, "answer": None}
+        while push["answer"] is None and time.time() < deadline:
+            push["tries"] += 1
+            push["answer"] = self._call(body)
+        push["done"] = time.time()
+        if push["answer"] and number % 10 == 3:
+            push["again"] = self._call(body)
+        return push
 
     def _call(self, body: bytes) -> dict[str, Any] | None:
         begun, headers = (
@@ -65,8 +65,8 @@ class Writer:
         if answer.status == 200:
             self.seconds.append(time.time() - begun)
             return dict(json.loads(content))
-        told = answer.headers.get("Retry-After") is not None
-        self.failures.append((begun, answer.status, told, time.time() - begun))
+        has_retry = answer.headers.get("Retry-After") is not None
+        self.failures.append((begun, answer.status, has_retry, time.time() - begun))
         time.sleep(0.2)
         return None
 
@@ -90,13 +90,13 @@ def main(spec: dict[str, Any]) -> None:
     while time.time() < end and not Path(spec["stop"]).exists():
         pushes.append(writer.push(len(pushes)))
         time.sleep(spec["pause_s"])
-    found = {
+    report = {
         "writer": spec["writer"],
         "pushes": pushes,
         "failures": writer.failures,
         "seconds": writer.seconds,
     }
-    Path(spec["out"]).write_text(json.dumps(found))
+    Path(spec["out"]).write_text(json.dumps(report))
 
 
 if __name__ == "__main__":
