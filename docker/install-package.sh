@@ -6,6 +6,3 @@ cd "$(dirname "$0")/.."
 "$1/bin/pip" uninstall --quiet --yes setuptools pip
 # A tenth of what SciPy takes: its tests, which nothing imports.
 find "$1" -path '*/scipy/*' -type d -name tests -prune -exec rm -rf {} +
-# A sixth of the image: all of plotly but its script for browsers, which alone is read.
-find "$1" -path '*/site-packages/plotly/*' -prune ! -name package_data ! -name __init__.py \
-    -exec rm -rf {} +

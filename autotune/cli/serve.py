@@ -34,7 +34,7 @@ def serve(database: str | None, **given: Any) -> None:
     Each flag can be given by the environment: --reads-per-second as
     AUTOTUNE_SERVICE_READS_PER_SECOND.
     """
-    for name in ("fastapi", "jinja2", "plotly", "prometheus_client", "pythonjsonlogger", "uvicorn"):
+    for name in ("fastapi", "jinja2", "prometheus_client", "pythonjsonlogger", "uvicorn"):
         if find_spec(name) is None:
             raise AutotuneError(f"{name} is not installed: pip install 'pallas-autotune[serve]'")
     from autotune_service.settings import from_environment, to_environment

@@ -96,8 +96,8 @@ def test_one_address_has_so_many(impatient: Running) -> None:
 
 def test_an_answer_that_nobody_takes_is_thrown_away(impatient: Running) -> None:
     """More than the buffers of the kernel hold; closing alone would wait for the reader."""
-    call = b"GET /static/x/plotly.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with connected(impatient, call * 4) as slow:
+    call = b"GET /static/x/plotly-cartesian.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(impatient, call * 12) as slow:
         until(lambda: _is_reset(slow))
     assert impatient.get("/healthz")[0] == 200
 

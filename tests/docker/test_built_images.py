@@ -119,7 +119,7 @@ def _asks_the_service(container: str, data: Path) -> None:
         assert (status, json.loads(body)["database"]) == (200, "ok")
         status, page = _get(port, "/")
         assert status == 200 and b"<html" in page
-        assert _get(port, "/static/x/plotly.min.js")[0] == 200
+        assert _get(port, "/static/x/plotly-cartesian.min.js")[0] == 200
 
 
 @contextmanager

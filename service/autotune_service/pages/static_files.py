@@ -1,7 +1,6 @@
-"""Scripts and styles: ours, and plotly.js out of the installed package. Compressed once.
-
-Starlette's ``StaticFiles`` serves folders, so it would open all of plotly's; its ``GZipMiddleware``
-would compress 4 MB of plotly.js anew for each browser, and wrap every lookup.
+"""Scripts and styles: ours, Swagger UI, and the part of plotly.js that draws lines, dots and heat
+maps. Compressed once: Starlette's ``GZipMiddleware`` would compress a megabyte of it anew for each
+browser, and wrap every lookup.
 """
 
 import gzip
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
@@ -20,10 +18,12 @@ from autotune_service.middleware.headers import headers_of
 
 assets = APIRouter(include_in_schema=False)
 
-PLOTLY = "plotly.min.js"
-_OWN = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg", "docs.js")
-_SWAGGER_UI = ("swagger-ui.css", "swagger-ui-bundle.js")  # as it was published: see SHA256SUMS
-FILES = (*_OWN, *_SWAGGER_UI, PLOTLY)
+FILES = {
+    **dict.fromkeys(("dashboard.css", "dashboard.js", "theme.js", "icon.svg", "docs.js"), ""),
+    **dict.fromkeys(("swagger-ui.css", "swagger-ui-bundle.js"), "swagger-ui"),
+    "plotly-cartesian.min.js": "plotly",
+}
+"""By name the folder of each. What others have made is as it was published: see SHA256SUMS."""
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -87,14 +87,5 @@ def takes_gzip(scope: Scope) -> bool:
 
 
 def _content(name: str) -> bytes:
-    if name == PLOTLY:
-        return _plotly().read_bytes()
     folder = files("autotune_service.pages") / "static"
-    return (folder / "swagger-ui" / name if name in _SWAGGER_UI else folder / name).read_bytes()
-
-
-def _plotly() -> Path:
-    """The script inside the Python package, which itself is not imported: it is large."""
-    spec = find_spec("plotly")
-    assert spec is not None and spec.origin is not None  # `autotune serve` looked for it
-    return Path(spec.origin).parent / "package_data" / PLOTLY
+    return (folder / FILES[name] / name if FILES[name] else folder / name).read_bytes()

@@ -8,15 +8,19 @@ import pytest
 import autotune_service.pages
 from tests.servers.service import Running
 
-FOLDER = Path(autotune_service.pages.__file__).parent / "static" / "swagger-ui"
+STATIC = Path(autotune_service.pages.__file__).parent / "static"
 
 
-def test_its_files_are_as_they_were_published_and_have_their_licence() -> None:
-    named = [line.split() for line in (FOLDER / "SHA256SUMS").read_text().splitlines()]
-    for digest, name in named:
-        assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
-    assert {name for _, name in named} == {file.name for file in FOLDER.iterdir()} - {"SHA256SUMS"}
-    assert "Apache License" in (FOLDER / "LICENSE").read_text()
+@pytest.mark.parametrize(
+    ("name", "licence"), [("swagger-ui", "Apache License"), ("plotly", "MIT License")]
+)
+def test_files_of_others_are_as_they_were_published(name: str, licence: str) -> None:
+    folder = STATIC / name
+    sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    for file, digest in sums.items():
+        assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, file
+    assert set(sums) == {file.name for file in folder.iterdir()} - {"SHA256SUMS"}
+    assert licence in (folder / "LICENSE").read_text()
 
 
 @pytest.mark.parametrize("name", ["swagger-ui-bundle.js", "swagger-ui.css", "docs.js"])

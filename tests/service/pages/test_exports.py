@@ -125,14 +125,14 @@ def test_one_trial_as_json(service: Running) -> None:
 
 
 def test_plotly_is_served_compressed_and_kept_for_ever(service: Running) -> None:
-    path = re.search(r"/static/\w+/plotly\.min\.js", html(service, "/keys/1"))
+    path = re.search(r"/static/\w+/plotly-cartesian\.min\.js", html(service, "/keys/1"))
     assert path is not None
     status, headers, body = service.raw("GET", path[0], **{"Accept-Encoding": "gzip"})
     assert (status, headers["content-encoding"]) == (200, "gzip")
     assert headers["cache-control"] == "public, max-age=31536000, immutable"
     assert gzip.decompress(body).startswith(b"/**\n* plotly.js")
     assert service.raw("GET", path[0], **{"If-None-Match": headers["etag"]})[0] == 304
-    stale = service.raw("GET", "/static/0/plotly.min.js")[1]
+    stale = service.raw("GET", "/static/0/plotly-cartesian.min.js")[1]
     assert stale["cache-control"] == "no-cache"
 
 
