@@ -35,7 +35,7 @@ from autotune.domain.outcome import Estimated
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.estimating.space import default_config
-from autotune.publishing.checking.against import RevisionCheck, priors_of
+from autotune.publishing.checking.against import compare_revision, priors_of
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import parse_fail_on
@@ -301,12 +301,16 @@ def _against(
             ]
             asked += priors_of(spec, pool.ask(DescribeToolchain()), problems, ())
         stores = (open_store(str(Path(folder) / f"{n}.db"), create=True) for n in range(2))
-        check = RevisionCheck(
-            revision="main",
-            new_compilers=lambda: CompilerPool(1),
-            new_store=lambda: next(stores),
+        return compare_revision(
+            "main",
+            lambda: CompilerPool(1),
+            lambda: next(stores),
+            pool,
+            refs,
+            asked,
+            lambda _: None,
+            print,
         )
-        return check.run(pool, refs, asked, lambda _: None, print)
 
 
 @contextmanager

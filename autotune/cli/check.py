@@ -12,6 +12,9 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.wording.output import echo
 
+_COMPARED = ("shapes", "calls", "dtype", "options")  # what is for --against alone
+_FOLLOWED = ("workload", "verify", "retune", "again", "xla")  # what is for all else
+
 
 @click.command()
 @click.argument("kernels", nargs=-1, metavar="[KERNEL]...")
@@ -114,29 +117,19 @@ from autotune.wording.output import echo
 @pool_options
 @database_and_json
 def check(
-    kernels: tuple[str, ...],
     releases: tuple[str, ...],
     interpreters: tuple[str, ...],
     made_with: str | None,
     chips: tuple[str, ...],
-    bundle: str | None,
-    workload: Path | None,
-    verify: bool,
-    retune: bool,
-    trials: int,
-    again: bool,
-    xla: bool,
-    against: str | None,
-    shapes: tuple[str, ...],
-    calls: tuple[str, ...],
-    dtype: str | None,
-    options: tuple[str, ...],
     fails: str | None,
     markdown: str | None,
     junit: str | None,
-    database: str | None,
     as_json: bool,
-    **pool: Any,
+    candidate_memory: float,
+    candidate_timeout: float,
+    compilers: int,
+    ray: str | None,
+    **asked: Any,
 ) -> None:
     """Check what is published against other versions of JAX, or on other chips, without a TPU.
 
@@ -148,54 +141,40 @@ def check(
     With --against: what a change of the source does to the kernels of this working tree.
     """
     from autotune.cli.check_report import print_checks, write_junit, write_markdown
-    from autotune.cli.checks import AgainstCheck, UpgradeCheck, find_interpreters
+    from autotune.cli.checks import CheckQuestion, find_interpreters
     from autotune.publishing.checking.selection import parse_fail_on, parse_version_filter
 
     fail_on = parse_fail_on(fails)
-    given: dict[str, Any] = {
-        "kernels": kernels,
-        "chips": [parse_chip(name) for name in chips],
-        "made_with": parse_version_filter(made_with) if made_with else None,
-        "bundle": bundle,
-        "database": database,
-    }
-    compared: dict[str, Any] = {
-        "shapes": shapes,
-        "calls": calls,
-        "dtype": dtype,
-        "options": options,
-    }
-    followed: dict[str, Any] = {
-        "workload": workload,
-        "verify": verify,
-        "retune": retune,
-        "again": again,
-        "xla": xla,
-    }
-    question: AgainstCheck | UpgradeCheck
-    if against is None:
-        _refuse(compared, "is for --against: records have their problems")
-        question = UpgradeCheck(**given, **followed, trials=trials)
+    if asked["against"] is None:
+        _refuse(asked, _COMPARED, "is for --against: records have their problems")
     else:
-        _refuse(followed, "is for what is published: --against compares sources")
-        question = AgainstCheck(**given, **compared, against=against)
+        _refuse(asked, _FOLLOWED, "is for what is published: --against compares sources")
+    question = CheckQuestion(
+        chips=[parse_chip(name) for name in chips],
+        made_with=parse_version_filter(made_with) if made_with else None,
+        **asked,
+    )
+    pool = {
+        "candidate_memory": candidate_memory,
+        "candidate_timeout": candidate_timeout,
+        "compilers": compilers,
+        "ray": ray,
+    }
     try:
-        found = fail_on.told(
-            question.ask(find_interpreters(releases, interpreters, pool["ray"]), pool)
-        )
+        checks = fail_on.told(question.ask(find_interpreters(releases, interpreters, ray), pool))
     except KeyboardInterrupt:
         echo("interrupted: what was checked is kept, the same command goes on", err=True)
         raise
-    print_checks(found, as_json=as_json)
+    print_checks(checks, as_json=as_json)
     if markdown:
-        write_markdown(markdown, found)
+        write_markdown(markdown, checks)
     if junit:
-        write_junit(junit, found, fail_on)
-    sys.exit(fail_on.exit_code(found))
+        write_junit(junit, checks, fail_on)
+    sys.exit(fail_on.exit_code(checks))
 
 
-def _refuse(given: dict[str, Any], why: str) -> None:
-    for name, value in given.items():
-        if value:
+def _refuse(asked: dict[str, Any], names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        if asked[name]:
             option = "args" if name == "calls" else name.removesuffix("s")
             raise InvalidInputError(f"--{option} {why}")

@@ -24,44 +24,47 @@ from autotune.wording.screen import screen
 _WIDTH = 160  # columns, where there is no terminal
 
 
-def print_checks(found: Sequence[Check], *, as_json: bool) -> None:
+def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
     """One line for each, the worst first; a table where there are several toolchains."""
     if as_json:
-        print_json([_data(check) for check in found])
-    elif not found:
+        print_json([_data(check) for check in checks])
+    elif not checks:
         echo("there is nothing to check: all that is published is of this toolchain and chip")
     else:
-        if len({one.toolchain for one in found}) > 1:
-            screen(_WIDTH).print(_matrix(found))
-        _print_lines(found)
-        echo(_counts(found))
+        if len({check.toolchain for check in checks}) > 1:
+            screen(_WIDTH).print(_matrix(checks))
+        _print_lines(checks)
+        echo(_counts(checks))
 
 
-def write_markdown(path: str, found: Sequence[Check]) -> None:
+def write_markdown(path: str, checks: Sequence[Check]) -> None:
     """For a comment on a pull request."""
-    _write(path, f"{markdown(found)}\n{_counts(found) or 'nothing was checked'}\n")
+    _write(path, f"{markdown(checks)}\n{_counts(checks) or 'nothing was checked'}\n")
 
 
-def write_junit(path: str, found: Sequence[Check], fail_on: FailOn) -> None:
+def write_junit(path: str, checks: Sequence[Check], fail_on: FailOn) -> None:
     """One test case for each check: what CI servers show. What was not checked is skipped."""
-    failed = [one for one in found if fail_on.fails(one)]
-    skipped = [one for one in found if _is_unknown(one) and one not in failed]
+    failed = [check for check in checks if fail_on.fails(check)]
+    skipped = [check for check in checks if _is_unknown(check) and check not in failed]
     suite = ElementTree.Element(
         "testsuite",
         name="autotune check",
-        tests=str(len(found)),
+        tests=str(len(checks)),
         failures=str(len(failed)),
         skipped=str(len(skipped)),
         errors="0",
     )
-    for one in found:
+    for check in checks:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=visible(one.key.kernel), name=visible(subject_line(one))
+            suite,
+            "testcase",
+            classname=visible(check.key.kernel),
+            name=visible(subject_line(check)),
         )
-        said = visible(f"{one.verdict}: {finding(one)}")
-        if one in failed:
-            ElementTree.SubElement(case, "failure", message=said).text = visible(action(one))
-        elif one in skipped:
+        said = visible(f"{check.verdict}: {finding(check)}")
+        if check in failed:
+            ElementTree.SubElement(case, "failure", message=said).text = visible(action(check))
+        elif check in skipped:
             ElementTree.SubElement(case, "skipped", message=said)
         else:
             ElementTree.SubElement(case, "system-out").text = said
@@ -86,27 +89,27 @@ def _data(check: Check) -> dict[str, Any]:
     return {**to_data(in_words(check)), "finding": finding(check), "action": action(check)}
 
 
-def _print_lines(found: Sequence[Check]) -> None:
+def _print_lines(checks: Sequence[Check]) -> None:
     """Under each what to do."""
-    for one in found:
-        echo(f"{one.verdict.value:<13}{subject_line(one)}: {finding(one)}")
-        todo = action(one)
+    for check in checks:
+        echo(f"{check.verdict.value:<13}{subject_line(check)}: {finding(check)}")
+        todo = action(check)
         if todo:
             echo(f"{'':<13}{todo}")
 
 
-def _matrix(found: Sequence[Check]) -> Table:
+def _matrix(checks: Sequence[Check]) -> Table:
     """Verdicts by record and toolchain."""
-    columns = sorted({one.toolchain for one in found})
+    columns = sorted({check.toolchain for check in checks})
     rows: dict[str, dict[Toolchain, str]] = {}
-    for one in found:
-        rows.setdefault(place_line(one), {})[one.toolchain] = one.verdict.value
-    table = Table("record", *(f"jax {one.jax}" for one in columns), box=box.SIMPLE_HEAD)
+    for check in checks:
+        rows.setdefault(place_line(check), {})[check.toolchain] = check.verdict.value
+    table = Table("record", *(f"jax {column.jax}" for column in columns), box=box.SIMPLE_HEAD)
     for place in sorted(rows):
         table.add_row(*map(Text, [place, *(rows[place].get(column, "") for column in columns)]))
     return table
 
 
-def _counts(found: Sequence[Check]) -> str:
-    counts = {v: sum(check.verdict is v for check in found) for v in CheckVerdict}
+def _counts(checks: Sequence[Check]) -> str:
+    counts = {v: sum(check.verdict is v for check in checks) for v in CheckVerdict}
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)

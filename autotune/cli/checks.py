@@ -33,12 +33,12 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
-from autotune.publishing.checking.against import RevisionCheck, kernels_here, priors_of
-from autotune.publishing.checking.follow_up import Retuner, publish_all_checked
+from autotune.publishing.checking.against import compare_revision, kernels_here, priors_of
+from autotune.publishing.checking.follow_up import publish_all_checked, retune_each
 from autotune.publishing.checking.prior import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import VersionFilter, selected
-from autotune.publishing.task import TuningObserver
+from autotune.publishing.task import Plan, TuningObserver
 from autotune.publishing.workload import invalid_problem, named_problem
 from autotune.searching.limits import SearchLimits
 from autotune.wording.bars import terminal_observer
@@ -49,31 +49,54 @@ _DOWNLOAD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpgradeCheck:
-    """What is checked, as the command line says it; ``trials`` of each search of ``retune``;
-    ``workload``: the file of one whose problems alone are checked."""
+class CheckQuestion:
+    """What is checked, as the command line says it. ``trials``: of each search of ``retune``;
+    ``workload``: the file of one whose problems alone are checked; ``against``: what sources are
+    compared with, of which nothing is published or kept."""
 
     kernels: Sequence[str]
     chips: Sequence[Chip]
     made_with: VersionFilter | None
     bundle: str | None
     database: str | None
+    workload: Path | None
     verify: bool
     retune: bool
     again: bool
     xla: bool
     trials: int
-    workload: Path | None = None
+    against: str | None
+    shapes: Sequence[str]
+    calls: Sequence[str]
+    dtype: str | None
+    options: Sequence[str]
 
     def ask(self, pythons: Sequence[str], pool: Mapping[str, Any]) -> list[Check]:
         """``pool``: what ``new_pool`` takes beside the interpreter."""
-        found: list[Check] = []
+        new_compilers = [partial(new_pool, **pool, python=python) for python in pythons]
+        if self.against is not None:
+            return self._compared(self.against, new_compilers)
+        checks: list[Check] = []
         with open_database(self.database, create=self.bundle is not None) as store:
             published = find_published(store, self.bundle)
-            for python in pythons:
-                with new_pool(**pool, python=python) as compilers:
-                    found += self._under(compilers, store, *published)
-        return found
+            for new in new_compilers:
+                with new() as compilers:
+                    checks += self._under(compilers, store, *published)
+        return checks
+
+    def _compared(self, against: str, new_compilers: Sequence[Callable[[], Any]]) -> list[Check]:
+        published = _published(against)
+        checks: list[Check] = []
+        with tempfile.TemporaryDirectory(prefix="autotune-check-") as folder:
+            for number, new in enumerate(new_compilers):
+                place = Path(folder) / str(number)
+                place.mkdir()
+                with new() as compilers:
+                    if published is None:
+                        checks += self._with_revision(against, new, compilers, place)
+                    else:
+                        checks += self._with_records(against, compilers, published, place)
+        return checks
 
     def _under(
         self,
@@ -90,7 +113,7 @@ class UpgradeCheck:
             for name, ref, problem in _named_problems(compilers, self.workload):
                 refs[name] = replace(ref, call="")
                 problems.add((name, problem))
-        some = selected(
+        chosen = selected(
             records,
             not_with=None if self.chips else compilers.ask(DescribeToolchain()),
             kernels=kernels,
@@ -98,16 +121,117 @@ class UpgradeCheck:
             made_with=self.made_with,
         )
         run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again, xla=self.xla)
-        priors = [prior_of(one, specs) for one in some]
+        priors = [prior_of(record, specs) for record in chosen]
         progress = progress_lines(len(run.pairs(priors, self.chips)))
         checks = run.run(priors, self.chips, progress)
         if self.verify:
-            checks = publish_all_checked(compilers, store, checks, some, refs, _verifying)
+            checks = publish_all_checked(compilers, store, checks, chosen, refs, _verifying)
         if self.retune:
-            limits = SearchLimits(trials=self.trials)
-            retuner = Retuner(compilers=compilers, store=store, limits=limits)
-            retuner.retune_each(checks, refs, _searching, lambda line: echo(line, err=True))
+            plan = Plan(limits=SearchLimits(trials=self.trials))
+            say = partial(echo, err=True)
+            retune_each(compilers, store, plan, checks, refs, _searching, say)
         return checks
+
+    def _with_records(
+        self, against: str, compilers: Compilers, published: RecordBundle, place: Path
+    ) -> list[Check]:
+        if self.shapes or self.calls:
+            raise InvalidInputError(
+                "--shape and --args are for a revision: records have their problems"
+            )
+        records, specs = published.records, published.kernels
+        with _store(place / "now.db") as store:
+            refs = find_refs(compilers, store, self.kernels, records, specs)
+            chosen = [prior_of(record, specs) for record in self._chosen(records, refs)]
+            if not chosen:
+                other = "an installed kernel: name its file, path/to/file.py:NAME"
+                wanted = ", ".join(refs) or other
+                raise InvalidInputError(f"{against} has no record of {wanted}")
+            run = CheckRun(compilers=compilers, store=store, refs=refs, against=against)
+            return run.run(chosen, (), progress_lines(len(chosen)))
+
+    def _with_revision(
+        self, against: str, new: Any, compilers: Compilers, place: Path
+    ) -> list[Check]:
+        if (self.shapes or self.calls) and not (self.kernels and self.chips):
+            raise InvalidInputError("--shape and --args are of a KERNEL and a --chip: name both")
+        known = self._known()
+        refs = self._own_refs(compilers, *known)
+        asked = self._asked(compilers, refs, *known)
+        stores = iter((_store(place / "before.db"), _store(place / "now.db")))
+        progress, warn = progress_lines(len(asked)), partial(echo, err=True)
+        return compare_revision(
+            against, new, lambda: next(stores), compilers, refs, asked, progress, warn
+        )
+
+    def _own_refs(
+        self, compilers: Compilers, records: Sequence[Record], specs: Sequence[KernelSpec]
+    ) -> dict[str, KernelRef]:
+        if not self.kernels:
+            return kernels_here(catalogue(), Path.cwd())
+        named = [find_kernel(name) for name in self.kernels]
+        if self.calls:
+            called = {
+                r: compilers.ask(DescribeKernel(ref=replace(r, call=self.calls[0]))) for r in named
+            }
+            return {spec.name: ref for ref, spec in called.items()}
+        return {name_of(compilers, ref, records, specs): ref for ref in named}
+
+    def _asked(
+        self,
+        compilers: Compilers,
+        refs: Mapping[str, KernelRef],
+        records: Sequence[Record],
+        specs: Sequence[KernelSpec],
+    ) -> list[PriorConfig]:
+        """Of each kernel, one form of call after the other."""
+        asked: list[PriorConfig] = []
+        for name, ref in refs.items():
+            by_call: dict[str, list[Record]] = {call: [] for call in self.calls}
+            if self.shapes:
+                by_call[""] = []
+            for record in self._chosen(records, (name,)):
+                by_call.setdefault(call_of(specs, record.key), []).append(record)
+            for call, called in by_call.items():
+                spec = compilers.ask(DescribeKernel(ref=replace(ref, call=call)))
+                problems = list(self._problems(compilers, replace(ref, call=call), spec))
+                asked += priors_of(spec, compilers.ask(DescribeToolchain()), problems, called, call)
+        if not asked:
+            raise InvalidInputError(
+                f"there is no problem to compare {', '.join(refs)} for: give --shape and --chip, "
+                "of a decorated function --args, or --bundle FILE with records"
+            )
+        return asked
+
+    def _problems(
+        self, compilers: Compilers, ref: KernelRef, spec: KernelSpec
+    ) -> Iterator[tuple[Problem, Chip]]:
+        if ref.call in self.calls:
+            yield from ((compilers.ask(ProblemOfCall(ref=ref)), chip) for chip in self.chips)
+        elif not ref.call:
+            for shape in self.shapes:
+                problem = spec.problems.parse(shape, self.dtype, self.options)
+                yield from ((problem, chip) for chip in self.chips)
+
+    def _known(self) -> tuple[Sequence[Record], Sequence[KernelSpec]]:
+        """Problems that are worth comparing, and their tuned configs."""
+        asked = self.shapes or self.calls
+        if self.bundle is None and self.database is None and asked:
+            return [], []
+        try:
+            with open_database(self.database, create=self.bundle is not None) as store:
+                return find_published(store, self.bundle)
+        except StoreError:
+            if self.database is None and self.bundle is None:
+                return [], []
+            raise
+
+    def _chosen(self, records: Iterable[Record], kernels: Collection[str]) -> list[Record]:
+        return selected(
+            [record for record in records if record.key.kernel in kernels],
+            chips=self.chips,
+            made_with=self.made_with,
+        )
 
 
 def _named_problems(compilers: Compilers, path: Path) -> Iterator[tuple[str, KernelRef, Problem]]:
@@ -141,8 +265,8 @@ def find_interpreters(
     releases: Sequence[str], interpreters: Sequence[str], ray: str | None
 ) -> list[str]:
     """The interpreters to compile under; this one where none is named."""
-    own = [interpreter_of(release, ray) for release in releases]
-    return [*own, *interpreters] or [sys.executable]
+    named = [interpreter_of(release, ray) for release in releases]
+    return [*named, *interpreters] or [sys.executable]
 
 
 def find_published(store: Any, bundle: str | None) -> tuple[Sequence[Record], Sequence[KernelSpec]]:
@@ -150,8 +274,8 @@ def find_published(store: Any, bundle: str | None) -> tuple[Sequence[Record], Se
     kernels."""
     if bundle is None:
         return store.records(), store.kernels()
-    found = of_service(bundle) if is_url(bundle) else read_bundle(Path(bundle))
-    return found.records, found.kernels
+    published = of_service(bundle) if is_url(bundle) else read_bundle(Path(bundle))
+    return published.records, published.kernels
 
 
 def is_url(place: str) -> bool:
@@ -217,144 +341,11 @@ def _searching(check: Check) -> TuningObserver:
     return terminal_observer(silent=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgainstCheck:
-    """What is compared, as the command line says it. Nothing of it is published, or kept."""
-
-    against: str
-    kernels: Sequence[str]
-    chips: Sequence[Chip]
-    shapes: Sequence[str]
-    calls: Sequence[str]
-    dtype: str | None
-    options: Sequence[str]
-    made_with: VersionFilter | None
-    bundle: str | None
-    database: str | None
-
-    def ask(self, pythons: Sequence[str], pool: Mapping[str, Any]) -> list[Check]:
-        """``pool``: what ``new_pool`` takes beside the interpreter."""
-        published = self._published()
-        found: list[Check] = []
-        with tempfile.TemporaryDirectory(prefix="autotune-check-") as folder:
-            for number, python in enumerate(pythons):
-                place = Path(folder) / str(number)
-                place.mkdir()
-                new = partial(new_pool, **pool, python=python)
-                with new() as compilers:
-                    if published is None:
-                        found += self._with_revision(new, compilers, place)
-                    else:
-                        found += self._with_records(compilers, published, place)
-        return found
-
-    def _published(self) -> RecordBundle | None:
-        """The records to compare with; None where it is a revision."""
-        if is_url(self.against):
-            return of_service(self.against)
-        return read_bundle(Path(self.against)) if Path(self.against).is_file() else None
-
-    def _with_records(
-        self, compilers: Compilers, published: RecordBundle, place: Path
-    ) -> list[Check]:
-        if self.shapes or self.calls:
-            raise InvalidInputError(
-                "--shape and --args are for a revision: records have their problems"
-            )
-        records, specs = published.records, published.kernels
-        with _store(place / "now.db") as store:
-            refs = find_refs(compilers, store, self.kernels, records, specs)
-            chosen = [prior_of(record, specs) for record in self._chosen(records, refs)]
-            if not chosen:
-                other = "an installed kernel: name its file, path/to/file.py:NAME"
-                wanted = ", ".join(refs) or other
-                raise InvalidInputError(f"{self.against} has no record of {wanted}")
-            run = CheckRun(compilers=compilers, store=store, refs=refs, against=self.against)
-            return run.run(chosen, (), progress_lines(len(chosen)))
-
-    def _with_revision(self, new: Any, compilers: Compilers, place: Path) -> list[Check]:
-        if (self.shapes or self.calls) and not (self.kernels and self.chips):
-            raise InvalidInputError("--shape and --args are of a KERNEL and a --chip: name both")
-        known = self._known()
-        refs = self._own_refs(compilers, *known)
-        asked = self._asked(compilers, refs, *known)
-        stores = iter((_store(place / "before.db"), _store(place / "now.db")))
-        check = RevisionCheck(
-            revision=self.against,
-            new_compilers=new,
-            new_store=lambda: next(stores),
-        )
-        progress = progress_lines(len(asked))
-        return check.run(compilers, refs, asked, progress, lambda line: echo(line, err=True))
-
-    def _own_refs(
-        self, compilers: Compilers, records: Sequence[Record], specs: Sequence[KernelSpec]
-    ) -> dict[str, KernelRef]:
-        if not self.kernels:
-            return kernels_here(catalogue(), Path.cwd())
-        found = [find_kernel(name) for name in self.kernels]
-        if self.calls:
-            called = {
-                r: compilers.ask(DescribeKernel(ref=replace(r, call=self.calls[0]))) for r in found
-            }
-            return {spec.name: ref for ref, spec in called.items()}
-        return {name_of(compilers, ref, records, specs): ref for ref in found}
-
-    def _asked(
-        self,
-        compilers: Compilers,
-        refs: Mapping[str, KernelRef],
-        records: Sequence[Record],
-        specs: Sequence[KernelSpec],
-    ) -> list[PriorConfig]:
-        """Of each kernel, one form of call after the other."""
-        asked: list[PriorConfig] = []
-        for name, ref in refs.items():
-            by_call: dict[str, list[Record]] = {call: [] for call in self.calls}
-            if self.shapes:
-                by_call[""] = []
-            for record in self._chosen(records, (name,)):
-                by_call.setdefault(call_of(specs, record.key), []).append(record)
-            for call, own in by_call.items():
-                spec = compilers.ask(DescribeKernel(ref=replace(ref, call=call)))
-                problems = list(self._problems(compilers, replace(ref, call=call), spec))
-                asked += priors_of(spec, compilers.ask(DescribeToolchain()), problems, own, call)
-        if not asked:
-            raise InvalidInputError(
-                f"there is no problem to compare {', '.join(refs)} for: give --shape and --chip, "
-                "of a decorated function --args, or --bundle FILE with records"
-            )
-        return asked
-
-    def _problems(
-        self, compilers: Compilers, ref: KernelRef, spec: KernelSpec
-    ) -> Iterator[tuple[Problem, Chip]]:
-        if ref.call in self.calls:
-            yield from ((compilers.ask(ProblemOfCall(ref=ref)), chip) for chip in self.chips)
-        elif not ref.call:
-            for shape in self.shapes:
-                problem = spec.problems.parse(shape, self.dtype, self.options)
-                yield from ((problem, chip) for chip in self.chips)
-
-    def _known(self) -> tuple[Sequence[Record], Sequence[KernelSpec]]:
-        """Problems that are worth comparing, and their tuned configs."""
-        asked = self.shapes or self.calls
-        if self.bundle is None and self.database is None and asked:
-            return [], []
-        try:
-            with open_database(self.database, create=self.bundle is not None) as store:
-                return find_published(store, self.bundle)
-        except StoreError:
-            if self.database is None and self.bundle is None:
-                return [], []
-            raise
-
-    def _chosen(self, records: Iterable[Record], kernels: Collection[str]) -> list[Record]:
-        return selected(
-            [record for record in records if record.key.kernel in kernels],
-            chips=self.chips,
-            made_with=self.made_with,
-        )
+def _published(against: str) -> RecordBundle | None:
+    """The records to compare with; None where it is a revision."""
+    if is_url(against):
+        return of_service(against)
+    return read_bundle(Path(against)) if Path(against).is_file() else None
 
 
 def _store(path: Path) -> AbstractContextManager[Any]:

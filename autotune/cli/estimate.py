@@ -12,7 +12,6 @@ from autotune.cli.options import (
     json_option,
     new_pool,
     print_json,
-    subject_of,
 )
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
@@ -58,10 +57,12 @@ def estimate(
     """
     from autotune.declaring.discovery import find_kernel
     from autotune.searching.one_config import config_judge
+    from autotune.searching.subject import asked_problem, describe_subject
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)
+    ref, problem_of = asked_problem(ref, shape, dtype, options, call)
     with new_pool(**compilers) as pool:
-        subject = subject_of(pool, ref, target, shape, dtype, options, call)
+        subject = describe_subject(pool, ref, target, problem_of)
         judge = config_judge(pool, subject)
         configs = [judge.read(text) for text in texts or ("default",)]
         found = [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in configs]

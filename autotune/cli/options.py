@@ -13,10 +13,8 @@ import click
 
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.domain.arguments import NODES_JAX
-from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
-from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.wording.output import echo
 
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from autotune.compiling.pool import PooledCompilers
     from autotune.publishing.task import Plan
     from autotune.publishing.tuning import NewCompilers
-    from autotune.searching.subject import Subject
 
 _PASSWORD = re.compile(r"://[^/@\s]*:[^@\s]+@|[?&]password=", re.IGNORECASE)
 _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones
@@ -304,23 +301,6 @@ def tuning_pool(
     in_cluster: dict[str, Any] = {"python": None, "timing": None}
     plan = replace(plan, **({"python": python} if ray is None else in_cluster))
     return partial(new_pool, **pool, python=python, ray=ray), plan
-
-
-def subject_of(
-    pool: "PooledCompilers",
-    ref: KernelRef,
-    chip: Chip,
-    shape: str | None,
-    dtype: str | None,
-    options: tuple[str, ...],
-    call: str = "",
-) -> "Subject":
-    """What is asked about: a problem of a declaration, or a call of a decorated function. Raises
-    ``AutotuneError``."""
-    from autotune.searching.subject import asked_problem, describe_subject
-
-    ref, problem_of = asked_problem(ref, shape, dtype, options, call)
-    return describe_subject(pool, ref, chip, problem_of)
 
 
 def say_interrupted(trials: int, place: str) -> NoReturn:

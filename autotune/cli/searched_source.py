@@ -40,13 +40,13 @@ def source_change(store: Any, key: Key) -> str:
 
 def places(store: Any, keys: Iterable[Key]) -> dict[str, KernelRef]:
     """Where kernels were searched from, by name: those that are still there."""
-    found: dict[str, KernelRef] = {}
+    refs: dict[str, KernelRef] = {}
     for key in keys:
-        if key.kernel in found or not (place := _place(store, key)):
+        if key.kernel in refs or not (place := _place(store, key)):
             continue
         with suppress(AutotuneError):
-            found[key.kernel] = find_kernel(place)
-    return found
+            refs[key.kernel] = find_kernel(place)
+    return refs
 
 
 def _place(store: Any, key: Key) -> str:

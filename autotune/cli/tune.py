@@ -36,10 +36,10 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        found = _BUDGET.fullmatch(str(value))
-        if not found or not any(found.groups()):
+        match = _BUDGET.fullmatch(str(value))
+        if not match or not any(match.groups()):
             self.fail(f"{value!r} is no time such as 2h, 90m or 30s", param, ctx)
-        hours, minutes, seconds = (int(group or 0) for group in found.groups())
+        hours, minutes, seconds = (int(group or 0) for group in match.groups())
         return hours * 3600.0 + minutes * 60.0 + seconds
 
 

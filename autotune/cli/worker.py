@@ -4,8 +4,10 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -71,13 +73,11 @@ def worker(
     alive: Path | None,
     database: str | None,
     as_json: bool,
-    compilers: int,
-    candidate_timeout: float,
-    candidate_memory: float,
     python: str,
     measure: bool,
     device: int,
     measure_seconds: float,
+    **compilers: Any,
 ) -> None:
     """Run tuning jobs (POST /v1/jobs) with the kernels of the catalogue, until it is stopped.
 
@@ -107,7 +107,7 @@ def worker(
     timing = Timing(device=device, seconds=measure_seconds) if measure else None
     with (
         open_database(database, create=True) as store,
-        new_pool(compilers, candidate_timeout, candidate_memory, python) as pool,
+        new_pool(**compilers, python=python) as pool,
     ):
         jobs = store.jobs if url is None else RemoteJobs(Remote(url, _TIMEOUT_S, token), store)
         worker = Worker(
@@ -131,9 +131,7 @@ def worker(
         echo(f"{done} jobs were run")
 
 
-def _stop_gently(stop: object) -> None:
-    assert callable(stop)
-
+def _stop_gently(stop: Callable[[], None]) -> None:
     def first(number: int, _: FrameType | None) -> None:
         signal.signal(number, signal.default_int_handler)
         stop()

@@ -51,7 +51,7 @@ class Fit:
         return len(self._squares.get(name, ()))
 
     def gap(self, first: str, other: str) -> float:
-        """Logarithm of the ratio of their times: positive where ``one`` is slower."""
+        """Logarithm of the ratio of their times: positive where ``first`` is slower."""
         return self.levels[first] - self.levels[other]
 
     def error(self, first: str, other: str) -> float:
@@ -63,7 +63,7 @@ class Fit:
         return self._of_one(name) / self.count(name)
 
     def chance(self, first: str, other: str, by: float = 0.0) -> float:
-        """The probability that ``one`` is faster than ``other`` by more than ``by`` (log)."""
+        """The probability that ``first`` is faster than ``other`` by more than ``by`` (log)."""
         from scipy.special import stdtr
 
         return float(stdtr(self.freedom, (-by - self.gap(first, other)) / self.error(first, other)))
@@ -133,8 +133,8 @@ def _settled(
         by_name.setdefault(sample[0], []).append(sample)
     cut = None if rough is None else _FAR * rough
     for _ in range(_PASSES):
-        for name, own in by_name.items():
-            levels[name] = _location([value - effects[n] for _, n, value in own], cut)
+        for name, samples in by_name.items():
+            levels[name] = _location([value - effects[n] for _, n, value in samples], cut)
         for number, times in enumerate(rounds):
             rests = [log(us) - levels[name] for name, us in times.items() if name in levels]
             if rests:
@@ -243,23 +243,23 @@ class Belief:
 class Beliefs:
     """What is to be thought of a fit."""
 
-    found: Fit
+    fit: Fit
     by_width: Sequence[Belief]
     weights: Sequence[float]
 
     def chance(self, first: str, other: str, by: float = 0.0) -> float:
-        """The probability that ``one`` is faster than ``other`` by more than ``by`` (log)."""
+        """The probability that ``first`` is faster than ``other`` by more than ``by`` (log)."""
         from scipy.special import stdtr
 
         known = self.by_width[0].means
         if first not in known or other not in known:
-            return self.found.chance(first, other, by)
+            return self.fit.chance(first, other, by)
         total = 0.0
         for weight, belief in zip(self.weights, self.by_width, strict=True):
             shared = (belief.pull[first] - belief.pull[other]) ** 2 * belief.centre
             error = sqrt(belief.variances[first] + belief.variances[other] + shared)
             gap = belief.means[first] - belief.means[other]
-            total += weight * float(stdtr(self.found.freedom, (-by - gap) / error))
+            total += weight * float(stdtr(self.fit.freedom, (-by - gap) / error))
         return total
 
 
@@ -270,7 +270,7 @@ def beliefs(fit: Fit, names: Sequence[str], leader: str) -> Beliefs:
     most = max(belief.likelihood for belief in by_width)
     weights = [exp(belief.likelihood - most) for belief in by_width]
     total = sum(weights)
-    return Beliefs(found=fit, by_width=by_width, weights=[w / total for w in weights])
+    return Beliefs(fit=fit, by_width=by_width, weights=[w / total for w in weights])
 
 
 def _near(fit: Fit, name: str, leader: str) -> bool:

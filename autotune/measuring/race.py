@@ -215,17 +215,27 @@ class _Race:
         return ALPHA / (looks * (looks + 1)) / max(1, len(self.names) - 1)
 
     def _decision(self, looks: int, stopped_by: str, lost: str) -> Decision:
-        if not self._can_decide():
-            return self._made((), stopped_by, lost or "no candidate could be timed", 0.0, 0, looks)
-        fitted = fit(self.rounds)
-        drift, aside = self._drift(fitted), len(self.rounds) - len(fitted.steady)
-        void = lost
-        if len(self.rounds) - 1 not in fitted.steady:
-            void = "the device became slower and stayed so: throttled, or used by somebody else"
-        elif _far(drift, fitted):
-            void = f"the default took {drift:+.1%} at the end of the run: the device changed"
-        ranking = self._ranking(fitted, self._alpha(looks))
-        return self._made(ranking, stopped_by, void, drift, aside, looks)
+        void, drift, aside = lost or "no candidate could be timed", 0.0, 0
+        ranking: tuple[RankedCandidate, ...] = ()
+        if self._can_decide():
+            fitted = fit(self.rounds)
+            drift, aside = self._drift(fitted), len(self.rounds) - len(fitted.steady)
+            void = lost
+            if len(self.rounds) - 1 not in fitted.steady:
+                void = "the device became slower and stayed so: throttled, or used by somebody else"
+            elif _far(drift, fitted):
+                void = f"the default took {drift:+.1%} at the end of the run: the device changed"
+            ranking = self._ranking(fitted, self._alpha(looks))
+        return Decision(
+            ranking=ranking,
+            stopped_by=stopped_by,
+            void=void,
+            drift=drift,
+            set_aside=aside,
+            looks=looks,
+            samples=self.samples,
+            refused=self.refused,
+        )
 
     def _ranking(self, fitted: Fit, alpha: float) -> tuple[RankedCandidate, ...]:
         known = [n for n in self.names if fitted.count(n) and n not in self.refused]
@@ -246,26 +256,6 @@ class _Race:
         true_us = exp(fitted.levels[self.default])
         drifts = [times[self.default] / true_us - 1 for times in last if self.default in times]
         return min(drifts, key=abs, default=0.0)
-
-    def _made(
-        self,
-        ranking: tuple[RankedCandidate, ...],
-        stopped_by: str,
-        void: str,
-        drift: float,
-        set_aside: int,
-        looks: int,
-    ) -> Decision:
-        return Decision(
-            ranking=ranking,
-            stopped_by=stopped_by,
-            void=void,
-            drift=drift,
-            set_aside=set_aside,
-            looks=looks,
-            samples=self.samples,
-            refused=self.refused,
-        )
 
 
 def _far(drift: float, fitted: Fit) -> bool:

@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.compiling.process import CompilerProcess
@@ -38,26 +38,21 @@ class RaceLimits:
     stop: Callable[[], bool] = lambda: False
 
 
+@dataclass(slots=True)
 class Session:
-    """``platform``: of JAX (tpu, cuda, cpu). ``number``: which device of this machine.
+    """``number``: which device of this machine. Leaves no process and no file behind."""
 
-    Leaves no process and no file behind.
-    """
+    compilers: Compilers
+    process: CompilerProcess
+    work: MeasuringTask
+    number: int = 0
+    limits: RaceLimits = field(default_factory=RaceLimits)
+    announce: Callable[[str], None] = lambda _: None
+    compile_elsewhere: bool = True
+    _child: Child = field(init=False)
 
-    def __init__(
-        self,
-        compilers: Compilers,
-        process: CompilerProcess,
-        work: MeasuringTask,
-        *,
-        number: int = 0,
-        limits: RaceLimits | None = None,
-        announce: Callable[[str], None] = lambda _: None,
-        compile_elsewhere: bool = True,
-    ) -> None:
-        self._compilers, self._work, self._limits = compilers, work, limits or RaceLimits()
-        self._announce, self._elsewhere = announce, compile_elsewhere
-        self._child = Child(process, work, number, self._limits.candidate_s)
+    def __post_init__(self) -> None:
+        self._child = Child(self.process, self.work, self.number, self.limits.candidate_s)
 
     def measure(
         self, candidates: Sequence[MeasurementCandidate], default: Config | None
@@ -87,19 +82,19 @@ class Session:
         configs[XLA] = None
         programs = [self._program(name, config, folder) for name, config in configs.items()]
         device = self._child.open()
-        _check(device, self._work)
-        self._announce(f"measuring {len(different)} configs and plain XLA on {device}")
+        _check(device, self.work)
+        self.announce(f"measuring {len(different)} configs and plain XLA on {device}")
         notes, refused = self._loaded(programs)
         names = [name for name in configs if name not in refused]
-        deadline = time.monotonic() + self._limits.seconds
+        deadline = time.monotonic() + self.limits.seconds
         decision = decide(
             names,
             self._child.sample,
             default=_name_of(default, candidates, configs),
             cannot_win=(XLA,),
-            seed=self._work.seed,
-            most_samples=self._limits.samples,
-            out_of_time=lambda: time.monotonic() > deadline or self._limits.stop(),
+            seed=self.work.seed,
+            most_samples=self.limits.samples,
+            out_of_time=lambda: time.monotonic() > deadline or self.limits.stop(),
         )
         measurement = _measurement(
             device,
@@ -107,16 +102,16 @@ class Session:
             configs,
             notes,
             {**refused, **decision.refused},
-            seed=self._work.seed,
+            seed=self.work.seed,
             seconds=time.monotonic() - started,
         )
         return _with_twins(measurement, candidates)
 
     def _program(self, name: str, config: Config | None, folder: Path) -> Program:
         """Compiled by a compiler process where that is possible: the accelerator does not wait."""
-        path, work = folder / name, self._work
-        if self._elsewhere:
-            failure = self._compilers.ask(
+        path, work = folder / name, self.work
+        if self.compile_elsewhere:
+            failure = self.compilers.ask(
                 WriteExecutable(
                     ref=work.ref,
                     problem=work.problem,
@@ -195,33 +190,27 @@ def _measurement(
     seed: int,
     seconds: float,
 ) -> Measurement:
-    compared = [
-        Timed(
-            config=configs[s.name],
-            samples_us=tuple(decision.samples[s.name]),
-            ratio=s.ratio,
-            low=s.low,
-            high=s.high,
-            slower=s.slower,
-            note=notes.get(s.name, ""),
+    ranks = {rank.name: rank for rank in decision.ranking}
+    left = [name for name in configs if name not in ranks]
+    timed = []
+    for name in (*ranks, *left):
+        rank = ranks.get(name)
+        timed.append(
+            Timed(
+                config=configs[name],
+                samples_us=tuple(decision.samples.get(name, ())),
+                ratio=rank.ratio if rank else None,
+                low=rank.low if rank else None,
+                high=rank.high if rank else None,
+                slower=bool(rank and rank.slower),
+                refused="" if rank else refused.get(name, NOT_COMPARED),
+                note=notes.get(name, ""),
+            )
         )
-        for s in decision.ranking
-    ]
-    done = {s.name for s in decision.ranking}
-    others = [
-        Timed(
-            config=configs[name],
-            samples_us=tuple(decision.samples.get(name, ())),
-            refused=refused.get(name, NOT_COMPARED),
-            note=notes.get(name, ""),
-        )
-        for name in configs
-        if name not in done
-    ]
     return Measurement(
         method=device.method,
         device=str(device),
-        timed=(*compared, *others),
+        timed=tuple(timed),
         stopped_by=decision.stopped_by,
         void=decision.void,
         drift=decision.drift,

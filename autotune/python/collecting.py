@@ -38,10 +38,10 @@ class CollectedWorkload:
         jax.clear_caches()  # what jit has traced before would be heard of by nobody
         token = LISTENER.set(Heard())  # what matching builds is no call of the model
         try:
-            error, found = kernels_of(function, args, kwargs, self._loader, self._catalogue)
+            error, kernels = kernels_of(function, args, kwargs, self._loader, self._catalogue)
         finally:
             LISTENER.reset(token)
-        self._add(found.problems, found.undeclared)
+        self._add(kernels.problems, kernels.undeclared)
         if error is not None:
             raise error
 

@@ -70,9 +70,13 @@ def tunable(
 
     def decorate(function: Callable[P, R]) -> Tunable[P, R]:
         named: Any = function if hasattr(function, "__name__") else getattr(function, "func", None)
-        own = str(getattr(named, "__name__", "kernel"))
+        default_name = str(getattr(named, "__name__", "kernel"))
         declaration = FunctionKernel(
-            name=name or own, function=function, axes=axes, dims=dims or "", reference=reference
+            name=name or default_name,
+            function=function,
+            axes=axes,
+            dims=dims or "",
+            reference=reference,
         )
         return Tunable(function, declaration, module, filename)
 
@@ -127,9 +131,9 @@ class Tunable(Generic[P, R]):
 
     def answer(self, *args: Any, **kwargs: Any) -> TunedConfig:
         """What a call with these arguments takes, and where it comes from."""
-        found = self._found((*self._own, *args), kwargs)[0]
-        axes = dict(found.config.axes) | self._override.get({})
-        return replace(found, config=found.config.replace(axes=tuple(axes.items())))
+        answer = self._found((*self._own, *args), kwargs)[0]
+        axes = dict(answer.config.axes) | self._override.get({})
+        return replace(answer, config=answer.config.replace(axes=tuple(axes.items())))
 
     def __reduce__(self) -> str:
         """By its name, as a function is: for ``pickle``, and so that ``copy`` leaves it alone."""
@@ -164,15 +168,8 @@ class Tunable(Generic[P, R]):
         """Where the compiler process finds it, and such a call in words. Raises
         ``InvalidInputError``."""
         text = self.declaration.text(self._arguments(args, kwargs))
-        found = place_of(self._attribute(), self.module, self.filename)
-        return KernelRef(
-            path=found.path,
-            attribute=found.attribute,
-            module=found.module,
-            root=found.root,
-            source=found.source,
-            call=text,
-        )
+        place = place_of(self._attribute(), self.module, self.filename)
+        return replace(place, call=text)
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.declaration.arguments((*self._own, *args), kwargs)
@@ -194,20 +191,20 @@ class Tunable(Generic[P, R]):
 
     def _looked_up(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Answer:
         with self._lock:
-            found = self._answer(given, kwargs)
+            answer = self._answer(given, kwargs)
             values: dict[str, Any] = {}
-            if found.match != DEFAULT:
-                values = dict(found.config.axes)
+            if answer.match != DEFAULT:
+                values = dict(answer.config.axes)
                 taken = self.declaration.signature
                 said = taken.bind_partial(*given, **kwargs).arguments
                 values |= {
-                    name: getattr(found.config, name)
+                    name: getattr(answer.config, name)
                     for name in PARAMS
                     if name in taken.parameters and name not in said
                 }
             with suppress(TypeError):  # an argument that cannot be hashed: looked up each time
-                self._answers[_fast_key(given, kwargs)] = (found, values)
-            return found, values
+                self._answers[_fast_key(given, kwargs)] = (answer, values)
+            return answer, values
 
     def _answer(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TunedConfig:
         """Whatever goes wrong in describing a call is a default, and one line."""

@@ -121,28 +121,28 @@ class Tuned:
         listener = LISTENER.get()
         if listener is not None and not self.kernel.form:
             listener.asked(self._ref, problem)
-        found = self._answers.get(problem)
-        if found is None:
+        answer = self._answers.get(problem)
+        if answer is None:
             with self._lock:
-                found = self._answers.get(problem) or self._look_up(problem)
-                self._answers[problem] = found
-        return found
+                answer = self._answers.get(problem) or self._look_up(problem)
+                self._answers[problem] = answer
+        return answer
 
     def _look_up(self, problem: Problem) -> TunedConfig:
         chip = self._chip
         try:
-            found = with_settings(self.source, self._accept, chip)
-            chip = found.chip
-            if found.source is None:
+            settings = with_settings(self.source, self._accept, chip)
+            chip = settings.chip
+            if settings.source is None:
                 reason = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
                 return self._default(problem, chip, reason, logging.INFO)
             key = self._key(problem, chip)
-            match, wrong, is_published = self._fitting(found.source, key, found.accept)
+            match, wrong, is_published = self._fitting(settings.source, key, settings.accept)
         except Exception as error:  # a broken source must not stop a model from starting
             reason = f"no config can be looked up ({error_sentence(error)})"
             return self._default(problem, chip, reason)
         if not is_published:
-            self._record_miss(found.source, key, match.kind)
+            self._record_miss(settings.source, key, match.kind)
         if match.record is None or match.config is None:
             return self._default(problem, chip, f"{wrong or why(match, key)}; {self._remedy(key)}")
         if wrong:
@@ -222,8 +222,8 @@ def _chip_name(chip: str | None) -> str | None:
 
 def dtype_name(dtype: Any) -> str:
     """``jnp.float32`` has no name but that of its dtype; ``np.float32`` that of its class."""
-    for one in (dtype, getattr(dtype, "dtype", None)):
-        name = getattr(one, "name", None)
+    for named in (dtype, getattr(dtype, "dtype", None)):
+        name = getattr(named, "name", None)
         if isinstance(name, str):
             return name
     return str(dtype.__name__ if isinstance(dtype, type) else dtype)

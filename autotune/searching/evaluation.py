@@ -17,20 +17,6 @@ from autotune.estimating.cost_model.estimate import estimate
 from autotune.searching.subject import Subject
 
 
-def keep_trial(
-    store: TrialStore,
-    key: Key,
-    trials: list[Trial],
-    config: Config,
-    outcome: Outcome,
-    seconds: float,
-    *,
-    default: Config | None,
-) -> Trial:
-    """As ``keep_trials``."""
-    return keep_trials(store, key, trials, [(config, outcome, seconds)], default=default)[0]
-
-
 def keep_trials(
     store: TrialStore,
     key: Key,

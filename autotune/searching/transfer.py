@@ -101,10 +101,10 @@ class Lessons:
         self,
         candidates: Sequence[Candidate],
         others: Sequence[tuple[Key, Trial]],
-        own: Sequence[tuple[Key, Trial]],
+        trials: Sequence[tuple[Key, Trial]],
     ) -> Posterior | None:
         """Of the logarithm of each candidate's time; None where too little is known to say."""
-        known = list(_teaching((*others, *own)))
+        known = list(_teaching((*others, *trials)))
         self.error = self._confirmed_error(others)
         if not self._judge(known):
             return None

@@ -45,9 +45,9 @@ def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list
     """The candidates with the blocks and the grid order that won for the same problem under other
     toolchains and on other chips, the newest records first."""
     won = [
-        one.config
-        for one in sorted(records, key=lambda record: record.created_at, reverse=True)
-        if one.key.problem == key.problem and not one.is_default and one.key != key
+        record.config
+        for record in sorted(records, key=lambda record: record.created_at, reverse=True)
+        if record.key.problem == key.problem and not record.is_default and record.key != key
     ]
     return [candidate.config for candidate in _alike(won, space)][:_MOST_WINNERS]
 

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -326,17 +325,9 @@ class _Judge:
 
     def _check(self, subject: Subject, axes: Mapping[str, object]) -> Check:
         config = config_judge(self.compilers, subject).complete(dict(axes))  # type: ignore[arg-type]
-        blank = Check(
-            key=subject.key,
-            config=config,
-            toolchain=subject.toolchain,
-            chip=self.chip,
-            verdict=CheckVerdict.NOT_CHECKED,
-            checked_at=datetime.now(UTC),
-        )
         prior = PriorConfig(key=subject.key, config=config, outcome=None)
         return RecordChecker(
-            compilers=self.compilers, store=self.store, subject=subject, prior=prior, blank=blank
+            compilers=self.compilers, store=self.store, subject=subject, prior=prior
         ).check()
 
     def _fallback(self) -> Mapping[str, object] | None:

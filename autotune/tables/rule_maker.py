@@ -25,7 +25,7 @@ from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import wrong_result
-from autotune.searching.evaluation import keep_trial
+from autotune.searching.evaluation import keep_trials
 from autotune.searching.one_config import ConfigJudge, config_judge, trace_one
 from autotune.searching.subject import describe_subject
 from autotune.tables.shape_rule import (
@@ -269,9 +269,8 @@ class RuleMaker:
             began = time.monotonic()
             outcome = self._judge(key).outcome(config)
             seconds = time.monotonic() - began
-            trial = keep_trial(
-                self.store, key, trials, config, outcome, seconds, default=self._default(key)
-            )
+            new, default = [(config, outcome, seconds)], self._default(key)
+            (trial,) = keep_trials(self.store, key, trials, new, default=default)
         elif trial.estimate and trial.estimate.model != MODEL:
             place, outcome = trials.index(trial), self._judge(key).outcome(config)
             self.store.replace_outcome(key, trial.number, outcome)

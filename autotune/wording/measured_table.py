@@ -10,13 +10,13 @@ from autotune.domain.trial import Trial
 from autotune.wording.units import micros
 
 
-def measured_table(found: Measurement, trials: Sequence[Trial]) -> Table:
+def measured_table(measurement: Measurement, trials: Sequence[Trial]) -> Table:
     """A row for each candidate: measurement, its ratio to the winner, and its estimate beside."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("measured", overflow="fold")
-    for name in (found.method, "samples", "× winner", "interval", "estimated"):
+    for name in (measurement.method, "samples", "× winner", "interval", "estimated"):
         table.add_column(name, justify="right", no_wrap=True)
-    for timed in found.timed:
+    for timed in measurement.timed:
         name = "plain XLA" if timed.config is None else str(timed.config)
         table.add_row(
             name + (f": {timed.refused}" if timed.refused else ""),
@@ -26,12 +26,12 @@ def measured_table(found: Measurement, trials: Sequence[Trial]) -> Table:
     return table
 
 
-def measured_line(found: Measurement) -> str:
+def measured_line(measurement: Measurement) -> str:
     """On what, how, how much."""
-    end = f"void: {found.void}" if found.void else found.stopped_by
+    end = f"void: {measurement.void}" if measurement.void else measurement.stopped_by
     return (
-        f"Measured on {found.device}: {found.method}, {found.count} samples, {end}; the default "
-        f"took {found.drift:+.1%} at the end."
+        f"Measured on {measurement.device}: {measurement.method}, "
+        f"{measurement.count} samples, {end}; the default took {measurement.drift:+.1%} at the end."
     )
 
 

@@ -26,7 +26,7 @@ def trials_svg(trials: Sequence[Trial], winner: Trial | None) -> str:
         return _HEIGHT - _MARGIN - (_HEIGHT - 2 * _MARGIN) * share
 
     points, best, line = [], float("inf"), []
-    for number, time_us, trial in sorted(timed, key=lambda one: one[0]):
+    for number, time_us, trial in sorted(timed, key=lambda row: row[0]):
         best = min(best, time_us)
         line.append(f"{x(number):.1f},{y(best):.1f}")
         colour = "#d62728" if trial is winner else "#1f77b4"

@@ -143,12 +143,12 @@ def print_report(tuned: Tuned, console: Console | None = None) -> None:
     console.print(f"{key.kernel} {key.problem} on {key.chip}", style="bold")
     console.print(str(key.toolchain))
     console.print(_table_for(console, report))
-    found = None if record is None else record.measurement
-    if found is not None:
-        console.print(measured_table(found, report.trials))
-        console.print(measured_line(found))
-    own = (*_own_blocks(report), *_predicted_lines(report))
-    lines = (*own, *_against_given(report), *_winner_lines(report))
+    measurement = None if record is None else record.measurement
+    if measurement is not None:
+        console.print(measured_table(measurement, report.trials))
+        console.print(measured_line(measurement))
+    first = (*_own_blocks(report), *_predicted_lines(report))
+    lines = (*first, *_against_given(report), *_winner_lines(report))
     for line in (*lines, *_count_lines(report)):
         console.print(line)
     state = f"Published, {verified_label(record)}" if record else "Nothing published"
@@ -165,8 +165,11 @@ def _own_blocks(report: SearchReport) -> list[str]:
         return []
     for trial in report.trials:
         e, config = trial.estimate, trial.config
-        own = (config.axes, config.grid_order) == (default.config.axes, default.config.grid_order)
-        if own and e is not None and config.vmem_limit_bytes is not None:
+        is_same = (config.axes, config.grid_order) == (
+            default.config.axes,
+            default.config.grid_order,
+        )
+        if is_same and e is not None and config.vmem_limit_bytes is not None:
             return [
                 f"The default's blocks fit with vmem_limit_bytes = {config.vmem_limit_bytes:_} "
                 f"(trial {report.tuned.ids.get(trial.number)}, {micros(e.time_us)}); they use "
@@ -182,8 +185,10 @@ def _predicted(report: SearchReport) -> Evidence | None:
 
 
 def _predicted_lines(report: SearchReport) -> list[str]:
-    told = _predicted(report)
-    return [f"Default {told.config}: {default_time(told)}, {told.note}."] if told else []
+    default = _predicted(report)
+    return (
+        [f"Default {default.config}: {default_time(default)}, {default.note}."] if default else []
+    )
 
 
 def _against_given(report: SearchReport) -> list[str]:
@@ -209,12 +214,12 @@ def _table_for(console: Console, report: SearchReport) -> Table:
     rows = _rows(report)
     cells = [_config_cells(trial) for trial in rows]
     names = (*report.tuned.spec.axes, "order", "sem.", "limit")
-    told = [n for n, column in enumerate(zip(*cells, strict=True)) if set(column) - {"", _OWN}]
+    shown = [n for n, column in enumerate(zip(*cells, strict=True)) if set(column) - {"", _OWN}]
     wide = _table(
         report,
         rows,
-        [names[n] for n in told],
-        [[cell[n] for n in told] for cell in cells],
+        [names[n] for n in shown],
+        [[cell[n] for n in shown] for cell in cells],
         full=True,
     )
     any_width = console.options.update(width=_ANY_WIDTH)
@@ -243,8 +248,8 @@ def _table(
         table.add_column("limited by", no_wrap=True)
     default, bound = report.publication.default, report.publication.baseline.time_us
     default_us = default.estimate.time_us if default and default.estimate else None
-    if told := _predicted(report):
-        default_us = told.expected_us
+    if predicted := _predicted(report):
+        default_us = predicted.expected_us
     width = 4 if full else 3
     for trial, config in zip(rows, configs, strict=True):
         start = [", ".join(_roles(trial, report)), str(report.tuned.ids.get(trial.number))]
@@ -278,8 +283,8 @@ def _roles(trial: Trial, report: SearchReport) -> list[str]:
         "default": trial is report.publication.default,
         "given": trial in report.tuned.given,
     }
-    found = [name for name, is_so in roles.items() if is_so]
-    return found or ["tie"] * (trial in report.publication.ties)
+    names = [name for name, is_so in roles.items() if is_so]
+    return names or ["tie"] * (trial in report.publication.ties)
 
 
 def _config_cells(trial: Trial) -> list[str]:

@@ -14,9 +14,10 @@ from autotune.domain.job import Request, State
 from autotune.domain.measurement import NOT_COMPARED
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
-from autotune.publishing import timing
+from autotune.publishing import task, timing
 from autotune.publishing.jobs.worker import Worker
 from autotune.publishing.publish import publish
+from autotune.publishing.task import Plan, Timing
 from autotune.searching.limits import SearchLimits
 from autotune.searching.subject import describe_subject, explore_space
 from autotune_db import open_store
@@ -70,7 +71,7 @@ def test_the_finalists_of_a_job_are_timed(
     pool: CompilerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As if the CPU were the attached TPU of the job: from the queue to the record."""
-    monkeypatch.setattr(timing, "attached_chips", lambda: [Chip.V5E])
+    monkeypatch.setattr(task, "attached_chips", lambda: [Chip.V5E])
     monkeypatch.setattr(timing, "measuring_process", lambda _, python: measuring_process("cpu"))
     monkeypatch.setattr(timing, "RaceLimits", lambda **given: PATIENT)
     monkeypatch.setattr(
@@ -86,16 +87,16 @@ def test_the_finalists_of_a_job_are_timed(
     )
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
         number = store.jobs.add(asked)[0].number
-        one = Worker(
+        worker = Worker(
             pool,
             store,
             store.jobs,
             {"vector_add": ref},
             name="w",
             watching=JobWatch,
-            timing=timing.Timing(),
+            plan=Plan(timing=Timing()),
         )
-        assert one.run(drain=True) == 1
+        assert worker.run(drain=True) == 1
         done, records = store.jobs.get(number), list(store.records())
     assert done is not None and done.state is State.DONE and done.message == records[0].reason
     assert records[0].measurement is not None and records[0].measurement.method == "wall clock"

@@ -23,7 +23,7 @@ from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.prediction import pipeline, predicted_us
 from autotune.estimating.roofline import roofline
 from autotune.estimating.space import Candidate, Space
-from autotune.searching.evaluation import compile_config, evaluate, keep_trial
+from autotune.searching.evaluation import compile_config, evaluate, keep_trials
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search
 from autotune.searching.result import SearchResult
@@ -429,7 +429,7 @@ def test_a_default_that_others_compile_later_is_still_trial_0(store: SqlStore) -
     trials, key, default = search(store, NEXT).trials, subject(NEXT).key, space(NEXT).default
     outcome = evaluate(compilers(NEXT), subject(NEXT), default)
     assert default_trial(trials) is None
-    kept = keep_trial(store, key, trials, default, outcome, 0.0, default=default)
+    (kept,) = keep_trials(store, key, trials, [(default, outcome, 0.0)], default=default)
     assert (kept.number, default_trial(store.trials(key))) == (0, kept)
     found = search(store, NEXT)
     assert found.default is None and default_trial(found.trials) == kept

@@ -140,11 +140,11 @@ def _asked(folder: Path, *command: str) -> str | None:
 
 def _git(folder: Path, *command: str, **environment: str) -> str:
     """The one boundary to Git. Inside a hook it would speak of another repository."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *command],  # noqa: S607 (the user's own git)
-            env={**own, **environment, "LC_ALL": "C"},
+            env={**inherited, **environment, "LC_ALL": "C"},
             capture_output=True,
             text=True,
             errors="surrogateescape",
@@ -162,59 +162,41 @@ NewCompilers = Callable[[], AbstractContextManager[Compilers]]
 NewStore = Callable[[], AbstractContextManager[Store]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevisionCheck:
-    """Compares kernels with what they are in ``revision``. Each source is compiled by processes of
+def compare_revision(
+    revision: str,
+    new_compilers: NewCompilers,
+    new_store: NewStore,
+    compilers: Compilers,
+    refs: Mapping[str, KernelRef],
+    asked: Sequence[PriorConfig],
+    done: Callable[[Check], None],
+    warn: Callable[[str], None],
+) -> list[Check]:
+    """Compare kernels with what they are in a ``revision``. Each source is compiled by processes of
     its own, which nothing of the other is loaded into, and kept in a store of its own: a
-    fingerprint does not see all that a kernel imports."""
-
-    revision: str
-    new_compilers: NewCompilers
-    new_store: NewStore
-
-    def run(
-        self,
-        compilers: Compilers,
-        refs: Mapping[str, KernelRef],
-        asked: Sequence[PriorConfig],
-        done: Callable[[Check], None],
-        warn: Callable[[str], None],
-    ) -> list[Check]:
-        """``refs``: by name, of the working tree, which ``compilers`` compile; ``asked``: what to
-        compare, with nothing known of it."""
-        with ExitStack() as stack:
-            trees = {name: working_tree(Path(ref.path)) for name, ref in refs.items()}
-            revisions = {
-                tree: stack.enter_context(checked_out(tree, self.revision))
-                for tree in set(trees.values())
-            }
-            for revision in revisions.values():
-                _warn_of(revision, warn)
-            there = {name: revisions[trees[name]].ref(ref) for name, ref in refs.items()}
-            label = " ".join(sorted({self._label(revision) for revision in revisions.values()}))
-            before = self._before({n: r for n, r in there.items() if r}, asked, label)
-            run = CheckRun(
-                compilers=compilers,
-                store=stack.enter_context(self.new_store()),
-                refs=refs,
-                against=label,
-            )
-            return run.run(before, (), done)
-
-    def _before(
-        self, refs: Mapping[str, KernelRef], asked: Sequence[PriorConfig], label: str
-    ) -> list[PriorConfig]:
-        """What became of each at the revision."""
-        old = [prior for prior in asked if prior.key.kernel in refs]
-        if not old:
-            return list(asked)
-        with self.new_compilers() as compilers, self.new_store() as store:
-            run = CheckRun(compilers=compilers, store=store, refs=refs, against=label)
-            checks = {_place(c.key, c): c for c in run.run(old, (), lambda _: None)}
-        return [_known(prior, checks.get(_place(prior.key, prior))) for prior in asked]
-
-    def _label(self, source: Revision) -> str:
-        return f"{self.revision} ({source.commit})"
+    fingerprint does not see all that a kernel imports. ``refs``: by name, of the working tree,
+    which ``compilers`` compile; ``asked``: what to compare, with nothing known of it."""
+    with ExitStack() as stack:
+        trees = {name: working_tree(Path(ref.path)) for name, ref in refs.items()}
+        revisions = {
+            tree: stack.enter_context(checked_out(tree, revision)) for tree in set(trees.values())
+        }
+        for source in revisions.values():
+            _warn_of(source, warn)
+        there = {name: revisions[trees[name]].ref(ref) for name, ref in refs.items()}
+        labels = {f"{revision} ({source.commit})" for source in revisions.values()}
+        label = " ".join(sorted(labels))
+        known = {name: ref for name, ref in there.items() if ref}
+        old = [prior for prior in asked if prior.key.kernel in known]
+        before = list(asked)
+        if old:
+            with new_compilers() as old_compilers, new_store() as old_store:
+                run = CheckRun(compilers=old_compilers, store=old_store, refs=known, against=label)
+                checks = {_place(c.key, c): c for c in run.run(old, (), lambda _: None)}
+            before = [_known(prior, checks.get(_place(prior.key, prior))) for prior in asked]
+        store = stack.enter_context(new_store())
+        run = CheckRun(compilers=compilers, store=store, refs=refs, against=label)
+        return run.run(before, (), done)
 
 
 def priors_of(

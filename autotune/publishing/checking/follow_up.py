@@ -2,7 +2,7 @@
 is searched again."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from autotune.declaring.calls.from_problem import called
@@ -16,10 +16,9 @@ from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
 from autotune.publishing.checking.noting import tell_of
-from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
+from autotune.publishing.publish import NO_DEFAULT, evidence_of
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import opened, running, tune_one
-from autotune.searching.limits import SearchLimits
 from autotune.wording import publication as words
 from autotune.wording.checks import checked_reason
 
@@ -99,48 +98,37 @@ def usable_config(check: Check) -> Config | None:
     return check.config if check.verdict.compiles else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retuner:
-    """Searches the problems of checks there, each from its config on, and publishes what is
-    found."""
-
-    compilers: Compilers
-    store: Store
-    limits: SearchLimits
-
-    def retune(self, check: Check, ref: KernelRef, watch: TuningObserver) -> Publication:
-        """Raises ``NoLegalConfigError``, and ``KeyboardInterrupt`` for a search that was ended."""
+def retune_each(
+    compilers: Compilers,
+    store: Store,
+    plan: Plan,
+    checks: Sequence[Check],
+    refs: Mapping[str, KernelRef],
+    watching: Callable[[Check], TuningObserver],
+    say: Callable[[str], None],
+) -> None:
+    """Search the problems of all that could be better, each from its config on, and publish what is
+    found. A problem that has no legal config there leaves its record alone: that is kept with the
+    check, and the others go on. Raises ``KeyboardInterrupt`` for a search that was ended."""
+    for check in checks:
+        ref = refs.get(check.key.kernel)
+        if not check.verdict.wants_retuning or ref is None:
+            continue
         task = TuningTask(
-            ref=ref,
+            ref=called(ref, store.kernels(), check.key),
             chip=check.chip,
-            problem_of=lambda _: check.key.problem,
+            problem_of=lambda _, problem=check.key.problem: problem,  # type: ignore[misc]
             start_from=(usable_config(check) or check.config,),
         )
-        compilers, plan = running(self.compilers), Plan(limits=self.limits)
-        publication = tune_one(compilers, opened(self.store), task, plan, watch).publication
-        if publication is None:
-            raise KeyboardInterrupt
-        return publication
-
-    def retune_each(
-        self,
-        checks: Sequence[Check],
-        refs: Mapping[str, KernelRef],
-        watching: Callable[[Check], TuningObserver],
-        say: Callable[[str], None],
-    ) -> None:
-        """All that could be better. A problem that has no legal config there leaves its record
-        alone: that is kept with the check, and the others go on."""
-        for check in checks:
-            ref = refs.get(check.key.kernel)
-            if not check.verdict.wants_retuning or ref is None:
-                continue
+        try:
             with watching(check) as watch:
-                here = called(ref, self.store.kernels(), check.key)
-                try:
-                    say(self.retune(check, here, watch).reason)
-                except NoLegalConfigError as error:
-                    say(f"not searched: {error}")
-                    refused = replace(check, detail=str(error))
-                    self.store.save_check(refused)
-                    tell_of(self.store, [refused])
+                tuned = tune_one(running(compilers), opened(store), task, plan, watch)
+        except NoLegalConfigError as error:
+            say(f"not searched: {error}")
+            refused = replace(check, detail=str(error))
+            store.save_check(refused)
+            tell_of(store, [refused])
+            continue
+        if tuned.publication is None:
+            raise KeyboardInterrupt
+        say(tuned.publication.reason)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.compilers import Compilers, VerifyConfig
@@ -45,18 +44,18 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
     store = OwnTrials()
     check = _checked(compilers, store, record, ref)
     if check.cause not in (None, Unchecked.OTHER_MODEL):  # whose times are not taken over
-        return _undecided(f"it could not be checked: {finding(check)}")
+        return _decided(CandidateState.UNVERIFIED, f"it could not be checked: {finding(check)}")
     if check.verdict in _refused(record) or not isinstance(check.winner, Estimated):
-        return _refused_because(finding(check))
+        return _decided(CandidateState.REFUSED, finding(check))
     verdict = compilers.ask(
         VerifyConfig(
             ref=ref, problem=record.key.problem, config=record.config, chip=record.key.chip
         )
     )
     if verdict.ok is None:
-        return _undecided(words.verification(verdict))
+        return _decided(CandidateState.UNVERIFIED, words.verification(verdict))
     if not verdict.ok:
-        return _refused_because(f"the gate refuses it: {verdict.reason}")
+        return _decided(CandidateState.REFUSED, f"the gate refuses it: {verdict.reason}")
     accepted = _as_checked(record, check, verdict, store, by)
     decision = CandidateDecision(state=CandidateState.ACCEPTED, finding=words.verification(verdict))
     return Rechecked(decision=decision, record=accepted, trials=tuple(store))
@@ -69,14 +68,6 @@ def _checked(compilers: Compilers, store: OwnTrials, record: Record, ref: Kernel
         store=store,
         subject=subject,
         prior=prior_of(replace(record, is_default=False)),  # else its times are not compared
-        blank=Check(
-            key=record.key,
-            config=record.config,
-            toolchain=subject.toolchain,
-            chip=record.key.chip,
-            verdict=CheckVerdict.NOT_CHECKED,
-            checked_at=datetime.now(UTC),
-        ),
     ).check()
 
 
@@ -108,9 +99,5 @@ def _as_checked(
     )
 
 
-def _undecided(why: str) -> Rechecked:
-    return Rechecked(decision=CandidateDecision(state=CandidateState.UNVERIFIED, finding=why))
-
-
-def _refused_because(why: str) -> Rechecked:
-    return Rechecked(decision=CandidateDecision(state=CandidateState.REFUSED, finding=why))
+def _decided(state: CandidateState, why: str) -> Rechecked:
+    return Rechecked(decision=CandidateDecision(state=state, finding=why))

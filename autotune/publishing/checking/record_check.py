@@ -1,6 +1,7 @@
 """One record under one toolchain on one chip: the cheap questions first, then two compiles."""
 
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.compiled import XlaCost
@@ -24,7 +25,7 @@ from autotune.estimating.space import PassedOn, default_config, passed_on_of
 from autotune.estimating.vmem import vmem_use
 from autotune.publishing.baseline import expected_us
 from autotune.publishing.checking.prior import PriorConfig, vmem_bytes
-from autotune.searching.evaluation import evaluate, keep_trial
+from autotune.searching.evaluation import evaluate, keep_trials
 from autotune.searching.one_config import refused_early, trace_one
 from autotune.searching.subject import Subject
 
@@ -36,14 +37,14 @@ _MOST_RAISES = 2  # compiles under a higher limit: what arithmetic says, then wh
 class RecordChecker:
     """Checks a config of a kernel where its ``subject`` is, against what was ``prior``. What it
     compiles is kept as trials of the subject's key, and what is kept is not compiled again.
-    ``blank``: the check with no verdict. ``xla``: what plain XLA takes is asked too, which often
-    compiles for longer than the kernel."""
+    ``blank``: the check with no verdict, by default of the prior's key there. ``xla``: what plain
+    XLA takes is asked too, which often compiles for longer than the kernel."""
 
     compilers: Compilers
     store: TrialStore
     subject: Subject
     prior: PriorConfig
-    blank: Check
+    blank: Check | None = None
     xla: bool = False
     _kept: list[Trial] = field(default_factory=list)
     _default: Config | None = None
@@ -52,18 +53,26 @@ class RecordChecker:
     def check(self) -> Check:
         """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
         chip = self.subject.chip.chip
-        own = default_config(
+        today = default_config(
             self.compilers.ask(
                 ListChoices(ref=self.subject.ref, problem=self.subject.problem, chip=chip)
             )
         )
-        self._kept, self._default = list(self.store.trials(self.subject.key)), self._as_known(own)
-        config, compared = self.prior.config or own, bool(self.blank.against)
+        self._kept, self._default = list(self.store.trials(self.subject.key)), self._as_known(today)
+        config = self.prior.config or today
+        blank = self.blank or Check(
+            key=self.prior.key,
+            config=config,
+            toolchain=self.subject.toolchain,
+            chip=chip,
+            verdict=CheckVerdict.NOT_CHECKED,
+            checked_at=datetime.now(UTC),
+        )
         # Sources are compared config by config.
-        default = None if compared else self._outcome(self._default)
-        winner = (self._is_default(own) and default) or self._outcome(config)
+        default = None if blank.against else self._outcome(self._default)
+        winner = (self._is_default(today) and default) or self._outcome(config)
         check = replace(
-            self.blank,
+            blank,
             config=config,
             winner=winner,
             default=default,
@@ -107,8 +116,9 @@ class RecordChecker:
         outcome = self._refused(config) or evaluate(self.compilers, self.subject, config)
         if known is None:
             key, default = self.subject.key, self._default
-            kept = keep_trial(self.store, key, self._kept, config, outcome, 0.0, default=default)
-            return outcome if _is_stale(kept.outcome) else kept.outcome
+            new = [(config, outcome, 0.0)]
+            (trial,) = keep_trials(self.store, key, self._kept, new, default=default)
+            return outcome if _is_stale(trial.outcome) else trial.outcome
         self.store.replace_outcome(self.subject.key, known.number, outcome)
         self._kept = [replace(t, outcome=outcome) if t is known else t for t in self._kept]
         return outcome

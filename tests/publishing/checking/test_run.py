@@ -39,12 +39,12 @@ from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
-from autotune.publishing.checking.against import RevisionCheck
-from autotune.publishing.checking.follow_up import Retuner, publish_checked
+from autotune.publishing.checking.against import compare_revision
+from autotune.publishing.checking.follow_up import publish_checked, retune_each
 from autotune.publishing.checking.prior import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN, parse_fail_on
-from autotune.publishing.task import TuningObserver
+from autotune.publishing.task import Plan, TuningObserver
 from autotune.searching.limits import SearchLimits
 from autotune.wording.checks import action, finding
 from autotune_db.store import SqlStore
@@ -291,8 +291,8 @@ def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> No
     fake = compilers(times(), mib={128: 200, 256: 200})
     found = check(store, fake, record)
     assert found[0].verdict is CheckVerdict.BROKEN
-    retuner = Retuner(compilers=fake, store=store, limits=SearchLimits(trials=2))
-    retuner.retune_each(found, REFS, lambda _: TuningObserver(), said.append)
+    plan = Plan(limits=SearchLimits(trials=2))
+    retune_each(fake, store, plan, found, REFS, lambda _: TuningObserver(), said.append)
     assert len(said) == 1 and said[0].startswith("not searched: no legal configuration")
     kept = store.check(found[0].key, found[0].target)
     assert kept is not None and kept.detail.startswith("no legal configuration")
@@ -404,15 +404,19 @@ def test_a_revision_that_cannot_be_loaded_is_not_one_without_the_kernel(
     tree = repository(tmp_path / "r", {"mm.py": ""})
     refusing, stores = compilers({}), iter("ab")
     refusing.__class__ = Refusing
-    check = RevisionCheck(
-        revision="main",
-        new_compilers=lambda: nullcontext(refusing),
-        new_store=lambda: new_store(tmp_path / f"{next(stores)}.db"),
-    )
     refs = {"mm": KernelRef(path=str(tree / "mm.py"), attribute="MM")}
     asked = [PriorConfig(key=published().key, config=published().config, outcome=None)]
     fake, done = compilers(times(bm256=50)), list[Check]()
-    (found,) = check.run(fake, refs, asked, done.append, lambda _: None)
+    (found,) = compare_revision(
+        "main",
+        lambda: nullcontext(refusing),
+        lambda: new_store(tmp_path / f"{next(stores)}.db"),
+        fake,
+        refs,
+        asked,
+        done.append,
+        lambda _: None,
+    )
     assert (found.cause, found.detail, done) == (cause, str(raised), [found])
     assert ALL_WRONG.exit_code([found]) == code
 
