@@ -9,8 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, insert, select
 
 from autotune.domain.audit import AuditEntry, Author
-from autotune_db import query
-from autotune_db.rows import AnyRow
+from autotune_db import query, rows
 from autotune_db.tables import AUDIT
 from autotune_db.transaction import Adapter
 
@@ -45,14 +44,6 @@ class SqlAudit(Adapter):
     """What was written, and by whom."""
 
     def entries(self, limit: int = 50, before: int | None = None) -> Sequence[AuditEntry]:
-        return self._rows(query.page(select(AUDIT), AUDIT.c.id, before, limit), _from_row)
-
-
-def _from_row(row: AnyRow) -> AuditEntry:
-    return AuditEntry(
-        number=row.id,
-        created_at=row.created_at,
-        author=Author(name=row.name, token=row.token, address=row.address),
-        action=row.action,
-        change=row.change,
-    )
+        return self._rows(
+            query.page(select(AUDIT), AUDIT.c.id, before, limit), rows.audit_entry_from_row
+        )

@@ -38,7 +38,6 @@ from autotune_db.json_columns import digest, to_text
 from autotune_db.misses import missed
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
-from autotune_db.searches import status_from_row
 from autotune_db.tables import (
     CHECKS,
     JOBS,
@@ -125,7 +124,7 @@ class SqlBrowse(SqlCheckPages):
         return [
             RunningSearch(
                 searched=keys[row.key_id],
-                status=status_from_row(row),
+                status=rows.status_from_row(row),
                 trial_s=_trial_s(connection, row.key_id),
             )
             for row in searches

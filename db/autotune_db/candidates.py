@@ -5,16 +5,15 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select, update
 
-from autotune.domain.codec import from_data, to_data
+from autotune.domain.codec import to_data
 from autotune.domain.job import Request
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
 from autotune.domain.result import KeyResult, Pushed
-from autotune_db import jobs, pushing, query, snapshots
+from autotune_db import jobs, pushing, query, rows, snapshots
 from autotune_db.audit import note, some_of
-from autotune_db.json_columns import digest, from_text, to_text
-from autotune_db.rows import AnyRow
+from autotune_db.json_columns import digest, to_text
 from autotune_db.tables import CANDIDATES
 from autotune_db.transaction import Adapter, reads, writes
 
@@ -55,7 +54,7 @@ class SqlCandidates(Adapter):
     @reads
     def candidate(self, connection: Connection, number: int) -> RecordCandidate | None:
         row = query.get(connection, CANDIDATES, number)
-        return _from_row(row) if row else None
+        return rows.candidate_from_row(row) if row else None
 
     def candidates(
         self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
@@ -63,7 +62,7 @@ class SqlCandidates(Adapter):
         wanted = query.page(select(CANDIDATES), CANDIDATES.c.id, before, limit)
         if state is not None:
             wanted = wanted.where(CANDIDATES.c.state == state)
-        return self._rows(wanted, _from_row)
+        return self._rows(wanted, rows.candidate_from_row)
 
     @writes
     def decide(self, connection: Connection, number: int, decision: CandidateDecision) -> None:
@@ -76,7 +75,7 @@ class SqlCandidates(Adapter):
         decided = said | {"decided_at": None if waits else now}
         connection.execute(update(CANDIDATES).where(candidate).values(decided))
         if not waits:
-            key = _from_row(row).record.key
+            key = rows.candidate_from_row(row).record.key
             note(connection, now, "check", f"candidate {number} is {decision.state}: {key}")
 
 
@@ -108,14 +107,4 @@ def _check_of(number: int, record: Record) -> Request:
         toolchain=key.toolchain,
         trials=1,
         candidate=number,
-    )
-
-
-def _from_row(row: AnyRow) -> RecordCandidate:
-    return RecordCandidate(
-        number=row.id,
-        record=from_data(Record, from_text(row.record)),
-        decision=CandidateDecision(state=CandidateState(row.state), finding=row.finding),
-        created_at=row.created_at,
-        decided_at=row.decided_at,
     )

@@ -118,7 +118,7 @@ def _begin(wait_s: float, connection: Connection) -> None:
 
 def _connect(path: Path, mode: str, wait_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        f"file:{quote(str(path))}?{_query(path, mode)}",
+        f"file:{quote(str(path))}?mode={mode}{_immutable(path) if mode == 'ro' else ''}",
         uri=True,
         timeout=wait_s,
         isolation_level=None,
@@ -138,11 +138,10 @@ def _mode(path: Path) -> str:
     return "rw" if _writable(path) and _writable(path.parent) else "ro"
 
 
-def _query(path: Path, mode: str) -> str:
+def _immutable(path: Path) -> str:
     """SQLite cannot share memory in a folder that it may not write to: then nobody writes."""
-    alone = not Path(f"{path}-wal").exists()
-    immutable = mode == "ro" and alone and not _writable(path.parent)
-    return f"mode={mode}&immutable=1" if immutable else f"mode={mode}"
+    is_shared = Path(f"{path}-wal").exists() or _writable(path.parent)
+    return "" if is_shared else "&immutable=1"
 
 
 class FileWatch:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Row
 
+from autotune.domain.audit import AuditEntry, Author
+from autotune.domain.browsing import SearchStatus
 from autotune.domain.chip import Chip
 from autotune.domain.codec import field_decoders, from_data, to_data
 from autotune.domain.job import Job, Request
@@ -20,6 +22,7 @@ from autotune.domain.miss import Miss
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
+from autotune.domain.record_candidate import CandidateDecision, RecordCandidate
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.refusals import Refusals
 from autotune.domain.snapshot import Snapshot
@@ -55,11 +58,11 @@ def kernel_from_row(row: AnyRow) -> KernelSpec:
 
 def key_identity(key: Key) -> dict[str, Any]:
     """The columns that tell one key from another."""
-    own = identity_of(key)
-    options = {name: value for name, _, value in own.options}
-    problem = {"dims": dict(own.dims), "dtype": own.dtype, "options": options}
-    columns = {"kernel": own.kernel, "fingerprint": own.fingerprint, "chip": own.chip}
-    versions = dict(zip(("jax", "jaxlib", "libtpu"), own.versions, strict=True))
+    same = identity_of(key)
+    options = {name: value for name, _, value in same.options}
+    problem = {"dims": dict(same.dims), "dtype": same.dtype, "options": options}
+    columns = {"kernel": same.kernel, "fingerprint": same.fingerprint, "chip": same.chip}
+    versions = dict(zip(("jax", "jaxlib", "libtpu"), same.versions, strict=True))
     return {**columns, "problem_digest": digest(problem), **versions}
 
 
@@ -161,6 +164,20 @@ def job_values(request: Request) -> dict[str, Any]:
 
 def job_from_row(row: AnyRow) -> Job:
     return _value(Job, row, number=row.id)
+
+
+def status_from_row(row: AnyRow) -> SearchStatus:
+    return _value(SearchStatus, row)
+
+
+def audit_entry_from_row(row: AnyRow) -> AuditEntry:
+    return _value(AuditEntry, row, number=row.id, author=_value(Author, row))
+
+
+def candidate_from_row(row: AnyRow) -> RecordCandidate:
+    record = from_data(Record, from_text(row.record))
+    decision = _value(CandidateDecision, row)
+    return _value(RecordCandidate, row, number=row.id, record=record, decision=decision)
 
 
 def _value(

@@ -7,9 +7,8 @@ from sqlalchemy import Connection, select
 from autotune.domain.browsing import SearchStatus
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
-from autotune_db import query
-from autotune_db.json_columns import from_text, to_text
-from autotune_db.rows import AnyRow
+from autotune_db import query, rows
+from autotune_db.json_columns import to_text
 from autotune_db.tables import SEARCHES
 from autotune_db.transaction import Adapter, writes
 
@@ -31,17 +30,10 @@ class SqlSearches(Adapter):
 
     def progress(self, key: Key) -> Progress:
         wanted = select(SEARCHES).where(SEARCHES.c.key_id == query.id_of(key))
-        status = self._first(wanted, status_from_row)
+        status = self._first(wanted, rows.status_from_row)
         return status.progress if status else Progress()
 
     def status(self, key_id: int) -> SearchStatus | None:
-        return self._first(select(SEARCHES).where(SEARCHES.c.key_id == key_id), status_from_row)
-
-
-def status_from_row(row: AnyRow) -> SearchStatus:
-    return SearchStatus(
-        space=row.space,
-        progress=Progress(**from_text(row.progress)),
-        over=row.over,
-        heard_at=row.heard_at,
-    )
+        return self._first(
+            select(SEARCHES).where(SEARCHES.c.key_id == key_id), rows.status_from_row
+        )

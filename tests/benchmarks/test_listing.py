@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 TOOLS = (
     "architecture",
@@ -45,6 +47,17 @@ def test_every_tool_is_started_here() -> None:
     files = {p for p in folder.rglob("*.py") if '__name__ == "__main__"' in p.read_text()}
     started = {folder / f"{name.replace('.', '/')}.py" for name in TOOLS}
     assert files - started == {folder / "calibration" / "profile_worker.py"}  # a child of corpus
+
+
+@pytest.mark.parametrize(
+    ("folder", "other"), [("benchmarks", "tests"), ("tools", "tests"), ("tests", "benchmarks")]
+)
+def test_what_is_measured_and_what_is_tested_import_nothing_of_each_other(
+    folder: str, other: str
+) -> None:
+    imports = re.compile(rf"(?m)^\s*(?:from|import) {other}\b")
+    files = [*(ROOT / folder).rglob("*.py")]
+    assert files and not [file for file in files if imports.search(file.read_text())]
 
 
 def test_what_there_is_not() -> None:

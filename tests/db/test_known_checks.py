@@ -86,6 +86,16 @@ def test_there_is_an_end_to_what_one_record_says(store: SqlStore) -> None:
     assert latest_snapshot(store) == before
 
 
+def test_all_records_are_noted_in_one_snapshot(store: SqlStore) -> None:
+    other = replace(FIRST, key=replace(FIRST.key, fingerprint="other"))
+    missing = replace(FIRST, key=key(m=9))
+    store.save_record(other)
+    store.publish_checks([(of.key, of.config, found()) for of in (FIRST, other, missing)])
+    assert latest_snapshot(store) == 3
+    assert [of.checks for of in store.records()] == [(found(),)] * 2
+    assert store.record(missing.key) is None
+
+
 def pinned(store: SqlStore) -> None:
     """The first, although the second is newer."""
     store.save_record(SECOND)
@@ -101,6 +111,17 @@ def test_of_what_is_pinned_too_and_the_pin_stays(store: SqlStore) -> None:
     assert store.unpin(1)
     assert in_force(store).config == SECOND.config
     assert in_force(store).checks == ()
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_what_a_pin_hides_comes_back_when_it_ends(store: SqlStore, rolled_back: bool) -> None:
+    pinned(store)
+    if rolled_back:
+        store.roll_back(latest_snapshot(store))
+    tell(store, found())
+    assert in_force(store).checks
+    store.unpin(1)
+    assert in_force(store).config == (FIRST if rolled_back else SECOND).config
 
 
 def test_a_check_that_came_with_a_record_behind_a_pin_is_known_later(store: SqlStore) -> None:

@@ -144,11 +144,6 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
 
 
 class TestMisses:
-    def test_counts_add_up(self, store: SqlStore) -> None:
-        store.save_misses({(key(), "default"): 1})
-        store.save_misses({(key(), "default"): 4, (key(m=1), "default"): 7})
-        assert [(miss.key, miss.count) for miss in store.misses()] == [(key(m=1), 7), (key(), 5)]
-
     def test_each_kind_of_answer_is_counted_apart(self, store: SqlStore) -> None:
         store.save_misses({(key(), "default"): 1, (key(), "nearest"): 2})
         misses = store.misses()
@@ -207,11 +202,6 @@ class TestMisses:
         assert [miss.key for miss in store.misses()] == [key()]
         store.save_misses(asked)
         assert len(store.misses()) == 2
-
-    def test_what_is_published_since_is_no_miss(self, store: SqlStore) -> None:
-        store.save_misses({(key(), "default"): 4, (key(m=1), "nearest"): 7})
-        store.save_record(record(key(m=1)))
-        assert [miss.key for miss in store.misses()] == [key()]
 
     def test_all_or_none(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object) -> None:

@@ -14,7 +14,9 @@ from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
 from autotune.domain.problem import Problem
+from autotune.domain.record import Record
 from autotune.domain.store import Store
+from autotune.domain.trial import Trial
 from autotune_db import query
 from autotune_db.store import SqlStore, open_store
 from autotune_db.tables import KEYS
@@ -78,32 +80,29 @@ class TestTrials:
         assert len(store.timed_trials(replace(here, fingerprint="new"), 9)) == 3
         assert not store.timed_trials(replace(here, kernel="another"), 9)
 
-    def test_the_same_number_is_refused(self, store: SqlStore) -> None:
+    @pytest.mark.parametrize(
+        ("other", "is_kept"),
+        [
+            (trial(0, bm=16), False),
+            (trial(1, bm=8), False),
+            (trial(0, bm=8), False),
+            (replace(trial(1), config=config(8).replace(axes=config(8).axes[::-1])), False),
+            (replace(trial(1), config=config(8).replace(grid_order=("m", "n", "k"))), True),
+        ],
+        ids=["number", "config", "both", "order of axes", "another grid order"],
+    )
+    def test_the_same_number_or_config_is_refused(
+        self, store: SqlStore, other: Trial, is_kept: bool
+    ) -> None:
         assert save_trial(store, key(), trial(0, bm=8))
-        assert not save_trial(store, key(), trial(0, bm=16))
-        assert store.trials(key()) == [trial(0, bm=8)]
-
-    def test_the_same_config_is_refused(self, store: SqlStore) -> None:
-        assert save_trial(store, key(), trial(0, bm=8))
-        assert not save_trial(store, key(), trial(1, bm=8))
-        assert not save_trial(store, key(), trial(0, bm=8))
-        assert store.trials(key()) == [trial(0, bm=8)]
+        assert save_trial(store, key(), other) is is_kept
+        assert store.trials(key()) == [trial(0, bm=8), *[other] * is_kept]
 
     def test_several_are_kept_up_to_the_first_that_is_there_already(self, store: SqlStore) -> None:
         assert save_trial(store, key(), trial(1, bm=8))
         new = [trial(0, bm=16), trial(1, bm=32), trial(2, bm=64)]
         assert store.save_trials(key(), new) == 1
         assert store.trials(key()) == [new[0], trial(1, bm=8)]
-
-    def test_the_same_config_in_another_order_is_refused(self, store: SqlStore) -> None:
-        turned = trial(1).config.replace(axes=trial(1).config.axes[::-1])
-        assert save_trial(store, key(), trial(1))
-        assert not save_trial(store, key(), replace(trial(2), config=turned))
-
-    def test_another_grid_order_is_another_config(self, store: SqlStore) -> None:
-        turned = trial(1).config.replace(grid_order=("m", "n", "k"))
-        assert save_trial(store, key(), trial(1))
-        assert save_trial(store, key(), replace(trial(2), config=turned))
 
     @pytest.mark.parametrize(
         "other",
@@ -197,8 +196,8 @@ class TestReplaceOutcome:
 class TestMisses:
     def test_the_most_wanted_first_until_there_is_a_record(self, store: SqlStore) -> None:
         wanted, rare = key(m=1), key(m=2)
-        for asked in (wanted, rare, wanted):
-            store.save_misses({(asked, "default"): 1})
+        store.save_misses({(wanted, "default"): 1})
+        store.save_misses({(wanted, "default"): 1, (rare, "default"): 1})
         misses = store.misses()
         assert [(miss.key, miss.count) for miss in misses] == [(wanted, 2), (rare, 1)]
         assert misses[0].first_at <= misses[0].last_at
@@ -265,21 +264,19 @@ class TestHistory:
 
 
 class TestRecords:
-    def test_it_comes_back_equal(self, store: SqlStore) -> None:
-        store.save_record(record())
-        assert store.record(key()) == record()
-        assert list(store.records()) == [record()]
-
-    def test_with_the_rule_that_it_carries(self, store: SqlStore) -> None:
-        saved = replace(record(), rule=ruled())
+    @pytest.mark.parametrize(
+        "saved",
+        [
+            record(),
+            replace(record(), rule=ruled()),
+            replace(record(), is_default=True, verified=False, reason="nothing was faster"),
+        ],
+        ids=["a winner", "with a rule", "the default"],
+    )
+    def test_it_comes_back_equal(self, store: SqlStore, saved: Record) -> None:
         store.save_record(saved)
         assert store.record(key()) == saved
-        assert [published.rule for published in store.records()] == [ruled()]
-
-    def test_a_default_that_won(self, store: SqlStore) -> None:
-        saved = replace(record(), is_default=True, verified=False, reason="nothing was faster")
-        store.save_record(saved)
-        assert store.record(key()) == saved
+        assert list(store.records()) == [saved]
 
     def test_none(self, store: SqlStore) -> None:
         store.save_record(record())
@@ -352,12 +349,7 @@ def test_what_was_saved_is_there_after_closing(url: str) -> None:
         assert second.trials(key()) == [trial()]
         assert second.record(key()) == record()
         assert second.kernels() == [spec()]
-
-
-def test_a_store_opened_without_create_writes_too(url: str) -> None:
-    open_store(url, create=True).close()
-    with open_store(url, create=False) as store:
-        assert save_trial(store, key(), trial())
+        assert save_trial(second, key(), trial(1))
 
 
 def test_the_clock_is_passed_in(sqlite_url: str, tmp_path: Path) -> None:

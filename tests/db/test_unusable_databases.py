@@ -81,16 +81,6 @@ def test_folder_instead_of_a_file(tmp_path: Path, create: bool) -> None:
     assert everything(tmp_path) == {}
 
 
-@pytest.mark.parametrize("create", [False, True])
-def test_newer_version(url: str, create: bool) -> None:
-    upgrade(url)
-    _set_version(url, "9999")
-    sentence = refused(url, create=create)
-    assert "was written by a newer version of autotune" in sentence
-    assert "9999" in sentence and "upgrade pallas-autotune" in sentence
-    assert current(url) == "9999"
-
-
 def test_newer_version_is_not_even_switched_to_another_journal(tmp_path: Path) -> None:
     path = tmp_path / "autotune.db"
     with closing(sqlite3.connect(path)) as connection:
@@ -224,12 +214,6 @@ def test_names_that_are_no_text(url: str) -> None:
 
 def _name(url: str) -> str:
     return url.partition("?")[0].rpartition("/")[2]
-
-
-def _set_version(url: str, version: str) -> None:
-    with open_store(url, create=True) as store:
-        statement = f"UPDATE autotune_alembic_version SET version_num = '{version}'"
-        store._work.write(lambda connection, _: connection.exec_driver_sql(statement))
 
 
 class TestTheFileGoes:
