@@ -2,21 +2,23 @@
 
 from typing import Any
 
+from autotune.domain.explanation import TimePart
+
 _CYCLES = 1000  # a microsecond
 
 
 def simulation(total_us: float, **cycles_us: float) -> dict[str, Any]:
-    """``cycles_us``: microseconds by name of ``Parts``; what is left is vector issue."""
-    names = ("scalar", "matrix_stall", "lane_stall", "hbm_wait", "latency_wait", "fill")
-    parts = {name: round(cycles_us.get(name, 0.0) * _CYCLES) for name in names}
-    vector = round(total_us * _CYCLES) - sum(parts.values())
+    """``cycles_us``: microseconds by ``TimePart``, in small letters; the rest is vector issue."""
+    parts = {p: round(cycles_us.get(p.name.lower(), 0.0) * _CYCLES) for p in TimePart}
+    del parts[TimePart.XLA]
+    vector = parts[TimePart.ISSUE] = round(total_us * _CYCLES) - sum(parts.values())
     return {
         "clock_hz": 1e9,
         "us_shared": total_us,
-        "parts": {**parts, "vector": vector},
-        "bundle_cycles": vector + parts["scalar"],
-        "stall_cycles": parts["matrix_stall"] + parts["lane_stall"],
-        "fill_cycles": parts["fill"],
+        "parts": parts,
+        "bundle_cycles": vector + parts[TimePart.SCALAR],
+        "stall_cycles": parts[TimePart.MATRIX] + parts[TimePart.LANES],
+        "fill_cycles": parts[TimePart.FILL],
         "mxu_busy_cycles": 0,
         "hbm_bytes_read": 4096,
         "hbm_bytes_written": 4096,

@@ -7,7 +7,7 @@ from typing import Any
 from autotune.domain import explanation as parts
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Compiled
-from autotune.domain.explanation import Explanation
+from autotune.domain.explanation import Explanation, TimePart
 from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, Regime
 from autotune.domain.step_cost import StepCost
@@ -15,7 +15,6 @@ from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.cost_model.prediction import step_facts
 from autotune.estimating.roofline import physical_bound_us, roofline
-from autotune.estimating.simulator import Parts
 from autotune.estimating.simulator.constants import error_bar, resolution, xla_error
 from autotune.estimating.vmem import limit_bytes, vmem_by_name
 
@@ -193,7 +192,7 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
     if any(op.space in ("any", "hbm") for op in moved):  # what it needs of them is in its listing
         hbm_bytes = (run["hbm_bytes_read"] + run["hbm_bytes_written"]) * cores
     explained = _explanation(trace, run, chip)
-    limit = regime(Parts(**run["parts"]))
+    limit = regime(run["parts"])
     return Estimate(
         time_us=float(run["us_shared"]),
         compute_us=(run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6,
@@ -220,17 +219,8 @@ def _placed(trace: Trace, run: Mapping[str, Any]) -> set[int]:
 
 def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explanation:
     to_us, cycles = 1e6 / run["clock_hz"], run["parts"]
-    by_name = {
-        parts.ISSUE: cycles["vector"],
-        parts.SCALAR: cycles["scalar"],
-        parts.MATRIX: cycles["matrix_stall"],
-        parts.LANES: cycles["lane_stall"],
-        parts.HBM: cycles["hbm_wait"],
-        parts.LATENCY: cycles["latency_wait"],
-        parts.FILL: cycles["fill"],
-    }
     return Explanation(
-        parts_us=tuple((name, count * to_us) for name, count in by_name.items()),
+        parts_us=tuple((part, cycles[part] * to_us) for part in parts.PARTS if part in cycles),
         roofline_us=physical_bound_us(
             trace, chip, run["hbm_bytes_read"] + run["hbm_bytes_written"], _placed(trace, run)
         ),
@@ -244,14 +234,15 @@ def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explan
     )
 
 
-def regime(cycles: Parts) -> Regime:
+def regime(cycles: Mapping[TimePart, int]) -> Regime:
     """Which error bar holds: what the core waits for where it waits much, else what it does."""
     waits = {
-        Regime.HBM: cycles.hbm_wait,
-        Regime.STEP_OVERHEAD: cycles.latency_wait,
-        Regime.PIPELINE_FILL: cycles.fill,
+        Regime.HBM: cycles[parts.HBM],
+        Regime.STEP_OVERHEAD: cycles[parts.LATENCY],
+        Regime.PIPELINE_FILL: cycles[parts.FILL],
     }
-    busy = cycles.vector + cycles.scalar + cycles.matrix_stall + cycles.lane_stall
-    if sum(waits.values()) >= _WAIT_SHARE * (sum(waits.values()) + busy):
+    waited = sum(waits.values())
+    busy = sum(cycles.values()) - waited
+    if waited >= _WAIT_SHARE * (waited + busy):
         return max(waits, key=lambda name: waits[name])
-    return Regime.STEP_OVERHEAD if cycles.scalar > busy / 2 else Regime.COMPUTE
+    return Regime.STEP_OVERHEAD if cycles[parts.SCALAR] > busy / 2 else Regime.COMPUTE

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -70,14 +69,6 @@ class _Operation(NamedTuple):
     region: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    """A function's operations in the order of the text, and which of them each region begins at."""
-
-    operations: Sequence[_Operation]
-    begins: Mapping[int, int]
-
-
 def placements(log: str) -> dict[str, dict[str, int]]:
     """By function, as it was packed last: the bundle of each operation, by name. Bundles count
     what is empty too."""
@@ -103,21 +94,21 @@ def assemble(operations: str, placed: Mapping[str, int], *, delay_slots: int) ->
     ``operations``: the text of its operations in regions, registers allocated; ``placed``: their
     bundles. Raises ``AssemblyError``.
     """
-    function = _read(operations)
+    function, begins = _read(operations)
     where = _bundles(function, placed)
     branches = {
         bundle: _target(operation)
-        for operation, bundle in zip(function.operations, where, strict=True)
+        for operation, bundle in zip(function, where, strict=True)
         if operation.opcode == "sbr.rel"
     }
-    starts = _region_starts(function, where, branches, delay_slots)
+    starts = _region_starts(begins, where, branches, delay_slots)
     where = [
         _start(operation, starts) if bundle == _AT_THE_START else bundle
-        for operation, bundle in zip(function.operations, where, strict=True)
+        for operation, bundle in zip(function, where, strict=True)
     ]
     numbers = _printed_numbers(where, branches, starts, delay_slots)
     bundles: list[list[_Operation]] = [[] for _ in range(numbers[-1])]
-    for operation, bundle in zip(function.operations, where, strict=True):
+    for operation, bundle in zip(function, where, strict=True):
         bundles[numbers[bundle]].append(operation)
     ends = {bundle: bundle + delay_slots + 1 for bundle in branches}
     listing = _listing(
@@ -180,7 +171,8 @@ def _digest(bundles: Sequence[Sequence[_Operation]]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def _read(text: str) -> _Function:
+def _read(text: str) -> tuple[list[_Operation], dict[int, int]]:
+    """A function's operations in the order of the text, and at which of them each region begins."""
     operations: list[_Operation] = []
     begins: dict[int, int] = {}
     region, end = 0, 0
@@ -194,7 +186,7 @@ def _read(text: str) -> _Function:
         end = _end_of_comments(text, line)
         operation = text[line.start(2) : end]
         operations.append(_Operation(line[2], line[3], operation, region))
-    return _Function(operations, begins)
+    return operations, begins
 
 
 def _end_of_comments(text: str, line: re.Match[str]) -> int:
@@ -209,11 +201,11 @@ def _end_of_comments(text: str, line: re.Match[str]) -> int:
     raise AssemblyError(f"a comment is never closed: {line[0].strip()[:80]!r}")
 
 
-def _bundles(function: _Function, placed: Mapping[str, int]) -> list[int]:
+def _bundles(function: Sequence[_Operation], placed: Mapping[str, int]) -> list[int]:
     """Of each operation. Those that take no slot are in none by the log: operands come first, phis
     stand at the start of their region, and a pointer beside what it is made of."""
     bundles: dict[str, int] = {}
-    for name, opcode, text, _ in function.operations:
+    for name, opcode, text, _ in function:
         bundle = placed.get(name)
         if bundle is None:
             if opcode.startswith("inlined_call_operand"):
@@ -227,7 +219,7 @@ def _bundles(function: _Function, placed: Mapping[str, int]) -> list[int]:
             else:
                 raise AssemblyError(f"the log does not place {text[:80]!r}")
         bundles[name] = bundle
-    if len(bundles) != len(function.operations):
+    if len(bundles) != len(function):
         raise AssemblyError("a name stands for two operations")
     return list(bundles.values())
 
@@ -246,7 +238,10 @@ def _start(phi: _Operation, starts: Mapping[int, int]) -> int:
 
 
 def _region_starts(
-    function: _Function, where: Sequence[int], branches: Mapping[int, int], delay_slots: int
+    begins: Mapping[int, int],
+    where: Sequence[int],
+    branches: Mapping[int, int],
+    delay_slots: int,
 ) -> dict[int, int]:
     """First bundle of each region that a branch leads to: after all that stands before it in the
     text and the delay slots of that, and nothing that stands behind it is earlier."""
@@ -255,9 +250,9 @@ def _region_starts(
     earliest = [*reversed([*accumulate(reversed(known), min)]), _NOWHERE]
     starts: dict[int, int] = {}
     for region in branches.values():
-        if region not in function.begins:
+        if region not in begins:
             raise AssemblyError(f"a branch leads to the region {region}, which is not there")
-        begin = function.begins[region]
+        begin = begins[region]
         least, most = latest[begin] + 1, earliest[begin]
         if most < least:
             raise AssemblyError(f"what stands before and behind the region {region} is mixed")

@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from autotune.estimating.simulator.outcome import UnfitError
+
 FOLDER = Path(__file__).with_name("chips")
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 
@@ -163,7 +165,13 @@ def _number(version: str) -> int:
 
 @lru_cache(maxsize=32)
 def load(name: str, libtpu: str | None = None) -> ChipConstants:
-    """Return the constants of a chip in :data:`CHIPS` for the nearest libtpu series."""
+    """Return the constants of a chip for the nearest libtpu series; UnfitError for a chip that is
+    not in :data:`CHIPS`."""
+    if name not in CHIPS:
+        timed = ", ".join(CHIPS)
+        raise UnfitError(
+            f"no model for chip {name!r}: only {timed} are timed, others compiled and checked"
+        )
     used = nearest_series(name, libtpu)
     data: dict[str, Any] = json.loads(files(name)[used].read_text())
     number = {key: entry["value"] for key, entry in data.items() if key != "stalls"}

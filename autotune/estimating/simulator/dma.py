@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR, TimePart
 from autotune.estimating.simulator.constants import ChipConstants
 from autotune.estimating.simulator.lowering import (
     HBM_READ,
@@ -50,6 +51,17 @@ class RunningTotals(NamedTuple):
     mxu: float
     lane_stalls: float
     walked: float  # bundles and stalls, without waits
+
+    def parts(self) -> dict[TimePart, float]:
+        """Cycles so far by what they were spent on; the pipeline fill is not told apart here."""
+        return {
+            ISSUE: self.bundles - self.scalar,
+            SCALAR: self.scalar,
+            MATRIX: self.walked - self.bundles - self.lane_stalls,
+            LANES: self.lane_stalls,
+            HBM: self.waited - self.latency_waited,
+            LATENCY: self.latency_waited,
+        }
 
 
 class Fill(NamedTuple):
@@ -88,15 +100,14 @@ class Channel:
 
 def independent(chip: ChipConstants) -> Channel:
     """Return the reading of libtpu's own estimate."""
-    return Channel(
+    return replace(
+        shared(chip),
         bytes_per_cycle=chip.dma_bytes_per_cycle,
         burst_bytes_per_cycle=chip.dma_bytes_per_cycle,
         saved_share=0.0,
         write_cost=1.0,
         read_latency=chip.read_latency_cycles,
-        write_latency=chip.write_latency_cycles,
         shared=False,
-        granule_bytes=chip.granule_bytes,
     )
 
 

@@ -26,6 +26,11 @@ class Recording(NamedTuple):
     passes: int  # of the outer loop, run whole
     passes_left: int | None  # None: the walk reached the end
 
+    def grid_steps(self, listing: Listing) -> int:
+        """The grid's own steps where the outer loop is the pipelined grid, else its passes."""
+        passes = self.passes + (self.passes_left or 0)
+        return max(passes - PIPELINE_STAGES if listing.pipelined else passes, 1)
+
 
 def finish(line: Timeline, recording: Recording, listing: Listing) -> RunningTotals:
     """Return the totals of the whole run, extrapolated where the walk stopped early.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from autotune.estimating.simulator.bundles import Bundle, Listing, Operation
 from autotune.estimating.simulator.outcome import UnfitError
@@ -72,11 +72,13 @@ def connect(listing: Listing, delay_slots: int) -> Graph:
             continue
         block = blocks[place] = shape.block(place)
         waiting += [block.taken, block.otherwise]
-    return Graph(blocks=blocks, back_edge=_widest_loop(branches), exit=BlockStart(shape.count, -1))
+    backward = [branch for branch in branches.values() if branch.target <= branch.address]
+    widest = max(backward, key=lambda branch: branch.address - branch.target, default=None)
+    return Graph(blocks=blocks, back_edge=widest, exit=BlockStart(shape.count, -1))
 
 
 def _branches(listing: Listing) -> dict[int, Branch]:
-    starts, ends = _regions(listing)
+    starts, ends = _regions(listing, "starts"), _regions(listing, "ends")
     branches: dict[int, Branch] = {}
     for address, bundle in enumerate(listing.bundles):
         for operation in bundle.operations:
@@ -89,17 +91,14 @@ def _branches(listing: Listing) -> dict[int, Branch]:
     return branches
 
 
-def _regions(listing: Listing) -> tuple[dict[int, int], dict[int, int]]:
-    starts: dict[int, int] = {}
-    ends: dict[int, int] = {}
+def _regions(listing: Listing, edge: Literal["starts", "ends"]) -> dict[int, int]:
+    """The address at which each region starts, or ends."""
+    addresses: dict[int, int] = {}
     for address, bundle in enumerate(listing.bundles):
-        for region in bundle.starts:
-            if starts.setdefault(region, address) != address:
-                raise UnfitError(f"region {region} starts twice")
-        for region in bundle.ends:
-            if ends.setdefault(region, address) != address:
-                raise UnfitError(f"region {region} ends twice")
-    return starts, ends
+        for region in getattr(bundle, edge):
+            if addresses.setdefault(region, address) != address:
+                raise UnfitError(f"region {region} {edge} twice")
+    return addresses
 
 
 def _target(operation: Operation, starts: dict[int, int], ends: dict[int, int]) -> int:
@@ -205,8 +204,3 @@ def _last_needed(window: tuple[Bundle, ...], branch: Branch, depth: int) -> int:
         back = branch.target <= branch.address and bundle.depth == depth and not bundle.empty
         needed = i + 1 if moved or back else needed
     return needed
-
-
-def _widest_loop(branches: dict[int, Branch]) -> Branch | None:
-    backward = [branch for branch in branches.values() if branch.target <= branch.address]
-    return max(backward, key=lambda b: b.address - b.target, default=None)

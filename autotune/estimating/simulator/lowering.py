@@ -8,7 +8,6 @@ names that passed :func:`scalars.identifier` and integers ever reach the generat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,6 +27,8 @@ WAITED, STEP, SIGNALLED, BLOCK = -1, -2, -3, -4
 # BLOCK, told of on demand, is (clock, first address, last address + 1, BLOCK, unprinted cycles).
 Event = tuple[float, float, float, int, tuple[float, ...]]
 Emit = Callable[[Event], None]
+# Of emit, the most steps and the most blocks: the clock, the work, the steps left after an early
+# stop (None where it ran to the end), and whether the most blocks were reached.
 Walk = Callable[[Emit, int, int], tuple[float, "CoreWork", int | None, bool]]
 
 
@@ -44,27 +45,16 @@ class CoreWork(NamedTuple):
 _WORK = "CoreWork(n, s, m, x)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoweredKernel:
-    """The runnable kernel.
-
-    ``walk(emit, max_steps, max_blocks)`` returns (clock, work, steps left after an early stop or
-    None where it ran to the end, whether ``max_blocks`` was reached).
-    """
-
-    walk: Walk
-
-
 def lower(
     listing: Listing,
     graph: Graph,
     part: Slice,
     costs: Costs,
     scalars: Scalars,
-    *,
     granule_bytes: int,
+    *,
     tell_blocks: bool = False,
-) -> LoweredKernel:
+) -> Walk:
     """Generate and compile the function. ``granule_bytes``: the unit of DMA sizes. ``tell_blocks``:
     emit a BLOCK event for each as well."""
     writer = _Writer(listing, graph, part, costs, tell_blocks)
@@ -73,7 +63,8 @@ def lower(
     exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102 (made of a listing here)
     memory = part.memory
     fill = partial(memory.fill, granule_bytes=granule_bytes)
-    return LoweredKernel(walk=scope["make"](memory.load, memory.store, fill, memory.spoil))
+    walk: Walk = scope["make"](memory.load, memory.store, fill, memory.spoil)
+    return walk
 
 
 def _prologue(part: Slice, scalars: Scalars) -> list[str]:
@@ -85,16 +76,12 @@ def _prologue(part: Slice, scalars: Scalars) -> list[str]:
     names += [_branch_test(root.name) for root in part.roots.values() if root.opcode == "sbr.rel"]
     lines = ["def make(load, store, fill, spoil):", " def walk(emit, max_steps, max_blocks):"]
     lines += [f"  {name} = 0" for name in dict.fromkeys(names)]
-    for name in _read_operands(part):
+    readers = [*part.instructions.values(), *part.roots.values(), *part.stores.values()]
+    read = {name for reader in readers for name in reader.reads()}
+    for name in filter(read.__contains__, part.operands):
         targets = [identifier(name), *map(_incoming, part.phis_fed.get(name, ()))]
         lines.append(f"  {' = '.join(targets)} = {_operand_value(part.operands[name], scalars)}")
     return [*lines, "  t = n = s = m = x = 0.0", "  steps = blocks = at = 0"]
-
-
-def _read_operands(part: Slice) -> list[str]:
-    readers = [*part.instructions.values(), *part.roots.values(), *part.stores.values()]
-    read = {name for reader in readers for name in reader.reads()}
-    return [name for name in part.operands if name in read]
 
 
 def _operand_value(operand: CallOperand, scalars: Scalars) -> str:

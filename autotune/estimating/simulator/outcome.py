@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """Where the cycles go. They add up to all of it: the core either issues,
-    or stalls for a unit, or waits for a DMA."""
-
-    vector: int  # bundles that hold a vector or matrix operation
-    scalar: int  # bundles of scalar work, control and DMA issue alone: the overhead of a step
-    matrix_stall: int  # waits for an MXU
-    lane_stall: int  # waits for a cross-lane or transcendental result
-    hbm_wait: int  # waits while HBM moves bytes, after the fill
-    latency_wait: int  # waits for the latency of a DMA alone, after the fill
-    fill: int  # waits before the first step has its blocks
+from autotune.domain.explanation import TimePart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +18,7 @@ class Simulation:
 
     cycles_shared: int
     us_shared: float
-    parts: Parts
+    parts: Mapping[TimePart, int]  # cycles; they add up to all of it
     steps: int  # grid steps (outer loop iterations where the listing has no grid)
     extrapolated: bool  # true when only the first steps were run
     dma_count: int  # DMAs issued, scalar-prefetch copies included

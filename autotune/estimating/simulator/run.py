@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
+from autotune.domain.explanation import FILL, HBM, LATENCY, TimePart
 from autotune.estimating.simulator import constants, dma, extrapolation
 from autotune.estimating.simulator.bundles import DYNAMIC_BOUND, Listing, parse
 from autotune.estimating.simulator.dma import Fill, RunningTotals, Timeline
-from autotune.estimating.simulator.extrapolation import PIPELINE_STAGES, Recording
+from autotune.estimating.simulator.extrapolation import Recording
 from autotune.estimating.simulator.graph import connect
 from autotune.estimating.simulator.lowering import BLOCK, STEP, Emit, Event, check_scalars, lower
 from autotune.estimating.simulator.memory import Scalars
-from autotune.estimating.simulator.outcome import NotSimulated, Parts, Simulation, UnfitError
+from autotune.estimating.simulator.outcome import NotSimulated, Simulation, UnfitError
 from autotune.estimating.simulator.slicing import cut
 from autotune.estimating.simulator.stalls import price
 
@@ -35,11 +36,6 @@ def simulate(
     periods have settled and extrapolated from there; with ``max_steps`` after so many passes.
     """
     try:
-        if chip not in constants.CHIPS:
-            timed = ", ".join(constants.CHIPS)
-            raise UnfitError(
-                f"no model for chip {chip!r}: only {timed} are timed, others compiled and checked"
-            )
         known = constants.load(chip, libtpu)
         stages = extrapolation.STAGES if max_steps is None else (max_steps,)
         return _simulate(parse(listing), known, libtpu, scalars or {}, stages)
@@ -69,12 +65,13 @@ def _simulate(
 ) -> Simulation:
     recording, line, drift = settle(listing, chip, scalars, stages)
     end = extrapolation.finish(line, recording, listing)
-    _check_traffic(listing, end)
+    if not end.reads + end.writes and any(o.memory == "hbm" for o in listing.operands):
+        raise UnfitError("operands are in HBM and the kernel issued no DMA")
     return Simulation(
         cycles_shared=round(end.cycles),
         us_shared=end.cycles / chip.clock_hz * 1e6,
         parts=_parts(end, line.fill),
-        steps=_grid_steps(listing, recording),
+        steps=recording.grid_steps(listing),
         extrapolated=recording.passes_left is not None,
         dma_count=round(end.reads + end.writes),
         hbm_bytes_read=round(end.read_bytes),
@@ -132,18 +129,10 @@ def record(
     check_scalars(part, scalars, dynamic_grid=DYNAMIC_BOUND in listing.grid)
     graph = connect(listing, chip.delay_slots)
     costs, is_watched = price(listing, chip), watch is not None
-    program = lower(
-        listing,
-        graph,
-        part,
-        costs,
-        scalars,
-        granule_bytes=chip.granule_bytes,
-        tell_blocks=is_watched,
-    )
+    walk = lower(listing, graph, part, costs, scalars, chip.granule_bytes, tell_blocks=is_watched)
     events: list[Event] = []
     emit = events.append if watch is None else _fork(events, watch)
-    clock, work, left, endless = program.walk(emit, max(max_steps, FEWEST_STEPS), MOST_BLOCKS)
+    clock, work, left, endless = walk(emit, max(max_steps, FEWEST_STEPS), MOST_BLOCKS)
     if endless:
         raise UnfitError(f"the kernel does not end within {MOST_BLOCKS} basic blocks")
     passes = sum(1 for event in events if event[3] == STEP) - (left is not None)
@@ -160,30 +149,11 @@ def _fork(events: list[Event], watch: Emit) -> Emit:
     return emit
 
 
-def _parts(end: RunningTotals, fill: Fill) -> Parts:
+def _parts(end: RunningTotals, fill: Fill) -> dict[TimePart, int]:
     waited = max(0.0, end.waited - fill.waited)
     latency = min(waited, max(0.0, end.latency_waited - fill.latency_waited))
-    return Parts(
-        vector=round(end.bundles - end.scalar),
-        scalar=round(end.scalar),
-        matrix_stall=round(end.walked - end.bundles - end.lane_stalls),
-        lane_stall=round(end.lane_stalls),
-        hbm_wait=round(waited - latency),
-        latency_wait=round(latency),
-        fill=round(end.waited - waited),
-    )
-
-
-def _grid_steps(listing: Listing, recording: Recording) -> int:
-    """The grid's own steps where the outer loop is the pipelined grid, else its passes."""
-    passes = recording.passes + (recording.passes_left or 0)
-    return max(passes - PIPELINE_STAGES if listing.pipelined else passes, 1)
-
-
-def _check_traffic(listing: Listing, end: RunningTotals) -> None:
-    in_hbm = [operand for operand in listing.operands if operand.memory == "hbm"]
-    if in_hbm and not end.reads + end.writes:
-        raise UnfitError("operands are in HBM and the kernel issued no DMA")
+    waits = {HBM: waited - latency, LATENCY: latency, FILL: end.waited - waited}
+    return {part: round(cycles) for part, cycles in {**end.parts(), **waits}.items()}
 
 
 def _notes(
@@ -199,7 +169,7 @@ def _notes(
     moved = sorted(o.number for o in listing.operands if o.memory in ON_CHIP)
     if moved:
         notes.append(f"operands {moved} were in VMEM before the call")
-    steps = _grid_steps(listing, recording)
+    steps = recording.grid_steps(listing)
     if listing.grid and DYNAMIC_BOUND not in listing.grid and math.prod(listing.grid) != steps:
         notes.append(f"the grid is printed as {listing.grid}, the outer loop runs {steps} steps")
     return tuple(notes)

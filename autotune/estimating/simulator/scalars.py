@@ -195,17 +195,13 @@ def _template(opcode: str) -> tuple[int, str]:
     if compare:
         return 2, _unsigned("{0}" + _COMPARISONS[compare[1]] + "{1}", compare[2])
     if extreme:
-        return 2, _smaller_or_larger(extreme[1], extreme[2])
+        relation = _unsigned("{0}<{1}" if extreme[1] == "min" else "{0}>{1}", extreme[2])
+        return 2, f"{{0}} if {relation} else {{1}}"
     plain = _SPACED.match(opcode) or _TYPED.match(opcode)
     known = _TEMPLATES.get(plain[1] if plain else opcode)
     if known is None:
         raise UnfitError(f"unknown opcode {opcode} decides the time of this kernel")
     return known
-
-
-def _smaller_or_larger(which: str, kind: str) -> str:
-    relation = _unsigned("{0}<{1}" if which == "min" else "{0}>{1}", kind)
-    return f"{{0}} if {relation} else {{1}}"
 
 
 def _unsigned(template: str, kind: str) -> str:

@@ -97,9 +97,8 @@ def _definitions(listing: Listing) -> tuple[dict[str, Operation], list[Operation
     popped: dict[str, int] = {}
     for bundle in listing.bundles:
         for printed in bundle.operations:
-            operation = printed
-            if operation.opcode == "spop.drf":
-                operation = _division(printed, definitions, popped)
+            is_pop = printed.opcode == "spop.drf"
+            operation = _division(printed, definitions, popped) if is_pop else printed
             if operation.opcode == "sst":
                 stores.append(operation)
             elif definitions.setdefault(operation.name, operation) is not operation:
@@ -218,7 +217,7 @@ class _Search:
                 needed += store.reads()
             else:
                 self.poisoned.add(operation.name)
-                needed += _all_but_value(store)
+                needed += store._replace(arguments=()).reads()
         return needed
 
     def copies(self, waiting: list[Instruction], scalars: Scalars) -> dict[str, Copy | None]:
@@ -284,11 +283,6 @@ def base(address: Expression | None) -> str | None:
     """Return the constant first term of an address, None where it begins with a value."""
     first = address.source.strip("()").partition("+")[0] if address else ""
     return first if first.isdigit() else None
-
-
-def _all_but_value(store: Instruction) -> list[str]:
-    names = list(store.address.reads) if store.address else []
-    return names + ([store.guard.predicate] if store.guard else [])
 
 
 def _phis_fed(instructions: Mapping[str, Instruction]) -> dict[str, tuple[str, ...]]:

@@ -40,11 +40,11 @@ def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
 @pytest.mark.parametrize(
     ("parts", "limit"),
     [
-        ({"matrix_stall": 20, "hbm_wait": 9, "fill": 5}, "compute"),
-        ({"hbm_wait": 30, "latency_wait": 10}, "HBM"),
-        ({"hbm_wait": 10, "latency_wait": 30}, "step overhead"),
+        ({"matrix": 20, "hbm": 9, "fill": 5}, "compute"),
+        ({"hbm": 30, "latency": 10}, "HBM"),
+        ({"hbm": 10, "latency": 30}, "step overhead"),
         ({"scalar": 60}, "step overhead"),
-        ({"fill": 50, "latency_wait": 10}, "pipeline fill"),
+        ({"fill": 50, "latency": 10}, "pipeline fill"),
     ],
 )
 def test_what_limits(parts: dict[str, float], limit: str) -> None:
@@ -54,7 +54,7 @@ def test_what_limits(parts: dict[str, float], limit: str) -> None:
 
 
 def test_the_parts_add_up_to_the_time() -> None:
-    e = run(100, 20, scalar=10, matrix_stall=5, lane_stall=4, hbm_wait=3, latency_wait=2, fill=1)
+    e = run(100, 20, scalar=10, matrix=5, lanes=4, hbm=3, latency=2, fill=1)
     assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us) == 100
     assert e.explanation.part_us("vector and matrix issue") == pytest.approx(75)
     assert (e.compute_us, e.memory_us, e.fill_us) == pytest.approx((94, 20, 1))

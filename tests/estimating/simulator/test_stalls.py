@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.domain.explanation import LANES, MATRIX
 from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.constants import load
 from tests.samples.handwritten import libtpu_cycles, read, run, wait
@@ -152,7 +153,7 @@ def test_packed_rows_take_longer_and_come_back_in_half_as_many_pops():
 def test_a_transcendental_pop_waits_for_its_push():
     found = stalls("%10 = vpow2.f32 %v1", "%v2_v2 = vpop.eup %10")
     assert found.stall_cycles == V5E.transcendental_latency - 1
-    assert found.parts.lane_stall == found.stall_cycles and found.parts.matrix_stall == 0
+    assert found.parts[LANES] == found.stall_cycles and found.parts[MATRIX] == 0
 
 
 def test_a_product_of_half_the_rows_takes_half_the_time():

@@ -8,7 +8,6 @@ from itertools import chain, islice
 from math import prod
 from typing import Any
 
-from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.estimating.simulator import constants, dma
 from autotune.estimating.simulator.bundles import Listing, parse
 from autotune.estimating.simulator.dma import RunningTotals
@@ -22,7 +21,7 @@ from autotune.estimating.simulator.drawing.activity import (
 )
 from autotune.estimating.simulator.drawing.picture import CORE, STEPS, Picture, TraceSlice, Track
 from autotune.estimating.simulator.drawing.transfers import MOST_DMAS, Transfer
-from autotune.estimating.simulator.extrapolation import PIPELINE_STAGES, finish
+from autotune.estimating.simulator.extrapolation import finish
 from autotune.estimating.simulator.lowering import WAITED
 from autotune.estimating.simulator.memory import Scalars
 from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
@@ -43,8 +42,6 @@ def timeline(
 ) -> Picture | NotSimulated:
     """Return the first and the last ``steps`` grid steps; the rest is as in ``simulate``."""
     try:
-        if chip not in constants.CHIPS:
-            raise UnfitError(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
         known = constants.load(chip, libtpu)
         parsed, given = parse(listing), scalars or {}
         if max_steps is None:  # as many as simulate walks
@@ -78,8 +75,7 @@ class _Drawing:
         ended = self._recording.passes_left is None
         self._points = [_START, *self._line.points, *([self._line.end] if ended else [])]
         self._bounds = [point.cycles for point in self._points]
-        passes = self._recording.passes + (self._recording.passes_left or 0)
-        self._steps = max(passes - PIPELINE_STAGES if listing.pipelined else passes, 1)
+        self._steps = self._recording.grid_steps(listing)
 
     def picture(self) -> Picture:
         shown = self._shown()
@@ -134,7 +130,7 @@ class _Drawing:
     def _section(self, name: str, first: int, stop: int, details: dict[str, Any]) -> TraceSlice:
         then, now = self._points[first], self._points[stop]
         done = RunningTotals(*(b - a for a, b in zip(then, now, strict=True)))
-        parts = {name: self._us(cycles) for name, cycles in _parts(done).items()}
+        parts = {name: self._us(cycles) for name, cycles in done.parts().items()}
         details = {
             **details,
             **{f"{name}, µs": round(us, 4) for name, us in parts.items() if us},
@@ -196,15 +192,3 @@ class _Drawing:
             yield "core and units are drawn only for the begin of each long step"
         if sum(1 for _ in self._drawn(shown)) > MOST_DMAS:
             yield f"only the first {MOST_DMAS} DMAs are drawn"
-
-
-def _parts(done: RunningTotals) -> dict[str, float]:
-    """Cycles by part of the explanation; the pipeline fill is not told apart here."""
-    return {
-        ISSUE: done.bundles - done.scalar,
-        SCALAR: done.scalar,
-        MATRIX: done.walked - done.bundles - done.lane_stalls,
-        LANES: done.lane_stalls,
-        HBM: done.waited - done.latency_waited,
-        LATENCY: done.latency_waited,
-    }
