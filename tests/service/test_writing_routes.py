@@ -237,6 +237,9 @@ class TestJobs:
             "faster"
         ]
         assert service.get("/v1/jobs?state=queued")[1]["jobs"] == []
+        number = service.post("/v1/jobs", self.ask(), writer)[1]["number"]
+        status, answer = service.post(f"/v1/jobs/{number}/cancel", token=writer)
+        assert (status, answer["state"]) == (200, "cancelled")
 
     def test_from_a_miss_with_one_call(
         self, service: Running, store: SqlStore, writer: str
@@ -245,6 +248,8 @@ class TestJobs:
         until(lambda: len(service.get("/v1/misses")[1]["misses"]) == 2)
         listed = {miss["answer"]: miss for miss in service.get("/v1/misses")[1]["misses"]}
         assert set(listed) == {"nearest", "default"}
+        status, answer = service.post("/v1/jobs", {"miss": 99}, writer)
+        assert (status, answer["error"]["code"]) == (404, "unknown_miss")
         asked_for = {"miss": listed["nearest"]["number"]}
         assert service.post("/v1/jobs", asked_for, writer)[0] == 201
         mine = store.jobs.claim("w1", ABLE, 60)
@@ -256,11 +261,6 @@ class TestJobs:
             key.toolchain,
             key.fingerprint,
         )
-
-    def test_cancel(self, service: Running, writer: str) -> None:
-        number = service.post("/v1/jobs", self.ask(), writer)[1]["number"]
-        status, answer = service.post(f"/v1/jobs/{number}/cancel", token=writer)
-        assert (status, answer["state"]) == (200, "cancelled")
 
     @pytest.mark.parametrize(
         "changes, status, code, field",
@@ -300,10 +300,6 @@ class TestJobs:
     )
     def test_no_such_job(self, service: Running, path: str) -> None:
         assert service.get(path)[0] in (404, 422)
-
-    def test_no_such_miss(self, service: Running, writer: str) -> None:
-        status, answer = service.post("/v1/jobs", {"miss": 99}, writer)
-        assert (status, answer["error"]["code"]) == (404, "unknown_miss")
 
 
 class TestFleet:

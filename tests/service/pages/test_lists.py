@@ -97,21 +97,19 @@ def test_a_record_without_trials_stands_on_its_kernels_page(
     assert "chip=v6e was ignored" not in html(fresh, "/kernels/mm?chip=v6e")
 
 
-class TestNeverSearched:
-    def test_it_says_so_and_what_to_do(self, fresh: Running, store: SqlStore) -> None:
-        miss = store.misses()[0].key
-        text = html(fresh, f"/keys/{key_id(store, miss)}")
-        assert "older version" not in text
-        assert "Nobody has searched this yet" in text
-        assert "autotune search mm --shape m=77,k=5" in text
-
-    def test_its_button_makes_a_job(self, fresh: Running, store: SqlStore) -> None:
-        path = f"/keys/{key_id(store, store.misses()[0].key)}"
-        (body,) = re.findall('data-post="/v1/jobs" data-body="([^"]+)"', html(fresh, path))
-        secret = store.tokens.create("ci", WRITER, None)[1]
-        status, job = fresh.post("/v1/jobs", json.loads(unescape(body)), secret)
-        assert status == 201, job
-        assert f"job {job['number']}</a> is queued" in html(fresh, path)
+def test_what_was_never_searched_says_so_and_its_button_makes_a_job(
+    fresh: Running, store: SqlStore
+) -> None:
+    path = f"/keys/{key_id(store, store.misses()[0].key)}"
+    text = html(fresh, path)
+    assert "older version" not in text
+    assert "Nobody has searched this yet" in text
+    assert "autotune search mm --shape m=77,k=5" in text
+    (body,) = re.findall('data-post="/v1/jobs" data-body="([^"]+)"', text)
+    secret = store.tokens.create("ci", WRITER, None)[1]
+    status, job = fresh.post("/v1/jobs", json.loads(unescape(body)), secret)
+    assert status == 201, job
+    assert f"job {job['number']}</a> is queued" in html(fresh, path)
 
 
 class TestTaken:
