@@ -10,7 +10,7 @@ let hovers = {}; // what points say, by the page that a click on them opens
 
 const THEMES = ["system", "light", "dark"];
 
-function kept(storage, name, value) {
+function stored(storage, name, value) {
   try {
     if (value === undefined) return storage.getItem(name) || "";
     storage.setItem(name, value);
@@ -25,7 +25,7 @@ function theme() {
 function setTheme(name) {
   if (name === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = name;
-  kept(localStorage, "theme", name);
+  stored(localStorage, "theme", name);
   $("#theme").textContent = `Theme: ${name}`;
   drawAll();
 }
@@ -144,7 +144,7 @@ function watch(box) {
     source = new EventSource(box.dataset.events);
     source.addEventListener("progress", (event) => {
       const now = JSON.parse(event.data);
-      said.textContent = told(now);
+      said.textContent = progressOf(now);
       const running = now.search || (now.job && now.job.state === "running");
       box.classList.toggle("running", Boolean(running) || now.newest > newest);
       if (now.newest > newest || (now.published || "") !== published) {
@@ -191,7 +191,7 @@ async function renew(from = location.pathname + location.search) {
       for (const log of $$("pre.log", part)) extend(log.firstElementChild, $(`#${log.id} > code`, newer)?.textContent);
       const inUse = part.contains(document.activeElement) && !document.activeElement.matches("pre.log");
       if (inUse || part.innerHTML === newer.innerHTML) continue;
-      for (const [place, one] of $$("details", newer).entries()) one.open = $$("details", part)[place]?.open ?? one.open;
+      for (const [place, details] of $$("details", newer).entries()) details.open = $$("details", part)[place]?.open ?? details.open;
       part.replaceChildren(...newer.childNodes);
       if (newer.dataset.poll) part.dataset.poll = newer.dataset.poll;
     }
@@ -211,7 +211,7 @@ function extend(log, text) {
 
 // Pages say UTC; who points at a time sees it in their own zone.
 function localTimes(root = document) {
-  for (const one of $$("time", root)) one.title = new Date(one.dateTime).toLocaleString();
+  for (const time of $$("time", root)) time.title = new Date(time.dateTime).toLocaleString();
 }
 
 function poll(part) {
@@ -221,7 +221,7 @@ function poll(part) {
   }, Number(part.dataset.poll) * 1000);
 }
 
-function told(now) {
+function progressOf(now) {
   const counts = Object.entries(now.outcomes).map(([kind, n]) => `${n} ${kind}`).join(", ");
   const parts = [`${now.trials} trials: ${counts || "none yet"}`];
   if (now.search) parts.unshift(`${now.search.done} of ${now.search.goal}: ${now.search.note}`);
@@ -239,7 +239,7 @@ function bearer(token) {
 
 function fillToken() {
   const field = $("#token");
-  if (field && !field.value) field.value = kept(sessionStorage, "token");
+  if (field && !field.value) field.value = stored(sessionStorage, "token");
 }
 
 async function message(answer) {
@@ -255,9 +255,9 @@ async function postAll(button) {
   const wanted = () => $$('button[data-post="/v1/jobs"]:not(:disabled)');
   let asked = 0;
   button.disabled = true;
-  for (const one of wanted()) {
-    await post(one); // one after another: a service takes only so many writes in a second
-    if (!one.disabled) break;
+  for (const next of wanted()) {
+    await post(next); // one after another: a service takes only so many writes in a second
+    if (!next.disabled) break;
     asked += 1;
     said.textContent = `${asked} requested`;
   }
@@ -338,7 +338,7 @@ document.addEventListener("submit", (event) => {
 $("#theme").textContent = `Theme: ${theme()}`;
 fillToken();
 document.addEventListener("input", (event) => {
-  if (event.target.id === "token") kept(sessionStorage, "token", event.target.value);
+  if (event.target.id === "token") stored(sessionStorage, "token", event.target.value);
 });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
@@ -348,7 +348,7 @@ document.addEventListener("keydown", (event) => {
 // A phone or a tablet shows the answer; the other sections open at a tap, or when a link leads to them.
 function fold() {
   const wanted = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
-  for (const one of $$("details.fold")) one.open = innerWidth > 900 || Boolean(wanted && one.contains(wanted));
+  for (const details of $$("details.fold")) details.open = innerWidth > 900 || Boolean(wanted && details.contains(wanted));
   if (wanted) wanted.scrollIntoView();
 }
 
