@@ -48,15 +48,7 @@ class TestWriting:
         store.tokens.revoke(gone.number)
         routes = writing_routes(service)
         assert len(routes) >= 6
-        tokens = {
-            None: 401,
-            "": 401,
-            "autotune_x": 401,
-            "é": 401,
-            old: 401,
-            revoked: 401,
-            reader: 403,
-        }
+        tokens = {**dict.fromkeys((None, "", "autotune_x", "é", old, revoked), 401), reader: 403}
         for method, path in routes:
             for token, expected in tokens.items():
                 bearer = {} if token is None else {"Authorization": f"Bearer {token}"}

@@ -45,13 +45,16 @@ class TestPush:
         pushed_by = {r.pushed_by for r in store.records() if r.key == question(8)}
         assert pushed_by == {"ci"}
 
-    def test_nobody_pushes_a_rule(self, service: Running, store: SqlStore, writer: str) -> None:
-        """It would answer for every shape of its kernel, and nothing shows that it is true."""
-        ruling = KeyResult(record=replace(record(question(8)), rule=ruled()))
-        (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [ruling])
+    def test_no_rule_is_sent_and_no_message_of_any_length(
+        self, service: Running, store: SqlStore, writer: str
+    ) -> None:
+        """A rule would answer for every shape of its kernel, and nothing shows that it is true."""
+        sent = replace(record(question(8)), rule=ruled(), reason="x" * 300_000)
+        (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [KeyResult(record=sent)])
         assert part[1].records == 1
         (stored,) = [record for record in store.records() if record.key == question(8)]
         assert stored.rule is None
+        assert len(stored.reason) == 100_000 and stored.reason.endswith("x…")
 
     def test_what_goes_wrong_is_one_sentence(
         self, service: Running, here: str, tmp_path: Path
@@ -76,13 +79,6 @@ class TestPush:
         parts = list(send(Remote(service.url, 20.0, writer), [SPEC], results))
         assert [count for count, _ in parts] == [3, 3, 2]
         assert sum(part.records for _, part in parts) == 8
-
-    def test_a_message_of_any_length(self, service: Running, store: SqlStore, writer: str) -> None:
-        long = replace(record(question(8)), reason="x" * 300_000)
-        (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [KeyResult(record=long)])
-        assert part[1].records == 1
-        (stored,) = [record for record in store.records() if record.key == question(8)]
-        assert len(stored.reason) == 100_000 and stored.reason.endswith("x…")
 
     def test_a_service_that_comes_back_is_tried_again(
         self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
@@ -145,6 +141,7 @@ def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: 
     from autotune.domain.token import READER
 
     _, secret = store.tokens.create("r", READER, None)
+    toolchain = "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42"
     ask = (
         "lookup",
         "mm",
@@ -153,7 +150,7 @@ def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: 
         "--chip",
         "v5e",
         "--toolchain",
-        "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42",
+        toolchain,
         "--url",
     )
     with running(database, closed=True) as service:

@@ -122,16 +122,13 @@ def test_what_ends_a_worker_and_what_it_waits_for(
         nobody.claim("w", ABLE, LEASE_S)
 
 
-def test_an_unknown_job(service: Running, writer: str) -> None:
-    sent = {"worker": "ci/w", "attempt": 1, "state": "done", "message": ""}
-    status, answer = service.post("/v1/jobs/77/finish", sent, writer)
-    assert (status, answer["error"]["code"]) == (404, "unknown_job")
-    assert service.get("/v1/jobs/77/log")[0] == 404
-
-
-def test_a_log_without_an_end_is_refused(
+def test_an_unknown_job_and_a_log_without_an_end_are_refused(
     service: Running, store: SqlStore, jobs: RemoteJobs, writer: str
 ) -> None:
+    ended = {"worker": "ci/w", "attempt": 1, "state": "done", "message": ""}
+    status, answer = service.post("/v1/jobs/77/finish", ended, writer)
+    assert (status, answer["error"]["code"]) == (404, "unknown_job")
+    assert service.get("/v1/jobs/77/log")[0] == 404
     store.jobs.add(wanted(512))
     job = claimed(jobs)
     for size, refusal in ((MOST_LOG + 1, 422), (100_000_000, 413)):

@@ -50,25 +50,13 @@ def check_all(store: SqlStore, decide: Found) -> None:
     worker.run(drain=True)
 
 
-def decided(state: CandidateState, finding: str = "") -> CandidateDecision:
-    return CandidateDecision(state=state, finding=finding)
-
-
 def accepted(given: Record) -> Rechecked:
     faster = replace(given, estimate=replace(given.estimate, time_us=5.0))
-    return Rechecked(decision=decided(CandidateState.ACCEPTED), record=faster)
+    return Rechecked(decision=CandidateDecision(state=CandidateState.ACCEPTED), record=faster)
 
 
-def refused(_: Record) -> Rechecked:
-    return Rechecked(
-        decision=CandidateDecision(state=CandidateState.REFUSED, finding="out of VMEM")
-    )
-
-
-def undecided(_: Record) -> Rechecked:
-    return Rechecked(
-        decision=CandidateDecision(state=CandidateState.UNVERIFIED, finding="timed out")
-    )
+def decided(state: CandidateState, finding: str) -> Found:
+    return lambda _: Rechecked(decision=CandidateDecision(state=state, finding=finding))
 
 
 def answer(service: Running) -> tuple[str, dict[str, str] | None]:
@@ -112,7 +100,7 @@ def test_what_it_refuses_stays_away_however_often_it_comes(
 ) -> None:
     pushed = body(record(question(512), 64))
     service.post("/v1/results", pushed, writer)
-    check_all(store, refused)
+    check_all(store, decided(CandidateState.REFUSED, "out of VMEM"))
     service.post("/v1/results", pushed, writer)
     assert answer(service)[0] == "nearest"
     (candidate,) = service.get("/v1/candidates")[1]["candidates"]
@@ -125,7 +113,7 @@ def test_what_could_not_be_checked_is_checked_again_when_it_comes_again(
 ) -> None:
     pushed = body(record(question(512), 64))
     service.post("/v1/results", pushed, writer)
-    check_all(store, undecided)
+    check_all(store, decided(CandidateState.UNVERIFIED, "timed out"))
     (candidate,) = service.get("/v1/candidates")[1]["candidates"]
     assert (candidate["state"], candidate["finding"]) == ("unverified", "timed out")
     service.post("/v1/results", pushed, writer)

@@ -29,22 +29,10 @@ def schemathesis(
     described = service.get("/openapi.json", token)[1]
     schema.write_text(json.dumps(described))
     command = [
-        Path(sys.executable).with_name("schemathesis"),
-        "--config-file",
-        CONFIG,
-        "run",
-        schema,
-        "--url",
-        service.url,
-        "--checks",
-        "all",
-        "--seed",
-        "1",
-        "--no-color",
-        "--suppress-health-check",
-        "too_slow",  # of this machine, not of the service
-        "--request-timeout",
-        "300",  # so is this: only a hang reaches it
+        *(Path(sys.executable).with_name("schemathesis"), "--config-file", CONFIG, "run", schema),
+        *("--url", service.url, "--checks", "all", "--seed", "1", "--no-color"),
+        *("--suppress-health-check", "too_slow"),  # of this machine, not of the service
+        *("--request-timeout", "300"),  # so is this: only a hang reaches it
         *(("--exclude-method", without.upper()) if without else ()),
         *more,
     ]

@@ -30,14 +30,11 @@ def test_a_number_may_be_asked_for_at_once(store: SqlStore, database: str) -> No
         assert service.lookup(question(512), snapshot=3)[1][0]["match"] == "exact"
 
 
-def test_the_list(service: Running) -> None:
+def test_the_list_and_a_bundle(service: Running) -> None:
     _, answer = service.get("/v1/snapshots")
     assert answer["in_force"] == 2
     assert [snapshot["number"] for snapshot in answer["snapshots"]] == [2, 1]
     assert len(service.get("/v1/snapshots?limit=1")[1]["snapshots"]) == 1
-
-
-def test_a_bundle(service: Running, store: SqlStore) -> None:
     status, headers, content = service.raw("GET", "/v1/snapshots/2")
     bundle = bundle_from_bytes(content)
     assert (status, bundle.snapshot, bundle.kernels) == (200, 2, (SPEC,))
