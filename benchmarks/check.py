@@ -124,9 +124,7 @@ def _turn(
 
 def _pair(pool: CompilerPool, subject: Subject) -> tuple[Config, Config, Estimated] | None:
     """A config beside the default, the default, and what became of the first."""
-    choices = pool.ask(
-        ListChoices(ref=subject.ref, problem=subject.problem, chip=subject.chip.chip)
-    )
+    choices = pool.ask(subject.question(ListChoices))
     default = default_config(choices)
     for name, values in choices.axes.items():
         for value in values:

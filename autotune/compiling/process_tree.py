@@ -1,57 +1,71 @@
-"""A child and all that it started: how much memory and time, and an end to all."""
+"""A process and all that it started: how much memory and time, and an end to all.
+
+By what Linux says of them: the interpreter of a child may lack psutil.
+"""
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
 _FAMILY_EVERY_S = _WAITS_EVERY_S = 1.0
 _MOST_LIMITS = 10  # of wall clock: threads that wait by turns may hide one that never goes on
 _PASSES = 3  # one that forks while its family is killed
-_LISTED = Path("/proc/thread-self/children")  # a Linux with CONFIG_PROC_CHILDREN
+_PROC = Path("/proc")
+_LISTED = _PROC / "thread-self" / "children"  # a Linux with CONFIG_PROC_CHILDREN
+_GONE = (ProcessLookupError, PermissionError, FileNotFoundError)
 
 
-def family(root: int) -> set[psutil.Process]:
-    """The session that ``root`` leads, orphans included, and all descendants of its members."""
-    found: dict[int, psutil.Process] = {}
-    for pid in _session(root):
-        with suppress(psutil.NoSuchProcess):
-            if pid not in found:
-                member = psutil.Process(pid)
-                found |= {one.pid: one for one in (member, *member.children(recursive=True))}
-    return set(found.values())
+def family(leader: int) -> set[int]:
+    """The session that ``leader`` leads, orphans included, and all descendants of its members."""
+    parents: dict[int, int] = {}
+    members: set[int] = set()
+    for pid in _pids():
+        with suppress(*_GONE):
+            parent, session = _stat(pid)[1:4:2]
+            parents[pid] = int(parent)
+            if int(session) == leader:
+                members.add(pid)
+    while more := {pid for pid, parent in parents.items() if parent in members} - members:
+        members |= more
+    return members
 
 
-def _session(root: int) -> Iterator[int]:
-    for pid in (root, *psutil.pids()):
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getsid(pid) == root:
-                yield pid
-
-
-def kill_family(root: int) -> None:
-    """SIGKILL for the family of ``root``."""
-    killed: set[psutil.Process] = set()
+def kill_family(leader: int) -> None:
+    """SIGKILL for the family of ``leader``, but not for the process that asks for it."""
+    killed = {os.getpid()}
     for _ in range(_PASSES):
-        left = family(root) - killed
+        left = family(leader) - killed
+        for pid in left:
+            with suppress(*_GONE):
+                os.kill(pid, signal.SIGKILL)
         if not left:
             return
-        for member in left:
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                member.kill()
         killed |= left
 
 
-def _listed_family(root: int) -> set[int]:
+def _pids() -> list[int]:
+    return [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()]
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of ``/proc/PID/stat`` after its name: state, parent, group, session, ..."""
+    return (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+
+
+def _listed_family(leader: int) -> set[int]:
     """The family as the kernel lists children, which may miss one that has just come: for a look,
-    not for an end. psutil reads every process of the machine: 13 ms in place of 1 where there are
-    264, each second for each compiler."""
+    not for an end. To read every process of the machine takes several times as long, each second
+    for each compiler."""
     if not _LISTED.exists():
-        return {member.pid for member in family(root)}
-    found, left = set[int](), [*_session(root)]
+        return family(leader)
+    found, left = set[int](), []
+    for pid in _pids():
+        with suppress(*_GONE):
+            if os.getsid(pid) == leader:
+                left.append(pid)
     while left:
         pid = left.pop()
         if pid not in found:
@@ -62,7 +76,7 @@ def _listed_family(root: int) -> set[int]:
 
 def _children(pid: int) -> Iterator[int]:
     with suppress(OSError):  # it, or a thread of it, has ended
-        for listed in Path("/proc", str(pid), "task").glob("*/children"):
+        for listed in (_PROC / str(pid) / "task").glob("*/children"):
             yield from map(int, listed.read_text().split())
 
 
@@ -91,7 +105,7 @@ class TimeWatch:
     threads that keep each other waiting count: it has had what they ran."""
 
     def __init__(self, pid: int, limit_s: float) -> None:
-        self._pid, self._limit_s, self._tasks = pid, limit_s, Path("/proc", str(pid), "task")
+        self._pid, self._limit_s, self._tasks = pid, limit_s, _PROC / str(pid) / "task"
         self._waited_s, self._ran_s, self._waits = 0.0, 0.0, _waits(self._tasks)
         self._started, self._processor_s = time.monotonic(), _processor_s(pid)
         self._look_at = self._started + _WAITS_EVERY_S
@@ -131,14 +145,16 @@ def _waits(tasks: Path) -> dict[str, int]:
 
 
 def _processor_s(pid: int) -> float:
-    with suppress(psutil.NoSuchProcess):
-        times = psutil.Process(pid).cpu_times()
-        return float(times.user + times.system)
+    """0 for one that is gone."""
+    with suppress(*_GONE):
+        user, system = _stat(pid)[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
     return 0.0
 
 
 def _resident_bytes(pid: int) -> int:
     """0 for one that is gone."""
-    with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-        return int(psutil.Process(pid).memory_info().rss)
+    with suppress(*_GONE):
+        pages = (_PROC / str(pid) / "statm").read_bytes().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
     return 0

@@ -139,15 +139,8 @@ class _Gate:
         if known is not None:
             return Verdict(ok=True, reason=known.verification, proof=known.proof)
         self.announce(words.verifying(trial))
-        subject = self.subject
-        verdict = self.compilers.ask(
-            VerifyConfig(
-                ref=subject.ref,
-                problem=subject.problem,
-                config=trial.config,
-                chip=subject.chip.chip,
-            )
-        )
+        question = self.subject.question(VerifyConfig, config=trial.config)
+        verdict = self.compilers.ask(question)
         if verdict.ok is False:
             self.wrong.append((trial, verdict.reason))
             self.store.replace_outcome(self.subject.key, trial.number, wrong_result(trial, verdict))
@@ -262,9 +255,7 @@ def _equal(draft: _Draft) -> tuple[Trial, ...]:
 def _baseline(compilers: Compilers, result: "SearchResult") -> Evidence:
     """What is known of plain XLA; never a measurement."""
     subject = result.subject
-    cost = compilers.ask(
-        CompileBaseline(ref=subject.ref, problem=subject.problem, chip=subject.chip.chip)
-    )
+    cost = compilers.ask(subject.question(CompileBaseline))
     if not isinstance(cost, XlaCost):
         return Evidence(config=None, time_us=None, note=words.no_baseline(cost))
     io_bytes = result.space.candidates[0].trace.io_bytes

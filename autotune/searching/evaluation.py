@@ -62,11 +62,7 @@ def evaluate(compilers: Compilers, subject: Subject, config: Config) -> Outcome:
 
 
 def compile_config(compilers: Compilers, subject: Subject, config: Config) -> Future[Attempt]:
-    return compilers.submit(
-        CompileConfig(
-            ref=subject.ref, problem=subject.problem, config=config, chip=subject.chip.chip
-        )
-    )
+    return compilers.submit(subject.question(CompileConfig, config=config))
 
 
 def outcome_of(attempt: Attempt, chip: ChipInfo) -> Outcome:

@@ -88,7 +88,7 @@ class ConfigJudge:
 def config_judge(compilers: Compilers, subject: Subject) -> ConfigJudge:
     """Asks for the default of the problem, and what becomes of its settings."""
     ref, problem, chip = subject.ref, subject.problem, subject.chip
-    choices = compilers.ask(ListChoices(ref=ref, problem=problem, chip=chip.chip))
+    choices = compilers.ask(subject.question(ListChoices))
     default = default_config(choices)
     passed_on = passed_on_of(compilers, ref, problem, default, chip)
     return ConfigJudge(
@@ -102,9 +102,7 @@ def config_judge(compilers: Compilers, subject: Subject) -> ConfigJudge:
 
 def trace_one(compilers: Compilers, subject: Subject, config: Config) -> Trace | Failure:
     """A config in its own grid order."""
-    answer = compilers.ask(
-        TraceConfig(ref=subject.ref, problem=subject.problem, config=config, chip=subject.chip.chip)
-    )
+    answer = compilers.ask(subject.question(TraceConfig, config=config))
     return answer.traces[0] if isinstance(answer, Traces) else answer
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compilers import (
@@ -12,6 +13,7 @@ from autotune.domain.compilers import (
     DescribeToolchain,
     ListChoices,
     ProblemOfCall,
+    Question,
 )
 from autotune.domain.config import AxisValue
 from autotune.domain.errors import InvalidInputError
@@ -24,6 +26,8 @@ from autotune.estimating.space import Space, explore
 
 ProblemOf = Callable[[KernelSpec], Problem]
 """Reads a problem by the description of its kernel. Raises ``InvalidInputError``."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,10 @@ class Subject:
             chip=self.chip.chip,
             toolchain=self.toolchain,
         )
+
+    def question(self, kind: Callable[..., Question[T]], **more: Any) -> Question[T]:
+        """One about this problem on this chip."""
+        return kind(ref=self.ref, problem=self.problem, chip=self.chip.chip, **more)
 
 
 def asked_problem(
@@ -92,12 +100,11 @@ def explore_space(
 ) -> Space:
     """The candidates; ``only``: with these values of axes, beside the default. Raises
     ``AutotuneError`` for a declaration or problem that cannot be."""
-    ref, problem, chip = subject.ref, subject.problem, subject.chip.chip
-    choices = compilers.ask(ListChoices(ref=ref, problem=problem, chip=chip))
+    choices = compilers.ask(subject.question(ListChoices))
     if only:
         choices = narrowed(choices, only)
-    compilers.ask(CheckDeclaration(ref=ref, problem=problem, chip=chip))
-    space = explore(compilers, ref, problem, choices, subject.chip, tracing)
+    compilers.ask(subject.question(CheckDeclaration))
+    space = explore(compilers, subject.ref, subject.problem, choices, subject.chip, tracing)
     if only:
         space.judged.clear()  # what the rules say of a part is not kept as if it were the whole
     return space

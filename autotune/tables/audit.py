@@ -280,9 +280,7 @@ class _Judge:
             self.chip,
             lambda spec: self._problem(spec, known),
         )
-        self.compilers.ask(
-            CheckDeclaration(ref=subject.ref, problem=subject.problem, chip=self.chip)
-        )
+        self.compilers.ask(subject.question(CheckDeclaration))
         self.store.save_kernel(subject.spec)
         return subject
 

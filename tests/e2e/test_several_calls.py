@@ -11,6 +11,7 @@ from autotune.domain.compilers import (
     DescribeChip,
     DescribeKernel,
     TraceConfig,
+    Traces,
     VerifyConfig,
 )
 from autotune.domain.config import make_config
@@ -63,8 +64,8 @@ def test_every_call_is_held_to_the_rules(pool: CompilerPool) -> None:
     found = pool.ask(
         TraceConfig(ref=REF, problem=problem, config=config, chip=Chip.V6E, orders=True)
     )
-    assert isinstance(found, list), found
-    (trace,) = found
+    assert isinstance(found, Traces), found
+    (trace,) = found.traces
     assert getattr(rules.violation(trace, chip), "block", None) == (12, 512)
 
 

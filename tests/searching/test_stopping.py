@@ -70,9 +70,7 @@ def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) 
         ask=lambda _: next(waiting, None), tell=lambda *told, **more: None, predict=lambda _: None
     )
     space = Space(candidates=candidates, default=CONFIGS[0], default_verdict=None)
-    subject: Any = SimpleNamespace(
-        key="key", ref=None, problem=None, chip=SimpleNamespace(chip=None)
-    )
+    subject: Any = SimpleNamespace(key="key", chip=None, question=lambda kind, **_: kind)
     observer: Any = SimpleNamespace(trial_done=watch)
     fakes: tuple[Any, Any] = (compilers, store)
     search = Search(*fakes, subject, space, study, observer, [first], goal=100)

@@ -15,6 +15,7 @@ import numpy as np
 
 from autotune.compiling import libtpu
 from autotune.compiling.child.listings import listings
+from autotune.compiling.child.patching import patched
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.estimating.simulator.bundles import parse
 
@@ -92,14 +93,13 @@ def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
     if chip is None:
         yield
         return
-    asked, token = jax.default_backend, _TRACING.set(True)
-    jax.default_backend = lambda: "tpu"
+    token = _TRACING.set(True)
     _forget_info()
     try:
-        with abstract_mesh(compile_only_target(chip, axes)):
+        target = compile_only_target(chip, axes)
+        with patched(jax, default_backend=lambda: "tpu"), abstract_mesh(target):
             yield
     finally:
-        jax.default_backend = asked
         _TRACING.reset(token)
 
 
@@ -133,15 +133,9 @@ def attached(chip: Chip | None) -> Iterator[None]:
             kwargs["devices"] = devices[: prod(shape)]
         return asked["make_mesh"](*args, **kwargs)
 
-    jax.devices, jax.local_devices = listing("devices"), listing("local_devices")
-    jax.make_mesh = make_mesh
-    backend, jax.default_backend = jax.default_backend, lambda: "tpu"
-    try:
+    of_chip = {name: listing(name) for name in ("devices", "local_devices")}
+    with patched(jax, default_backend=lambda: "tpu", make_mesh=make_mesh, **of_chip):
         yield
-    finally:
-        jax.default_backend = backend
-        for name, function in asked.items():
-            setattr(jax, name, function)
 
 
 def abstract_mesh(target: Any) -> AbstractContextManager[Any]:

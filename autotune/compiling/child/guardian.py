@@ -3,13 +3,12 @@
 import os
 import select
 import shutil
-import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
+from autotune.compiling.process_tree import kill_family
+
 _REMOVE_S = 5.0
-_PASSES = 3  # one that forks while its family is killed
 
 
 def stand_guard(folder: Path) -> None:
@@ -45,35 +44,8 @@ def _wait_for_hangup() -> None:
 
 def _clean_up(worker: int, folder: Path) -> None:
     if os.getppid() == worker:
-        _kill_family(worker)
+        kill_family(worker)
     deadline = time.monotonic() + _REMOVE_S
     while folder.exists() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)  # the dying worker may still write
         time.sleep(0.05)
-
-
-def _kill_family(leader: int) -> None:
-    """SIGKILL for the session of ``leader`` and all that its members started, which may have
-    sessions of their own. Without psutil: this interpreter may lack it."""
-    killed = {os.getpid()}
-    for _ in range(_PASSES):
-        left = _family(leader) - killed
-        for pid in left:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        killed |= left
-
-
-def _family(leader: int) -> set[int]:
-    parents: dict[int, int] = {}
-    family: set[int] = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-            pid, parent, session = int(stat.parent.name), int(fields[1]), int(fields[3])
-            parents[pid] = parent
-            if session == leader:
-                family.add(pid)
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
-    return family

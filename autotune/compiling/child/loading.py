@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import linecache
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
@@ -200,15 +200,8 @@ class Loader:
         spec = importlib.util.spec_from_file_location(name, ref.path)
         if spec is None or spec.loader is None:
             raise LoadError(f"{ref.path} is not a Python file")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        _find_beside(ref)
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        return module
+        module, loader = importlib.util.module_from_spec(spec), spec.loader
+        return _executed(module, ref, lambda: loader.exec_module(module))
 
 
 def _package_of(path: Path) -> tuple[Path, tuple[str, ...]]:
@@ -222,23 +215,24 @@ def _package_of(path: Path) -> tuple[Path, tuple[str, ...]]:
 def _from_text(name: str, ref: KernelRef) -> ModuleType:
     """A module of a notebook's cells."""
     module = ModuleType(name)
-    sys.modules[name] = module
-    _find_beside(ref)
     lines = ref.source.splitlines(keepends=True)
     linecache.cache[name] = (len(ref.source), None, lines, name)  # for tracebacks
-    try:
-        exec(compile(ref.source, name, "exec"), vars(module))  # noqa: S102 (what this process is for)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    code = compile(ref.source, name, "exec")
+    return _executed(module, ref, lambda: exec(code, vars(module)))  # noqa: S102 (what this is for)
 
 
-def _find_beside(ref: KernelRef) -> None:
+def _executed(module: ModuleType, ref: KernelRef, execute: Callable[[], None]) -> ModuleType:
     """Modules beside the declaration can be imported."""
     folder = str(Path(ref.path).parent)
     if folder not in sys.path:
         sys.path.append(folder)
+    sys.modules[module.__name__] = module
+    try:
+        execute()
+    except BaseException:
+        del sys.modules[module.__name__]
+        raise
+    return module
 
 
 def _attribute(module: ModuleType, name: str) -> Any:

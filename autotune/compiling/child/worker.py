@@ -32,8 +32,7 @@ from autotune.compiling.child.serving import answered, serve
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.codec import from_data
-from autotune.domain.compiled import Compiled, XlaCost
+from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import (
     LOAD,
     NAME,
@@ -133,12 +132,10 @@ class CompilerWorker:
         return Traces(found, bool(chips.READS))
 
     def do_compile(self, question: CompileConfig) -> CompiledConfig:
-        trace, compiled = build.compile_config(*self._candidate(question), self.dump)
-        return CompiledConfig(trace, from_data(Compiled, compiled))
+        return build.compile_config(*self._candidate(question), self.dump)
 
     def do_draw(self, question: protocol.DrawConfig) -> protocol.Drawn:
-        found = build.draw_config(*self._candidate(question), self.dump, question.steps)
-        return from_data(protocol.Drawn, found)
+        return build.draw_config(*self._candidate(question), self.dump, question.steps)
 
     def do_baseline(self, question: CompileBaseline) -> XlaCost:
         kernel = self._kernel(question)

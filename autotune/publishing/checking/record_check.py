@@ -52,19 +52,14 @@ class RecordChecker:
 
     def check(self) -> Check:
         """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
-        chip = self.subject.chip.chip
-        today = default_config(
-            self.compilers.ask(
-                ListChoices(ref=self.subject.ref, problem=self.subject.problem, chip=chip)
-            )
-        )
+        today = default_config(self.compilers.ask(self.subject.question(ListChoices)))
         self._kept, self._default = list(self.store.trials(self.subject.key)), self._as_known(today)
         config = self.prior.config or today
         blank = self.blank or Check(
             key=self.prior.key,
             config=config,
             toolchain=self.subject.toolchain,
-            chip=chip,
+            chip=self.subject.chip.chip,
             verdict=CheckVerdict.NOT_CHECKED,
             checked_at=datetime.now(UTC),
         )
@@ -91,11 +86,8 @@ class RecordChecker:
 
     def _xla_us(self) -> float | None:
         """The estimate of the plain version."""
-        subject = self.subject
-        cost = self.compilers.ask(
-            CompileBaseline(ref=subject.ref, problem=subject.problem, chip=subject.chip.chip)
-        )
-        return expected_us(cost, subject.chip) if isinstance(cost, XlaCost) else None
+        cost = self.compilers.ask(self.subject.question(CompileBaseline))
+        return expected_us(cost, self.subject.chip) if isinstance(cost, XlaCost) else None
 
     def _is_default(self, default: Config) -> bool:
         """A record whose default won has the default's blocks under any toolchain."""

@@ -18,16 +18,18 @@ from autotune.compiling.child.listings import FinalListing, listings, program
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import reader
 from autotune.compiling.child.trace.pallas_call import Call
+from autotune.compiling.protocol import Drawn
 from autotune.declaring.kernel import Array, Kernel
 from autotune.domain.chip import Chip
-from autotune.domain.codec import to_data
-from autotune.domain.compiled import XlaCost
+from autotune.domain.compiled import Compiled, XlaCost
+from autotune.domain.compilers import CompiledConfig
 from autotune.domain.config import Config
 from autotune.domain.operation import ScheduledOperation
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
 from autotune.estimating.simulator.bundles import Listing
+from autotune.estimating.simulator.drawing.picture import Picture
 from autotune.estimating.simulator.drawing.timeline import timeline
 
 _DEPENDS_ON_DATA = (
@@ -94,36 +96,38 @@ def trace_config(
 
 def compile_config(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
-) -> tuple[Trace, Mapping[str, Any]]:
-    """The trace of a config and what the compiler made of it (fields of ``Compiled``)."""
+) -> CompiledConfig:
+    """The trace of a config and what the compiler made of it."""
     trace, made = _listed(kernel, problem, config, chip, dump)
     first, *more = [
-        {"seconds": made.seconds, "program": made.program, **_simulated(call, chip)}
+        Compiled(seconds=made.seconds, program=made.program, **_simulated(call, chip))
         for call in made.calls
     ]
-    return trace, {
-        **first,
-        "more": more,
-        "schedule": [to_data(call_made) for call_made in made.schedule],
-    }
+    return CompiledConfig(trace, replace(first, more=tuple(more), schedule=tuple(made.schedule)))
 
 
 def draw_config(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, steps: int
-) -> Mapping[str, Any]:
-    """Hash of the program that a config compiles to, and the picture of its first and last steps,
-    or the refusal why there is none."""
+) -> Drawn:
+    """The picture of the first and last steps of the program that a config compiles to."""
     _, made = _listed(kernel, problem, config, chip, dump)
     call, *more = made.calls
-    refusal = f"the function makes {len(more) + 1} pallas_calls: one is drawn" if more else ""
-    if call.listing is None or refusal:
-        return {"program": made.program, "picture": None, "refusal": refusal or call.refusal}
-    drawn = timeline(
-        call.listing, chip=chip.value, libtpu=libtpu.version(), scalars=call.scalars, steps=steps
-    )
+    drawn: Picture | NotSimulated
+    if more:
+        drawn = NotSimulated(f"the function makes {len(more) + 1} pallas_calls: one is drawn")
+    elif call.listing is None:
+        drawn = NotSimulated(call.refusal)
+    else:
+        drawn = timeline(
+            call.listing,
+            chip=chip.value,
+            libtpu=libtpu.version(),
+            scalars=call.scalars,
+            steps=steps,
+        )
     if isinstance(drawn, NotSimulated):
-        return {"program": made.program, "picture": None, "refusal": drawn.reason}
-    return {"program": made.program, "picture": dataclasses.asdict(drawn), "refusal": ""}
+        return Drawn(program=made.program, picture=None, refusal=drawn.reason)
+    return Drawn(program=made.program, picture=drawn, refusal="")
 
 
 def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> XlaCost:

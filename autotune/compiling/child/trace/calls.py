@@ -169,10 +169,8 @@ def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
 
 def _holds_a_call(eqn: Any) -> bool:
     """Whether it is a ``pallas_call``, or has one inside."""
-    if as_pallas_call(eqn) is not None:
-        return True
-    inner = [plain for jaxpr, _ in inner_jaxprs(eqn, [None]) if (plain := open_jaxpr(jaxpr))]
-    return any(_holds_a_call(inner_eqn) for plain in inner for inner_eqn in plain.eqns)
+    inner = (other for jaxpr, _ in inner_jaxprs(eqn, [None]) for other in walked(jaxpr))
+    return any(as_pallas_call(other) is not None for other in (eqn, *inner))
 
 
 def _is_small(eqn: Any) -> bool:
@@ -185,20 +183,20 @@ def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
     import jax
     import jax.sharding as sharding
 
-    params = eqn.primitive.get_bind_params(eqn.params)
-    functions, params = params if isinstance(params, tuple) else ((), params)  # a pair up to 0.8
     nothing = sharding.AbstractMesh((), ())
     entered = getattr(sharding, "use_abstract_mesh", nullcontext)  # not in jax 0.6
-    if "ctx_mesh" in params:
-        params = {**params, "ctx_mesh": nothing}
-
-    def computed() -> list[Any]:
-        out = eqn.primitive.bind(*functions, *inputs, **params)
-        return list(out) if eqn.primitive.multiple_results else [out]
-
+    params = {**eqn.params, **({"ctx_mesh": nothing} if "ctx_mesh" in eqn.params else {})}
     with entered(nothing):
-        results = computed()
+        results = bound(eqn.primitive, inputs, params)
         if any(isinstance(result, jax.core.Tracer) for result in results):  # traced from outside
             with jax.ensure_compile_time_eval():  # always: jax 0.12 refuses some of a mesh
-                results = computed()
+                results = bound(eqn.primitive, inputs, params)
         return list(map(np.asarray, results))
+
+
+def bound(primitive: Any, inputs: Sequence[Any], params: Any) -> list[Any]:
+    """The results of a primitive."""
+    given = primitive.get_bind_params(params)
+    functions, plain = given if isinstance(given, tuple) else ((), given)  # a pair up to jax 0.8
+    results = primitive.bind(*functions, *inputs, **plain)
+    return list(results) if primitive.multiple_results else [results]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.trace.calls import known_values
+from autotune.compiling.child.trace.calls import bound, known_values
 from autotune.compiling.child.trace.scalars import called_jaxpr, constants, open_jaxpr
 
 
@@ -35,11 +35,10 @@ def with_static_grids(function: Callable[..., Any], given: Sequence[Any]) -> Cal
 
 
 def _has_dynamic_grid(jaxpr: Any) -> bool:
+    """Of its own, or of a jaxpr that it only calls."""
     for eqn in open_jaxpr(jaxpr).eqns:
-        if eqn.primitive.name == "pallas_call":
-            if eqn.params["grid_mapping"].num_dynamic_grid_bounds:
-                return True
-        elif (inner := called_jaxpr(eqn)) is not None and _has_dynamic_grid(inner):
+        mapping, inner = eqn.params.get("grid_mapping"), called_jaxpr(eqn)
+        if getattr(mapping, "num_dynamic_grid_bounds", 0) or (inner and _has_dynamic_grid(inner)):
             return True
     return False
 
@@ -71,10 +70,7 @@ def _outputs(eqn: Any, inputs: list[Any], seen: list[Any]) -> list[Any]:
     params = eqn.params
     if eqn.primitive.name == "pallas_call":
         inputs, params = _static(params, inputs, seen)
-    bound = eqn.primitive.get_bind_params(params)
-    functions, params = bound if isinstance(bound, tuple) else ((), bound)  # a pair up to 0.8
-    results = eqn.primitive.bind(*functions, *inputs, **params)
-    return list(results) if eqn.primitive.multiple_results else [results]
+    return bound(eqn.primitive, inputs, params)
 
 
 def _static(params: Any, inputs: list[Any], seen: list[Any]) -> tuple[list[Any], Any]:

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from autotune.compiling.child.chips import Axes, mesh_of, told_of
+from autotune.compiling.child.patching import patched
 from autotune.compiling.child.verify.grids import with_static_grids
 from autotune.compiling.child.verify.repairs import repaired
 from autotune.domain.chip import Chip
@@ -215,14 +216,12 @@ def _watched(unread: Sequence[int]) -> Iterator[list[str]]:
 
     ids = _buffer_ids(unread) if unread else frozenset()
     raced: list[str] = []
-    checks = {name: getattr(RaceDetectionState, name) for name in ("check_read", "check_write")}
-    for name, check in checks.items():
-        setattr(RaceDetectionState, name, _except_for(check, ids, raced))
-    try:
+    checks = {
+        name: _except_for(getattr(RaceDetectionState, name), ids, raced)
+        for name in ("check_read", "check_write")
+    }
+    with patched(RaceDetectionState, **checks):
         yield raced
-    finally:
-        for name, check in checks.items():
-            setattr(RaceDetectionState, name, check)
 
 
 def _buffer_ids(buffers: Sequence[int]) -> frozenset[int]:

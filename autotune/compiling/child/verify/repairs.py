@@ -12,12 +12,13 @@ kernel, which was half of what a verification took.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
 from typing import Any
 
 import numpy as np
 
+from autotune.compiling.child.patching import patched
 from autotune.compiling.child.verify.packing import add_rules
 
 
@@ -39,44 +40,35 @@ def repaired(*, unchecked: bool = False) -> Iterator[None]:
         yield
         return
     add_rules()
-    semantics = getattr(calls, "_get_parallel_dim_semantics", None)
-    if semantics is not None:
-        calls._get_parallel_dim_semantics = _with_added_axes(semantics)
     guarded = getattr(calls, "fail_on_exception", lambda function: function)
-    exchange, store = calls.swap, calls.store
     # A DMA asks what is inside of the guard, with no token for it to note a failure by.
     inside = _inside(get)
     bare = _reading(_straying(inside, calls) if unchecked else inside, calls)
-    calls.get, calls.store = guarded(bare), guarded(_placing(_inside(store), calls))
-    SharedMemory.swap_buffer_content, Semaphore.wait = _storing(swap), _waiting(wait)
-    calls.swap = guarded(_exchanging(_inside(exchange), bare, calls))
-    try:
-        with _compiled_once():
-            yield
-    finally:
-        calls.get, SharedMemory.swap_buffer_content, Semaphore.wait = get, swap, wait
-        calls.swap, calls.store = exchange, store
-        if semantics is not None:
-            calls._get_parallel_dim_semantics = semantics
+    repairs = {
+        "get": guarded(bare),
+        "store": guarded(_placing(_inside(calls.store), calls)),
+        "swap": guarded(_exchanging(_inside(calls.swap), bare, calls)),
+    }
+    if (semantics := getattr(calls, "_get_parallel_dim_semantics", None)) is not None:
+        repairs["_get_parallel_dim_semantics"] = _with_added_axes(semantics)
+    with (
+        patched(calls, **repairs),
+        patched(SharedMemory, swap_buffer_content=_storing(swap)),
+        patched(Semaphore, wait=_waiting(wait)),
+        _compiled_once(),
+    ):
+        yield
 
 
-@contextmanager
-def _compiled_once() -> Iterator[None]:
+def _compiled_once() -> AbstractContextManager[None]:
     """As jax 0.11 does it: JAX knows the function again that is the same one on each core."""
     try:
         from jax._src.pallas.mosaic.interpret import thread_map
     except ImportError:
-        yield
-        return
-    before = getattr(thread_map, "_run_jaxpr", None)
-    if before is None or hasattr(thread_map, "_run"):
-        yield
-        return
-    thread_map._run_jaxpr = _run_jaxpr
-    try:
-        yield
-    finally:
-        thread_map._run_jaxpr = before
+        return nullcontext()
+    if hasattr(thread_map, "_run") or not hasattr(thread_map, "_run_jaxpr"):
+        return nullcontext()
+    return patched(thread_map, _run_jaxpr=_run_jaxpr)
 
 
 def _evaluate(jaxpr: Any, consts: Any, *args: Any) -> None:

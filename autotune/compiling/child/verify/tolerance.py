@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
 
+from autotune.compiling.child.trace.calls import inner_jaxprs
 from autotune.compiling.child.trace.scalars import open_jaxpr
 
 # A bfloat16 kernel rounds its result, its reference too, and attention its weights in between;
@@ -85,8 +86,5 @@ def _lengths(jaxpr: Any) -> Iterator[int]:
             yield prod(shape[d] for d in eqn.params["axes"])
         elif eqn.primitive.name.startswith("cum"):
             yield shape[eqn.params["axis"]]
-        turns = eqn.params.get("length", 1) if eqn.primitive.name == "scan" else 1
-        for param in eqn.params.values():
-            for inner in param if isinstance(param, (tuple, list)) else (param,):
-                if hasattr(open_jaxpr(inner), "eqns"):
-                    yield from (turns * length for length in _lengths(inner))
+        for inner, turns in inner_jaxprs(eqn, [None]):
+            yield from ((turns or 1) * length for length in _lengths(inner))
