@@ -43,6 +43,7 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
 from autotune.tables.rule_maker import LeftOut, RuleMaker
 from autotune.wording.outcome import kind_and_reason
+from autotune.wording.publication import publication_reason
 from autotune.wording.rules import no_rule
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, subject_of
@@ -231,7 +232,7 @@ def _searched(pool: CompilerPool, store: Store, case: SpaceCase, trials: int) ->
     if tuned.publication is None:
         raise KeyboardInterrupt
     tried = f"{len(tuned.trials)} trials, {tuned.stopped_by}"
-    print(f"{case}: {tried}; {tuned.publication.reason}", file=sys.stderr, flush=True)
+    print(f"{case}: {tried}; {publication_reason(tuned.publication)}", file=sys.stderr, flush=True)
     return tuned.record
 
 

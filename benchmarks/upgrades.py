@@ -35,6 +35,7 @@ from autotune.publishing.publish import publish
 from autotune.searching.limits import SearchLimits
 from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording.checks import finding, subject_line
+from autotune.wording.publication import publication_reason
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch
 from benchmarks.harness.searching import run_search
@@ -107,7 +108,7 @@ def _searched(pool: CompilerPool, store: SqlStore, case: CatalogueSearch, chip: 
     limits = SearchLimits(trials=TRIALS)
     space = explore_space(pool, subject, lambda *_: None)
     result = run_search(pool, store, subject, space, limits)
-    return publish(pool, store, result, allow_unverified=True).reason
+    return publication_reason(publish(pool, store, result, allow_unverified=True))
 
 
 def check(start: str, release: str, database: Path, kernels: Sequence[str]) -> None:

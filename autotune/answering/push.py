@@ -61,7 +61,7 @@ def _of_result(result: KeyResult, spec: KernelSpec, now: datetime) -> str | None
 
 def _of_record(record: Record) -> str | None:
     if not record.verified:
-        return f"it was not verified: {record.verification}"[:300]
+        return f"it was not verified: {record.verification or record.proof.ran}"[:300]
     estimate, default = record.estimate, record.default
     if estimate.vmem_used_bytes > estimate.vmem_allowed_bytes:
         return "it uses more VMEM than is allowed"

@@ -26,6 +26,7 @@ from autotune.domain.errors import (
     InvalidInputError,
     KernelImportError,
     NoDeclarationError,
+    NoLegalConfigError,
     ServiceError,
     StoreError,
 )
@@ -38,12 +39,15 @@ from autotune.publishing.checking.follow_up import publish_all_checked, retune_e
 from autotune.publishing.checking.prior import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import VersionFilter, selected
+from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver
 from autotune.publishing.workload import invalid_problem, named_problem
 from autotune.searching.limits import SearchLimits
 from autotune.wording.bars import terminal_observer
 from autotune.wording.checks import subject_line
+from autotune.wording.outcome import error_text
 from autotune.wording.output import echo
+from autotune.wording.publication import publication_reason
 
 _DOWNLOAD_S = 60.0
 
@@ -128,8 +132,7 @@ class CheckQuestion:
             checks = publish_all_checked(compilers, store, checks, chosen, refs, _verifying)
         if self.retune:
             plan = Plan(limits=SearchLimits(trials=self.trials))
-            say = partial(echo, err=True)
-            retune_each(compilers, store, plan, checks, refs, _searching, say)
+            retune_each(compilers, store, plan, checks, refs, _searching, _say_retuned)
         return checks
 
     def _with_records(
@@ -232,6 +235,13 @@ class CheckQuestion:
             chips=self.chips,
             made_with=self.made_with,
         )
+
+
+def _say_retuned(done: Publication | NoLegalConfigError) -> None:
+    if isinstance(done, NoLegalConfigError):
+        echo(f"not searched: {error_text(done)}", err=True)
+    else:
+        echo(publication_reason(done), err=True)
 
 
 def _named_problems(compilers: Compilers, path: Path) -> Iterator[tuple[str, KernelRef, Problem]]:

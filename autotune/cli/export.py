@@ -15,6 +15,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
 from autotune.tables.formats import ENDINGS
 from autotune.wording.output import echo
+from autotune.wording.publication import in_words
 
 _BUNDLE, _RULE = "bundle", "rule"
 _TEXTS = {**ENDINGS, ".py": "python", ".json": "json"}
@@ -68,7 +69,7 @@ def export(
     only = None if chip is None else parse_chip(chip)
     with open_database(database, create=False) as store:
         records = _of_shape(store.records(kernel, only), shape)
-        bundle = new_bundle(records, kernels=store.kernels())
+        bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels())
         changed = [line for record in records if (line := source_change(store, record.key))]
     if form == _RULE:
         records = [record for record in records if record.rule is not None]

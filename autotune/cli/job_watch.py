@@ -12,7 +12,7 @@ from autotune.publishing.jobs.worker import JobObserver, Lease
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Tuned
 from autotune.wording.progress import Lines
-from autotune.wording.publication import why_estimated
+from autotune.wording.publication import publication_reason, why_estimated
 
 
 class JobWatch(JobObserver, Lines):
@@ -46,8 +46,8 @@ class JobWatch(JobObserver, Lines):
 
     def message(self, published: Publication, untimed: Chip | None) -> str:
         if untimed is None:
-            return published.reason
-        return f"{published.reason}. {why_estimated(untimed, attached_chips())}"
+            return publication_reason(published)
+        return f"{publication_reason(published)}. {why_estimated(untimed, attached_chips())}"
 
     def _report(self, note: str | None = None) -> None:
         self.lease.progress = Progress(

@@ -21,9 +21,10 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Evidence, Method, Record
 from autotune.measuring.attached import chip_or_attached
-from autotune.wording.match import checked, in_words
+from autotune.wording.match import checked
+from autotune.wording.match import in_words as match_in_words
 from autotune.wording.output import echo
-from autotune.wording.publication import times_default, who_says
+from autotune.wording.publication import in_words, times_default, who_says
 from autotune.wording.units import micros
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def lookup(
             chip=target,
             toolchain=versions,
         )
-        found = in_words(match_in(store, key), key)
+        found = match_in_words(match_in(store, key), key)
         others = [] if found.record else _others(store, key)
         changed = source_change(store, key)
     if changed:
@@ -97,14 +98,14 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
     """``snapshot``: of the service; None for the newest of a database."""
     of = "" if snapshot is None else f" (snapshot {snapshot})"
     if as_json:
-        record = to_data(replace(found.record, rule=None)) if found.record else {}
+        record = to_data(replace(in_words(found.record), rule=None)) if found.record else {}
         if found.config is not None:
             record["config"] = to_data(found.config)
         print_json({"match": found.kind, "why": found.why, "snapshot": snapshot, **record})
     elif found.config is not None and found.kind == RULE:
         echo(f"{found.config}\n  {found.kind}: {found.why}{of}")
     elif found.record:
-        _print(found.record)
+        _print(in_words(found.record))
         echo(f"  {found.kind}: {found.why}{of}")
     else:
         echo(f"{found.kind}: {found.why}{of}", err=True)

@@ -20,7 +20,7 @@ from autotune.wording.match import checked
 from autotune.wording.measurement import against_others, measured_line
 from autotune.wording.outcome import reason_of
 from autotune.wording.output import echo
-from autotune.wording.publication import verified_label, who_says
+from autotune.wording.publication import in_words, record_reason, verified_label, who_says
 from autotune.wording.units import error_bar, mebibytes, micros, seconds
 
 
@@ -52,7 +52,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         record, asked = store.record(found.key), store.searches.progress(found.key).asked
         changed = source_change(store, found.key)
     if as_json:
-        published = record and to_data(record)
+        published = record and to_data(in_words(record))
         measured = measured_config(record, found.trial.config)
         print_json(
             {
@@ -143,7 +143,7 @@ def _published(found: StoredTrial, record: Record | None) -> list[str]:
     is_it = record.config == found.trial.config
     lines = [
         f"published, {verified_label(record)}: {'this config' if is_it else record.config}; "
-        f"{record.reason}"
+        f"{record_reason(record)}"
     ]
     if record.pushed_by:
         lines.append(who_says(record))

@@ -19,6 +19,10 @@ from autotune.cli.options import (
     open_database,
     print_json,
 )
+from autotune.domain.compilers import Compilers
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.record import Record
+from autotune.domain.record_candidate import Rechecked
 from autotune.wording.output import PlainFormatter, echo
 
 _TIMEOUT_S = 60.0  # of one call to a service
@@ -95,7 +99,6 @@ def worker(
     from autotune.answering.queue import RemoteJobs
     from autotune.cli.job_watch import JobWatch
     from autotune.declaring.discovery import installed_kernels
-    from autotune.publishing.checking.recheck import recheck
     from autotune.publishing.jobs.worker import Worker
     from autotune.publishing.task import Plan, Timing
 
@@ -120,8 +123,8 @@ def worker(
             lease_s=lease,
             poll_s=poll,
             plan=Plan(timing=timing, python=python),
-            recheck=recheck if url is None else None,
             answered=alive.touch if alive else lambda: None,
+            recheck=_recheck if url is None else None,
         )
         _stop_gently(worker.stop)
         done = worker.run(drain=drain)
@@ -129,6 +132,14 @@ def worker(
         print_json({"worker": own_name, "jobs": done})
     else:
         echo(f"{done} jobs were run")
+
+
+def _recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Rechecked:
+    """With the finding in words."""
+    from autotune.publishing.checking.recheck import recheck
+    from autotune.wording.publication import rechecked_in_words
+
+    return rechecked_in_words(recheck(compilers, record, ref, by))
 
 
 def _stop_gently(stop: Callable[[], None]) -> None:

@@ -18,7 +18,13 @@ from autotune.domain.workload import (
 )
 from autotune.publishing.task import Tuned
 from autotune.wording.output import echo
-from autotune.wording.publication import default_time, times_default, verified_label
+from autotune.wording.publication import (
+    default_time,
+    in_words,
+    publication_reason,
+    times_default,
+    verified_label,
+)
 from autotune.wording.screen import screen
 from autotune.wording.units import error_bar, mebibytes, micros, ratio
 
@@ -134,8 +140,8 @@ def _problem_data(entry: Tuned) -> dict[str, Any]:
         "trials": len(entry.trials),
         "stopped_by": entry.stopped_by,
         "verification_s": published.verification_s,
-        "record": published.record and to_data(published.record),
-        "reason": published.reason,
+        "record": published.record and to_data(in_words(published.record)),
+        "reason": publication_reason(published),
     }
 
 
@@ -167,4 +173,4 @@ def _table(tuned: Sequence[Tuned]) -> Table:
 
 
 def _why(entry: Tuned) -> str:
-    return entry.publication.reason if entry.publication else ""
+    return publication_reason(entry.publication) if entry.publication else ""

@@ -9,7 +9,7 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.limits import Count, Limit, Share, Text, Time, When, Word, is_time
 from autotune.domain.measurement import MeasuredConfig, Measurement
-from autotune.domain.outcome import Estimate
+from autotune.domain.outcome import Estimate, Outcome
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.rule import ShapeRule
 from autotune.domain.toolchain import Toolchain
@@ -33,6 +33,7 @@ class Evidence:
     is within ``expected_error`` as a share (None: XLA's own ``estimated_cycles``, which older
     versions kept); neither is to be shown beside other times without saying so. A default that was
     not compiled has no time, and what other problems predict of it as ``expected_us``.
+    ``failure``: what became of it instead; ``note``: the sentence of an older version.
     """
 
     config: Config | None
@@ -40,6 +41,7 @@ class Evidence:
     expected_us: Time | None = None
     expected_error: OmitDefault[Share | None] = None
     note: Text = ""
+    failure: OmitNone[Outcome | None] = None
 
     @property
     def is_predicted(self) -> bool:
@@ -48,13 +50,25 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What chose a config beside the times. ``tied``: how many could not be told from the fastest
+    by estimate, the winner among them; 0 where it is not one of them. ``not_measured``: what kept
+    a device from deciding. ``tuned_with``: the toolchain of the search, where none was made for
+    this one and the config was only checked."""
+
+    tied: Count = 0
+    not_measured: Text = ""
+    tuned_with: Toolchain | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """The published answer for a key.
 
-    ``config`` is the winner's, or the default's with the ``reason`` why nothing beat it.
-    ``verification`` says in words how the result was checked, ``proof`` what that is worth. The
-    ``measurement`` is there too where it was void, or decided nothing, and the ``method`` an
-    estimate.
+    ``config`` is the winner's, or the default's where nothing beat it; ``decision``: what chose it.
+    ``proof``: how the result was checked, and what that is worth. ``reason`` and ``verification``:
+    the sentences of an older version. The ``measurement`` is there too where it was void, or
+    decided nothing, and the ``method`` an estimate.
     ``pushed_by``: the name of the token that brought it, whose claim its times and its verification
     are; empty where it was searched. ``checked_by``: the worker with this database that compiled it
     again and ran the gate, so that only a measurement is still a claim; empty where none did.
@@ -70,9 +84,9 @@ class Record:
     default: Evidence
     baseline: Evidence
     is_default: bool
-    reason: Text
+    reason: Text = ""
     verified: bool
-    verification: Text
+    verification: Text = ""
     trials: Count
     method: Method
     created_at: When
@@ -81,6 +95,7 @@ class Record:
     proof: OmitDefault[Proof] = FULL_PROOF
     checked_by: OmitDefault[Word] = ""
     rule: Local[OmitNone[ShapeRule | None]] = None
+    decision: OmitNone[Decision | None] = None
 
     def check(self, toolchain: Toolchain) -> RecordCheck | None:
         """What is known of its config under another toolchain."""

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from autotune.domain.check import Check
 from autotune.domain.codec import Flat
 from autotune.domain.record import Record
 from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
 
 
 class CandidateState(StrEnum):
@@ -39,9 +41,12 @@ class RecordCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rechecked:
-    """The decision on a record; where it is accepted, the ``record`` as it is to be published and
-    the ``trials`` that say so."""
+    """The decision on a record, the ``check`` of its config and the ``verdict`` of the gate that it
+    rests on; where it is accepted, the ``record`` as it is to be published and the ``trials`` that
+    say so."""
 
     decision: CandidateDecision
+    check: Check
+    verdict: Verdict | None = None
     record: Record | None = None
     trials: tuple[Trial, ...] = ()

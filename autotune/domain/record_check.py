@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from autotune.domain.limits import Text, Time, When
+from autotune.domain.codec import OmitDefault, OmitNone
+from autotune.domain.limits import Bytes, Text, Time, When
+from autotune.domain.outcome import Outcome
 from autotune.domain.toolchain import Toolchain
 
 
@@ -47,10 +49,16 @@ _TO_RETUNE = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCheck:
     """The verdict on a record's config under another toolchain, on the record's own chip.
-    ``finding`` is one sentence; ``time_us`` None where it has no time there."""
+    ``time_us``: None where it has no time there. Of one that does not compile: its ``outcome``, the
+    bytes of VMEM that it needs and may have, and a ``detail``. ``finding``: the sentence of an
+    older version."""
 
     toolchain: Toolchain
     verdict: CheckVerdict
     checked_at: When
     time_us: Time | None = None
     finding: Text = ""
+    outcome: OmitNone[Outcome | None] = None
+    needed_bytes: OmitNone[Bytes | None] = None
+    allowed_bytes: OmitNone[Bytes | None] = None
+    detail: OmitDefault[Text] = ""

@@ -48,14 +48,16 @@ class ProofLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a right result proves. ``standard``: what it was compared with. ``lacks``: why it was
-    not run in the level before. ``jax``: of the interpreter that it was run with, empty for that of
-    the record's own toolchain."""
+    """What a right result proves. ``standard``: what it was compared with. ``ran``: what was run,
+    in the words of the gate, or why nothing could be; older versions kept none. ``lacks``: why it
+    was not run in the level before. ``jax``: of the interpreter that it was run with, empty for
+    that of the record's own toolchain."""
 
     level: OmitDefault[ProofLevel] = ProofLevel.FULL
     lacks: OmitDefault[Text] = ""
     jax: OmitDefault[Word] = ""
     standard: OmitDefault[Standard] = Standard.REFERENCE
+    ran: OmitDefault[Text] = ""
 
 
 FULL_PROOF = Proof()
@@ -82,6 +84,18 @@ class Verdict:
     proof: OmitDefault[Proof] = FULL_PROOF
     not_run: OmitDefault[bool] = False
     failure: OmitNone[Failure | None] = None
+
+    @property
+    def said(self) -> str:
+        """The reason, or how its process ended."""
+        return self.reason or (
+            f"{self.failure.kind}: {self.failure.reason}" if self.failure else ""
+        )
+
+    @property
+    def kept_proof(self) -> Proof:
+        """The proof with what was run, as a record keeps it."""
+        return replace(self.proof, ran=self.said)
 
     @property
     def is_final(self) -> bool:

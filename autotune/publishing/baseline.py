@@ -6,7 +6,6 @@ from autotune.domain.record import Evidence
 from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.roofline import peak_ops_per_s
 from autotune.estimating.simulator.constants import xla_error
-from autotune.wording.baseline import BOUND_NOTE
 
 
 def evidence(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> Evidence:
@@ -17,7 +16,6 @@ def evidence(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> Eviden
         time_us=bound_us(cost, io_bytes, dtype, chip),
         expected_us=expected,
         expected_error=None if expected is None else xla_error(),
-        note=BOUND_NOTE,
     )
 
 

@@ -11,7 +11,7 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimated, Outcome, WrongResult
-from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.record import Decision, Evidence, Method, Record
 from autotune.domain.store import Store
 from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
@@ -28,21 +28,18 @@ from autotune.publishing.ties import (
     shortlist,
     ties,
 )
-from autotune.wording import publication as words
-from autotune.wording.baseline import estimated_baseline
-from autotune.wording.outcome import verdict_reason
 
 if TYPE_CHECKING:  # Optuna is not needed here
     from autotune.searching.result import SearchResult
     from autotune.searching.subject import Subject
 
 _MAX_FINALISTS = 8
-NO_DEFAULT = Evidence(config=None, time_us=None, note=words.NO_DEFAULT)
+NO_DEFAULT = Evidence(config=None, time_us=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The record, or None with the ``reason``; and the winner that the reason speaks of.
+    """The record, or None; and the winner. ``failure``: what kept it from being made.
 
     ``ties``: what could have won as well, the fastest first; ``wrong`` and ``unverified``: the
     finalists that came before the winner, each with what the gate said. ``verification_s``: wall
@@ -50,14 +47,14 @@ class Publication:
     """
 
     record: Record | None
-    reason: str
     winner: Trial | None
     default: Trial | None
     baseline: Evidence
     verification_s: float = 0.0
     ties: tuple[Trial, ...] = ()
-    wrong: tuple[tuple[Trial, str], ...] = ()
-    unverified: tuple[tuple[Trial, str], ...] = ()
+    wrong: tuple[tuple[Trial, Verdict], ...] = ()
+    unverified: tuple[tuple[Trial, Verdict], ...] = ()
+    failure: str = ""
 
 
 def publish(
@@ -88,11 +85,11 @@ def publish(
     return replace(published, wrong=tuple(gate.wrong), unverified=tuple(gate.unverified))
 
 
-def unpublished(result: "SearchResult", reason: str) -> Publication:
+def unpublished(result: "SearchResult", failure: str) -> Publication:
     """What is left of a search whose publication failed."""
     return Publication(
         record=None,
-        reason=reason,
+        failure=failure,
         winner=None,
         default=default_trial(result.trials),
         baseline=NO_DEFAULT,
@@ -116,8 +113,8 @@ class _Gate:
     announce: Callable[[str], None]
     allow_unverified: bool
     before: Record | None = None
-    wrong: list[tuple[Trial, str]] = field(default_factory=list)
-    unverified: list[tuple[Trial, str]] = field(default_factory=list)
+    wrong: list[tuple[Trial, Verdict]] = field(default_factory=list)
+    unverified: list[tuple[Trial, Verdict]] = field(default_factory=list)
     _passed: dict[int, Verdict | None] = field(default_factory=dict)
 
     def passed(self, trial: Trial) -> Verdict | None:
@@ -126,26 +123,21 @@ class _Gate:
             self._passed[trial.number] = self._asked(trial)
         return self._passed[trial.number]
 
-    def in_words(self, trial: Trial, verdict: Verdict) -> str:
-        """How a trial that passed was verified."""
-        known = self._known(trial)
-        return known.verification if known else words.verification(verdict)
-
-    def _known(self, trial: Trial) -> Record | None:
+    def known(self, trial: Trial) -> Record | None:
         return self.before if self.before and self.before.config == trial.config else None
 
     def _asked(self, trial: Trial) -> Verdict | None:
-        known = self._known(trial)
+        known = self.known(trial)
         if known is not None:
-            return Verdict(ok=True, reason=known.verification, proof=known.proof)
-        self.announce(words.verifying(trial))
+            return Verdict(ok=True, reason=known.proof.ran, proof=known.proof)
+        self.announce(f"verifying {trial.config}")
         question = self.subject.question(VerifyConfig, config=trial.config)
         verdict = self.compilers.ask(question)
         if verdict.ok is False:
-            self.wrong.append((trial, verdict.reason))
+            self.wrong.append((trial, verdict))
             self.store.replace_outcome(self.subject.key, trial.number, wrong_result(trial, verdict))
         elif verdict.ok is None and not self.allow_unverified:
-            self.unverified.append((trial, verdict_reason(verdict)))
+            self.unverified.append((trial, verdict))
         else:
             return verdict
         return None
@@ -157,15 +149,14 @@ class _Gate:
 
 @dataclass(slots=True)
 class _Draft:
-    """What a publication is made of; the ``measurement``, and why it decided nothing where it did
-    not."""
+    """What a publication is made of; the ``measurement``, or what kept it from being made."""
 
     result: "SearchResult"
     default: Trial | None
     baseline: Evidence
     gate: _Gate
     measurement: Measurement | None = None
-    undecided: str = ""
+    not_measured: str = ""
 
 
 def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
@@ -178,15 +169,16 @@ def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
     measurement = measure(
         [candidate(t) for t in racers], None if compared is None else compared.config
     )
-    draft.measurement = None if isinstance(measurement, NotMeasured) else measurement
-    if isinstance(measurement, NotMeasured) or not decides(measurement, compared):
-        draft.undecided = words.undecided_reason(measurement, compared)
+    if isinstance(measurement, NotMeasured):
+        draft.not_measured = measurement.reason
+        return None
+    draft.measurement = measurement
+    if not decides(measurement, compared):
         return None
     chosen = measured_winner(measurement, racers, compared)
     verdict = draft.gate.passed(chosen)
     assert verdict is not None
-    reason = words.measured_reason(measurement, chosen, compared)
-    return _published(draft, chosen, verdict, reason, Method.MEASURED)
+    return _published(draft, chosen, verdict, Method.MEASURED)
 
 
 def _by_estimate(draft: _Draft) -> Publication:
@@ -194,29 +186,17 @@ def _by_estimate(draft: _Draft) -> Publication:
     for trial in finalists(draft.result.trials, draft.default, draft.result.default):
         verdict = draft.gate.passed(trial)
         if verdict is not None:
-            return _published(draft, trial, verdict, _reason(draft, trial), Method.ESTIMATED)
-    gate = draft.gate
-    return Publication(
-        record=None,
-        reason=words.unpublished_reason(len(gate.wrong), [why for _, why in gate.unverified]),
-        winner=None,
-        default=draft.default,
-        baseline=draft.baseline,
-    )
+            return _published(draft, trial, verdict, Method.ESTIMATED)
+    return Publication(record=None, winner=None, default=draft.default, baseline=draft.baseline)
 
 
-def _published(
-    draft: _Draft, trial: Trial, verdict: Verdict, reason: str, method: Method
-) -> Publication:
+def _published(draft: _Draft, trial: Trial, verdict: Verdict, method: Method) -> Publication:
     """The winner with its record."""
-    assert trial.estimate is not None
-    baseline = replace(draft.baseline, note=estimated_baseline(trial.estimate, draft.baseline))
     return Publication(
-        record=_record(draft, trial, baseline, verdict, reason, method),
-        reason=reason,
+        record=_record(draft, trial, verdict, method),
         winner=trial,
         default=draft.default,
-        baseline=baseline,
+        baseline=draft.baseline,
         ties=_equal(draft),
         verification_s=verdict.seconds,
     )
@@ -257,24 +237,14 @@ def _baseline(compilers: Compilers, result: "SearchResult") -> Evidence:
     subject = result.subject
     cost = compilers.ask(subject.question(CompileBaseline))
     if not isinstance(cost, XlaCost):
-        return Evidence(config=None, time_us=None, note=words.no_baseline(cost))
+        return Evidence(config=None, time_us=None, failure=cost)
     io_bytes = result.space.candidates[0].trace.io_bytes
     return evidence(cost, io_bytes, subject.problem.dtype, subject.chip)
 
 
-def _reason(draft: _Draft, trial: Trial) -> str:
-    """Of a winner by estimate."""
-    equal = _equal(draft)
-    tied = len(equal) if trial in equal else 0
-    reason = words.estimated_reason(trial, draft.default, tied, draft.result.default)
-    return words.in_place_of_measuring(reason, draft.undecided) if draft.undecided else reason
-
-
-def _record(
-    draft: _Draft, trial: Trial, baseline: Evidence, verdict: Verdict, reason: str, method: Method
-) -> Record:
+def _record(draft: _Draft, trial: Trial, verdict: Verdict, method: Method) -> Record:
     assert trial.estimate is not None
-    default = draft.default
+    default, before, equal = draft.default, draft.gate.known(trial), _equal(draft)
     return Record(
         key=draft.result.subject.key,
         config=trial.config,
@@ -282,12 +252,14 @@ def _record(
         default=evidence_of(default.config, default.outcome)
         if default
         else draft.result.default or NO_DEFAULT,
-        baseline=baseline,
+        baseline=draft.baseline,
         is_default=default is not None and trial.number == default.number,
-        reason=reason,
-        verification=draft.gate.in_words(trial, verdict),
+        decision=Decision(
+            tied=len(equal) if trial in equal else 0, not_measured=draft.not_measured
+        ),
+        verification=before.verification if before else "",
         verified=verdict.ok is True,
-        proof=verdict.proof,
+        proof=verdict.kept_proof,
         trials=len(draft.result.trials),
         method=method,
         created_at=datetime.now(UTC),
@@ -299,4 +271,4 @@ def evidence_of(config: Config | None, outcome: Outcome) -> Evidence:
     """What stands behind the default: its estimated time, or why there is none."""
     if isinstance(outcome, Estimated):
         return Evidence(config=config, time_us=outcome.estimate.time_us)
-    return Evidence(config=config, time_us=None, note=words.not_timed(outcome))
+    return Evidence(config=config, time_us=None, failure=outcome)

@@ -63,7 +63,6 @@ def ended_search(
         else "trials",
         publication=Publication(
             record=record,
-            reason=record.reason,
             winner=next((trial for trial in trials if trial.config == record.config), None),
             default=default,
             baseline=record.baseline,

@@ -16,7 +16,6 @@ from autotune.domain.trial import Trial
 from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.comparison import beats
 from autotune.searching.surrogate import Posterior
-from autotune.wording.publication import PREDICTED_DEFAULT
 
 _NINE_OF_TEN = 1.645  # deviations of a normal distribution
 _MOST_DOUBT = 0.2
@@ -30,7 +29,6 @@ def predicted(default: Config, posterior: Posterior, place: int, error: float) -
         time_us=None,
         expected_us=exp(posterior.mean[place]),
         expected_error=bar,
-        note=PREDICTED_DEFAULT,
     )
 
 

@@ -24,7 +24,7 @@ from autotune.publishing.publish import Publication
 from autotune.publishing.task import NotTuned, Tuned, TuningObserver
 from autotune.wording.output import echo
 from autotune.wording.progress import Lines, SilentObserver, space_line, tally_line
-from autotune.wording.publication import times_default
+from autotune.wording.publication import publication_reason, times_default
 from autotune.wording.screen import PlainConsole
 from autotune.wording.units import micros, ratio
 
@@ -197,7 +197,7 @@ def outcome_line(publication: Publication) -> str:
     """The winner beside the default."""
     winner, default = publication.winner, publication.default
     if winner is None or winner.estimate is None:
-        return publication.reason
+        return publication_reason(publication)
     after_us = winner.estimate.time_us
     if default is None and publication.record is not None:
         return f"{micros(after_us)}, {times_default(publication.record.default, after_us)} default"

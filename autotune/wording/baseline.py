@@ -6,11 +6,6 @@ from autotune.domain.record import Evidence
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, expected_range
 from autotune.wording.units import micros
 
-BOUND_NOTE = (
-    "plain XLA cannot be faster than this: its operations at the chip's peak, or its arguments and "
-    "results once through HBM"
-)
-
 VERDICTS = {
     XlaVerdict.UNKNOWN: "nothing is known of plain XLA",
     XlaVerdict.SLOWER: "plain XLA is slower",
@@ -24,9 +19,9 @@ VERDICTS = {
 
 
 def estimated_baseline(estimate: Estimate, baseline: Evidence) -> str:
-    """Against an estimated kernel; the note where nothing is known."""
+    """Against an estimated kernel; empty where nothing is known."""
     if baseline.time_us is None:
-        return baseline.note
+        return ""
     text = f"{VERDICTS[by_estimate(estimate, baseline)]}: it needs at least "
     text += f"{baseline.time_us:.1f} µs"
     if not baseline.expected_us:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.outcome import Crashed, NotEstimated, TimedOut
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.wording.command import retune
 from autotune.wording.outcome import in_words as outcome_in_words
 from autotune.wording.outcome import kind_and_reason, reason_of
@@ -28,20 +28,25 @@ def place_line(check: Check) -> str:
     return f"{check.key.kernel} {shape} {problem.dtype}{options} on {check.chip.value}{which}"
 
 
-def checked_reason(check: Check) -> str:
-    """Why a record is published that no search has made."""
-    return (
-        f"checked, not searched: tuned with {check.key.toolchain}, compiles here and takes "
-        f"{micros(check.after_us)}"
-    )
-
-
 def finding(check: Check) -> str:
     """What became of the config, with its figures."""
     found = _FINDINGS[check.verdict](check) + _vmem_change(check)
     if check.verified:
         return f"{found}; verified, and published for this toolchain"
     return f"{found}; {check.detail}" if check.detail and not check.cause else found
+
+
+def known_finding(check: RecordCheck) -> str:
+    """The same of what a record keeps of it."""
+    if check.finding:
+        return check.finding
+    if check.verdict is CheckVerdict.NEEDS_LIMIT:
+        text = _memory(check)
+    elif check.verdict.compiles:
+        text = micros(check.time_us)
+    else:
+        text = kind_and_reason(check.outcome) if check.outcome else "it cannot be used"
+    return f"{text}; {check.detail}" if check.detail else text
 
 
 def detail_of(check: Check) -> str:
@@ -89,7 +94,7 @@ def _vmem_change(check: Check) -> str:
     return f"; VMEM {mebibytes(before)} before, {mebibytes(now)} now"
 
 
-def _memory(check: Check) -> str:
+def _memory(check: Check | RecordCheck) -> str:
     needed, allowed = check.needed_bytes or 0, check.allowed_bytes or 0
     return f"needs {mebibytes(needed)} of VMEM, {mebibytes(allowed)} are allowed"
 

@@ -6,6 +6,7 @@ from autotune.answering.matching import Match, MatchKind
 from autotune.domain.key import Key
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.toolchain import Toolchain
+from autotune.wording.checks import known_finding
 from autotune.wording.command import search_command
 from autotune.wording.rules import by_rule
 from autotune.wording.units import micros
@@ -67,7 +68,7 @@ def checked(check: RecordCheck) -> str:
     when = f"checked on {check.checked_at:%Y-%m-%d} with {check.toolchain}"
     if check.verdict.compiles:
         return f"{when}: compiles, {micros(check.time_us)}, {check.verdict}"
-    return f"{when}: {check.verdict}, {check.finding}"
+    return f"{when}: {check.verdict}, {known_finding(check)}"
 
 
 def earlier_source(key: Key, asked: str) -> str:

@@ -1,25 +1,28 @@
-"""Why a record is published, or nothing is: the sentences that are kept with it."""
+"""What is published, and why, or why nothing is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from autotune.domain.chip import Chip
 from autotune.domain.comparison import Comparison
-from autotune.domain.measurement import Measurement, NotMeasured, Timed
-from autotune.domain.outcome import Failure, Outcome
-from autotune.domain.record import Evidence, Method, Record
-from autotune.domain.trial import Trial
-from autotune.domain.verdict import ProofLevel, Standard, Verdict
+from autotune.domain.config import Config
+from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.outcome import Estimate
+from autotune.domain.record import Decision, Evidence, Method, Record
+from autotune.domain.record_candidate import CandidateState, Rechecked
+from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
+from autotune.wording.baseline import estimated_baseline
+from autotune.wording.checks import finding, known_finding
 from autotune.wording.comparison import why
 from autotune.wording.outcome import kind_and_reason, reason_of, verdict_reason
 from autotune.wording.units import error_bar, micros, ratio
 
+if TYPE_CHECKING:  # light commands import this
+    from autotune.publishing.publish import Publication
+
 TIE_RULE = (
     "an error bar of at most twice the narrowest, then the least VMEM, then the larger blocks"
-)
-NO_DEFAULT = "the default was not tried"
-PREDICTED_DEFAULT = (
-    "predicted from other problems of the kernel, not compiled: that it compiles is said by the "
-    "rules and the arithmetic of VMEM alone"
 )
 
 
@@ -37,85 +40,130 @@ def default_time(default: Evidence) -> str:
     return f"{micros(default.expected_us)} {error_bar(default.expected_error)} predicted"
 
 
-def estimated_reason(
-    winner: Trial, default: Trial | None, tied: int, predicted: Evidence | None = None
-) -> str:
-    """By estimate. ``tied``: how many, the winner among them, cannot be told from the fastest; 0
-    where it is not one of them. ``predicted``: of a default that was not compiled."""
-    assert winner.estimate is not None
-    if default is None:
-        if predicted is None or not predicted.expected_us:
-            return "the default is no alternative: there is none"
-        times = predicted.expected_us / winner.estimate.time_us
-        reason = f"estimated {times:.2f} times as fast as the default is predicted to be"
-        reason += f" ({error_bar(predicted.expected_error)}; it was not compiled)"
-        return _among(reason, tied)
-    if default.estimate is None:
-        return f"the default is no alternative: {default.outcome.kind}"
-    if winner.number == default.number:
+def in_words(record: Record) -> Record:
+    """The same with its sentences, for readers that know nothing of what they are made of."""
+    return replace(
+        record,
+        reason=record_reason(record),
+        verification=record_verification(record),
+        default=replace(record.default, note=default_note(record.default)),
+        baseline=replace(record.baseline, note=baseline_note(record.estimate, record.baseline)),
+        checks=tuple(replace(check, finding=known_finding(check)) for check in record.checks),
+    )
+
+
+def default_note(default: Evidence) -> str:
+    """Why a default has no estimated time."""
+    if default.note or default.time_us is not None:
+        return default.note
+    if default.is_predicted:
+        return (
+            "predicted from other problems of the kernel, not compiled: that it compiles is said "
+            "by the rules and the arithmetic of VMEM alone"
+        )
+    return kind_and_reason(default.failure) if default.failure else "the default was not tried"
+
+
+def baseline_note(estimate: Estimate, baseline: Evidence) -> str:
+    """Plain XLA against the kernel."""
+    if baseline.failure:
+        return f"XLA baseline: {reason_of(baseline.failure)}"
+    return baseline.note or estimated_baseline(estimate, baseline)
+
+
+def record_reason(record: Record) -> str:
+    """Why this config is the published one."""
+    if record.reason:
+        return record.reason
+    decision = record.decision or Decision()
+    if decision.tuned_with:
+        return (
+            f"checked, not searched: tuned with {decision.tuned_with}, compiles here and takes "
+            f"{micros(record.estimate.time_us)}"
+        )
+    run = record.measurement
+    if record.method is Method.MEASURED and run:
+        return _measured_reason(run, record)
+    text = _estimated_reason(record, decision.tied)
+    undecided = decision.not_measured or (run and _undecided(run, record.default.config))
+    if not undecided:
+        return text
+    return f"{text}; by estimate, because measuring decided nothing: {undecided}"
+
+
+def _estimated_reason(record: Record, tied: int) -> str:
+    default, time_us = record.default, record.estimate.time_us
+    if default.is_predicted:
+        assert default.expected_us is not None
+        text = (
+            f"estimated {default.expected_us / time_us:.2f} times as fast as the default is "
+            f"predicted to be ({error_bar(default.expected_error)}; it was not compiled)"
+        )
+    elif default.time_us is None:
+        kind = default.failure.kind if default.failure else "there is none"
+        return f"the default is no alternative: {kind}"
+    elif record.is_default:
         return (
             "nothing was estimated to be faster than the default by more than the model can mistake"
         )
-    times = default.estimate.time_us / winner.estimate.time_us
-    return _among(f"estimated {times:.2f} times as fast as the default", tied)
-
-
-def _among(reason: str, tied: int) -> str:
+    else:
+        text = f"estimated {default.time_us / time_us:.2f} times as fast as the default"
     if tied > 1:
-        reason += f"; chosen by {TIE_RULE}, among {tied} that cannot be told from the fastest"
-    return reason
+        text += f"; chosen by {TIE_RULE}, among {tied} that cannot be told from the fastest"
+    return text
 
 
-def undecided_reason(run: Measurement | NotMeasured, default: Trial | None) -> str:
+def _measured_reason(run: Measurement, record: Record) -> str:
+    if record.is_default:
+        if run.winner and run.winner.config == record.config:
+            return f"the default was measured to be the fastest{_against_next(run)}"
+        return "nothing was measured to be faster than the default by more than the noise"
+    default = record.default.config and run.of(record.default.config)
+    if not default or default.ratio is None:
+        text = "measured to be the fastest; the default was no alternative"
+    else:
+        text = f"measured {default.ratio:.2f} times as fast as the default ({_interval(default)})"
+    return text + _against_next(run)
+
+
+def _undecided(run: Measurement, default: Config | None) -> str:
     """Why a measurement decided nothing."""
-    if isinstance(run, NotMeasured):
-        return run.reason
     if run.void:
         return run.void
     if run.winner is None:
         return next((t.refused for t in run.timed if t.refused), "no config could be timed")
-    own = None if default is None else run.of(default.config)
-    assert own is not None
-    return f"the default could not be measured: {own.refused}"
+    timed = default and run.of(default)
+    return f"the default could not be measured: {timed.refused}" if timed else ""
 
 
-def in_place_of_measuring(estimated: str, undecided: str) -> str:
-    """The reason of an estimate that decided because measuring did not."""
-    return f"{estimated}; by estimate, because measuring decided nothing: {undecided}"
-
-
-def measured_reason(run: Measurement, winner: Trial, default: Trial | None) -> str:
-    """By a measurement that has a winner."""
-    assert run.winner is not None
-    own = None if default is None else run.of(default.config)
-    if default is not None and winner.number == default.number:
-        if run.winner.config == default.config:
-            return f"the default was measured to be the fastest{_against_next(run)}"
-        return "nothing was measured to be faster than the default by more than the noise"
-    if own is None or own.ratio is None:
-        text = "measured to be the fastest; the default was no alternative"
-    else:
-        text = f"measured {own.ratio:.2f} times as fast as the default ({_interval(own)})"
-    return text + _against_next(run)
-
-
-def unpublished_reason(wrong: int, unverified: Sequence[str]) -> str:
-    """Why no finalist could be published. ``wrong``: how many gave a wrong result; ``unverified``:
-    why each of the others could not be checked."""
-    if unverified:
-        count = f"{len(unverified)} finalist{'s' * (len(unverified) > 1)}"
-        also = f" and {wrong} gave a wrong result" if wrong else ""
-        return f"{count} could not be verified{also}: {unverified[0]}"
-    return "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
+def publication_reason(publication: "Publication") -> str:
+    """Why a record is published, or nothing is."""
+    if publication.record:
+        return record_reason(publication.record)
+    if publication.failure:
+        return publication.failure
+    wrong, unverified = len(publication.wrong), publication.unverified
+    if not unverified:
+        return "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
+    count = f"{len(unverified)} finalist{'s' * (len(unverified) > 1)}"
+    also = f" and {wrong} gave a wrong result" if wrong else ""
+    return f"{count} could not be verified{also}: {verdict_reason(unverified[0][1])}"
 
 
 def verification(verdict: Verdict) -> str:
     """How a result was checked, or why it was not."""
-    if not verdict.ok:
-        return f"not verified: {verdict_reason(verdict)}"
-    proof = verdict.proof
-    right = _AGREES[proof.standard]
-    text = f"{right} in {_RUN_IN[proof.level]}, {verdict_reason(verdict)}"
+    return _verification(verdict.proof, verdict_reason(verdict), is_right=bool(verdict.ok))
+
+
+def record_verification(record: Record) -> str:
+    proof = record.proof
+    return record.verification or _verification(proof, proof.ran, is_right=record.verified)
+
+
+def _verification(proof: Proof, ran: str, *, is_right: bool) -> str:
+    if not is_right:
+        return f"not verified: {ran}"
+    text = f"{_AGREES[proof.standard]} in {_RUN_IN[proof.level]}, {ran}"
     text += f" (more could not be run: {proof.lacks})" * bool(proof.lacks)
     return text + f"; verified with jax {proof.jax}" * bool(proof.jax)
 
@@ -162,17 +210,20 @@ def who_says(record: Record) -> str:
     return again + (f", its measurement is what {token} says" if measured else "")
 
 
-def verifying(trial: Trial) -> str:
-    return f"verifying {trial.config}"
+def rechecked_in_words(done: Rechecked) -> Rechecked:
+    """With what was found out about a pushed record, in one sentence."""
+    return replace(done, decision=replace(done.decision, finding=_found_again(done)))
 
 
-def no_baseline(why: Failure) -> str:
-    return f"XLA baseline: {reason_of(why)}"
-
-
-def not_timed(outcome: Outcome) -> str:
-    """Of what has no estimate."""
-    return kind_and_reason(outcome)
+def _found_again(done: Rechecked) -> str:
+    verdict = done.verdict
+    if verdict is None:
+        text = finding(done.check)
+        is_open = done.decision.state is CandidateState.UNVERIFIED
+        return f"it could not be checked: {text}" if is_open else text
+    return (
+        f"the gate refuses it: {verdict.reason}" if verdict.ok is False else verification(verdict)
+    )
 
 
 def why_estimated(chip: Chip, attached: Sequence[Chip]) -> str:

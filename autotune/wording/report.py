@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from typing import Any
 
@@ -16,6 +16,7 @@ from autotune.domain.config_parts import limit_text, order_text, semantics_text
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.comparison import compare
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Tuned
@@ -24,8 +25,16 @@ from autotune.wording.comparison import why
 from autotune.wording.facts import parts_line, what_to_change
 from autotune.wording.json_output import trial_data
 from autotune.wording.measured_table import measured_line, measured_table
-from autotune.wording.outcome import group_text, reason_of
-from autotune.wording.publication import default_time, verified_label
+from autotune.wording.outcome import group_text, reason_of, verdict_reason
+from autotune.wording.publication import (
+    baseline_note,
+    default_note,
+    default_time,
+    in_words,
+    publication_reason,
+    record_verification,
+    verified_label,
+)
 from autotune.wording.screen import LOG_WIDTH, PlainConsole, screen
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
@@ -103,14 +112,15 @@ def as_data(tuned: Tuned) -> dict[str, Any]:
         "outcomes": dict(report.kinds),
         "winner": _trial_data(published.winner, ids),
         "default": _trial_data(published.default, ids),
-        "default_predicted": search.default and to_data(search.default),
-        "baseline": to_data(published.baseline),
+        "default_predicted": search.default
+        and to_data(replace(search.default, note=default_note(search.default))),
+        "baseline": to_data(_with_note(published)),
         "top": [_trial_data(t, ids) for t in _top(report)],
         "given": [_trial_data(t, ids) for t in report.tuned.given],
         "compared_with_given": _against_given(report),
         "ties": [ids.get(trial.number) for trial in published.ties],
-        "record": None if published.record is None else to_data(published.record),
-        "reason": published.reason,
+        "record": None if published.record is None else to_data(in_words(published.record)),
+        "reason": publication_reason(published),
         "verification_s": published.verification_s,
         "wrong": _refused(published.wrong, ids),
         "unverified": _refused(published.unverified, ids),
@@ -152,9 +162,9 @@ def print_report(tuned: Tuned, console: Console | None = None) -> None:
     for line in (*lines, *_count_lines(report)):
         console.print(line)
     state = f"Published, {verified_label(record)}" if record else "Nothing published"
-    console.print(f"{state}: {report.publication.reason}.")
+    console.print(f"{state}: {publication_reason(report.publication)}.")
     if record is not None:
-        console.print(f"Checked: {record.verification}.")
+        console.print(f"Checked: {record_verification(record)}.")
     console.print(f"Kept in {report.tuned.place}", soft_wrap=True)
 
 
@@ -186,9 +196,9 @@ def _predicted(report: SearchReport) -> Evidence | None:
 
 def _predicted_lines(report: SearchReport) -> list[str]:
     default = _predicted(report)
-    return (
-        [f"Default {default.config}: {default_time(default)}, {default.note}."] if default else []
-    )
+    if not default:
+        return []
+    return [f"Default {default.config}: {default_time(default)}, {default_note(default)}."]
 
 
 def _against_given(report: SearchReport) -> list[str]:
@@ -324,7 +334,7 @@ def _winner_lines(report: SearchReport) -> list[str]:
             f"It is limited by {e.limiting_part}: {what_to_change(e, e.explanation)}.",
         ]
     lines += [f"Note: {note}." for note in e.notes]
-    note = report.publication.baseline.note
+    note = baseline_note(e, report.publication.baseline)
     lines.append(f"{note[:1].upper()}{note[1:]}.")
     return lines
 
@@ -340,8 +350,11 @@ def _count_lines(report: SearchReport) -> list[str]:
     return [
         f"{_done(report)}: {counts}.",
         *(f"  {n} × {kind}: {reason}" for (kind, reason), n in failed.most_common(_TOP)),
-        *(f"  wrong result: {trial.config}: {reason}" for trial, reason in published.wrong),
-        *(f"  not verified: {trial.config}: {why}" for trial, why in published.unverified),
+        *(f"  wrong result: {trial.config}: {verdict.said}" for trial, verdict in published.wrong),
+        *(
+            f"  not verified: {trial.config}: {verdict_reason(verdict)}"
+            for trial, verdict in published.unverified
+        ),
     ]
 
 
@@ -355,10 +368,19 @@ def _tried(result: SearchResult) -> str:
     return text + f" and {others} other config{'s' * (others > 1)}" * bool(others)
 
 
+def _with_note(published: Publication) -> Evidence:
+    winner = published.winner and published.winner.estimate
+    note = baseline_note(winner, published.baseline) if winner else ""
+    return replace(published.baseline, note=note)
+
+
 def _refused(
-    finalists: Sequence[tuple[Trial, str]], ids: Mapping[int, int]
+    finalists: Sequence[tuple[Trial, Verdict]], ids: Mapping[int, int]
 ) -> list[dict[str, Any]]:
-    return [{"trial": _trial_data(trial, ids), "reason": reason} for trial, reason in finalists]
+    return [
+        {"trial": _trial_data(trial, ids), "reason": verdict_reason(verdict)}
+        for trial, verdict in finalists
+    ]
 
 
 def _trial_data(trial: Trial | None, ids: Mapping[int, int]) -> dict[str, Any] | None:

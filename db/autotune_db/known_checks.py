@@ -157,5 +157,5 @@ def with_findings(record: Record, findings: Sequence[Finding]) -> Record:
 def _is_news(known: RecordCheck | None, check: RecordCheck) -> bool:
     if known is None:
         return True
-    says_more = (known.verdict, known.finding) != (check.verdict, check.finding)
+    says_more = replace(known, checked_at=check.checked_at) != check
     return says_more and known.checked_at <= check.checked_at

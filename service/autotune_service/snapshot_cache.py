@@ -19,6 +19,7 @@ from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
 from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain
+from autotune.wording.publication import in_words
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable
 
@@ -125,7 +126,7 @@ class IndexedSnapshot:
     def bundle(self) -> bytes:
         """The same bytes in every process, whatever way it came by the records."""
         if self._bundle is None:
-            records = sorted(self.index, key=lambda record: str(record.key))
+            records = sorted(map(in_words, self.index), key=lambda record: str(record.key))
             created_at = max((record.created_at for record in records), default=_BEGINNING)
             kernels = sorted(self.index.kernels.values(), key=lambda s: (s.name, s.fingerprint))
             self._bundle = bundle_to_bytes(new_bundle(records, self.number, kernels, created_at))

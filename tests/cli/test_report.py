@@ -23,6 +23,7 @@ from autotune.domain.problem import ProblemSpec
 from autotune.domain.record import Evidence
 from autotune.domain.toolchain import installed_toolchain
 from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication
 from autotune.publishing.searched_before import searched_before
@@ -54,12 +55,14 @@ def reported(*wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Tri
     trials = trials or [tried(number, 100.0 / (number + 1)) for number in range(4)]
     published = Publication(
         record=None,
-        reason="a reason",
+        failure="a reason",
         winner=trials[-2],
         default=trials[0],
         baseline=Evidence(config=None, time_us=None, note="nothing is known"),
-        wrong=tuple((trials[number], "off by 3") for number in wrong),
-        unverified=tuple((trials[number], "timed out") for number in unverified),
+        wrong=tuple((trials[number], Verdict(ok=False, reason="off by 3")) for number in wrong),
+        unverified=tuple(
+            (trials[number], Verdict(ok=None, reason="timed out")) for number in unverified
+        ),
     )
     spec: Any = SimpleNamespace(axes=AXES)
     search: Any = SimpleNamespace(

@@ -17,7 +17,7 @@ from autotune.publishing.task import Plan, Timing, Tuned, TuningObserver, Tuning
 from autotune.publishing.ties import better
 from autotune.publishing.tuning import limits_of, opened, running, tune_one
 from autotune.searching.limits import SearchLimits
-from autotune.wording.publication import times_default
+from autotune.wording.publication import default_note, record_reason, times_default
 from autotune_db import SqlStore, open_store
 from tests.publishing.test_publish import SUBJECT
 from tests.samples import records
@@ -119,8 +119,8 @@ def test_a_record_says_that_its_default_was_only_predicted(store: SqlStore) -> N
     assert record.default.config not in [trial.config for trial in result.trials]
     assert record.estimate.time_us == kernel.time_us(PREDICTED, kernel.fastest(PREDICTED))
     assert record.default.time_us is None and record.default.is_predicted
-    assert "default is predicted to be" in record.reason
-    assert "not compiled" in record.default.note
+    assert "default is predicted to be" in record_reason(record)
+    assert record.default.is_predicted and "not compiled" in default_note(record.default)
     assert from_data(Record, to_data(record)) == record
     assert times_default(record.default, record.estimate.time_us).endswith("predicted")
 

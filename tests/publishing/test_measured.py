@@ -12,6 +12,7 @@ from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMe
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Record
 from autotune.publishing.ties import shortlist
+from autotune.wording.publication import record_reason
 from tests.publishing.test_publish import estimated, run, verified_blocks
 
 Given = Callable[[Sequence[MeasurementCandidate], Config | None], Measurement | NotMeasured]
@@ -68,7 +69,7 @@ def test_the_measured_winner_is_published_against_the_estimates() -> None:
     assert record.config["b"] == 1 and record.method == "measured" and not record.is_default
     assert record.time_us == 40 and record.estimate.time_us == 50
     assert record.measurement == WON
-    assert record.reason == (
+    assert record_reason(record) == (
         "measured 3.00 times as fast as the default (2.970 to 3.030); the runner-up takes 1.100 "
         "times as long (1.089 to 1.111), distinguishable"
     )
@@ -87,7 +88,7 @@ def test_a_winner_that_cannot_be_told_from_the_default_leaves_the_default() -> N
     _, store, _ = run(OUTCOMES, measure=answering(near))
     record = store.saved[0]
     assert record.is_default and record.method == "measured" and record.config["b"] == 0
-    assert record.reason == (
+    assert record_reason(record) == (
         "nothing was measured to be faster than the default by more than the noise"
     )
 
@@ -96,7 +97,7 @@ def test_the_default_may_be_the_fastest_though_it_was_estimated_slower() -> None
     best = measurement(timed(0, 39, 1.0, slower=False), timed(1, 40, 1.03))
     _, store, _ = run(OUTCOMES, measure=answering(best))
     assert store.saved[0].is_default
-    assert store.saved[0].reason == (
+    assert record_reason(store.saved[0]) == (
         "the default was measured to be the fastest; the runner-up takes 1.030 times as long "
         "(1.020 to 1.040), distinguishable"
     )
@@ -121,7 +122,7 @@ def test_without_a_decision_the_estimate_decides_and_says_why(
     _, store, compiler = run(OUTCOMES, measure=answering(found))
     record = store.saved[0]
     assert record.method == "estimated" and record.time_us == record.estimate.time_us
-    assert record.reason.endswith(f"because measuring decided nothing: {why}")
+    assert record_reason(record).endswith(f"because measuring decided nothing: {why}")
     assert (record.measurement is not None) == kept
     assert len(compiler.verified_configs) == len(
         set(compiler.verified_configs)
@@ -133,7 +134,7 @@ def test_a_wrong_default_is_no_rival() -> None:
     asked: list[Any] = []
     _, store, _ = run(OUTCOMES, {0: False}, measure=answering(alone, asked))
     assert asked[0][1] is None and store.saved[0].config["b"] == 1
-    assert store.saved[0].reason == (
+    assert record_reason(store.saved[0]) == (
         "measured to be the fastest; the default was no alternative; the runner-up takes 1.100 "
         "times as long (1.089 to 1.111), distinguishable"
     )

@@ -16,7 +16,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import ProblemSpec
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Decision, Evidence, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
@@ -28,7 +28,7 @@ from autotune.publishing.ties import by_rule, ties
 from autotune.searching.result import SearchResult
 from autotune.searching.subject import Subject
 from autotune.wording.baseline import estimated_baseline
-from autotune.wording.publication import TIE_RULE
+from autotune.wording.publication import TIE_RULE, publication_reason, record_verification
 from tests.fakes.compiler import FakeCompilers
 
 CHIP = ChipInfo(
@@ -162,7 +162,7 @@ def test_the_fastest_right_one_wins() -> None:
     assert published.winner is not None and published.winner.number == 2
     assert store.saved[0].verified and not store.saved[0].is_default
     assert verified_blocks(compiler) == [2]
-    assert published.reason == "estimated 2.50 times as fast as the default"
+    assert publication_reason(published) == "estimated 2.50 times as fast as the default"
 
 
 def test_what_won_before_is_not_verified_again() -> None:
@@ -204,7 +204,7 @@ def test_a_wrong_default_is_not_published_either() -> None:
 def test_within_the_margin_the_default_is_the_record(time_us: float) -> None:
     published, store, _ = run([estimated(100), estimated(time_us)])
     assert store.saved[0].is_default
-    assert "nothing was estimated to be faster than the default" in published.reason
+    assert "nothing was estimated to be faster than the default" in publication_reason(published)
 
 
 def test_what_cannot_be_verified_is_passed_over() -> None:
@@ -221,7 +221,8 @@ def test_what_cannot_be_verified_is_passed_over() -> None:
 def test_nothing_is_published_where_nothing_can_be_verified() -> None:
     published, store, _ = run([estimated(100), estimated(50)], {0: None, 1: None})
     assert published.record is None and store.saved == []
-    assert published.reason == "2 finalists could not be verified: because"
+    assert [verdict.reason for _, verdict in published.unverified] == ["because"] * 2
+    assert publication_reason(published).endswith(": because")
 
 
 def test_so_many_are_tried_and_no_more() -> None:
@@ -235,13 +236,14 @@ def test_so_many_are_tried_and_no_more() -> None:
 def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
     _, store, _ = run([estimated(100), estimated(50)], {1: None}, allow_unverified=True)
     assert store.saved[0].verified is False
-    assert store.saved[0].verification == "not verified: because"
+    assert record_verification(store.saved[0]) == "not verified: because"
 
 
 def test_without_a_default_that_compiles_the_best_is_published_with_the_reason() -> None:
     published, store, _ = run([CompileFailed(reason="no"), estimated(50)])
     assert store.saved[0].default.time_us is None
-    assert published.reason == "the default is no alternative: compile failed"
+    assert published.record is not None
+    assert published.record.default.failure == CompileFailed(reason="no")
 
 
 def test_nothing_estimated_publishes_nothing() -> None:
@@ -290,7 +292,8 @@ def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:
     published, _, _ = run(outcomes)
     assert published.winner is not None and published.winner.number == 2
     assert [t.number for t in published.ties] == [1, 2]
-    assert f"chosen by {TIE_RULE}, among 2" in published.reason
+    assert published.record is not None and published.record.decision == Decision(tied=2)
+    assert f"chosen by {TIE_RULE}, among 2" in publication_reason(published)
     published, _, compiler = run(outcomes, {2: False, 1: False})
     assert verified_blocks(compiler) == [2, 1, 3]  # the ties by rule, then by time
 
@@ -301,7 +304,7 @@ def test_a_tie_that_does_not_beat_the_default_could_not_have_won() -> None:
     published, _, _ = run(outcomes)
     assert published.winner is not None and published.winner.number == 1
     assert [t.number for t in published.ties] == [1]
-    assert "among" not in published.reason
+    assert "among" not in publication_reason(published)
 
 
 def test_what_compiles_to_the_same_program_is_verified_once() -> None:

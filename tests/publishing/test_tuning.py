@@ -71,7 +71,7 @@ def test_what_cannot_be_published_leaves_the_others_their_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     full, right = tuned(monkeypatch, FullStore(), tasks(7, 8))
-    assert (full.record, full.publication.reason) == (None, "the disk is full")
+    assert (full.record, full.publication.failure) == (None, "the disk is full")
     assert right.record is not None
 
 

@@ -52,11 +52,13 @@ def check_all(store: SqlStore, decide: Found) -> None:
 
 def accepted(given: Record) -> Rechecked:
     faster = replace(given, estimate=replace(given.estimate, time_us=5.0))
-    return Rechecked(decision=CandidateDecision(state=CandidateState.ACCEPTED), record=faster)
+    decision = CandidateDecision(state=CandidateState.ACCEPTED)
+    return Rechecked(decision=decision, check=check(), record=faster)
 
 
 def decided(state: CandidateState, finding: str) -> Found:
-    return lambda _: Rechecked(decision=CandidateDecision(state=state, finding=finding))
+    decision = CandidateDecision(state=state, finding=finding)
+    return lambda _: Rechecked(decision=decision, check=check())
 
 
 def answer(service: Running) -> tuple[str, dict[str, str] | None]:

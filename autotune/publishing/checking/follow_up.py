@@ -12,15 +12,13 @@ from autotune.domain.config import Config
 from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated, WrongResult
-from autotune.domain.record import Method, Record
+from autotune.domain.record import Decision, Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
 from autotune.publishing.checking.noting import tell_of
-from autotune.publishing.publish import NO_DEFAULT, evidence_of
+from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import opened, running, tune_one
-from autotune.wording import publication as words
-from autotune.wording.checks import checked_reason
 
 
 def publish_checked(
@@ -36,7 +34,7 @@ def publish_checked(
         VerifyConfig(ref=ref, problem=check.key.problem, config=config, chip=check.chip)
     )
     if verdict.ok is None:
-        return replace(check, detail=words.verification(verdict))
+        return replace(check, detail=f"not verified: {verdict.said}")
     if not verdict.ok:
         wrong = WrongResult(
             reason=verdict.reason, estimate=winner.estimate, check=verdict.check.value
@@ -52,10 +50,11 @@ def publish_checked(
             if check.default
             else NO_DEFAULT,
             is_default=record.is_default,
-            reason=checked_reason(check),
-            verification=words.verification(verdict),
+            decision=Decision(tuned_with=check.key.toolchain),
+            reason="",
+            verification="",
             verified=True,
-            proof=verdict.proof,
+            proof=verdict.kept_proof,
             trials=2,
             method=Method.ESTIMATED,
             created_at=datetime.now(UTC),
@@ -105,7 +104,7 @@ def retune_each(
     checks: Sequence[Check],
     refs: Mapping[str, KernelRef],
     watching: Callable[[Check], TuningObserver],
-    say: Callable[[str], None],
+    say: Callable[[Publication | NoLegalConfigError], None],
 ) -> None:
     """Search the problems of all that could be better, each from its config on, and publish what is
     found. A problem that has no legal config there leaves its record alone: that is kept with the
@@ -124,11 +123,11 @@ def retune_each(
             with watching(check) as watch:
                 tuned = tune_one(running(compilers), opened(store), task, plan, watch)
         except NoLegalConfigError as error:
-            say(f"not searched: {error}")
+            say(error)
             refused = replace(check, detail=str(error))
             store.save_check(refused)
             tell_of(store, [refused])
             continue
         if tuned.publication is None:
             raise KeyboardInterrupt
-        say(tuned.publication.reason)
+        say(tuned.publication)

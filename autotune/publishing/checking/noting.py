@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from autotune.domain.check import Check
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.store import Store
-from autotune.wording.checks import finding
 
 
 def tell_of(store: Store, checks: Sequence[Check], by: str = "") -> None:
@@ -28,5 +27,8 @@ def as_record_check(check: Check) -> RecordCheck:
         verdict=check.verdict,
         checked_at=check.checked_at,
         time_us=check.after_us,
-        finding=finding(check),
+        outcome=None if check.verdict.compiles else check.winner,
+        needed_bytes=check.needed_bytes,
+        allowed_bytes=check.allowed_bytes,
+        detail=check.detail,
     )

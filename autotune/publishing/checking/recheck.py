@@ -8,7 +8,7 @@ from autotune.domain.compilers import Compilers, VerifyConfig
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Outcome
-from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.record import Decision, Evidence, Method, Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.trial import Trial, default_trial
@@ -17,8 +17,6 @@ from autotune.publishing.checking.prior import prior_of
 from autotune.publishing.checking.record_check import RecordChecker
 from autotune.publishing.publish import NO_DEFAULT, evidence_of
 from autotune.searching.subject import describe_subject
-from autotune.wording import publication as words
-from autotune.wording.checks import finding
 
 
 class OwnTrials(list[Trial]):
@@ -43,22 +41,27 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
     """
     store = OwnTrials()
     check = _checked(compilers, store, record, ref)
+    undecided = CandidateDecision(state=CandidateState.UNVERIFIED)
+    refused = CandidateDecision(state=CandidateState.REFUSED)
     if check.cause not in (None, Unchecked.OTHER_MODEL):  # whose times are not taken over
-        return _decided(CandidateState.UNVERIFIED, f"it could not be checked: {finding(check)}")
+        return Rechecked(decision=undecided, check=check)
     if check.verdict in _refused(record) or not isinstance(check.winner, Estimated):
-        return _decided(CandidateState.REFUSED, finding(check))
+        return Rechecked(decision=refused, check=check)
     verdict = compilers.ask(
         VerifyConfig(
             ref=ref, problem=record.key.problem, config=record.config, chip=record.key.chip
         )
     )
-    if verdict.ok is None:
-        return _decided(CandidateState.UNVERIFIED, words.verification(verdict))
     if not verdict.ok:
-        return _decided(CandidateState.REFUSED, f"the gate refuses it: {verdict.reason}")
-    accepted = _as_checked(record, check, verdict, store, by)
-    decision = CandidateDecision(state=CandidateState.ACCEPTED, finding=words.verification(verdict))
-    return Rechecked(decision=decision, record=accepted, trials=tuple(store))
+        decision = undecided if verdict.ok is None else refused
+        return Rechecked(decision=decision, check=check, verdict=verdict)
+    return Rechecked(
+        decision=CandidateDecision(state=CandidateState.ACCEPTED),
+        check=check,
+        verdict=verdict,
+        record=_as_checked(record, check, verdict, store, by),
+        trials=tuple(store),
+    )
 
 
 def _checked(compilers: Compilers, store: OwnTrials, record: Record, ref: KernelRef) -> Check:
@@ -90,14 +93,11 @@ def _as_checked(
         default=evidence_of(default.config, default.outcome) if default else NO_DEFAULT,
         baseline=Evidence(config=None, time_us=None, expected_us=check.xla_us),
         is_default=winner is default,
-        reason=record.reason if measured else words.estimated_reason(winner, default, 0),
+        decision=record.decision if measured else Decision(),
+        reason=record.reason if measured else "",
         verified=True,
-        verification=words.verification(verdict),
-        proof=verdict.proof,
+        verification="",
+        proof=verdict.kept_proof,
         checks=(),
         checked_by=by,
     )
-
-
-def _decided(state: CandidateState, why: str) -> Rechecked:
-    return Rechecked(decision=CandidateDecision(state=state, finding=why))

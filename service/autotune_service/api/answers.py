@@ -7,7 +7,9 @@ from typing import Any
 from autotune.answering.matching import Match
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
+from autotune.wording.checks import known_finding
 from autotune.wording.match import why
+from autotune.wording.publication import in_words
 
 
 def encode(match: Match, key: Key) -> bytes:
@@ -18,10 +20,10 @@ def encode(match: Match, key: Key) -> bytes:
         "match": match.kind,
         "config": match.config and to_data(match.config),
         "why": why(match, key),
-        "record": match.record and to_data(replace(match.record, rule=None)),
+        "record": match.record and to_data(replace(in_words(match.record), rule=None)),
     }
     if match.check is not None:
-        data["check"] = to_data(match.check)
+        data["check"] = to_data(replace(match.check, finding=known_finding(match.check)))
     if match.expected_regret is not None:
         data["expected_regret"] = match.expected_regret
     return json.dumps(data, separators=(",", ":")).encode()

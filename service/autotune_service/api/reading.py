@@ -11,6 +11,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job, State
 from autotune.domain.record_candidate import CandidateState
+from autotune.wording.publication import in_words
 from autotune_service.api.forms import Answered, Name
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.schema import (
@@ -98,7 +99,7 @@ async def records(
 
     def find() -> Records:  # with all that is made of records: in the thread
         page = store(request).published(kernel, chip, limit + 1, number_of(cursor))
-        data = [RecordData(number=n, record=to_data(record)) for n, record in page]
+        data = [RecordData(number=n, record=to_data(in_words(record))) for n, record in page]
         return Records(records=data[:limit], next=next_of(data, limit))
 
     return await ask(request, find)

@@ -20,7 +20,7 @@ from autotune.domain.refusals import Refusals
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.command import search_command
 from autotune.wording.comparison import why
-from autotune.wording.publication import not_served
+from autotune.wording.publication import in_words, not_served
 from autotune.wording.units import micros
 from autotune_service.pages.call import Call
 from autotune_service.pages.candidates import (
@@ -52,7 +52,8 @@ Named = Sequence[tuple[str, Estimate]]
 def show(call: Call) -> dict[str, Any]:
     """A problem on one chip with one toolchain: its search, and why its winner wins."""
     searched, browse = call.searched(), call.browse
-    record = call.record(searched.key)
+    published = call.record(searched.key)
+    record = published and in_words(published)
     if not searched.trials and record is None:
         return _never_searched(call, searched)
     drawn = _drawn(call, searched, record)

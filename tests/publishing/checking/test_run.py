@@ -19,6 +19,7 @@ from autotune.domain.errors import (
     InvalidInputError,
     KernelImportError,
     NoDeclarationError,
+    NoLegalConfigError,
 )
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
@@ -44,6 +45,7 @@ from autotune.publishing.checking.follow_up import publish_checked, retune_each
 from autotune.publishing.checking.prior import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN, parse_fail_on
+from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver
 from autotune.searching.limits import SearchLimits
 from autotune.wording.checks import action, finding
@@ -259,7 +261,7 @@ def test_what_is_published_after_a_check_has_the_default_with_its_config(store: 
     kept = store.record(found.target)
     assert kept is not None
     assert kept.default.config == record.default.config
-    assert kept.default.note == "compile failed: no such thing"
+    assert kept.default.failure == CompileFailed(reason="no such thing")
 
 
 def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore) -> None:
@@ -287,17 +289,17 @@ def test_another_chip_is_checked_under_the_toolchain_that_searched(store: SqlSto
 
 
 def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> None:
-    record, said = published(), list[str]()
+    record, said = published(), list[Publication | NoLegalConfigError]()
     fake = compilers(times(), mib={128: 200, 256: 200})
     found = check(store, fake, record)
     assert found[0].verdict is CheckVerdict.BROKEN
     plan = Plan(limits=SearchLimits(trials=2))
     retune_each(fake, store, plan, found, REFS, lambda _: TuningObserver(), said.append)
-    assert len(said) == 1 and said[0].startswith("not searched: no legal configuration")
+    assert len(said) == 1 and isinstance(said[0], NoLegalConfigError)
     kept = store.check(found[0].key, found[0].target)
     assert kept is not None and kept.detail.startswith("no legal configuration")
     served = store.record(record.key)
-    assert served is not None and "no legal configuration" in served.checks[0].finding
+    assert served is not None and served.checks[0].detail == kept.detail
 
 
 def compared(store: SqlStore, fake: FakeCompilers, prior: PriorConfig) -> Check:

@@ -35,7 +35,7 @@ class Script:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.during: Callable[[Any], object] = lambda watch: None
         self.published: list[str] = []
-        self.record: object | None = object()
+        self.record: object | None = SimpleNamespace(reason="twice as fast")
         self.tasks: list[Any] = []
         monkeypatch.setattr(module, "tune_one", self._tune)
 
@@ -46,7 +46,7 @@ class Script:
         if watch.is_stopped() or not watch.may_publish():
             return SimpleNamespace(publication=None)
         self.published.append("it")
-        publication = SimpleNamespace(record=self.record, reason="twice as fast")
+        publication = SimpleNamespace(record=self.record, failure="twice as fast")
         return SimpleNamespace(publication=publication)
 
 
