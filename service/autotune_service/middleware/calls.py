@@ -71,10 +71,10 @@ def _new_request_id(scope: Scope) -> bytes:
     """The caller's own ``X-Request-ID`` where it has the form of one, else another; the log has it
     from now on."""
     given = headers_of(scope).get(_HEADER)
-    if given is None or not _FORM.fullmatch(given):
-        given = f"{_PROCESS}{next(_numbers):08x}".encode()
-    request_id.set(given.decode())
-    return given
+    is_taken = given is not None and _FORM.fullmatch(given)
+    call_id = given.decode() if given and is_taken else f"{_PROCESS}{next(_numbers):08x}"
+    request_id.set(call_id)
+    return call_id.encode()
 
 
 def _write(scope: Scope, status: int, seconds: float) -> None:

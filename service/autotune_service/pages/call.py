@@ -10,9 +10,9 @@ from fastapi import Request
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.key import Key
 from autotune.domain.record import Record
-from autotune_service.dependencies import snapshots_of, store
+from autotune_service.dependencies import refuse_parameters_but, snapshots_of, store
 from autotune_service.errors import HttpError
-from autotune_service.pages.filters import number_of, query_of
+from autotune_service.pages.filters import Query, number_of
 from autotune_service.snapshot_cache import IndexedSnapshot
 
 T = TypeVar("T")
@@ -23,7 +23,9 @@ class Call:
     the page has a note. What it reads from the database is for a thread."""
 
     def __init__(self, request: Request, *, strict: bool = False) -> None:
-        self.request, self.query = request, query_of(request, strict=strict)
+        if strict:
+            refuse_parameters_but(request, request.query_params)  # given twice
+        self.request, self.query = request, Query(dict(request.query_params), strict)
         self.path: dict[str, str] = request.path_params
         self.store, self.snapshot = store(request), snapshots_of(request).current
         self.browse = self.store.browse

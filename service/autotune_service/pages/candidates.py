@@ -26,14 +26,11 @@ GROUPS: Mapping[str, tuple[str, str, str]] = {
     WRONG: ("@wrong", "star", "compiled, but its result is wrong"),
     UNTIMED: ("@untimed", "diamond-open", "compiled, but no time can be given"),
 }
-_GROUP_OF: dict[str, str] = {
+_GROUP_OF: dict[str, str] = {  # any other has failed
     OutcomeKind.ESTIMATED: ESTIMATED,
     OutcomeKind.NOT_ESTIMATED: UNTIMED,
     OutcomeKind.ILLEGAL: ILLEGAL,
     OutcomeKind.OUT_OF_VMEM: VMEM,
-    OutcomeKind.COMPILE_FAILED: FAILED,
-    OutcomeKind.TIMED_OUT: FAILED,
-    OutcomeKind.CRASHED: FAILED,
     OutcomeKind.WRONG_RESULT: WRONG,
 }
 WINNER, DEFAULT = "winner", "default"

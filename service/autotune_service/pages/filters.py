@@ -4,12 +4,9 @@ file has no place to say it, and is refused."""
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from starlette.requests import Request
-
 from autotune.answering.versions import versions_of
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import Toolchain
-from autotune_service.dependencies import refuse_parameters_but
 from autotune_service.errors import HttpError
 
 PAGE_ROWS = 50
@@ -81,12 +78,6 @@ class Query:
         if self.strict:
             raise HttpError(422, "invalid_field", f"{asked} is not understood: {why}", name[:80])
         self.notes.append(f"{asked} was ignored: {why}.")
-
-
-def query_of(request: Request, *, strict: bool = False) -> Query:
-    if strict:
-        refuse_parameters_but(request, request.query_params)  # given twice
-    return Query(dict(request.query_params), strict)
 
 
 def toolchain_name(toolchain: Toolchain) -> str:

@@ -47,7 +47,8 @@ class Asset:
 @cache
 def asset(name: str) -> Asset:
     """Read and compressed at the first call."""
-    plain = _content(name)
+    static = files("autotune_service.pages") / "static"
+    plain = (static / FILES[name] / name if FILES[name] else static / name).read_bytes()
     tag = blake2b(plain, digest_size=8).hexdigest()
     kind = _TYPES[Path(name).suffix]
     return Asset(kind, tag, plain, gzip.compress(plain, 6, mtime=0))
@@ -84,8 +85,3 @@ async def static(request: Request, tag: str, name: str) -> Response:
 
 def takes_gzip(scope: Scope) -> bool:
     return b"gzip" in headers_of(scope).get(b"accept-encoding", b"")
-
-
-def _content(name: str) -> bytes:
-    folder = files("autotune_service.pages") / "static"
-    return (folder / FILES[name] / name if FILES[name] else folder / name).read_bytes()
