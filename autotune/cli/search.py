@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -25,7 +25,7 @@ from autotune.measuring.attached import attached_chip, attached_chips, chip_or_a
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:
-    from autotune.publishing.task import Plan
+    from autotune.publishing.task import Plan, TuningTask
 
 
 @click.command()
@@ -100,24 +100,15 @@ def search(
 
     Several shapes or chips are searched side by side, as by `autotune tune`.
     """
-    from autotune.cli.tune import tune_workload
-    from autotune.declaring.discovery import find_kernel
-    from autotune.publishing.task import TuningTask
-    from autotune.publishing.tuning import tune_one
-    from autotune.searching.subject import asked_problem, wanted_values
-    from autotune.wording import report
-    from autotune.wording.bars import terminal_observer
-    from autotune.wording.publication import why_estimated
-
     if len(shapes) > 1 or len(chips) > 1:
         if starts or fixed or only:
             raise InvalidInputError("--start-from, --fix and --only are for one shape on one chip")
-        problems = [
-            WorkloadProblem(kernel=kernel, shape=shape, dtype=dtype, options=options, args=call)
-            for shape in shapes or ("",)
-        ]
-        workload = Workload(problems=tuple(problems), chips=chips or (attached_chip().value,))
-        tune_workload(workload, Path(), plan, database, as_json=as_json, **compilers)
+        problem = WorkloadProblem(kernel=kernel, dtype=dtype, options=options, args=call)
+        _search_all(problem, shapes, chips, plan, database, as_json=as_json, **compilers)
+    from autotune.declaring.discovery import find_kernel
+    from autotune.publishing.task import TuningTask
+    from autotune.searching.subject import asked_problem, wanted_values
+
     target = chip_or_attached(next(iter(chips), None))
     shape = next(iter(shapes), None)
     ref, problem_of = asked_problem(find_kernel(kernel), shape, dtype, options, call)
@@ -128,6 +119,36 @@ def search(
         start_from=starts,
         only=wanted_values(fixed, only),
     )
+    _search_one(task, plan, database, as_json=as_json, **compilers)
+
+
+def _search_all(
+    problem: WorkloadProblem,
+    shapes: tuple[str, ...],
+    chips: tuple[str, ...],
+    plan: "Plan",
+    database: str | None,
+    *,
+    as_json: bool,
+    **compilers: Any,
+) -> NoReturn:
+    """As the workload of all shapes on all chips."""
+    from autotune.cli.tune import tune_workload
+
+    problems = tuple(replace(problem, shape=shape) for shape in shapes or ("",))
+    workload = Workload(problems=problems, chips=chips or (attached_chip().value,))
+    tune_workload(workload, Path(), plan, database, as_json=as_json, **compilers)
+
+
+def _search_one(
+    task: "TuningTask", plan: "Plan", database: str | None, *, as_json: bool, **compilers: Any
+) -> NoReturn:
+    """Report, and end the process."""
+    from autotune.publishing.tuning import tune_one
+    from autotune.wording import report
+    from autotune.wording.bars import terminal_observer
+    from autotune.wording.publication import why_estimated
+
     is_wanted = plan.timing is not None
     new_compilers, plan = tuning_pool(plan, **compilers)
     plan = replace(plan, anew=as_json)  # which has the space as well
@@ -139,6 +160,6 @@ def search(
         print_json(report.as_data(tuned))
     else:
         report.print_report(tuned)
-        if tuned.search and is_wanted and not plan.times(target):
-            echo(why_estimated(target, attached_chips()))
+        if tuned.search and is_wanted and not plan.times(task.chip):
+            echo(why_estimated(task.chip, attached_chips()))
     sys.exit(0 if tuned.record else 1)

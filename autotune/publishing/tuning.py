@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from autotune.domain.arguments import NODES_JAX, asked
 from autotune.domain.compilers import Compilers
@@ -28,7 +28,10 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
 from autotune.searching.result import SearchResult
 from autotune.searching.subject import Subject, describe_subject, explore_space
-from autotune.searching.tuned_elsewhere import tuned_elsewhere
+from autotune.searching.tuned_elsewhere import announce_other_sources, tuned_elsewhere
+
+if TYPE_CHECKING:
+    from autotune.searching.loop import Search
 
 NewCompilers = Callable[[], AbstractContextManager[Compilers]]
 """Opens compilers for as long as they are needed."""
@@ -209,7 +212,7 @@ class _Run:
         command = "" if subject.ref.source else command  # of a notebook, which is no file
         reported = Reported(explored.observer, self.store.searches, subject.key, command)
         known = tuned_elsewhere(self.compilers, self.store, subject, reported.announce)
-        self._announce_other_sources(subject, reported)
+        announce_other_sources(self.store, subject, reported.announce)
         return _Opened(
             task=task,
             subject=subject,
@@ -218,18 +221,6 @@ class _Run:
             observer=explored.observer,
             reported=reported,
         )
-
-    def _announce_other_sources(self, subject: Subject, reported: Reported) -> None:
-        """What won for an earlier source of the kernel is tried first."""
-        records = self.store.records(subject.spec.name)
-        if any(record.key == subject.key for record in records):
-            return
-        for record in records:
-            if replace(record.key, fingerprint=subject.spec.fingerprint) == subject.key:
-                reported.announce(
-                    f"the source changed: {record.config}, which won for the earlier source "
-                    f"({record.key.fingerprint}), is tried again first"
-                )
 
     def searched(self, opened: Sequence[_Opened]) -> list[Tuned]:
         """Once more, to the limit, where a prediction ended a search and the gate refuses what it
@@ -245,31 +236,16 @@ class _Run:
 
     def _round(self, opened: Sequence[_Opened], limits: SearchLimits) -> list[Tuned]:
         # Optuna: not for what was searched before.
-        from autotune.searching.loop import Search, open_search
         from autotune.searching.run import run_searches
 
-        searches = [
-            open_search(
-                self.compilers,
-                self.store,
-                task.subject,
-                task.space,
-                limits_of(limits, self.plan, task.subject),
-                task.reported,
-                seed=self.plan.seed,
-                method=self.plan.method,
-                start_from=task.start_from,
-                weight=task.task.weight,
-            )
-            for task in opened
-        ]
+        searches = [self._search(task, limits) for task in opened]
         with ExitStack() as stack:
             # Not waited for after Ctrl-C: closing the compilers ends what runs.
             threads = ThreadPoolExecutor(self.compilers.size, thread_name_prefix="publishing")
             stack.callback(threads.shutdown, wait=False, cancel_futures=True)
             pending: dict[int, Future[Tuned]] = {}
 
-            def publish_soon(search: Search) -> None:
+            def publish_soon(search: "Search") -> None:
                 place = next(n for n, other in enumerate(searches) if other is search)
                 pending[place] = threads.submit(self._published, opened[place], search.result())
 
@@ -285,15 +261,29 @@ class _Run:
                 for place, search in enumerate(searches)
             ]
 
+    def _search(self, opened: _Opened, limits: SearchLimits) -> "Search":
+        from autotune.searching.loop import open_search
+
+        return open_search(
+            self.compilers,
+            self.store,
+            opened.subject,
+            opened.space,
+            limits_of(limits, self.plan, opened.subject),
+            opened.reported,
+            seed=self.plan.seed,
+            method=self.plan.method,
+            start_from=opened.start_from,
+            weight=opened.task.weight,
+        )
+
     def _published(self, opened: _Opened, result: SearchResult) -> Tuned:
-        error = None
         try:
-            publication: Publication | None = self._publication(opened, result)
+            return self._ended(opened, result, self._publication(opened, result))
         except _WithdrawnError:
-            publication = None
-        except AutotuneError as refusal:
-            publication, error = unpublished(result, str(refusal)), refusal
-        return self._ended(opened, result, publication, error)
+            return self._ended(opened, result, None)
+        except AutotuneError as error:
+            return self._ended(opened, result, unpublished(result, str(error)), error)
 
     def _publication(self, opened: _Opened, result: SearchResult) -> Publication:
         # The measuring process: not for what was searched before.

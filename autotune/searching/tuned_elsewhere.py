@@ -2,6 +2,7 @@
 won for it on other chips and with other toolchains."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 
 from autotune.domain.compilers import Compilers
@@ -39,6 +40,19 @@ def tuned_elsewhere(
         except InvalidInputError as error:
             announce(f"{entry.source} has no config of this kernel: {error}")
     return configs
+
+
+def announce_other_sources(store: Store, subject: Subject, announce: Callable[[str], None]) -> None:
+    """What won for an earlier source of the kernel is tried first, where this has no record."""
+    records = store.records(subject.spec.name)
+    if any(record.key == subject.key for record in records):
+        return
+    for record in records:
+        if replace(record.key, fingerprint=subject.spec.fingerprint) == subject.key:
+            announce(
+                f"the source changed: {record.config}, which won for the earlier source "
+                f"({record.key.fingerprint}), is tried again first"
+            )
 
 
 def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:
