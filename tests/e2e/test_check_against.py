@@ -36,17 +36,17 @@ def test_what_changes_nothing_raises_nothing(tree: Path) -> None:
         "_kernel,", "_work,"
     )
     (tree / "k.py").write_text(quiet)
-    code, (found,) = check(tree, *ASKED, "--against", "main", "--fail-on", "slower:1%,broken,vmem")
-    assert (code, found["verdict"]) == (0, "same")
-    assert found["before_us"] == found["after_us"] > 0
-    assert found["fingerprint"] != found["key"]["fingerprint"]
+    code, (checks,) = check(tree, *ASKED, "--against", "main", "--fail-on", "slower:1%,broken,vmem")
+    assert (code, checks["verdict"]) == (0, "same")
+    assert checks["before_us"] == checks["after_us"] > 0
+    assert checks["fingerprint"] != checks["key"]["fingerprint"]
 
 
 def test_what_slows_a_kernel_is_found_and_reported(tree: Path) -> None:
     (tree / "k.py").write_text(SOURCE.replace(BODY, MORE_WORK))
     reports = "--markdown", str(tree / "c.md"), "--junit", str(tree / "c.xml")
-    code, (found,) = check(tree, *ASKED, "--against", "main", *reports)
-    assert (code, found["verdict"]) == (1, "slower")
+    code, (checks,) = check(tree, *ASKED, "--against", "main", *reports)
+    assert (code, checks["verdict"]) == (1, "slower")
     suite = ElementTree.parse(tree / "c.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     assert "| slower | fused\\_passes\\_limit 1024x1024x1024" in (tree / "c.md").read_text()
@@ -54,15 +54,15 @@ def test_what_slows_a_kernel_is_found_and_reported(tree: Path) -> None:
 
 def test_what_breaks_a_kernel_is_found(tree: Path) -> None:
     (tree / "k.py").write_text(SOURCE.replace('"block_m": 128,', '"block_m": 100,'))
-    code, (found,) = check(tree, *ASKED, "--against", "main", "--fail-on", "broken")
-    assert (code, found["verdict"]) == (1, "broken")
+    code, (checks,) = check(tree, *ASKED, "--against", "main", "--fail-on", "broken")
+    assert (code, checks["verdict"]) == (1, "broken")
 
 
 def test_a_kernel_that_was_broken_before_is_not_broken_by_the_change(tree: Path) -> None:
     commit(tree, {"k.py": SOURCE.replace('"block_m": 128,', '"block_m": 100,')})
     (tree / "k.py").write_text((tree / "k.py").read_text() + "# more\n")
-    code, (found,) = check(tree, *ASKED, "--against", "HEAD")
-    assert (code, found["cause"]) == (0, "no baseline")
+    code, (checks,) = check(tree, *ASKED, "--against", "HEAD")
+    assert (code, checks["cause"]) == (0, "no baseline")
 
 
 def test_what_a_kernel_imports_is_of_its_revision(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_what_a_kernel_imports_is_of_its_revision(tmp_path: Path) -> None:
     )
     (tree / "src/mypkg/kernels.py").write_text(SOURCE.replace(BODY, MORE_WORK))
     asked = ("tune/k.py:PASSES_LIMIT", *ASKED[1:], "--against", "main")
-    code, (found,) = check(tree, *asked, PYTHONPATH=str(tree / "src"))
-    assert (code, found["verdict"]) == (1, "slower")
+    code, (checks,) = check(tree, *asked, PYTHONPATH=str(tree / "src"))
+    assert (code, checks["verdict"]) == (1, "slower")
 
 
 DECORATED = SAMPLE.with_name("decorated.py").read_text()
@@ -96,10 +96,10 @@ def test_calls_of_a_decorated_function_are_compared(tmp_path: Path) -> None:
     assert autotune("export", "tuned.bundle", cwd=tree).returncode == 0
     (tree / "k.py").write_text(SLOWER)
     against = ("k.py:scaled", "--against", "main")
-    code, (found,) = check(tree, *against, "--args", CALL, "--chip", "v5e")
-    assert (code, found["verdict"]) == (1, "slower")
-    code, found = check(tree, *against, "--bundle", "tuned.bundle")
-    assert (code, {one["verdict"] for one in found}) == (1, {"slower"})
+    code, (checks,) = check(tree, *against, "--args", CALL, "--chip", "v5e")
+    assert (code, checks["verdict"]) == (1, "slower")
+    code, checks = check(tree, *against, "--bundle", "tuned.bundle")
+    assert (code, {row["verdict"] for row in checks}) == (1, {"slower"})
 
 
 def test_records_of_a_bundle_and_of_a_service_are_compared_with(tmp_path: Path) -> None:
@@ -112,8 +112,11 @@ def test_records_of_a_bundle_and_of_a_service_are_compared_with(tmp_path: Path) 
         for verdict, source in (("same", SOURCE), ("slower", SOURCE.replace(BODY, MORE_WORK))):
             (tmp_path / "k.py").write_text(source)
             for records in ("tuned.bundle", f"http://127.0.0.1:{port}"):
-                code, found = check(tmp_path, ASKED[0], "--against", records)
-                assert (code, [one["verdict"] for one in found]) == (verdict == "slower", [verdict])
+                code, checks = check(tmp_path, ASKED[0], "--against", records)
+                assert (code, [row["verdict"] for row in checks]) == (
+                    verdict == "slower",
+                    [verdict],
+                )
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,9 @@ def test_the_model_is_the_weighted_sum_of_its_problems(
 ) -> None:
     _, report, _ = tuned
     for row in report["model"]:
-        some = [p for p in report["problems"] if p["key"]["chip"] == row["chip"]]
+        part = [p for p in report["problems"] if p["key"]["chip"] == row["chip"]]
         for when in ("before_us", "after_us"):
-            assert row[when] == pytest.approx(sum(p["weight"] * p[when] for p in some))
+            assert row[when] == pytest.approx(sum(p["weight"] * p[when] for p in part))
 
 
 def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file_or_the_one_given(
@@ -91,13 +91,13 @@ def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file_or_the_one_give
 ) -> None:
     folder, report, _ = tuned
     with open_store(str(folder / "test.db")) as store:
-        (_, (name, tuned_at)) = kept = store.workloads.names()
-        found = store.workloads.find(name)
-    assert [name for name, _ in kept] == ["a/model", "model"]
-    assert found is not None and found[1] == tuned_at
-    entries = [(to_data(one.key), one.weight, one.before_us) for one in found[0].entries]
+        (_, (name, tuned_at)) = saved = store.workloads.names()
+        value = store.workloads.find(name)
+    assert [name for name, _ in saved] == ["a/model", "model"]
+    assert value is not None and value[1] == tuned_at
+    entries = [(to_data(one.key), one.weight, one.before_us) for one in value[0].entries]
     assert entries == [(p["key"], p["weight"], p["before_us"]) for p in report["problems"]]
-    assert [line.partition(":")[0] for line in found[0].missing] == ["not tuned", "not tuned"]
+    assert [line.partition(":")[0] for line in value[0].missing] == ["not tuned", "not tuned"]
 
 
 def test_what_is_finished_is_neither_compiled_nor_verified_again(
@@ -112,7 +112,7 @@ def test_what_is_finished_is_neither_compiled_nor_verified_again(
 def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None:
     (tmp_path / "model.toml").write_text(WORKLOAD)
     command = [*TUNE[:3], "12", *TUNE[4:], "--full"]
-    kept = 0
+    saved = 0
     for number, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
         run = subprocess.Popen(
             [sys.executable, "-c", HEARS_CTRL_C, *command, "--db", "test.db"],
@@ -120,15 +120,15 @@ def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: P
             stderr=subprocess.PIPE,
         )
         deadline = time.monotonic() + 1200
-        while _trials(tmp_path) < kept + 3:
+        while _trials(tmp_path) < saved + 3:
             assert run.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
         run.send_signal(number)
         _, errors = run.communicate(timeout=1200)
         assert run.returncode == code, errors
         assert b"Traceback" not in errors
-        kept = _trials(tmp_path)
-    assert 6 <= kept < 31
+        saved = _trials(tmp_path)
+    assert 6 <= saved < 31
     assert autotune(*command, cwd=tmp_path).returncode == 1
     assert _trials(tmp_path) == 12 + 12 + 7  # vector_add has no more candidates
 
@@ -138,7 +138,7 @@ def _trials(folder: Path) -> int:
         return 0
     with closing(sqlite3.connect(folder / "test.db", timeout=300)) as connection:
         try:
-            found: int = connection.execute("select count(*) from autotune_trials").fetchone()[0]
+            value: int = connection.execute("select count(*) from autotune_trials").fetchone()[0]
         except sqlite3.OperationalError:  # no such table yet
             return 0
-    return found
+    return value

@@ -16,16 +16,16 @@ def rounds(count: int, spread: float, seed: int = 1, **times: float) -> list[dic
 
 
 def test_the_ratio_and_the_noise_are_found() -> None:
-    found = fit(rounds(200, 0.02, 0, a=100.0, b=110.0, c=50.0))
-    assert math.exp(found.gap("b", "a")) == pytest.approx(1.1, rel=0.01)
-    assert found.noise == pytest.approx(0.02, rel=0.15)
-    assert found.error("a", "b") == pytest.approx(0.02 * math.sqrt(2 / 200), rel=0.2)
+    fitted = fit(rounds(200, 0.02, 0, a=100.0, b=110.0, c=50.0))
+    assert math.exp(fitted.gap("b", "a")) == pytest.approx(1.1, rel=0.01)
+    assert fitted.noise == pytest.approx(0.02, rel=0.15)
+    assert fitted.error("a", "b") == pytest.approx(0.02 * math.sqrt(2 / 200), rel=0.2)
 
 
 def test_what_all_share_in_a_round_cancels() -> None:
     given = [
-        {n: us * factor for n, us in one.items()}
-        for factor, one in zip(
+        {n: us * factor for n, us in round_us.items()}
+        for factor, round_us in zip(
             (1.0, 1.01, 0.99, 1.005), rounds(4, 1e-3, a=100.0, b=103.0), strict=True
         )
     ]
@@ -40,21 +40,21 @@ def test_an_interruption_moves_nothing() -> None:
 
 def test_rounds_of_a_slower_state_are_set_aside() -> None:
     given = rounds(6, 0.002, a=100.0, b=101.0, c=102.0)
-    for one in given[2:4]:
-        one.update({n: us * (1.1 if n == "a" else 1.2) for n, us in one.items()})
-    found = fit(given)
-    assert found.steady == (0, 1, 4, 5)
-    assert math.exp(found.gap("b", "a")) == pytest.approx(1.01, abs=0.005)
+    for round_us in given[2:4]:
+        round_us.update({n: us * (1.1 if n == "a" else 1.2) for n, us in round_us.items()})
+    fitted = fit(given)
+    assert fitted.steady == (0, 1, 4, 5)
+    assert math.exp(fitted.gap("b", "a")) == pytest.approx(1.01, abs=0.005)
 
 
 def test_an_interval_holds_as_often_as_it_says() -> None:
     missed = 0
     for seed in range(300):
-        found = fit(rounds(6, 0.01, seed=seed, a=100.0, b=102.0, c=100.0, d=97.0))
-        missed += abs(found.gap("b", "a") - math.log(1.02)) > found.half_width("b", "a", 0.1)
+        fitted = fit(rounds(6, 0.01, seed=seed, a=100.0, b=102.0, c=100.0, d=97.0))
+        missed += abs(fitted.gap("b", "a") - math.log(1.02)) > fitted.half_width("b", "a", 0.1)
     assert missed / 300 <= 0.14
 
 
 def test_identical_times_have_no_zero_noise() -> None:
-    found = fit([{"a": 5.0, "b": 5.0}] * 4)
-    assert found.noise > 0 and found.gap("a", "b") == 0
+    fitted = fit([{"a": 5.0, "b": 5.0}] * 4)
+    assert fitted.noise > 0 and fitted.gap("a", "b") == 0

@@ -110,14 +110,14 @@ def test_the_compiler_process_finds_the_same_kernel(
     """By its place and the call in words alone."""
     ref = function.ref(*given)
     assert ref.attribute == attribute
-    own, loader = function.kernel(*given), Loader()
+    given_name, loader = function.kernel(*given), Loader()
     found = loader.kernel(ref)
     problem = loader.problem(ref)
     assert problem == function.problem(*given)
     assert (found.name, found.form, found.inputs(problem)) == (
-        own.name,
-        own.form,
-        own.inputs(problem),
+        given_name.name,
+        given_name.form,
+        given_name.inputs(problem),
     )
     config = make_config(found.default_axes(problem, None))
     arrays = [

@@ -33,7 +33,7 @@ def searches(
     compilers: Recording, weights: dict[int, float], trials: int = 12
 ) -> tuple[list[Search], list[MemoryStore]]:
     """One for each size of the first dimension, with its weight."""
-    found, stores = [], []
+    opened, stores = [], []
     for size, weight in weights.items():
         store: Any = MemoryStore()
         name = SUBJECT.problem.dims[0][0]
@@ -45,7 +45,7 @@ def searches(
             chip=SUBJECT.chip,
             toolchain=SUBJECT.toolchain,
         )
-        found.append(
+        opened.append(
             open_search(
                 compilers,
                 store,
@@ -57,44 +57,44 @@ def searches(
             )
         )
         stores.append(store)
-    return found, stores
+    return opened, stores
 
 
-def run(some: list[Search], compilers: Recording, **limits: Any) -> list[int]:
+def run(running: list[Search], compilers: Recording, **limits: Any) -> list[int]:
     """The sizes of those that were said to be over, in turn."""
     over: list[Search] = []
     done: Callable[[Search], None] = over.append
-    run_searches(some, compilers.size, finished=done, **limits)
+    run_searches(running, compilers.size, finished=done, **limits)
     return [search.subject.problem.dims[0][1] for search in over]
 
 
 def test_each_gets_its_first_trials_before_any_gets_its_last() -> None:
     compilers = Recording()
-    some, stores = searches(compilers, {8: 1.0, 16: 1000.0, 32: 10.0})
-    assert sorted(run(some, compilers)) == [8, 16, 32]
+    running, stores = searches(compilers, {8: 1.0, 16: 1000.0, 32: 10.0})
+    assert sorted(run(running, compilers)) == [8, 16, 32]
     assert [len(store.kept) for store in stores] == [12, 12, 12]
     assert sorted(compilers.order[:3]) == [8, 16, 32]
     assert {size: compilers.order[:12].count(size) for size in (8, 16, 32)} == {8: 4, 16: 4, 32: 4}
-    assert all(search.stopped_by == "trials" for search in some)
+    assert all(search.stopped_by == "trials" for search in running)
 
 
 def test_the_rest_goes_where_it_pays() -> None:
     compilers = Recording(stop_after=ENOUGH_OWN + 4)  # with more its own trials say what is left
-    some, stores = searches(compilers, {8: 1.0, 16: 1e6}, trials=40)
-    run(some, compilers, stop=compilers.enough)
+    running, stores = searches(compilers, {8: 1.0, 16: 1e6}, trials=40)
+    run(running, compilers, stop=compilers.enough)
     counts = [compilers.order.count(size) for size in (8, 16)]
     assert counts[0] <= 5
     assert counts[1] >= ENOUGH_OWN - 1
-    assert [search.stopped_by for search in some] == ["interrupted", "interrupted"]
+    assert [search.stopped_by for search in running] == ["interrupted", "interrupted"]
     assert sum(len(store.kept) for store in stores) == len(compilers.order)
 
 
 def test_when_time_is_up_each_has_its_default() -> None:
     compilers = Recording()
-    some, stores = searches(compilers, {8: 1.0, 16: 1.0, 32: 1.0})
-    assert sorted(run(some, compilers, timeout_s=-1.0)) == [8, 16, 32]
+    running, stores = searches(compilers, {8: 1.0, 16: 1.0, 32: 1.0})
+    assert sorted(run(running, compilers, timeout_s=-1.0)) == [8, 16, 32]
     assert [[trial.config for trial in store.kept] for store in stores] == [[space().default]] * 3
-    assert all(search.stopped_by == "timeout" for search in some)
+    assert all(search.stopped_by == "timeout" for search in running)
 
 
 def test_what_always_fails_does_not_starve_the_others() -> None:
@@ -107,6 +107,6 @@ def test_what_always_fails_does_not_starve_the_others() -> None:
         return CompileFailed(reason="no")
 
     compilers = Failing(stop_after=40)
-    some, _ = searches(compilers, {8: 1.0, 16: 30.0}, trials=60)
-    run(some, compilers, stop=compilers.enough)
+    running, _ = searches(compilers, {8: 1.0, 16: 30.0}, trials=60)
+    run(running, compilers, stop=compilers.enough)
     assert compilers.order.count(16) > 10

@@ -27,11 +27,11 @@ def _study(method: str = "gp", *, seed: int = 0, of: list[Candidate] = SPACE) ->
 def _search(study: CandidateStudy, trials: int) -> list[Candidate]:
     asked = []
     for _ in range(trials):
-        one = study.ask()
-        if one is None:
+        proposed = study.ask()
+        if proposed is None:
             break
-        asked.append(one)
-        study.tell(one, time_us(one) if fits(one) else None, "out of VMEM")
+        asked.append(proposed)
+        study.tell(proposed, time_us(proposed) if fits(proposed) else None, "out of VMEM")
     return asked
 
 
@@ -43,14 +43,14 @@ def _stored(study: CandidateStudy) -> list[optuna.trial.FrozenTrial]:
 @every_method
 def test_asks_each_candidate_once_and_then_for_none(method: str) -> None:
     study = _study(method)
-    asked = [coordinates(one) for one in _search(study, len(SPACE) + 10)]
-    assert sorted(map(str, asked)) == sorted(str(coordinates(one)) for one in SPACE)
+    asked = [coordinates(proposed) for proposed in _search(study, len(SPACE) + 10)]
+    assert sorted(map(str, asked)) == sorted(str(coordinates(proposed)) for proposed in SPACE)
     assert study.ask() is None
 
 
 @every_method
 def test_wastes_no_trial_on_what_is_illegal_or_known(method: str) -> None:
-    few = [one for one in SPACE if one.config["block_n"] == 2048][::2]
+    few = [proposed for proposed in SPACE if proposed.config["block_n"] == 2048][::2]
     study = _study(method, of=few)
     _search(study, 5)
     trials = _stored(study)
@@ -62,10 +62,10 @@ def test_wastes_no_trial_on_what_is_illegal_or_known(method: str) -> None:
 def test_several_candidates_may_be_out_at_once(method: str) -> None:
     study = _study(method)
     out = [study.ask() for _ in range(6)]
-    assert len({coordinates(one) for one in out if one}) == 6
-    for one in reversed(out):
-        assert one is not None
-        study.tell(one, 1.0, "")
+    assert len({coordinates(proposed) for proposed in out if proposed}) == 6
+    for proposed in reversed(out):
+        assert proposed is not None
+        study.tell(proposed, 1.0, "")
 
 
 @every_method
@@ -76,22 +76,22 @@ def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.D
     extra = [candidate(128, 512, limit=2**25), candidate(128, 256, limit=2**25)]
     total = 12
     for step in data.draw(st.lists(st.sampled_from("atlx"), max_size=30)):
-        if step == "a" and (one := study.ask()) is not None:
-            assert coordinates(one) not in seen
-            seen.add(coordinates(one))
-            out.append(one)
+        if step == "a" and (proposed := study.ask()) is not None:
+            assert coordinates(proposed) not in seen
+            seen.add(coordinates(proposed))
+            out.append(proposed)
         elif step == "t" and out:
             study.tell(out.pop(0), data.draw(st.sampled_from([None, 3.0, 5.0])), "why")
         elif step == "l":
-            one = data.draw(st.sampled_from(SPACE[:12]))
-            if coordinates(one) not in seen:
-                seen.add(coordinates(one))
-                study.learn(one, data.draw(st.sampled_from([None, 4.0])), "why")
+            proposed = data.draw(st.sampled_from(SPACE[:12]))
+            if coordinates(proposed) not in seen:
+                seen.add(coordinates(proposed))
+                study.learn(proposed, data.draw(st.sampled_from([None, 4.0])), "why")
         elif step == "x" and extra:
             total += study.add(extra.pop())
-    while (one := study.ask()) is not None:
-        assert coordinates(one) not in seen
-        seen.add(coordinates(one))
+    while (proposed := study.ask()) is not None:
+        assert coordinates(proposed) not in seen
+        seen.add(coordinates(proposed))
     assert len(seen) == total
 
 
@@ -114,9 +114,9 @@ def test_tpe_begins_at_random_and_learns_from_what_it_is_told() -> None:
 
 def test_failures_are_failed_trials_with_their_reason() -> None:
     study = _study()
-    one, other = study.ask(), study.ask()
-    assert one is not None and other is not None
-    study.tell(one, None, "needs 40 MiB of VMEM")
+    proposed, other = study.ask(), study.ask()
+    assert proposed is not None and other is not None
+    study.tell(proposed, None, "needs 40 MiB of VMEM")
     study.tell(other, 7.5, "")
     study.learn(SPACE[0], None, "timed out")
     first, second, third = _stored(study)
@@ -129,10 +129,10 @@ def test_failures_are_failed_trials_with_their_reason() -> None:
 @every_method
 def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str) -> None:
     study = _study(method)
-    (one,) = _search(study, 1)
+    (proposed,) = _search(study, 1)
     (trial,) = _stored(study)
-    assert tuple(trial.params.values()) == coordinates(one)
-    assert trial.params["axis:block_m"] == one.config["block_m"]
+    assert tuple(trial.params.values()) == coordinates(proposed)
+    assert trial.params["axis:block_m"] == proposed.config["block_m"]
 
 
 @every_method
@@ -140,18 +140,22 @@ def test_a_resumed_study_asks_nothing_again(method: str) -> None:
     few = SPACE[::12]
     before = _search(_study(method, of=few), 3)
     study = _study(method, of=few)
-    for one in before:
-        study.learn(one, time_us(one) if fits(one) else None, "out of VMEM")
+    for proposed in before:
+        study.learn(proposed, time_us(proposed) if fits(proposed) else None, "out of VMEM")
     after = _search(study, len(few))
     assert len(_stored(study)) == len(few) == len(before + after)
-    assert not {coordinates(one) for one in before} & {coordinates(one) for one in after}
+    assert not {coordinates(proposed) for proposed in before} & {
+        coordinates(proposed) for proposed in after
+    }
 
 
 def test_what_is_learnt_is_told_to_optuna_once() -> None:
     study = _study()
-    for one in SPACE[:5] * 2:
-        study.learn(one, time_us(one), "")
-    assert [trial.value for trial in _stored(study)] == [time_us(one) for one in SPACE[:5]]
+    for proposed in SPACE[:5] * 2:
+        study.learn(proposed, time_us(proposed), "")
+    assert [trial.value for trial in _stored(study)] == [
+        time_us(proposed) for proposed in SPACE[:5]
+    ]
 
 
 def test_a_higher_limit_is_a_new_candidate_once() -> None:
@@ -160,7 +164,7 @@ def test_a_higher_limit_is_a_new_candidate_once() -> None:
     assert not study.add(higher)
     assert not study.add(SPACE[0])
     asked = [study.ask() for _ in range(4)]
-    assert [one.config for one in asked if one].count(higher.config) == 1
+    assert [proposed.config for proposed in asked if proposed].count(higher.config) == 1
     assert asked[3] is None
 
 
@@ -186,9 +190,9 @@ def test_the_seed_decides_and_repeats(method: str) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_finds_the_best_of_a_valley_with_a_cliff(seed: int) -> None:
-    best = min(time_us(one) for one in SPACE if fits(one))
+    best = min(time_us(proposed) for proposed in SPACE if fits(proposed))
     asked = _search(_study(seed=seed), 20)
-    assert min(time_us(one) for one in asked if fits(one)) <= 1.03 * best
+    assert min(time_us(proposed) for proposed in asked if fits(proposed)) <= 1.03 * best
 
 
 def test_avoids_what_is_no_smaller_than_a_failure() -> None:
@@ -202,9 +206,9 @@ def test_avoids_what_is_no_smaller_than_a_failure() -> None:
 def test_after_nothing_but_failures_it_still_asks() -> None:
     study = _study()
     for _ in range(len(SPACE)):
-        one = study.ask()
-        assert one is not None
-        study.tell(one, None, "unsupported")
+        proposed = study.ask()
+        assert proposed is not None
+        study.tell(proposed, None, "unsupported")
     assert study.ask() is None
 
 

@@ -12,7 +12,7 @@ from autotune.searching.surrogate import Posterior, Risk, Surrogate, features, l
 from tests.samples.candidates import SIZES, candidate, fits, space, time_us
 
 SPACE = space()
-TIMES = [time_us(one) for one in SPACE]
+TIMES = [time_us(entry) for entry in SPACE]
 EVERY_THIRD = list(range(0, len(SPACE), 3))
 
 
@@ -39,7 +39,7 @@ def test_knows_what_it_has_seen() -> None:
 
 def test_starts_from_the_roofline() -> None:
     found = _posterior([])
-    guesses = [one.roofline.guess_us for one in SPACE]
+    guesses = [entry.roofline.guess_us for entry in SPACE]
     assert np.exp(found.mean) == pytest.approx(guesses)
 
 
@@ -135,8 +135,8 @@ def test_monsters_are_doubted_before_anything_failed() -> None:
 
 
 def test_odds_are_odds_whatever_was_seen() -> None:
-    timed = [n for n, one in enumerate(SPACE) if fits(one)]
-    failed = [n for n, one in enumerate(SPACE) if not fits(one)]
+    timed = [n for n, entry in enumerate(SPACE) if fits(entry)]
+    failed = [n for n, entry in enumerate(SPACE) if not fits(entry)]
     odds = Risk(SPACE).odds(timed[::4], failed[::4])
     assert (odds >= 0).all() and (odds < 1).all()
     assert odds[failed].min() > odds[timed].max()
@@ -163,12 +163,12 @@ def test_one_candidate_of_a_space_can_be_scored() -> None:
 def test_the_first_pick_is_promising_and_no_monster() -> None:
     scores = Surrogate(SPACE).scores({0: TIMES[0]}, [], [])
     first = SPACE[int(np.argmax(scores))]
-    assert first.roofline.guess_us < 2 * min(one.roofline.guess_us for one in SPACE)
+    assert first.roofline.guess_us < 2 * min(entry.roofline.guess_us for entry in SPACE)
     assert (first.config["block_m"], first.config["block_n"]) != (SIZES[-1], SIZES[-1])
 
 
 def test_scores_without_any_time_follow_the_roofline_and_the_risk() -> None:
-    failed = [n for n, one in enumerate(SPACE) if one.config["block_m"] >= 2048]
+    failed = [n for n, entry in enumerate(SPACE) if entry.config["block_m"] >= 2048]
     scores = Surrogate(SPACE).scores({}, failed, [])
     best = SPACE[int(np.argmax(scores))]
     assert best.config["block_m"] < 2048

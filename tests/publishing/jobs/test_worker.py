@@ -94,9 +94,9 @@ def new_worker(
 
 
 def job(store: SqlStore, number: int = 1) -> Job:
-    found = store.jobs.get(number)
-    assert found is not None
-    return found
+    known = store.jobs.get(number)
+    assert known is not None
+    return known
 
 
 def said(store: SqlStore, number: int = 1) -> list[str]:
