@@ -71,8 +71,8 @@ class SqlCandidates(Adapter):
         if row.state != CandidateState.UNVERIFIED:
             return
         now, waits = self._clock(), decision.state is CandidateState.UNVERIFIED
-        said = {"state": decision.state.value, "finding": decision.finding}
-        decided = said | {"decided_at": None if waits else now}
+        values = {"state": decision.state.value, "finding": decision.finding}
+        decided = values | {"decided_at": None if waits else now}
         connection.execute(update(CANDIDATES).where(candidate).values(decided))
         if not waits:
             key = rows.candidate_from_row(row).record.key

@@ -79,12 +79,12 @@ class SqlCheckPages(Adapter):
 
 def save_check(connection: Connection, check: Check, key_id: int, target_id: int) -> None:
     """In the place of an earlier one on the same."""
-    said = {
+    values = {
         "verdict": check.verdict.value,
         "content": to_text(to_data(check)),
         "checked_at": check.checked_at,
     }
-    query.upsert(connection, CHECKS, {"key_id": key_id, "target_id": target_id}, said)
+    query.upsert(connection, CHECKS, {"key_id": key_id, "target_id": target_id}, values)
 
 
 def _joined(statement: Any) -> Any:

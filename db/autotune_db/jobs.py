@@ -77,16 +77,16 @@ class SqlJobs(Adapter):
         row = _leased(connection, job)
         if row is None:
             return False
-        now, said = self._now(connection), to_text(asdict(progress))
-        return not _change(connection, row, heard_at=now, progress=said).cancel_wanted
+        now, content = self._now(connection), to_text(asdict(progress))
+        return not _change(connection, row, heard_at=now, progress=content).cancel_wanted
 
     @writes
     def write_log(self, connection: Connection, job: Job, text: str) -> bool:
         row = _leased(connection, job)
         if row is not None:
-            said = {"text": log_end(visible_lines(log_end(text)))}
+            values = {"text": log_end(visible_lines(log_end(text)))}
             by = {"job_id": row.id, "attempt": row.attempt}
-            query.upsert(connection, JOB_LOGS, by, said, earlier="")
+            query.upsert(connection, JOB_LOGS, by, values, earlier="")
         return row is not None
 
     def logs(self, number: int) -> Sequence[JobLog]:

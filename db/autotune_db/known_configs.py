@@ -21,12 +21,12 @@ class SqlKnownConfigs(Adapter):
         for config in configs:
             data = to_data(config)
             by = {"digest": digest({n: data[n] for n in data if n not in ("source", "time_us")})}
-            said = {"content": to_text(data)}
+            values = {"content": to_text(data)}
             new = {"kernel": config.kernel, "created_at": self._clock()}
             if config.time_us is None:
-                query.insert_new(connection, KNOWN_CONFIGS, [{**by, **said, **new}])
+                query.insert_new(connection, KNOWN_CONFIGS, [{**by, **values, **new}])
             else:
-                query.upsert(connection, KNOWN_CONFIGS, by, said, **new)
+                query.upsert(connection, KNOWN_CONFIGS, by, values, **new)
         return _count(connection) - before
 
     def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:

@@ -99,12 +99,12 @@ def dialect(connection: Connection) -> Any:
 
 
 def upsert(
-    connection: Connection, table: Table, by: dict[str, Any], said: dict[str, Any], **new: Any
+    connection: Connection, table: Table, by: dict[str, Any], values: dict[str, Any], **new: Any
 ) -> None:
-    """One statement: a new row of all values, or ``said`` in the place of what the row that has
-    the values ``by`` says."""
-    statement = dialect(connection).insert(table).values({**by, **said, **new})
-    connection.execute(statement.on_conflict_do_update(index_elements=list(by), set_=said))
+    """One statement: a new row of all that is given, or ``values`` in the row that is there with
+    the same ``by``."""
+    statement = dialect(connection).insert(table).values({**by, **values, **new})
+    connection.execute(statement.on_conflict_do_update(index_elements=list(by), set_=values))
 
 
 def insert(connection: Connection, table: Table, values: dict[str, Any]) -> int | None:

@@ -20,13 +20,13 @@ class SqlSearches(Adapter):
     def report(
         self, connection: Connection, key: Key, space: str, progress: Progress, *, over: bool
     ) -> None:
-        said = {
+        values = {
             "space": space,
             "progress": to_text(asdict(progress)),
             "over": over,
             "heard_at": self._clock(),
         }
-        query.upsert(connection, SEARCHES, {"key_id": query.key_id(connection, key)}, said)
+        query.upsert(connection, SEARCHES, {"key_id": query.key_id(connection, key)}, values)
 
     def progress(self, key: Key) -> Progress:
         wanted = select(SEARCHES).where(SEARCHES.c.key_id == query.id_of(key))

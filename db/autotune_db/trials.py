@@ -27,8 +27,8 @@ class SqlKernels(Adapter):
     @writes
     def save_kernel(self, connection: Connection, spec: KernelSpec) -> None:
         by = rows.kernel_values(spec)
-        said = {"spec": by.pop("spec")}  # in the place of what somebody pushed for this source
-        query.upsert(connection, KERNELS, by, said, created_at=self._clock())
+        values = {"spec": by.pop("spec")}  # in the place of what somebody pushed for this source
+        query.upsert(connection, KERNELS, by, values, created_at=self._clock())
 
     def offer_kernels(self, specs: Sequence[KernelSpec]) -> None:
         """Keep what somebody else says of kernels that nothing is known of yet, up to a number."""

@@ -25,8 +25,8 @@ class SqlWorkloads(Adapter):
         """In the place of the one of its name."""
         name = workload.name.encode(errors="replace").decode()  # of a file, maybe in no encoding
         content = to_text(to_data(replace(workload, name=name)))
-        said = {"content": content, "tuned_at": self._clock()}
-        query.upsert(connection, WORKLOADS, {"name": name}, said)
+        values = {"content": content, "tuned_at": self._clock()}
+        query.upsert(connection, WORKLOADS, {"name": name}, values)
 
     def names(self) -> Sequence[tuple[str, datetime]]:
         """The thousand tuned last, the last one first."""
