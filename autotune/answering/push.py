@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.limits import MOST_CHARACTERS
 from autotune.domain.measurement import DEVICE_TIME
-from autotune.domain.outcome import Estimated, Outcome
+from autotune.domain.outcome import Estimated
 from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
@@ -30,6 +30,8 @@ _PAUSES_S = (1.0, 5.0)
 MAY_PASS = (408, 429, 500, 502, 503, 504)
 """Statuses of a service that may be back soon."""
 
+_Data = dict[str, Any]
+
 
 def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyResult:
     """The result, its key in the spelling of its kernel, which ``spec`` describes.
@@ -39,7 +41,7 @@ def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyRes
     key = result.record.key
     if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
-    record = replace(result.record, key=key.declared(spec.problems), checked_by="", rule=None)
+    record = replace(result.record, key=key.declared(spec.problems), checked_by="")
     why = _of_result(result, spec, now) or _of_record(record)
     if why is not None:
         raise InvalidInputError(why)
@@ -75,23 +77,22 @@ def _of_record(record: Record) -> str | None:
 
 
 def _of_measurement(record: Record) -> str | None:
-    found = record.measurement
-    if found is None or found.void:
+    run = record.measurement
+    if run is None or run.void:
         return "it is called measured and has no measurement that decides"
-    if found.method != DEVICE_TIME:
-        return f"it was measured by {found.method}, which is no time of a TPU"
-    own = found.of(record.config)
-    if own is None or own.refused or not own.samples_us:
+    if run.method != DEVICE_TIME:
+        return f"it was measured by {run.method}, which is no time of a TPU"
+    winner = run.of(record.config)
+    if winner is None or winner.refused or not winner.samples_us:
         return "it is called measured and its config was not"
-    default = record.default.config and found.of(record.default.config)
-    if default and default.median_us and (own.median_us or 0.0) > default.median_us * _NOISE:
+    default = record.default.config and run.of(record.default.config)
+    if default and default.median_us and (winner.median_us or 0.0) > default.median_us * _NOISE:
         return f"it was measured to be slower than the default: {default.median_us:g} us"
     return None
 
 
 def possible_check(check: Check, spec: KernelSpec | None, now: datetime) -> Check:
-    """The check, its key in the spelling of its kernel, which ``spec`` describes, without what only
-    its machine understands.
+    """The check, its key in the spelling of its kernel, which ``spec`` describes.
 
     Raises ``InvalidInputError`` with one sentence for what cannot be true.
     """
@@ -100,15 +101,7 @@ def possible_check(check: Check, spec: KernelSpec | None, now: datetime) -> Chec
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
     if check.against:
         raise InvalidInputError("it compares two sources, which only its machine has")
-    declared = replace(
-        check,
-        key=key.declared(spec.problems),
-        winner=check.winner and _to_send(check.winner),
-        default=check.default and _to_send(check.default),
-        before_vmem_bytes=None,
-        vmem_bytes=None,
-        asked="",
-    )
+    declared = replace(check, key=key.declared(spec.problems))
     why = impossible(check.config, None, spec, declared.key) or _of_check(declared, now)
     if why is not None:
         raise InvalidInputError(why)
@@ -132,14 +125,6 @@ def _of_check(check: Check, now: datetime) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
-    """As many results as fit into one call."""
-
-    kernels: Sequence[Mapping[str, Any]]
-    results: Sequence[Mapping[str, Any]]
-
-
 def send(
     remote: Remote, kernels: Iterable[KernelSpec], results: Iterable[KeyResult]
 ) -> Iterator[tuple[int, Pushed]]:
@@ -149,9 +134,8 @@ def send(
     Raises ``ServiceError``.
     """
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
-    for part in _parts(specs, results):
-        body = json.dumps({"kernels": part.kernels, "results": part.results}).encode()
-        yield len(part.results), from_data(Pushed, json.loads(_insist(remote, body)))
+    for part in _parts(map(result_to_data, results)):
+        yield len(part), _push(remote, specs, results=part)
 
 
 def send_checks(
@@ -160,11 +144,21 @@ def send_checks(
     """The same for checks, after the records that they are about."""
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     for start in range(0, len(checks), _MOST_CHECKS):
-        some = checks[start : start + _MOST_CHECKS]
-        part = _part(specs, {(one.key.kernel, one.key.fingerprint) for one in some}, [])
-        data = [_clipped(to_data(one)) for one in some]
-        body = json.dumps({"kernels": part.kernels, "results": [], "checks": data}).encode()
-        yield from_data(Pushed, json.loads(_insist(remote, body)))
+        part = checks[start : start + _MOST_CHECKS]
+        data = [_clipped(to_data(check, sent=True)) for check in part]
+        yield _push(remote, specs, results=[], checks=data)
+
+
+def _push(
+    remote: Remote, specs: Mapping[tuple[str, str], KernelSpec], **parts: Sequence[_Data]
+) -> Pushed:
+    """``parts`` of the call, and the descriptions of their kernels."""
+    values = (data for part in parts.values() for data in part)
+    keys = [data["key"] if "key" in data else data["record"]["key"] for data in values]
+    used = sorted({(key["kernel"], key["fingerprint"]) for key in keys})
+    kernels = [to_data(specs[name], sent=True) for name in used if name in specs]
+    body = json.dumps({"kernels": kernels, **parts}).encode()
+    return from_data(Pushed, json.loads(_insist(remote, body)))
 
 
 def _insist(remote: Remote, body: bytes) -> bytes:
@@ -180,32 +174,18 @@ def _insist(remote: Remote, body: bytes) -> bytes:
     return remote.call("POST", "/v1/results", body)
 
 
-def _parts(
-    specs: Mapping[tuple[str, str], KernelSpec], results: Iterable[KeyResult]
-) -> Iterator[_Batch]:
-    used: set[tuple[str, str]] = set()
-    some: list[Mapping[str, Any]] = []
-    size = 0
-    for result in results:
-        data = result_to_data(result)
+def _parts(results: Iterable[_Data]) -> Iterator[list[_Data]]:
+    """As many as fit into one call."""
+    part, size = list[_Data](), 0
+    for data in results:
         length = len(json.dumps(data))
-        if some and (size + length > _MOST_BYTES or len(some) == _MOST_RESULTS):
-            yield _part(specs, used, some)
-            used, some, size = set(), [], 0
-        used.add((result.record.key.kernel, result.record.key.fingerprint))
-        some.append(data)
+        if part and (size + length > _MOST_BYTES or len(part) == _MOST_RESULTS):
+            yield part
+            part, size = [], 0
+        part.append(data)
         size += length
-    if some:
-        yield _part(specs, used, some)
-
-
-def _part(
-    specs: Mapping[tuple[str, str], KernelSpec],
-    used: set[tuple[str, str]],
-    some: list[Mapping[str, Any]],
-) -> _Batch:
-    kernels = [kernel_to_data(specs[name]) for name in sorted(used) if name in specs]
-    return _Batch(kernels=kernels, results=some)
+    if part:
+        yield part
 
 
 def whole_result(store: Store, record: Record) -> KeyResult:
@@ -214,23 +194,11 @@ def whole_result(store: Store, record: Record) -> KeyResult:
     return KeyResult(record=record, trials=tuple(trials), refusals=refusals)
 
 
-def result_to_data(result: KeyResult) -> dict[str, Any]:
+def result_to_data(result: KeyResult) -> _Data:
     """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis. Without
-    refusals it says nothing of them: older versions take it. Rules stay where they were made."""
-    trials = (replace(trial, outcome=_to_send(trial.outcome)) for trial in result.trials)
-    record = replace(result.record, rule=None)
-    data: dict[str, Any] = _clipped(to_data(replace(result, record=record, trials=tuple(trials))))
+    refusals it says nothing of them: older versions take it."""
+    data: _Data = _clipped(to_data(result, sent=True))
     return data
-
-
-def kernel_to_data(spec: KernelSpec) -> dict[str, Any]:
-    """The same of a description, without what only the machine with its source understands."""
-    return to_data(replace(spec, form=""))
-
-
-def _to_send(outcome: Outcome) -> Outcome:
-    """Without what predictions learn from: those of a service do not learn from others' trials."""
-    return replace(outcome, step=None) if isinstance(outcome, Estimated) else outcome
 
 
 def _clipped(data: Any) -> Any:

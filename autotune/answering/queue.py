@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from http.client import HTTPException
 from typing import Any
 
 from autotune.answering.http import Remote
-from autotune.answering.push import MAY_PASS, kernel_to_data, send, whole_result
+from autotune.answering.push import MAY_PASS, send, whole_result
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import ServiceError, StoreError
 from autotune.domain.job import Ability, Job, Progress, State
@@ -16,7 +15,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.store import Store
 
-_TOLD_WITHIN_S = 10.0  # a fraction of a lease
+_WITHIN_S = 10.0  # a fraction of a lease
 
 
 class RemoteJobs:
@@ -34,22 +33,23 @@ class RemoteJobs:
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
         if able != self._able:  # a worker asks every other second, and is able to the same
-            self._described = [kernel_to_data(self._spec(*item)) for item in able.kernels.items()]
+            specs = (self._spec(*item) for item in able.kernels.items())
+            self._described = [to_data(spec, sent=True) for spec in specs]
             self._able = able
-        found = self._call(
+        job = self._call(
             "/v1/claims",
             {
                 "worker": worker,
                 "kernels": self._described,
-                "toolchain": asdict(able.toolchain),
+                "toolchain": to_data(able.toolchain),
                 "lease_s": lease_s,
             },
         )["job"]
-        return None if found is None else from_data(Job, found)
+        return None if job is None else from_data(Job, job)
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
         # A token may be replaced: the lease decides.
-        return self._tell_gently(job, "heartbeat", {"progress": to_data(progress)})
+        return self._tell_gently(job, "heartbeat", {"progress": to_data(progress, sent=True)})
 
     def write_log(self, job: Job, text: str) -> bool:
         return self._tell_gently(job, "log", {"text": text})  # an older service has no such route
@@ -84,10 +84,10 @@ class RemoteJobs:
                 pass
 
     def _spec(self, name: str, version: str) -> KernelSpec:
-        found = self._store.kernel(name, version)
-        if found is None:
+        spec = self._store.kernel(name, version)
+        if spec is None:
             raise StoreError(f"there is no description of {name} [{version}]")
-        return found
+        return spec
 
     def _tell_gently(self, job: Job, what: str, data: Mapping[str, Any]) -> bool:
         """A refusal does not end the worker."""
@@ -98,8 +98,8 @@ class RemoteJobs:
 
     def _tell(self, job: Job, what: str, data: Mapping[str, Any]) -> bool:
         whose = {"worker": job.worker, "attempt": job.attempt}
-        told = self._call(f"/v1/jobs/{job.number}/{what}", {**whose, **data}, _TOLD_WITHIN_S)
-        return bool(told["holds"])
+        answer = self._call(f"/v1/jobs/{job.number}/{what}", {**whose, **data}, _WITHIN_S)
+        return bool(answer["holds"])
 
     def _call(
         self, path: str, data: Mapping[str, Any], within_s: float | None = None

@@ -56,7 +56,7 @@ def push(
         kernels, records = store.kernels(), store.records(kernel, only)
         left: list[str] = []
         good = _good(store, kernels, records, left, whole=not no_trials)
-        total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0), 0
+        total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0, checks=0), 0
         try:
             for count, part in send(remote, kernels, good):
                 total, sent = _sum(total, part), sent + count

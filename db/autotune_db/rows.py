@@ -39,6 +39,7 @@ _RECORD_FIELDS = [
     field.name for field in sorted(fields(Record), key=lambda field: field.default is not MISSING)
 ]
 """In the order in which their JSON is kept: what is pushed again is known by its text."""
+_RECORD_COLUMNS = frozenset(RECORDS.c.keys()) & frozenset(_RECORD_FIELDS)
 
 AnyRow = Row[*tuple[Any, ...]]
 """Of whatever was selected: its values have the names of their columns."""
@@ -121,11 +122,11 @@ def trial_from_row(row: AnyRow) -> Trial:
 
 def record_values(record: Record) -> dict[str, Any]:
     data = to_data(record)
-    names = [name for name in _RECORD_FIELDS if name in data and name != "key"]
+    kept = [name for name in _RECORD_FIELDS if name in data and name not in _RECORD_COLUMNS]
     return {
-        **{name: getattr(record, name) for name in names if name in RECORDS.c},
+        **{name: getattr(record, name) for name in _RECORD_COLUMNS},
         "config": to_text(data["config"]),
-        "evidence": to_text({name: data[name] for name in names if name not in RECORDS.c}),
+        "evidence": to_text({name: data[name] for name in kept if name != "key"}),
         "time_us": record.estimate.time_us,
     }
 

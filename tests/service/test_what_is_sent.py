@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.answering.push import kernel_to_data, possible_check, result_to_data
+from autotune.answering.push import possible_check, result_to_data
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.outcome import Estimated
@@ -27,18 +27,19 @@ def test_what_stays_here_is_not_sent() -> None:
         seconds=1.0,
         created_at=record().created_at,
     )
+    plain = replace(timed, step=None)
     told = check(CheckVerdict.FASTER, winner=timed, default=timed)
     told = replace(told, before_vmem_bytes=1, vmem_bytes=2, asked="autotune search mm")
-    sent = possible_check(told, SPEC, told.checked_at)
+    sent = check(CheckVerdict.FASTER, winner=plain, default=plain)
     pushed = PushRequest.model_validate(
         {
-            "kernels": [kernel_to_data(replace(SPEC, form="x=bfloat16[m]"))],
+            "kernels": [to_data(replace(SPEC, form="x=bfloat16[m]"), sent=True)],
             "results": [result_to_data(KeyResult(record=record(), trials=(tried,)))],
-            "checks": [to_data(sent)],
+            "checks": [to_data(told, sent=True)],
         }
     )
     assert pushed.kernels == [SPEC] and pushed.checks == [sent]
-    assert pushed.results[0].trials == (replace(tried, outcome=replace(timed, step=None)),)
+    assert pushed.results[0].trials == (replace(tried, outcome=plain),)
 
 
 def test_a_check_of_two_sources_stays_here() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotune.answering.push import possible_check
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Compiled
 from autotune.domain.compilers import DescribeChip, DescribeKernel
 from autotune.domain.config import Config
@@ -333,7 +333,7 @@ def test_a_decorated_function_is_searched_again_by_its_call(store: SqlStore) -> 
     assert action(found).startswith(
         "retune: autotune search mm.py:MM --args 'x=bfloat16[1024,128]' --chip v5e --jax "
     )
-    assert "mm.py" not in action(possible_check(found, older, found.checked_at))
+    assert "mm.py" not in action(from_data(Check, to_data(found, sent=True)))
 
 
 def test_the_default_of_a_source_is_compared_with_its_own(store: SqlStore) -> None:
