@@ -20,6 +20,7 @@ from autotune.publishing.publish import publish
 from autotune.publishing.task import Plan, Timing
 from autotune.searching.limits import SearchLimits
 from autotune.searching.subject import describe_subject, explore_space
+from autotune.wording.publication import record_reason
 from autotune_db import open_store
 from tests.fakes.compiler import Quiet
 from tests.samples.searching import run_search
@@ -98,5 +99,6 @@ def test_the_finalists_of_a_job_are_timed(
         )
         assert worker.run(drain=True) == 1
         done, records = store.jobs.get(number), list(store.records())
-    assert done is not None and done.state is State.DONE and done.message == records[0].reason
+    assert done is not None and done.state is State.DONE
+    assert done.message == record_reason(records[0])
     assert records[0].measurement is not None and records[0].measurement.method == "wall clock"
