@@ -196,20 +196,20 @@ def opcodes(dump: Path) -> dict[str, str]:
 def listings(dump: Path) -> dict[str, str]:
     """Texts of the final instruction listings of what was compiled last, by name of the
     instruction: Pallas calls, and XLA's own fusions and copies."""
-    found = {}
+    texts = {}
     for path in _texts(dump, LISTING_SUFFIX):
         text = path.read_text()
         entry = _entry(text)
         if entry:
-            found[entry.lstrip(" %").partition(" = ")[0]] = text
-    return found
+            texts[entry.lstrip(" %").partition(" = ")[0]] = text
+    return texts
 
 
 def _texts(dump: Path, suffix: str) -> list[Path]:
     """Of functions, in the order in which they were compiled."""
     others = "schedule-analysis", "<late-", "-TLP-"
-    found = sorted(dump.glob(f"*{suffix}"))
-    return [path for path in found if not any(other in path.name for other in others)]
+    paths = sorted(dump.glob(f"*{suffix}"))
+    return [path for path in paths if not any(other in path.name for other in others)]
 
 
 def is_kernel(listing: str) -> bool:

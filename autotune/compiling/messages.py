@@ -62,9 +62,9 @@ def classify(error_type: str, message: str) -> Verdict:
     ``error_type`` is the name of the Python exception. The whole message is kept in a failure.
     """
     for pattern in (_SCOPED, _CAPACITY, _ONE_BUFFER):
-        found = pattern.search(message)
-        if found:
-            used, allowed = _bytes(*found.group(1, 2)), _bytes(*found.group(3, 4))
+        match = pattern.search(message)
+        if match:
+            used, allowed = _bytes(*match.group(1, 2)), _bytes(*match.group(3, 4))
             return OutOfVmem(used_bytes=used, allowed_bytes=allowed)
     space = _OTHER_SPACE.search(message) or _HBM.search(message)
     if space:

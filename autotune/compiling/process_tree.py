@@ -61,17 +61,17 @@ def _listed_family(leader: int) -> set[int]:
     for each compiler."""
     if not _LISTED.exists():
         return family(leader)
-    found, left = set[int](), []
+    members, left = set[int](), []
     for pid in _pids():
         with suppress(*_GONE):
             if os.getsid(pid) == leader:
                 left.append(pid)
     while left:
         pid = left.pop()
-        if pid not in found:
-            found.add(pid)
+        if pid not in members:
+            members.add(pid)
             left += _children(pid)
-    return found
+    return members
 
 
 def _children(pid: int) -> Iterator[int]:
@@ -136,12 +136,12 @@ class TimeWatch:
 def _waits(tasks: Path) -> dict[str, int]:
     """Nanoseconds that each thread has waited for a processor (Documentation/scheduler/sched-stats
     of Linux); nothing where the system does not count them."""
-    found = {}
+    waits = {}
     with suppress(OSError), os.scandir(tasks) as listed:  # a process, or a thread, that has ended
         for task in listed:
             with suppress(OSError):
-                found[task.name] = int(Path(task.path, "schedstat").read_bytes().split()[1])
-    return found
+                waits[task.name] = int(Path(task.path, "schedstat").read_bytes().split()[1])
+    return waits
 
 
 def _processor_s(pid: int) -> float:

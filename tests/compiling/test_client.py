@@ -19,12 +19,18 @@ from autotune.domain.compilers import (
     DescribeKernel,
     DescribeToolchain,
     ListChoices,
+    Question,
     TraceConfig,
     Traces,
     VerifyConfig,
 )
 from autotune.domain.config import Config, make_config
-from autotune.domain.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
+from autotune.domain.errors import (
+    CompilerUnavailableError,
+    InvalidInputError,
+    KernelImportError,
+    NoDeclarationError,
+)
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
 from autotune.domain.problem import Problem
@@ -35,6 +41,13 @@ from autotune.wording.outcome import verdict_reason
 REF = KernelRef(path="kernel.py", attribute="KERNEL")
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
 
+CANDIDATE: dict[str, Any] = {
+    "ref": REF,
+    "problem": PROBLEM,
+    "config": make_config({"block": 0}),
+    "chip": Chip.V5E,
+}
+COMPILE, DRAW = CompileConfig(**CANDIDATE), DrawConfig(**CANDIDATE, steps=3)
 TRACED: dict[str, Any] = {"ok": to_data(Traces([]))}
 
 Reply = Callable[[dict[str, Any]], Any]
@@ -87,9 +100,7 @@ def failing(kind: str, message: str, stage: str) -> dict[str, Any]:
 def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
     compiler, process = client(ChildDiedError("it died", "last words"))
     for _ in range(2):
-        found = compiler.ask(
-            CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E)
-        ).answer
+        found = compiler.ask(COMPILE).answer
         assert found == Crashed(reason="it died", log_tail="last words")
     assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
     assert process.limits == [120.0, 7.0] * 2
@@ -97,9 +108,9 @@ def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
 
 def test_what_stops_the_child_from_outside_leads_to_a_new_handshake() -> None:
     compiler, process = client(failing("E", "no", "compile"))
-    compiler.ask(CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E))
+    compiler.ask(COMPILE)
     process.stop()
-    compiler.ask(CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E))
+    compiler.ask(COMPILE)
     assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
 
 
@@ -131,9 +142,7 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
 
 def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
     compiler, _ = client(lambda _: ChildTimedOutError("no answer within 7 s"))
-    verdict = compiler.ask(
-        VerifyConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E)
-    )
+    verdict = compiler.ask(VerifyConfig(**CANDIDATE))
     assert verdict.ok is None
     assert isinstance(verdict.failure, TimedOut)
     assert all(remedy in verdict_reason(verdict) for remedy in ("--candidate-timeout", "`reduced`"))
@@ -142,9 +151,7 @@ def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
 @pytest.mark.parametrize(("chip", "word"), [(None, None), (Chip.V5P, "v5p")])
 def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word: object) -> None:
     compiler, process = client(TRACED)
-    compiler.ask(
-        TraceConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], orders=True, chip=chip)
-    )
+    compiler.ask(TraceConfig(**CANDIDATE | {"chip": chip}))
     assert process.asked[-1]["chip"] == word
 
 
@@ -157,11 +164,7 @@ def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word:
     ],
 )
 def test_what_a_candidate_raises_is_its_outcome(answer: dict[str, Any], outcome: str) -> None:
-    found = (
-        client(answer)[0]
-        .ask(CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E))
-        .answer
-    )
+    found = client(answer)[0].ask(COMPILE).answer
     assert isinstance(found, CompileFailed)
     assert found.reason == outcome
 
@@ -169,9 +172,7 @@ def test_what_a_candidate_raises_is_its_outcome(answer: dict[str, Any], outcome:
 def test_the_compilers_own_refusal_is_classified() -> None:
     message = "Scoped allocation with size 20.00M and limit 16.00M exceeded scoped vmem limit"
     compiler, _ = client(failing("E", message, "compile"))
-    found = compiler.ask(
-        CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E)
-    ).answer
+    found = compiler.ask(COMPILE).answer
     assert isinstance(found, OutOfVmem)
     assert (found.used_bytes, found.allowed_bytes) == (20 << 20, 16 << 20)
 
@@ -185,32 +186,22 @@ def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
         "notes": [],
     }
     compiler, process = client({"ok": {"program": "ab", "picture": picture, "refusal": ""}})
-    drawn = compiler.ask(
-        DrawConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E, steps=3)
-    )
+    drawn = compiler.ask(DRAW)
     assert isinstance(drawn, Drawn)
     assert drawn.picture is not None
     assert drawn.picture.tracks == (Track("core", [TraceSlice("vector issue", 0.0, 1.5, {})]),)
     assert (process.asked[-1]["kind"], process.asked[-1]["steps"]) == ("draw", 3)
     compiler, _ = client({"ok": {"program": "ab", "picture": None, "refusal": "no loop"}})
-    assert compiler.ask(
-        DrawConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E, steps=3)
-    ) == Drawn(program="ab", picture=None, refusal="no loop")
+    assert compiler.ask(DRAW) == Drawn(program="ab", picture=None, refusal="no loop")
     compiler, _ = client(failing("MosaicError", "no", "compile"))
-    assert isinstance(
-        compiler.ask(
-            DrawConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E, steps=3)
-        ),
-        CompileFailed,
-    )
+    assert isinstance(compiler.ask(DRAW), CompileFailed)
 
 
-def test_an_interrupt_is_no_outcome() -> None:
+@pytest.mark.parametrize("question", [COMPILE, TraceConfig(**CANDIDATE)])
+def test_an_interrupt_is_no_outcome(question: Question[Any]) -> None:
     compiler, _ = client(CompilerInterruptedError())
     with pytest.raises(CompilerInterruptedError):
-        compiler.ask(CompileConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], chip=Chip.V5E))
-    with pytest.raises(CompilerInterruptedError):
-        compiler.ask(TraceConfig(ref=REF, problem=PROBLEM, config=configs(1)[0], orders=False))
+        compiler.ask(question)
 
 
 @pytest.mark.parametrize(
@@ -267,13 +258,20 @@ def test_no_libtpu_is_a_sentence() -> None:
         client(None, greeting(libtpu="none"))[0].ask(DescribeToolchain())
 
 
-def test_a_declaration_that_does_not_load_is_a_sentence() -> None:
-    compiler, _ = client(failing("LoadError", "kernel.py does not import", "load"))
-    with pytest.raises(KernelImportError, match=r"kernel\.py does not import"):
-        compiler.ask(DescribeKernel(ref=REF))
-
-
-def test_a_declaration_that_kills_the_child_is_a_sentence() -> None:
-    compiler, _ = client(ChildDiedError("the compiler process died of SIGABRT", "a\nlast"))
-    with pytest.raises(CompilerUnavailableError, match="died of SIGABRT: last"):
-        compiler.ask(DescribeKernel(ref=REF))
+@pytest.mark.parametrize(
+    ("reply", "raised", "says"),
+    [
+        (failing("E", "it does not import", "load"), KernelImportError, "it does not import"),
+        (failing("E", "nothing of that name", "name"), NoDeclarationError, "nothing of that name"),
+        (failing("E", "n is odd", "problem"), InvalidInputError, "n is odd"),
+        (failing("E", "a bug", "request"), CompilerUnavailableError, "E: a bug"),
+        (ChildDiedError("died of SIGABRT", "a\nlast"), CompilerUnavailableError, "SIGABRT: last"),
+        (ChildTimedOutError("no answer"), CompilerUnavailableError, "hangs: no answer"),
+    ],
+)
+def test_what_must_work_and_fails_is_raised_by_its_stage(
+    reply: Any, raised: type[Exception], says: str
+) -> None:
+    with pytest.raises(raised, match=says) as caught:
+        client(lambda _: reply)[0].ask(DescribeKernel(ref=REF))
+    assert type(caught.value) is raised

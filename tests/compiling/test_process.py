@@ -61,25 +61,27 @@ def test_what_goes_out_comes_back(fake: CompilerProcess, value: object) -> None:
     assert fake.ask(echo(value), 20) == {"ok": value}
 
 
-def test_a_child_is_started_once(fake: CompilerProcess) -> None:
+def pid_of(process: CompilerProcess) -> int:
+    pid: int = process.ask({"kind": "pid"}, 20)["ok"]
+    return pid
+
+
+def test_a_child_is_started_once_and_the_time_limit_kills_it_with_what_it_has_started(
+    fake: CompilerProcess, alive: Alive
+) -> None:
     assert not fake.running
-    first, second = (fake.ask({"kind": "pid"}, 20)["ok"] for _ in range(2))
-    assert first == second
-    assert fake.running
-
-
-def test_the_time_limit_kills(fake: CompilerProcess, alive: Alive) -> None:
-    pid = fake.ask({"kind": "pid"}, 20)["ok"]
+    pid, family = pid_of(fake), fake.ask({"kind": "family"}, 20)["ok"]
+    assert pid_of(fake) == pid and fake.running and all(map(alive, family))
     with soon(), pytest.raises(ChildTimedOutError, match=r"no answer within 0\.3 s"):
         fake.ask(HANG, 0.3)
-    until(lambda: not alive(pid))  # what has been killed may take a moment
+    until(lambda: not any(map(alive, (pid, *family))))  # what has been killed may take a moment
     assert not fake.running
-    assert fake.ask({"kind": "pid"}, 20)["ok"] != pid
+    assert pid_of(fake) != pid
 
 
 def test_waiting_for_a_processor_that_others_have_is_not_counted(fake: CompilerProcess) -> None:
     """It needs 0.4 s and has a sixth of a processor."""
-    pid = fake.ask({"kind": "pid"}, 20)["ok"]
+    pid = pid_of(fake)
     busy = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(busy) for _ in range(5)]
     try:
@@ -121,16 +123,6 @@ def test_memory_is_looked_at_more_often_where_little_is_left(
     monkeypatch.setattr(MemoryWatch, "resident_bytes", lambda _: used)
     assert fake._child is not None
     assert next(fake._watch(fake._child, 60.0)) == pause_s
-
-
-def test_the_time_limit_kills_what_the_child_has_started(
-    fake: CompilerProcess, alive: Alive
-) -> None:
-    family = fake.ask({"kind": "family"}, 20)["ok"]
-    assert all(map(alive, family))
-    with pytest.raises(ChildTimedOutError):
-        fake.ask(HANG, 0.2)
-    until(lambda: not any(map(alive, family)))
 
 
 def test_a_child_that_never_reads_does_not_block_the_parent(
@@ -175,10 +167,6 @@ def test_the_log_does_not_grow(fake: CompilerProcess, temporary: Path) -> None:
     assert log.stat().st_size == 0
 
 
-def test_an_exit_code_is_told(fake: CompilerProcess) -> None:
-    assert "exit code 3 in the middle" in str(died(fake, {"kind": "exit", "code": 3}))
-
-
 def test_a_death_is_seen_though_a_grandchild_holds_the_pipe(fake: CompilerProcess) -> None:
     with soon():
         assert "exit code 7" in str(died(fake, {"kind": "leave"}))
@@ -206,7 +194,7 @@ def test_memory_is_that_of_all_that_it_has_started(
     if not kernel_lists:
         monkeypatch.setattr("autotune.compiling.process_tree._LISTED", Path("/not/there"))
     monkeypatch.setattr("autotune.compiling.process_tree._FAMILY_EVERY_S", 0.0)
-    root = fake.ask({"kind": "pid"}, 20)["ok"]
+    root = pid_of(fake)
     pids = [root, *fake.ask({"kind": "family"}, 20)["ok"]]
 
     def sum_bytes() -> int:
@@ -254,9 +242,9 @@ def _interrupted(*args: object, **kwargs: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_no_zombie_stays(fake: CompilerProcess) -> None:
+def test_an_exit_code_is_told_and_no_zombie_stays(fake: CompilerProcess) -> None:
     for _ in range(3):
-        died(fake, {"kind": "exit", "code": 1})
+        assert "exit code 3 in the middle" in str(died(fake, {"kind": "exit", "code": 3}))
     states = [child.status() for child in psutil.Process().children()]
     assert psutil.STATUS_ZOMBIE not in states
 
@@ -327,23 +315,22 @@ def test_what_is_not_put_together_is_asked_again_where_libtpu_prints_it(
     fake: CompilerProcess, alive: Alive
 ) -> None:
     """For good: the next question meets the same child."""
-    first = fake.ask({"kind": "pid"}, 20)["ok"]
+    first = pid_of(fake)
     printing = fake.ask({"kind": "list", "stage": protocol.LISTING}, 20)["ok"]
     assert not alive(first)
     assert fake.ask({"kind": "list", "stage": protocol.LISTING}, 20) == {"ok": printing}
-    assert fake.ask({"kind": "pid"}, 20)["ok"] == printing
+    assert pid_of(fake) == printing
 
 
 def test_what_fails_at_another_stage_is_not_asked_again(fake: CompilerProcess) -> None:
-    first = fake.ask({"kind": "pid"}, 20)["ok"]
+    first = pid_of(fake)
     answer = fake.ask({"kind": "list", "stage": protocol.COMPILE}, 20)
     assert answer["error"]["stage"] == protocol.COMPILE
-    assert fake.ask({"kind": "pid"}, 20)["ok"] == first
+    assert pid_of(fake) == first
 
 
 def test_notes_of_a_log_are_not_last_words(fake: CompilerProcess) -> None:
     notes = "I1123 18:43:58.0 7 bundle_packer.cc:789] placing\n\tscheduled bundleno: 0x1\n"
     words = f"F1123 it cannot go on\n{notes}W1123 a warning\n{notes}".rstrip()
-    with pytest.raises(ChildDiedError) as died:
-        fake.ask({"kind": "die", "words": words, "signal": 6}, 20)
-    assert died.value.log_tail.split("\n") == ["F1123 it cannot go on", "W1123 a warning"]
+    tail = died(fake, {"kind": "die", "words": words, "signal": 6}).log_tail
+    assert tail.split("\n") == ["F1123 it cannot go on", "W1123 a warning"]

@@ -28,12 +28,13 @@ from autotune.domain.compilers import (
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.outcome import CompileFailed, OutcomeKind
-from autotune.domain.problem import Problem, ProblemSpec
+from autotune.domain.problem import ProblemSpec
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
 from tests.fakes.compiler import FakeCompilers
 from tests.samples import traces
+from tests.samples.questions import Case, case_of
 from tests.samples.simulations import simulation
 
 REF = find_kernel("vector_add")
@@ -47,8 +48,8 @@ class CompilersContract:
         raise NotImplementedError
 
     @pytest.fixture
-    def problem(self, compilers: Compilers) -> Problem:
-        return compilers.ask(DescribeKernel(ref=REF)).problems.parse("n=65536", "float32", ())
+    def case(self, compilers: Compilers) -> Case:
+        return case_of(compilers, REF, "n=65536", "float32")
 
     def test_they_say_what_they_are(self, compilers: Compilers) -> None:
         assert isinstance(compilers.ask(DescribeToolchain()), Toolchain) and compilers.size >= 1
@@ -56,21 +57,18 @@ class CompilersContract:
         assert compilers.ask(DescribeChip(chip=Chip.V5E)).chip is Chip.V5E
 
     def test_a_kernel_and_its_raw_space_are_plain_data(
-        self, compilers: Compilers, problem: Problem
+        self, compilers: Compilers, case: Case
     ) -> None:
-        spec, choices = (
-            compilers.ask(DescribeKernel(ref=REF)),
-            compilers.ask(ListChoices(ref=REF, problem=problem)),
-        )
+        spec, choices = compilers.ask(DescribeKernel(ref=REF)), case.ask(ListChoices)
         assert spec.name == "vector_add" and choices.grid == spec.grid
         assert set(choices.axes) == set(choices.default) == set(spec.axes)
-        compilers.ask(CheckDeclaration(ref=REF, problem=problem, chip=Chip.V5E))
+        case.ask(CheckDeclaration, chip=Chip.V5E)
 
     def test_traces_come_in_the_order_of_the_configs(
-        self, compilers: Compilers, problem: Problem
+        self, compilers: Compilers, case: Case
     ) -> None:
         questions = [
-            TraceConfig(ref=REF, problem=problem, config=config, orders=True)
+            TraceConfig(ref=REF, problem=case.problem, config=config, orders=True)
             for config in (RIGHT, WRONG, RIGHT)
         ]
         first, failed, last = compilers.ask_all(questions)
@@ -79,20 +77,18 @@ class CompilersContract:
         assert isinstance(first, Traces) and isinstance(first.traces[0], Trace)
         assert list(compilers.ask_all([])) == []
 
-    def test_traces_may_be_given_up(self, compilers: Compilers, problem: Problem) -> None:
-        right, wrong = (
-            TraceConfig(ref=REF, problem=problem, config=config) for config in (RIGHT, WRONG)
-        )
+    def test_traces_may_be_given_up(self, compilers: Compilers, case: Case) -> None:
+        right = TraceConfig(ref=REF, problem=case.problem, config=RIGHT)
         answers = compilers.ask_all([right] * 20)
         assert isinstance(next(answers), Traces)
         del answers
-        assert isinstance(compilers.ask(wrong), CompileFailed)
+        assert isinstance(case.trace(WRONG), CompileFailed)
 
-    def test_what_a_candidate_does_is_an_answer(
-        self, compilers: Compilers, problem: Problem
-    ) -> None:
+    def test_what_a_candidate_does_is_an_answer(self, compilers: Compilers, case: Case) -> None:
         futures = [
-            compilers.submit(CompileConfig(ref=REF, problem=problem, config=config, chip=Chip.V5E))
+            compilers.submit(
+                CompileConfig(ref=REF, problem=case.problem, config=config, chip=Chip.V5E)
+            )
             for config in (WRONG, RIGHT)
         ]
         wrong, right = (future.result() for future in futures)
@@ -102,36 +98,26 @@ class CompilersContract:
         trace, compiled = right.answer
         assert isinstance(trace, Trace) and compiled.vmem_used_bytes > 0 and right.seconds > 0
 
-    def test_only_what_is_right_is_verified(self, compilers: Compilers, problem: Problem) -> None:
-        assert compilers.ask(VerifyConfig(ref=REF, problem=problem, config=RIGHT, chip=Chip.V5E)).ok
-        refused = compilers.ask(VerifyConfig(ref=REF, problem=problem, config=WRONG, chip=Chip.V5E))
-        assert not refused.ok and (refused.reason or refused.failure)
+    def test_only_what_is_right_is_verified(self, case: Case) -> None:
+        right, wrong = (
+            case.ask(VerifyConfig, config=config, chip=Chip.V5E) for config in (RIGHT, WRONG)
+        )
+        assert right.ok and not wrong.ok and (wrong.reason or wrong.failure)
 
-    def test_plain_xla_has_its_figures(self, compilers: Compilers, problem: Problem) -> None:
-        cost = compilers.ask(CompileBaseline(ref=REF, problem=problem, chip=Chip.V5E))
+    def test_plain_xla_has_its_figures(self, case: Case) -> None:
+        cost = case.ask(CompileBaseline, chip=Chip.V5E)
         assert isinstance(cost, XlaCost) and cost.flops > 0
 
     @pytest.mark.parametrize("config", [RIGHT, None], ids=["a config", "plain XLA"])
     def test_an_executable_is_written(
-        self, compilers: Compilers, problem: Problem, config: Config | None, tmp_path: Path
+        self, case: Case, config: Config | None, tmp_path: Path
     ) -> None:
         """As in a search, which has traced it for the chip before."""
         path = tmp_path / "c0"
-        compilers.ask(CheckDeclaration(ref=REF, problem=problem, chip=Chip.V5E))
-        compilers.ask(TraceConfig(ref=REF, problem=problem, config=RIGHT, chip=Chip.V5E))
-        assert (
-            compilers.ask(
-                WriteExecutable(
-                    ref=REF,
-                    problem=problem,
-                    config=config,
-                    name="c0",
-                    chip=Chip.V5E,
-                    path=str(path),
-                )
-            )
-            is None
-        )
+        case.ask(CheckDeclaration, chip=Chip.V5E)
+        case.trace(RIGHT, Chip.V5E)
+        written = {"config": config, "name": "c0", "chip": Chip.V5E, "path": str(path)}
+        assert case.ask(WriteExecutable, **written) is None
         assert path.stat().st_size > 0
 
 

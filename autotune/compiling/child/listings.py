@@ -45,22 +45,22 @@ def listings(dump: Path, chip: Chip) -> dict[str, FinalListing]:
     placed, opcodes = placements(libtpu.packing_log()), libtpu.opcodes(dump)
     timed = chip.value in constants.CHIPS
     slots = constants.load(chip.value, libtpu.version()).delay_slots if timed else 0
-    found = {}
+    final = {}
     try:
         for text in libtpu.operations(dump):
             name = function_name(text)
             made = assemble(text, placed.get(name, {}), delay_slots=slots)
             if name in opcodes and len(made.listing.bundles) > 1:  # else it does nothing
                 is_kernel = opcodes[name] == _KERNEL
-                found[name] = FinalListing(made.listing, is_kernel, made.digest)
+                final[name] = FinalListing(made.listing, is_kernel, made.digest)
     except AssemblyError as error:
         raise StageError(protocol.LISTING, error) from error
-    return found
+    return final
 
 
 def program(listed: Iterable[FinalListing]) -> str:
     """A hash of the kernels among them."""
-    kernels = "".join(one.identity for one in listed if one.is_kernel)
+    kernels = "".join(listing.identity for listing in listed if listing.is_kernel)
     whole = hashlib.sha256(kernels.encode()).hexdigest()
     how = ASSEMBLED if libtpu.packing_is_logged() else ""
     return (how + whole)[:_PROGRAM_LETTERS]

@@ -52,38 +52,38 @@ class CopiedTrees:
     def find_spec(self, name: str, path: Any = None, _target: Any = None) -> ModuleSpec | None:
         if not self.copies or _is_own(name):
             return None
-        found = None
+        spec = None
         if path is None:
             others = (finder for finder in sys.meta_path if finder is not self)
-            found = next((s for f in others if (s := f.find_spec(name, None))), None)
-            path = _folders_of(found) if found else sys.path
-        return self._in_copies(name, path) or found
+            spec = next((s for f in others if (s := f.find_spec(name, None))), None)
+            path = _folders_of(spec) if spec else sys.path
+        return self._in_copies(name, path) or spec
 
     def strays(self) -> list[str]:
         """Modules that came from a tree although its copy has them: loaded before it was known, or
         past the import system."""
-        found = []
+        names = []
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if _is_own(name) or not isinstance(file, str):
                 continue
             moved = Path(self._moved(file) or file).resolve()
             if moved != Path(file).resolve() and moved.is_file():
-                found.append(name)
-        return sorted(found)
+                names.append(name)
+        return sorted(names)
 
     def _in_copies(self, name: str, path: Iterable[str]) -> ModuleSpec | None:
         """None where nothing of the path is in a tree, or a copy of one."""
         back = {copy: tree for tree, copy in self.copies.items()}
-        places = [self._moved(one) or one for one in path]
+        places = [self._moved(place) or place for place in path]
         trees = [tree for place in places if (tree := _moved(place, back))]
         if not trees:
             return None
-        found = PathFinder.find_spec(name, places) or PathFinder.find_spec(name, trees)
-        if found and found.submodule_search_locations is not None:
+        spec = PathFinder.find_spec(name, places) or PathFinder.find_spec(name, trees)
+        if spec and spec.submodule_search_locations is not None:
             # Of a namespace package Python would search sys.path again, which names the tree.
-            found.submodule_search_locations = list(found.submodule_search_locations)
-        return found
+            spec.submodule_search_locations = list(spec.submodule_search_locations)
+        return spec
 
     def _moved(self, place: str) -> str | None:
         """In the copy, where it is in a tree; a copy may be inside its tree."""
@@ -125,29 +125,29 @@ class Loader:
     def kernel(self, ref: KernelRef) -> Kernel:
         """The declaration at ``ref``. Raises ``LoadError``."""
         if ref not in self._kernels:
-            found = self._declared(ref)
-            if isinstance(found, FunctionKernel):
+            declared = self._declared(ref)
+            if isinstance(declared, FunctionKernel):
                 with _saying_which(ref):
-                    found = found.kernel(found.read(_call(ref, found)))
-            self._kernels[ref] = found
+                    declared = declared.kernel(declared.read(_call(ref, declared)))
+            self._kernels[ref] = declared
         return self._kernels[ref]
 
     def problem(self, ref: KernelRef) -> Problem:
         """Of the call that ``ref`` names. Raises ``LoadError``."""
-        found = self._declared(ref)
-        if isinstance(found, Kernel):
+        declared = self._declared(ref)
+        if isinstance(declared, Kernel):
             raise LoadError(f"{ref} is a declaration: say the problem with --shape, not --args")
         with _saying_which(ref):
-            return found.problem(found.read(_call(ref, found)))
+            return declared.problem(declared.read(_call(ref, declared)))
 
     def function(self, ref: KernelRef) -> Any:
         """What can be called at ``ref``, tunable or not. Raises ``LoadError``."""
-        found: Any = self._imported(ref)
+        value: Any = self._imported(ref)
         for part in ref.attribute.split("."):
-            found = getattr(found, part, None)
-        if not callable(found):
+            value = getattr(value, part, None)
+        if not callable(value):
             raise NameLoadError(f"{ref.module or ref.path} has no function {ref.attribute}")
-        return found
+        return value
 
     def _declared(self, ref: KernelRef) -> Kernel | FunctionKernel:
         """What stands in the module, which is executed once."""
@@ -165,14 +165,14 @@ class Loader:
                 f"{ref.path} cannot be compared: {', '.join(strays)} came from {ref.copy_of}, not "
                 "from the other revision; is it imported as Python starts?"
             )
-        found = _attribute(module, ref.attribute)
-        if not isinstance(found, Kernel | FunctionKernel):
+        declared = _attribute(module, ref.attribute)
+        if not isinstance(declared, Kernel | FunctionKernel):
             names = [n for n in vars(module) if isinstance(_attribute(module, n), _DECLARATIONS)]
             raise NameLoadError(
                 f"{ref.path} has no kernel declaration called {ref.attribute}: "
                 + (f"it has {', '.join(names)}" if names else "an autotune.Kernel is needed")
             )
-        return found
+        return declared
 
     def _imported(self, ref: KernelRef) -> ModuleType:
         try:
@@ -237,16 +237,18 @@ def _executed(module: ModuleType, ref: KernelRef, execute: Callable[[], None]) -
 
 def _attribute(module: ModuleType, name: str) -> Any:
     """What a dotted name means; of a decorated function its declaration."""
-    found: Any = module
+    value: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, Kernel) else getattr(found, "declaration", None)
+        value = getattr(value, part, None)
+    return value if isinstance(value, Kernel) else getattr(value, "declaration", None)
 
 
-def _call(ref: KernelRef, found: FunctionKernel) -> str:
+def _call(ref: KernelRef, declared: FunctionKernel) -> str:
     if ref.call:
         return ref.call
-    arrays = ", ".join(f"{name}=…" for name in found.signature.parameters if name not in found.axes)
+    arrays = ", ".join(
+        f"{name}=…" for name in declared.signature.parameters if name not in declared.axes
+    )
     raise LoadError(f"{ref} is a decorated function: say how it is called, with --args {arrays!r}")
 
 

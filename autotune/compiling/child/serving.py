@@ -41,8 +41,8 @@ def answered(
     fits."""
     try:
         question = from_data(questions, request)
-        found = getattr(worker, "do_" + question.kind)(question)
-        return {"ok": None if found is None else to_data(found)}
+        value = getattr(worker, "do_" + question.kind)(question)
+        return {"ok": None if value is None else to_data(value)}
     except StageError as error:
         return failed(error.cause, error.stage)
     except BaseException as error:  # SystemExit, KeyboardInterrupt: a candidate's whim as well

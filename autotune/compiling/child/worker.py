@@ -125,11 +125,11 @@ class CompilerWorker:
 
     def do_trace(self, question: TraceConfig) -> Traces:
         kernel, problem, chip = self._kernel(question), question.problem, question.chip
-        found = build.trace_config(
+        traces = build.trace_config(
             kernel, problem, question.config, orders=question.orders, chip=chip
         )
         # Nothing is forgotten: JAX keeps what functions inside of it have given, and asks no more.
-        return Traces(found, bool(chips.READS))
+        return Traces(traces, bool(chips.READS))
 
     def do_compile(self, question: CompileConfig) -> CompiledConfig:
         return build.compile_config(*self._candidate(question), self.dump)
@@ -189,14 +189,14 @@ def _blaming(kernel: Kernel, question: _OfKernel) -> Iterator[None]:
     except ImpossibleError:
         raise
     except Exception as error:
-        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise LoadError(f"kernel {kernel.name} in {question.ref.path}: {told}") from error
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise LoadError(f"kernel {kernel.name} in {question.ref.path}: {reason}") from error
 
 
 def main() -> None:
     """``worker.py DUMP_FOLDER``."""
-    own = libtpu.interpreting_flags(libtpu.version("jaxlib") or "")
-    os.environ["XLA_FLAGS"] = f"{own} {os.environ.get('XLA_FLAGS', '')}"  # the later one counts
+    flags = libtpu.interpreting_flags(libtpu.version("jaxlib") or "")
+    os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"  # the later one counts
     libtpu.log_the_packing(Path(sys.argv[1]))
     serve(lambda: CompilerWorker(Path(sys.argv[1])).answer)
 

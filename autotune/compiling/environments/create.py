@@ -56,12 +56,12 @@ def create_environment(
         tool.make()
         announce(f"installing jax[tpu]=={version}")
         tool.install(f"jax[tpu]=={version}", *_NEEDED, *extra)
-        found = _import_or_complete(tool, announce)
+        interpreter = _import_or_complete(tool, announce)
         made = Environment(
             name=version,
             python=str(tool.python),
-            python_version=found.python_version,
-            toolchain=found.toolchain,
+            python_version=interpreter.python_version,
+            toolchain=interpreter.toolchain,
             extra=tuple(extra),
         )
         keep(folder, made)
@@ -91,9 +91,9 @@ class _Installer:
 
 
 def _uv() -> list[str] | None:
-    found = shutil.which("uv")
-    if found:
-        return [found]
+    path = shutil.which("uv")
+    if path:
+        return [path]
     return [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else None
 
 
@@ -130,13 +130,13 @@ def _requires_python(version: str) -> str:
 def _import_or_complete(tool: _Installer, announce: Announce) -> Interpreter:
     """What is in the environment. What a release forgot to ask for is installed beside it."""
     for _ in range(_MOST_FORGOTTEN):
-        found = probe(str(tool.python))
-        if isinstance(found, Interpreter):
-            return found
-        if found.lacks is None:
-            raise AutotuneError(f"JAX cannot be imported there: {found.message}")
-        announce(f"installing {found.lacks}, which this release of JAX forgot to ask for")
-        tool.install(found.lacks)
+        interpreter = probe(str(tool.python))
+        if isinstance(interpreter, Interpreter):
+            return interpreter
+        if interpreter.lacks is None:
+            raise AutotuneError(f"JAX cannot be imported there: {interpreter.message}")
+        announce(f"installing {interpreter.lacks}, which this release of JAX forgot to ask for")
+        tool.install(interpreter.lacks)
     raise AutotuneError("JAX cannot be imported there: it lacks one package after another")
 
 

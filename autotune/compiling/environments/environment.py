@@ -31,28 +31,27 @@ class Environment:
 def environments_folder() -> Path:
     """Where environments are kept: ``$AUTOTUNE_ENVIRONMENTS``, else in the user's data."""
     given = os.environ.get(FOLDER_VARIABLE)
-    own = Path(platformdirs.user_data_dir("pallas-autotune")) / "environments"
-    return Path(given).expanduser().absolute() if given else own
+    default = Path(platformdirs.user_data_dir("pallas-autotune")) / "environments"
+    return Path(given).expanduser().absolute() if given else default
 
 
 def environments(folder: Path) -> list[Environment]:
     """The finished ones, the newest jax first."""
     notes = sorted(folder.glob(f"*/{_NOTE}"))
-    found = [_read(note) for note in notes]
-    return sorted((one for one in found if one), key=lambda one: Version(one.name), reverse=True)
+    known = filter(None, map(_read, notes))
+    return sorted(known, key=lambda environment: Version(environment.name), reverse=True)
 
 
 def find_environment(folder: Path, wanted: str) -> Environment:
     """The one with this version of jax, or the newest of those that begin with it (``0.12`` is
     0.12.0.1). Raises ``UnknownNameError``."""
     known = environments(folder)
-    for one in known:
-        if one.name == wanted:
-            return one
-    for one in known:
-        if one.name.startswith(wanted + "."):
-            return one
-    have = f"there are {', '.join(one.name for one in known)}" if known else "there is none yet"
+    names = [environment.name for environment in known]
+    fitting = [name for name in names if name.startswith(f"{wanted}.")]
+    for environment in known:
+        if environment.name == (wanted if wanted in names else next(iter(fitting), None)):
+            return environment
+    have = f"there are {', '.join(names)}" if known else "there is none yet"
     raise UnknownNameError(
         f"no environment has jax {wanted} ({have}): make it with `autotune env create "
         f"jax=={wanted}`"

@@ -61,5 +61,5 @@ def _version(path: str) -> str | None:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(done.stdout)
-    return found[1] if found else None
+    match = _VERSION.search(done.stdout)
+    return match[1] if match else None

@@ -10,13 +10,15 @@ _OURS = "pallas-autotune"
 
 def unmet(extra: str = "") -> list[str]:
     """What ``extra`` (empty: the base) asks for and is not there in a version that will do."""
-    return [_written(one) for one in _asked(extra) if not _is_met(one)]
+    return [_written(requirement) for requirement in _asked(extra) if not _is_met(requirement)]
 
 
 def extra_of(module: str) -> str | None:
     """The first extra that brings a module along; None where none does."""
     extras = ("store", "search", "serve", "postgres")
-    return next((e for e in extras if module in {one.name for one in _asked(e)}), None)
+    return next(
+        (e for e in extras if module in {requirement.name for requirement in _asked(e)}), None
+    )
 
 
 def _written(requirement: Requirement) -> str:
@@ -27,15 +29,17 @@ def _written(requirement: Requirement) -> str:
 
 def _asked(extra: str) -> Iterator[Requirement]:
     for line in requires(_OURS) or ():
-        one = Requirement(line)
-        of_base = one.marker is None or one.marker.evaluate({"extra": ""})
-        if of_base == (not extra) and (one.marker is None or one.marker.evaluate({"extra": extra})):
-            yield one
+        requirement = Requirement(line)
+        of_base = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if of_base == (not extra) and (
+            requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        ):
+            yield requirement
 
 
 def _is_met(requirement: Requirement) -> bool:
-    found = installed_version(requirement.name)
-    return found is not None and requirement.specifier.contains(found, prereleases=True)
+    installed = installed_version(requirement.name)
+    return installed is not None and requirement.specifier.contains(installed, prereleases=True)
 
 
 def installed_version(name: str) -> str | None:

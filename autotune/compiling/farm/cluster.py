@@ -121,16 +121,16 @@ class RayCluster:
     def nodes(self) -> dict[str, Node]:
         """Those that are alive. Raises ``CompilerUnavailableError`` where the head is gone."""
         with _answering():
-            found = _ray().nodes()
+            listed = _ray().nodes()
         return {
-            one["NodeID"]: Node(
-                id=one["NodeID"],
-                address=one["NodeManagerAddress"],
-                cpus=int(one["Resources"].get("CPU", 0)),
-                memory_bytes=int(one["Resources"].get("memory", 0)),
+            node["NodeID"]: Node(
+                id=node["NodeID"],
+                address=node["NodeManagerAddress"],
+                cpus=int(node["Resources"].get("CPU", 0)),
+                memory_bytes=int(node["Resources"].get("memory", 0)),
             )
-            for one in found
-            if one["Alive"]
+            for node in listed
+            if node["Alive"]
         }
 
     def facts(self, node_ids: list[str]) -> dict[str, NodeFacts]:
@@ -144,8 +144,8 @@ class RayCluster:
         }
         with _answering():
             done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_FACTS_S)
-        found = {asked[one]: _facts(one) for one in done}
-        return {one: facts for one, facts in found.items() if facts}
+        known = {asked[answer]: _facts(answer) for answer in done}
+        return {answer: facts for answer, facts in known.items() if facts}
 
     def slot(
         self, node: Node, number: int, name: str, memory_bytes: int, worker: str | None

@@ -133,8 +133,8 @@ class FarmProcess:
 
     def interrupt(self) -> None:
         self._interrupted = True
-        for one in [*self._asked]:
-            one.cancel()
+        for future in [*self._asked]:
+            future.cancel()
         self._slots.interrupt()
 
     def stop(self) -> None:
@@ -189,9 +189,9 @@ def read_answer(
         )
     if answer.get("content"):
         Path(request["path"]).write_bytes(answer["content"])
-    found: dict[str, Any] = answer["answer"]
+    said: dict[str, Any] = answer["answer"]
     if sources and sources["home"]:  # messages name files
-        there, here = (json.dumps(f"{one}/")[1:-1] for one in (answer["home"], sources["home"]))
+        there, here = (json.dumps(f"{home}/")[1:-1] for home in (answer["home"], sources["home"]))
         if there != here:
-            found = json.loads(json.dumps(found).replace(there, here))
-    return found
+            said = json.loads(json.dumps(said).replace(there, here))
+    return said

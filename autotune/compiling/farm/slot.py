@@ -147,7 +147,7 @@ class CompilerSlot:
 
     def _make_room(self) -> None:
         while len(self._children) >= _MOST_CHILDREN:
-            oldest = min(self._children, key=lambda one: self._children[one].used_at)
+            oldest = min(self._children, key=lambda driver: self._children[driver].used_at)
             self._children.pop(oldest).close()
 
     def _answer(
@@ -207,9 +207,12 @@ def _ref_here(child: _Child, ref: KernelRef, sources: Mapping[str, Any]) -> Kern
 
 
 def _installed(ref: KernelRef) -> KernelRef:
-    for one in catalogue().values():
-        if not isinstance(one, str) and (one.module, one.attribute) == (ref.module, ref.attribute):
-            return replace(one, call=ref.call)
+    for known in catalogue().values():
+        if not isinstance(known, str) and (known.module, known.attribute) == (
+            ref.module,
+            ref.attribute,
+        ):
+            return replace(known, call=ref.call)
     raise _LackingError(f"it has no kernel {ref}: install its package there")
 
 

@@ -161,16 +161,16 @@ class Slots:
         """Take nodes in that are new, let go of those that are gone, start what is missing."""
         nodes, now = self._cluster.nodes(), time.monotonic()
         new = [
-            one
-            for one in nodes.values()
-            if one.cpus
-            and one.id not in self._nodes
-            and now - self._refused.get(one.id, -_AGAIN_S) >= _AGAIN_S
+            node
+            for node in nodes.values()
+            if node.cpus
+            and node.id not in self._nodes
+            and now - self._refused.get(node.id, -_AGAIN_S) >= _AGAIN_S
         ]
         if new:
-            self._judge(new, self._cluster.facts([one.id for one in new]))
+            self._judge(new, self._cluster.facts([node.id for node in new]))
         with self._changed:
-            for gone in [one for one in self._nodes if one not in nodes]:
+            for gone in [node for node in self._nodes if node not in nodes]:
                 self._forget(gone)
             for node in self._nodes.values():
                 for number in range(self._capacity(node)):
@@ -219,7 +219,7 @@ class Slots:
     def _forget(self, node_id: str) -> None:
         self._nodes.pop(node_id, None)
         for slots in (self._slots, self._opening):
-            for place in [one for one in slots if one[0] == node_id]:
+            for place in [key for key in slots if key[0] == node_id]:
                 del slots[place]
         self._free = [slot for slot in self._free if slot.node.id != node_id]
         self._changed.notify_all()
@@ -228,17 +228,21 @@ class Slots:
 def wanted_toolchain(jax: str | None, facts: list[NodeFacts]) -> Toolchain | None:
     """The toolchain that is compiled with: of the version that is named, else this interpreter's
     where a node has it, else what most nodes have."""
-    found = [fact.toolchain for fact in facts if fact.toolchain]
+    known = [fact.toolchain for fact in facts if fact.toolchain]
     if jax is not None:
-        found = [one for one in found if one.jax == jax or one.jax.startswith(f"{jax}.")]
-        if not found:
+        known = [
+            toolchain
+            for toolchain in known
+            if toolchain.jax == jax or toolchain.jax.startswith(f"{jax}.")
+        ]
+        if not known:
             raise CompilerUnavailableError(
                 f"no node of the Ray cluster has jax {jax}: start one, or name another version"
             )
-    own = installed_toolchain()
-    if own in found:
-        return own
-    return max(found, key=found.count) if found else None
+    installed = installed_toolchain()
+    if installed in known:
+        return installed
+    return max(known, key=known.count) if known else None
 
 
 def unusable(node: NodeFacts, wanted: Toolchain | None, version: str = VERSION) -> str:

@@ -89,7 +89,7 @@ def rotated_inputs(kernel: Kernel, problem: Problem, seed: int, device: Any) -> 
 
     arrays = list(kernel.inputs(problem))
 
-    def one(number: int) -> list[Any]:
+    def input_set(number: int) -> list[Any]:
         return [
             jax.device_put(
                 values(array, np.random.default_rng([seed, number, n])), placed(array, device)
@@ -97,12 +97,12 @@ def rotated_inputs(kernel: Kernel, problem: Problem, seed: int, device: Any) -> 
             for n, array in enumerate(arrays)
         ]
 
-    first = one(0)
+    first = input_set(0)
     size = max(1, sum(array.nbytes for array in first))
     sets = min(_MOST_SETS, max(2, -(-_ROTATED_BYTES // size)))
     if size > 1 << 30:
         sets = 2
-    return [first, *(one(number) for number in range(1, sets))]
+    return [first, *(input_set(number) for number in range(1, sets))]
 
 
 def warm_up(program: Callable[..., Any], inputs: Inputs) -> None:

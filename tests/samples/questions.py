@@ -1,0 +1,48 @@
+"""One kernel and problem, about which compilers are asked."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from autotune.domain.chip import Chip
+from autotune.domain.compilers import CompileConfig, DescribeKernel, Question, TraceConfig
+from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.problem import Problem
+
+T = TypeVar("T")
+
+
+class Asked(Protocol):
+    """One compiler, or several."""
+
+    def ask(self, question: Question[T]) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    compilers: Asked
+    ref: KernelRef
+    problem: Problem
+
+    def ask(self, kind: Callable[..., Question[T]], **more: Any) -> T:
+        return self.compilers.ask(kind(ref=self.ref, problem=self.problem, **more))
+
+    def trace(self, config: Config, chip: Chip | None = None) -> Any:
+        """In all orders of a named grid."""
+        return self.ask(TraceConfig, config=config, chip=chip, orders=True)
+
+    def compile(self, config: Config, chip: Chip = Chip.V5E) -> Any:
+        return self.ask(CompileConfig, config=config, chip=chip).answer
+
+
+def case_of(
+    compilers: Asked,
+    ref: KernelRef,
+    shape: str,
+    dtype: str | None = None,
+    options: Sequence[str] = (),
+) -> Case:
+    """Its problem as the command line says it."""
+    spec = compilers.ask(DescribeKernel(ref=ref))
+    return Case(compilers, ref, spec.problems.parse(shape, dtype, options))
