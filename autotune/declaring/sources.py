@@ -25,26 +25,19 @@ Names = set[str] | None
 def code(path: Path, attribute: str, source: str = "") -> list[str]:
     """What ``attribute`` of a module rests on, statement by statement. ``source``: in the place of
     the file. Raises ``OSError``."""
-    path = path.resolve()
-    modules = _reached(path, attribute, source)
-    lines: list[str] = []
-    for file in [path, *sorted(modules.keys() - {path})]:
-        lines += modules[file].text
-    return lines
+    return [line for module in _reached(path, attribute, source).values() for line in module.text]
 
 
 def files(path: Path, attribute: str) -> list[Path]:
     """The files that ``code`` reads, that of the declaration first."""
-    path = path.resolve()
-    return [path, *sorted(_reached(path, attribute, "").keys() - {path})]
+    return list(_reached(path, attribute, ""))
 
 
 def all_files(path: Path) -> tuple[Path, list[Path]]:
     """What a module needs to be imported, as far as it is beside it, its own file first; and the
     folder that holds all of it with the packages that it is in. Raises ``OSError``."""
-    path = path.resolve()
-    files = [path, *sorted(_reached(path, None, "").keys() - {path})]
-    home = commonpath([_package_root(path).folder, *(file.parent for file in files)])
+    files = list(_reached(path, None, ""))
+    home = commonpath([_package_root(files[0]).folder, *(file.parent for file in files)])
     return Path(home), files
 
 
@@ -102,7 +95,9 @@ class _Module:
 
 
 def _reached(path: Path, attribute: str | None, source: str) -> dict[Path, _Module]:
-    """``attribute``: None for all of each module."""
+    """The modules by file, that of the declaration first, then by name. ``attribute``: None for all
+    of each module."""
+    path = path.resolve()
     root = _package_root(path)
     modules = {path: _Module(path, source)}
     first = None if attribute is None else {attribute.partition(".")[0]}
@@ -121,7 +116,7 @@ def _reached(path: Path, attribute: str | None, source: str) -> dict[Path, _Modu
             todo += [(package, None) for package in _packages(file)]
         for stmt in statements:
             todo += _imported(stmt, statements, modules[file], root)
-    return modules
+    return {file: modules[file] for file in [path, *sorted(modules.keys() - {path})]}
 
 
 def _text(stmt: ast.stmt, needed: set[str]) -> str:

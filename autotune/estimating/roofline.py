@@ -36,6 +36,9 @@ class Roofline:
         return max(self.compute_us, memory_us) + self.overhead_us + self.fill_us
 
 
+_TIMES = ("compute_us", "memory_us", "overhead_us", "fill_us", "by_hand_us")
+
+
 def roofline(trace: Trace, chip: ChipInfo) -> Roofline:
     """Matrix work at the chip's peak, HBM traffic at its bandwidth, a fixed cost per step; calls
     of a function one after the other.
@@ -44,34 +47,24 @@ def roofline(trace: Trace, chip: ChipInfo) -> Roofline:
     ``ChipInfo`` are per core.
     """
     parts = [(_of_call(call, chip), 1 if call.runs is None else call.runs) for call in trace.calls]
-    return Roofline(
-        compute_us=sum(n * part.compute_us for part, n in parts),
-        memory_us=sum(n * part.memory_us for part, n in parts),
-        overhead_us=sum(n * part.overhead_us for part, n in parts),
-        fill_us=sum(n * part.fill_us for part, n in parts),
-        cores=parts[0][0].cores,
-        by_hand_us=sum(n * part.by_hand_us for part, n in parts),
-    )
+    times = {name: sum(n * getattr(part, name) for part, n in parts) for name in _TIMES}
+    return Roofline(**times, cores=parts[0][0].cores)
 
 
 def _of_call(trace: Trace, chip: ChipInfo) -> Roofline:
     divided = chip.num_cores > 1 and split_axis(trace.grid, trace.dimension_semantics) is not None
     cores = chip.num_cores if divided else 1
     by_hand_bytes = sum(op.hbm_bytes for op in trace.operands if op.space in ("any", "hbm"))
+    # One block of each operand.
+    first_bytes = sum(op.hbm_bytes / max(1, op.fetches) for op in trace.operands if op.is_pipelined)
     return Roofline(
         compute_us=trace.mxu_flops / (peak_ops_per_s(trace.mxu_dtype, chip) * cores) * 1e6,
         memory_us=(trace.hbm_bytes - by_hand_bytes) / (chip.hbm_bytes_per_s * cores) * 1e6,
         overhead_us=trace.steps * STEP_OVERHEAD_US / cores,
-        fill_us=_blocks_bytes(trace) / chip.hbm_bytes_per_s * 1e6,
+        fill_us=first_bytes / chip.hbm_bytes_per_s * 1e6,
         cores=cores,
         by_hand_us=by_hand_bytes / (chip.hbm_bytes_per_s * cores) * 1e6,
     )
-
-
-def _blocks_bytes(trace: Trace) -> float:
-    """One block of each operand."""
-    moved = (op.hbm_bytes / max(1, op.fetches) for op in trace.operands if op.is_pipelined)
-    return sum(moved)
 
 
 def physical_bound_us(

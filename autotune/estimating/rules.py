@@ -22,31 +22,14 @@ from autotune.domain.violation import (
 
 
 def misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
-    """The first block of a call whose shape is not aligned, or None."""
-    return next((bad for call in trace.calls if (bad := _misaligned(call, chip))), None)
-
-
-def bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | UnsafeAlias | None:
-    """Why an output of a call would be wrong in this grid order whatever the semantics, or None."""
-    return next((bad for call in trace.calls if (bad := _bad_output_visits(call))), None)
-
-
-def illegal_semantics(
-    trace: Trace,
-) -> SemanticsRank | ParallelAfterArbitrary | SequentialAxis | None:
-    """Why the semantics that a call was traced with are against the rules, or None."""
-    return next((bad for call in trace.calls if (bad := _illegal_semantics(call))), None)
-
-
-def _misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
-    """Of one call.
+    """The first block whose shape is not aligned, or None.
 
     Source: ``_check_block_mappings`` in jax/_src/pallas/mosaic/lowering.py: the last two
     dimensions must be multiples of (8, 128) or the whole dimension; a rank-1 block must be the
     whole, a multiple of 8·128, or a power of two of at least 128 times the packing of its dtype.
     Some compilers want whole tiles of narrow dtypes, too (``whole_tiles_up_to_bits``).
     """
-    for op in trace.operands:
+    for op in (op for call in trace.calls for op in call.operands):
         if op.space == "smem" and op.blocks == op.blocks_total == 1:
             continue
         if op.space in ("default", "vmem", "smem"):
@@ -56,14 +39,27 @@ def _misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
     return None
 
 
-def _bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | UnsafeAlias | None:
-    """Of one call. What nobody reads cannot be wrong."""
-    for op in (op for op in trace.operands if _counts(op) and op.is_pipelined):
-        if op.fetches != op.blocks:
-            return RevisitedOutput(operand=op.name, visits=op.fetches, blocks=op.blocks)
-        if op.blocks < op.blocks_total and not _is_aliased(trace, op):
-            return UnwrittenOutput(operand=op.name, blocks=op.blocks, blocks_total=op.blocks_total)
-    return None if trace.alias_safe else UnsafeAlias()
+def bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | UnsafeAlias | None:
+    """Why an output would be wrong in this grid order whatever the semantics, or None. What nobody
+    reads cannot be wrong."""
+    for call in trace.calls:
+        aliased = [call.operands[out] for _, out in call.aliases]
+        for op in (op for op in call.operands if _counts(op) and op.is_pipelined):
+            if op.fetches != op.blocks:
+                return RevisitedOutput(operand=op.name, visits=op.fetches, blocks=op.blocks)
+            if op.blocks < op.blocks_total and all(op is not other for other in aliased):
+                total = op.blocks_total
+                return UnwrittenOutput(operand=op.name, blocks=op.blocks, blocks_total=total)
+        if not call.alias_safe:
+            return UnsafeAlias()
+    return None
+
+
+def illegal_semantics(
+    trace: Trace,
+) -> SemanticsRank | ParallelAfterArbitrary | SequentialAxis | None:
+    """Why the semantics that a call was traced with are against the rules, or None."""
+    return next((bad for call in trace.calls if (bad := _illegal_semantics(call))), None)
 
 
 def sequential_axis(trace: Trace, axis: int, *, shown: bool = True) -> SequentialAxis | None:
@@ -227,12 +223,6 @@ def _nearest(size: int, whole: int, multiple: int, least_power: int | None) -> t
         power = 1 << (size.bit_length() - 1)
         legal |= {max(p, least_power) for p in (power, 2 * power)}
     sizes = [choice for choice in legal if 0 < choice <= whole]
-    below, above = (
-        [choice for choice in sizes if choice < size],
-        [choice for choice in sizes if choice > size],
-    )
+    below = [choice for choice in sizes if choice < size]
+    above = [choice for choice in sizes if choice > size]
     return tuple(([max(below)] if below else []) + ([min(above)] if above else []))
-
-
-def _is_aliased(trace: Trace, operand: Operand) -> bool:
-    return any(trace.operands[out] is operand for _, out in trace.aliases)

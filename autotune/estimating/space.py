@@ -148,9 +148,8 @@ def limit_named(space: Space, config: Config, refused: OutOfVmem, chip: ChipInfo
 
 
 def _points(choices: Choices) -> list[Config]:
-    names = list(choices.axes)
     return [
-        make_config(dict(zip(names, values, strict=True)), grid_order=choices.grid)
+        make_config(dict(zip(choices.axes, values, strict=True)), grid_order=choices.grid)
         for values in product(*choices.axes.values())
     ]
 
@@ -175,13 +174,13 @@ def passed_on_of(
         return PassedOn()
     kinds = [(kind,) * len(plain.own_axes) for kind in (ARBITRARY, PARALLEL)]
     limit = chip.vmem_capacity_bytes - 1024  # nobody's own choice
-    found = [traced(dimension_semantics=kind, vmem_limit_bytes=limit) for kind in kinds]
+    traces = [traced(dimension_semantics=kind, vmem_limit_bytes=limit) for kind in kinds]
     return PassedOn(
         semantics=all(
             t and all(call.own_semantics == kind for call in t.calls)
-            for t, kind in zip(found, kinds, strict=True)
+            for t, kind in zip(traces, kinds, strict=True)
         ),
-        limit=all(t and all(call.vmem_limit_bytes == limit for call in t.calls) for t in found),
+        limit=all(t and all(call.vmem_limit_bytes == limit for call in t.calls) for t in traces),
     )
 
 

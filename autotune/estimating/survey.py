@@ -1,6 +1,6 @@
 """Where the rules leave nothing of a space: from the verdicts on its raw points."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, product
 from random import Random
@@ -136,7 +136,10 @@ class _Table:
         for places_of in product(*(range(len(part.values)) for part in settings.values())):
             chosen = dict(zip(settings, places_of, strict=True))
             under = {name: settings[name].settings[place] for name, place in chosen.items()}
-            places = [_codes(part, chosen, len(self._points)) for part in (x, y)]
+            places = [
+                np.full(len(self._points), chosen[part.name]) if part.codes is None else part.codes
+                for part in (x, y)
+            ]
             for cell, point, count in self._refused(places, (x, y), under):
                 why = self._why(self._points[point], under)
                 names = (str(x.values[cell[0]]), str(y.values[cell[1]]))
@@ -181,12 +184,6 @@ class _Table:
             assert point.sequential is not None
             return point.sequential
         return out_of_vmem(point.least_bytes, under[VMEM_LIMIT], self._chip)
-
-
-def _codes(part: _ConfigPart, chosen: Mapping[str, int], count: int) -> Ints:
-    if part.codes is not None:
-        return part.codes
-    return np.full(count, chosen[part.name], dtype=np.int64)
 
 
 def _stage(refused: Outcome | None) -> int:

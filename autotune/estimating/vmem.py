@@ -210,18 +210,10 @@ def _array_bytes(operand: Operand) -> int:
 
 def _least_bytes(operand: Operand, chip: ChipInfo) -> int:
     """Bytes of the blocks even if the compiler drops double buffering."""
-    block_bytes = _block_bytes(operand, chip)
-    return (
-        block_bytes
-        if chip.single_buffer_fallback
-        else block_bytes * _certain_buffers(operand, chip)
-    )
-
-
-def _certain_buffers(operand: Operand, chip: ChipInfo) -> int:
-    """On a megacore a block that only the split axis changes stays for each core."""
-    moves = operand.fetches > (2 if chip.num_cores == 2 else 1)
-    return operand.buffer_count if moves else 1
+    # On a megacore a block that only the split axis changes stays for each core.
+    stays = operand.fetches <= (2 if chip.num_cores == 2 else 1)
+    buffers = 1 if stays or chip.single_buffer_fallback else operand.buffer_count
+    return buffers * _block_bytes(operand, chip)
 
 
 def _block_bytes(operand: Operand, chip: ChipInfo) -> int:

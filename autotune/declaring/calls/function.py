@@ -118,8 +118,7 @@ class FunctionKernel:
     def kernel(self, arguments: Arguments) -> Kernel:
         """The declaration for calls of this form. Raises ``InvalidInputError``."""
         form = _Form(self, arguments)
-        sizes = form.sizes()
-        default = self.defaults
+        sizes, default, reference = form.sizes(), self.defaults, self.reference
         return Kernel(
             name=self.name,
             dims=tuple(sizes),
@@ -132,18 +131,12 @@ class FunctionKernel:
             default=lambda _: default,
             inputs=form.inputs,
             build=lambda _, config: form.bound(self.function, config),
-            reference=self._reference(form),
+            reference=reference and (lambda _: form.bound(reference, None)),
             reduced=form.reduced,
             form=form.text(),
             call=form.call,
             doc=inspect.getdoc(self.function) or "",
         )
-
-    def _reference(self, form: "_Form") -> Callable[[Problem], Callable[..., Any]] | None:
-        given = self.reference
-        if given is None:
-            return None
-        return lambda _: form.bound(given, None)
 
     def _axis(self, name: str, form: "_Form") -> Axis:
         values, default = self.axes[name], self.defaults[name]

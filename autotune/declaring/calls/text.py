@@ -85,7 +85,7 @@ def option_value(value: Any, home: str = "") -> OptionValue:
         return option
     if type(value) is str and not _is_literal(value):
         node = expression(value)
-        is_known = isinstance(node, ast.Name) and not _is_defined(value, home)
+        is_known = isinstance(node, ast.Name) and not hasattr(sys.modules.get(home), value)
         return value if node is None or is_known else repr(value)
     dtype = _dtype_name(value)
     return f"jax.numpy.{dtype}" if dtype in DTYPES else value_text(value, home)
@@ -150,7 +150,9 @@ def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
             return {_read(key, home): _read(item, home) for key, item in pairs if key is not None}
         case ast.Subscript(value=ast.Name(id=name)):
             return _array(name, _read(node.slice, home))
-        case ast.Call(args=[ast.Constant(value=str(name))]) if _dotted(node) == "numpy.dtype":
+        case ast.Call(args=[ast.Constant(value=str(name))]) if (
+            ast.unparse(node.func) == "numpy.dtype"
+        ):
             return import_module("numpy").dtype(name)
         case ast.Call():
             made = _found(ast.unparse(node.func), home)
@@ -162,10 +164,6 @@ def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
         case ast.Name() | ast.Attribute():
             return _found(ast.unparse(node), home)
     raise InvalidInputError(f"{ast.unparse(node)} is no value of an argument")
-
-
-def _dotted(call: ast.Call) -> str:
-    return ast.unparse(call.func)
 
 
 def _array(dtype: str, sizes: Any) -> AbstractArray:
@@ -236,10 +234,6 @@ def _public(value: Any, module: str, name: str) -> str:
     return next(
         (shorter_name for shorter_name in shorter if _is_under(value, shorter_name, name)), module
     )
-
-
-def _is_defined(name: str, home: str) -> bool:
-    return hasattr(sys.modules.get(home), name)
 
 
 def _is_under(value: Any, module: str, name: str) -> bool:

@@ -7,27 +7,28 @@ from autotune.domain.record import Evidence
 from autotune.domain.xla_verdict import expected_range
 
 
-def margin(one: Estimate, other: Estimate, *, alike: bool = True) -> float:
+def margin(first: Estimate, other: Estimate, *, alike: bool = True) -> float:
     """The share by which two times must differ to be told apart.
 
     ``alike``: same source, chip and toolchain. Then the errors that both share cancel, and the
     larger resolution is enough; else, or where one is not known, it is the larger error bar.
     """
-    resolutions = (one.resolution, other.resolution)
+    resolutions = (first.resolution, other.resolution)
     if alike and all(resolutions):
         return max(resolutions)
-    return max(one.doubt, other.doubt)
+    return max(first.doubt, other.doubt)
 
 
-def beats(one: Estimate, predicted: Evidence) -> bool:
+def beats(estimate: Estimate, predicted: Evidence) -> bool:
     """Whether it is faster than what is predicted of a config that was not compiled, by more than
     the model can mistake and the prediction may be wrong by."""
-    return one.time_us < expected_range(predicted)[0] * (1 - (one.resolution or one.doubt))
+    error = estimate.resolution or estimate.doubt
+    return estimate.time_us < expected_range(predicted)[0] * (1 - error)
 
 
-def compare(one: NamedEstimate, other: NamedEstimate, *, alike: bool = True) -> Comparison:
+def compare(first: NamedEstimate, other: NamedEstimate, *, alike: bool = True) -> Comparison:
     """Of two that take equally long, the first counts as the faster. ``alike`` as in ``margin``."""
-    faster, slower = sorted((one, other), key=lambda named: named.estimate.time_us)
+    faster, slower = sorted((first, other), key=lambda named: named.estimate.time_us)
     fast, slow = faster.estimate, slower.estimate
     least = margin(fast, slow, alike=alike)
     return Comparison(

@@ -150,15 +150,7 @@ def _together(trace: Trace, estimates: Sequence[Estimate]) -> Estimate:
     )
 
 
-_SUMMED = (
-    "time_us",
-    "compute_us",
-    "memory_us",
-    "overhead_us",
-    "fill_us",
-    "hbm_bytes",
-    "flops",
-)
+_SUMMED = ("time_us", "compute_us", "memory_us", "overhead_us", "fill_us", "hbm_bytes", "flops")
 
 
 def _explained_together(explanations: Sequence[tuple[Explanation | None, int]]) -> Explanation:

@@ -105,8 +105,5 @@ class _Clock:
         if operation.simulated_us is not None:
             return operation.simulated_us
         moved_us = operation.hbm_bytes / self.bytes_per_us
-        return (
-            max(moved_us, operation.expected_cycles * self.us_per_cycle)
-            if operation.refusal
-            else moved_us
-        )
+        expected_us = operation.expected_cycles * self.us_per_cycle
+        return max(moved_us, expected_us) if operation.refusal else moved_us

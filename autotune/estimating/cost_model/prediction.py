@@ -103,19 +103,19 @@ def _waited(calls: Sequence[Pipeline], cycles: Array, channel: dma.Channel) -> A
     moved = {kind: _side_by_side(calls, kind) for kind in kinds}
     reads, writes = ([k for k in kinds if k[0] is is_output] for is_output in (False, True))
     cores, waited = _Cores(channel, len(calls)), []
-    for one in reads:
-        cores.issue(one, moved[one][0], 0.0 * cycles)
+    for read in reads:
+        cores.issue(read, moved[read][0], 0.0 * cycles)
     for step in range(last.max()):
         clock = step * cycles
         waited.append(cores.waited)
         issued = [cores.issue(read, moved[read][step + 1], clock) for read in reads]
         for arrived in issued:
             cores.wait(arrived, clock + _ISSUE_CYCLES)
-        for one in writes:
-            before = cores.issue(one, moved[one][step], clock + cycles)
-            cores.wait(np.where(moved[one][step] > 0.0, before, 0.0), clock + cycles)
-    for one in writes:
-        cores.wait(cores.arrived(one), last * cycles)
+        for write in writes:
+            before = cores.issue(write, moved[write][step], clock + cycles)
+            cores.wait(np.where(moved[write][step] > 0.0, before, 0.0), clock + cycles)
+    for write in writes:
+        cores.wait(cores.arrived(write), last * cycles)
     return np.array([*waited, cores.waited])
 
 

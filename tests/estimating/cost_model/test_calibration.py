@@ -1,22 +1,17 @@
 """Estimates against measurements that were made up from known factors."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from autotune.domain import explanation as parts
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
-from autotune.domain.explanation import Explanation
 from autotune.domain.key import Key
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import ProblemSpec
-from autotune.domain.record import Evidence, Method, Record
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.record import Record
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.calibration import (
     MeasuredEstimate,
@@ -25,35 +20,17 @@ from autotune.estimating.cost_model.calibration import (
     points_elsewhere,
     proposals,
 )
+from tests.samples import estimates, records
 
 
 def estimate(issue: float, hbm: float, latency: float, scalar: float) -> Estimate:
-    given = {parts.ISSUE: issue, parts.HBM: hbm, parts.LATENCY: latency, parts.SCALAR: scalar}
-    why = Explanation(
-        parts_us=tuple((name, given.get(name, 0.0)) for name in parts.PARTS),
-        roofline_us=1.0,
-        mxu_us=1.0,
-        steps=1,
-        dma_count=1,
-        burst_bytes=1,
-        least_hbm_bytes=1,
-        vmem=(),
-        spill_bundles=0,
-    )
-    return Estimate(
-        time_us=sum(given.values()),
-        compute_us=issue,
-        memory_us=hbm,
-        overhead_us=0,
-        fill_us=0,
-        limited_by="HBM" if hbm > issue else "compute",
-        model="m",
-        vmem_used_bytes=1,
-        vmem_allowed_bytes=2,
-        hbm_bytes=3,
-        flops=4,
-        explanation=why,
-    )
+    given = estimates.parts(issue=issue, hbm=hbm, latency=latency, scalar=scalar)
+    return estimates.estimate(given, limited_by="HBM" if hbm > issue else "compute")
+
+
+def trial(number: int, **axes: int) -> Trial:
+    outcome = Estimated(estimate=estimate(1, 1, 1, 1), program="p")
+    return replace(records.trial(number, outcome), config=make_config(axes))
 
 
 def made_up(count: int) -> list[MeasuredEstimate]:
@@ -94,29 +71,7 @@ def test_errors_are_told_by_kernel_and_by_what_limits_it() -> None:
 
 
 def record(measurement: Measurement | None) -> Record:
-    key = Key(
-        kernel="k",
-        fingerprint="f",
-        chip=Chip.V5E,
-        problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"),
-        toolchain=Toolchain(jax="1", jaxlib="1", libtpu="1"),
-    )
-    none = Evidence(config=None, time_us=None)
-    return Record(
-        key=key,
-        config=make_config({"b": 1}),
-        estimate=estimate(1, 1, 1, 1),
-        default=none,
-        baseline=none,
-        is_default=False,
-        reason="",
-        verification="",
-        verified=True,
-        trials=1,
-        method=Method.MEASURED,
-        created_at=datetime.now(UTC),
-        measurement=measurement,
-    )
+    return replace(records.record(records.key("k")), measurement=measurement)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +79,6 @@ def record(measurement: Measurement | None) -> Record:
 )
 def test_only_device_time_that_decided_counts(changes: dict[str, Any], count: int) -> None:
     config = make_config({"b": 1})
-    trial = Trial(
-        number=0,
-        config=config,
-        seconds=0.0,
-        created_at=datetime.now(UTC),
-        outcome=Estimated(estimate=estimate(1, 1, 1, 1), program="p"),
-    )
     run = Measurement(
         method="device time",
         device="d",
@@ -141,7 +89,7 @@ def test_only_device_time_that_decided_counts(changes: dict[str, Any], count: in
             Timed(config=make_config({"b": 2}), samples_us=(3.0,)),
         ),
     )
-    found = points([(record(replace(run, **changes)), [trial]), (record(None), [trial])])
+    found = points([(record(replace(run, **changes)), [trial(0, b=1)]), (record(None), [trial])])
     assert [p.measured_us for p in found] == [5.0] * count
 
 
@@ -149,22 +97,13 @@ def test_of_other_problems_no_trial_is_read_and_a_table_may_leave_out_axes() -> 
     key = record(None).key
     known = KnownConfig(
         kernel="k",
-        problem=(("n", 8),),
+        problem=(("m", 4096),),
         chips=(Chip.V5E,),
         axes=(("b", 1),),
         source="t",
         time_us=5.0,
     )
-    trials = [
-        Trial(
-            number=number,
-            config=make_config({"a": 9, "b": size}),
-            seconds=0.0,
-            created_at=datetime.now(UTC),
-            outcome=Estimated(estimate=estimate(1, 1, 1, 1), program="p"),
-        )
-        for number, size in enumerate((1, 2))
-    ]
+    trials = [trial(number, a=9, b=size) for number, size in enumerate((1, 2))]
     read: list[Key] = []
 
     def kept(one: Key) -> list[Trial]:

@@ -222,7 +222,7 @@ def _absorb(stretches: list[Stretch], pieces: list[Piece], shortest: float) -> N
     for n, (kind, begin, end, operations) in enumerate(pieces):
         last = stretches[-1] if stretches else None
         follows = last is not None and abs(last.end - begin) < 10**-_DIGITS
-        short = last is not None and min(end - begin, _length(last)) < shortest
+        short = last is not None and min(end - begin, last.end - last.begin) < shortest
         if n and last and follows and (short or last.kind == kind):
             cycles = Counter(last.cycles)
             cycles[kind] += end - begin  # type: ignore[assignment]
@@ -247,7 +247,3 @@ def _merged(pieces: list[Piece]) -> list[Stretch]:
         if len(stretches) <= MOST_SLICES:
             return stretches
         gap = gap * 2 or 1.0
-
-
-def _length(stretch: Stretch) -> float:
-    return stretch.end - stretch.begin

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from autotune.estimating.simulator import constants, dma
 from autotune.estimating.simulator.bundles import Listing, parse
 from autotune.estimating.simulator.dma import RunningTotals
-from autotune.estimating.simulator.drawing import transfers
 from autotune.estimating.simulator.drawing.activity import (
     Activity,
     Clock,
@@ -19,16 +18,45 @@ from autotune.estimating.simulator.drawing.activity import (
     VisitCollector,
     Wait,
 )
-from autotune.estimating.simulator.drawing.picture import CORE, STEPS, Picture, TraceSlice, Track
-from autotune.estimating.simulator.drawing.transfers import MOST_DMAS, Transfer
+from autotune.estimating.simulator.drawing.picture import (
+    BYTES,
+    CORE,
+    ISSUED_IN,
+    READS,
+    STEPS,
+    WRITES,
+    Picture,
+    TraceSlice,
+    Track,
+)
 from autotune.estimating.simulator.extrapolation import finish
-from autotune.estimating.simulator.lowering import WAITED
+from autotune.estimating.simulator.lowering import HBM_READ, HBM_WRITE, ON_CHIP, WAITED
 from autotune.estimating.simulator.memory import Scalars
 from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
 from autotune.estimating.simulator.run import record, settle
 
+MOST_DMAS = 5000  # in one picture
+
+_TRACKS = {
+    HBM_READ: (READS, "read"),
+    HBM_WRITE: (WRITES, "write"),
+    HBM_READ + HBM_WRITE: ("copies within HBM", "copy"),
+    ON_CHIP: ("copies on the chip", "copy"),
+}
 _START = RunningTotals(*[0.0] * len(RunningTotals._fields))
 _UNITS = {"mxu": "MXU", "xlu": "cross-lane unit"}
+
+
+class Transfer(NamedTuple):
+    """One DMA: its HBM traffic as a sum, when it was issued, began to move, had moved and arrived,
+    in cycles; and its bytes."""
+
+    kind: int
+    issued: float
+    begun: float
+    moved: float
+    arrived: float
+    size: float
 
 
 def timeline(
@@ -79,7 +107,7 @@ class _Drawing:
 
     def picture(self) -> Picture:
         shown = self._shown()
-        dmas = transfers.tracks(islice(self._drawn(shown), MOST_DMAS), self._us)
+        dmas = _dma_tracks(islice(self._drawn(shown), MOST_DMAS), self._us)
         return Picture(
             tracks=(Track(STEPS, list(self._sections(shown))), *self._activity(shown), *dmas),
             steps=self._steps,
@@ -192,3 +220,37 @@ class _Drawing:
             yield "core and units are drawn only for the begin of each long step"
         if sum(1 for _ in self._drawn(shown)) > MOST_DMAS:
             yield f"only the first {MOST_DMAS} DMAs are drawn"
+
+
+def _dma_tracks(
+    transfers: Iterable[tuple[Transfer, str]], to_us: Callable[[float], float]
+) -> list[Track]:
+    """The tracks of DMAs, each given with the name of the step that issues it, in that order.
+
+    DMAs that are under way at the same time lie on tracks of their own.
+    """
+    rows: dict[int, list[tuple[float, list[TraceSlice]]]] = {kind: [] for kind in _TRACKS}
+    for transfer, step in transfers:
+        lanes = rows[transfer.kind]
+        free = next((n for n, (end, _) in enumerate(lanes) if end <= transfer.issued), len(lanes))
+        slices = lanes[free][1] if free < len(lanes) else []
+        lanes[free : free + 1] = [(transfer.arrived, slices)]
+        slices.extend(_dma_slices(transfer, step, to_us))
+    return [
+        Track(f"{_TRACKS[kind][0]} {n + 1}" if len(lanes) > 1 else _TRACKS[kind][0], slices)
+        for kind, lanes in rows.items()
+        for n, (_, slices) in enumerate(lanes)
+    ]
+
+
+def _dma_slices(
+    transfer: Transfer, step: str, to_us: Callable[[float], float]
+) -> Iterator[TraceSlice]:
+    """The whole DMA, and in it the queue for HBM, the transfer and the latency."""
+    issued, begun, moved, arrived = map(to_us, transfer[1:5])
+    name = f"{_TRACKS[transfer.kind][1]} {transfer.size / 1024:g} KiB"
+    yield TraceSlice(name, issued, arrived, {BYTES: round(transfer.size), ISSUED_IN: step})
+    phases = (("queue", issued, begun), ("transfer", begun, moved), ("latency", moved, arrived))
+    for phase, begin, end in phases:
+        if end > begin:
+            yield TraceSlice(phase, begin, end, {})
