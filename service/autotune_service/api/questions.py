@@ -42,7 +42,7 @@ class VersionsData(TypedDict):
 
 
 @with_config(_STRICT)
-class ProblemData(TypedDict):
+class ProblemQuestion(TypedDict):
     dims: Annotated[
         dict[Printable, Size],
         Field(max_length=MOST_NAMES, fail_fast=True, examples=[{"m": 1024, "k": 1024, "n": 1024}]),
@@ -60,7 +60,7 @@ class Question(TypedDict):
 
     kernel: Annotated[Printable, Field(examples=["matmul"])]
     fingerprint: NotRequired[Printable | None]
-    problem: ProblemData
+    problem: ProblemQuestion
     chip: NotRequired[Printable | None]
     toolchain: NotRequired[VersionsData | None]
 
@@ -195,7 +195,9 @@ def chip_of(text: str | None) -> Chip:
         raise HttpError(422, "unknown_chip", str(error), "chip") from error
 
 
-def _problem(given: ProblemData, name: str, fingerprint: str, snapshot: IndexedSnapshot) -> Problem:
+def _problem(
+    given: ProblemQuestion, name: str, fingerprint: str, snapshot: IndexedSnapshot
+) -> Problem:
     dims, options = given["dims"], given.get("options") or {}
     dtype = given.get("dtype")
     spec = snapshot.index.kernels.get((name, fingerprint))
