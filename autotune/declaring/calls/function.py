@@ -5,7 +5,6 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import gcd
 from typing import Any
 
 from autotune.declaring.calls.text import (
@@ -132,7 +131,6 @@ class FunctionKernel:
             inputs=form.inputs,
             build=lambda _, config: form.bound(self.function, config),
             reference=reference and (lambda _: form.bound(reference, None)),
-            reduced=form.reduced,
             form=form.text(),
             call=form.call,
             doc=inspect.getdoc(self.function) or "",
@@ -299,41 +297,6 @@ class _Form:
             return _called(function, tree | values, lenient=config is None)
 
         return call
-
-    def reduced(self, problem: Problem) -> Problem:
-        """Batch and heads made small: what divides them all, at each place before the last two.
-        The same problem where the function does not take that."""
-        small = problem.with_dims(**self._small_dims(problem))
-        return small if self._traces(small, self.kernel.default_config) else problem
-
-    def _small_dims(self, problem: Problem) -> dict[str, int]:
-        kernel, cut = self.kernel, set[str]()
-        for axis, values in kernel.axes.items():
-            if isinstance(values, Blocks):
-                cut.add(self.dim_named(axis, values.dim))
-        places: dict[int, set[str]] = {}
-        for path in self.arrays:
-            for place, name in enumerate(self.names(path)[:-2]):
-                places.setdefault(place, set()).add(name)
-        sizes: dict[str, int] = {}
-        for names in places.values():
-            common = gcd(*(problem[name] for name in names))
-            if common > 2:
-                sizes |= {n: problem[n] // common * 2 for n in names if n not in cut}
-        return sizes
-
-    def _traces(self, problem: Problem, config: Config) -> bool:
-        import jax
-
-        arrays = [
-            jax.ShapeDtypeStruct(array.shape, getattr(jax.numpy, array.dtype))
-            for array in self.inputs(problem)
-        ]
-        try:
-            jax.eval_shape(self.bound(self.kernel.function, config), *arrays)
-        except Exception:  # whatever it is: it is verified as it stands
-            return False
-        return True
 
 
 def _called(function: Callable[..., Any], values: dict[str, Any], *, lenient: bool) -> Any:

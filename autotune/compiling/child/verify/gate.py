@@ -12,11 +12,10 @@ import numpy as np
 
 from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.trace import reader
-from autotune.compiling.child.trace.calls import walked
-from autotune.compiling.child.trace.mapped import as_pallas_call
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.child.verify import interpreter
 from autotune.compiling.child.verify.compare import Difference, compare, errors_of
+from autotune.compiling.child.verify.coverage import Borders, Coverage, borders
 from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
 from autotune.compiling.child.verify.numbers import values
 from autotune.compiling.child.verify.reduced import reduced_problems
@@ -65,13 +64,11 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
             "be compared with those of another program",
         )
 
-    def can_build(small: Problem) -> bool:
-        return _can_build(kernel, small, config, chip)
-
+    coverage = Coverage(lambda small: _borders(kernel, small, config, chip), problem)
     short, whole = (
         [
             _Subject(kernel, small, config, chip)
-            for small in reduced_problems(kernel, problem, config, can_build, shorten=shorten)
+            for small in reduced_problems(kernel, problem, config, coverage, shorten=shorten)
         ]
         for shorten in (True, False)
     )
@@ -130,29 +127,21 @@ def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Ve
     return Verdict(ok=True, reason=said, error=worst, runs=runs, proof=proof)
 
 
-def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> bool:
-    """Whether the kernel traces for the problem to calls that do something, and its reference; what
-    they say of another one is not asked here. A ``pallas_call`` takes lengths that do not fit, a
-    reference does not."""
+def _borders(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Borders | None:
+    """What the kernel walks for the problem; None where it, or its reference, cannot be traced for
+    it; what they say of another one is not asked here. A ``pallas_call`` takes lengths that do not
+    fit, a reference does not."""
     import jax
 
     with told_of(chip, kernel.mesh_axes(problem)):
         try:
             arrays = reader.abstract(kernel.inputs(problem))
-            if _is_idle(jax.make_jaxpr(kernel.build(problem, config))(*arrays)):
-                return False
+            walked_through = borders(jax.make_jaxpr(kernel.build(problem, config))(*arrays))
             if kernel.reference is not None:
                 jax.eval_shape(kernel.reference(problem), *arrays)
         except Exception:
-            return False
-    return True
-
-
-def _is_idle(jaxpr: Any) -> bool:
-    """Whether a static grid is empty: a kernel that divides a length by a constant has that where
-    the length is short."""
-    calls = [call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None]
-    return any(0 in call.params["grid_mapping"].grid for call in calls)
+            return None
+    return walked_through
 
 
 def _draws_random_numbers(

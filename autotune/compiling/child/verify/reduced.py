@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import lcm, prod
 
+from autotune.compiling.child.verify.coverage import Coverage
 from autotune.declaring.kernel import Kernel
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
@@ -21,6 +22,9 @@ _MOST_TIMES = 16
 _FEW = 2
 """Of one that only counts such tiles (sequences, heads, groups)."""
 
+_FEWEST = (3, 4)
+"""Of those that a declaration makes smaller than can be walked from the first to the last."""
+
 Accepts = Callable[[Problem], bool]
 
 
@@ -28,45 +32,85 @@ def reduced_problems(
     kernel: Kernel,
     problem: Problem,
     config: Config,
-    can_build: Accepts = lambda _: True,
+    coverage: Coverage,
     *,
     shorten: bool = False,
 ) -> list[Problem]:
     """The problem with :data:`BLOCK_COUNTS` blocks on each axis, without doubles.
 
     A small problem that the kernel's ``check`` refuses, or its ``constraint`` with this config, or
-    that ``can_build`` says cannot be built with it, is made longer. ``shorten``: other long
-    dimensions are made :data:`SHORT`, or two where they only count, or as much longer as the kernel
-    wants them, where it has no ``reduced``.
+    that cannot be built with it, or that walks fewer blocks than the real one and than were asked
+    for (``coverage``), is made longer. ``shorten``: other long dimensions are made :data:`SHORT`,
+    or two where they only count, or as much longer as the kernel wants them, where it has no
+    ``reduced``.
     """
-    small = kernel.reduced(problem) if kernel.reduced else problem
     blocks = _blocks_by_dim(kernel, config)
 
-    def accepts(candidate: Problem) -> bool:
+    def is_allowed(candidate: Problem) -> bool:
         is_legal = kernel.check is None or kernel.check(candidate) is None
-        is_allowed = kernel.constraint is None or kernel.constraint(candidate, config) is None
-        return is_legal and is_allowed and can_build(candidate)
+        return is_legal and (
+            kernel.constraint is None or kernel.constraint(candidate, config) is None
+        )
 
-    if shorten and not kernel.reduced:
-        small = _shortened(kernel, small, blocks, accepts)
+    def accepting(count: int) -> Accepts:
+        return lambda candidate: is_allowed(candidate) and coverage.covers(candidate, count)
+
+    crosses_all = accepting(max(BLOCK_COUNTS))
+    small = _as_declared(kernel, problem, crosses_all)
+    if shorten and small is problem:
+        small = _shortened(kernel, problem, blocks, coverage, crosses_all)
     devices = prod(kernel.mesh_axes(small).values())  # each has its own part of some dimension
-    counts = [devices * count for count in BLOCK_COUNTS]
-    problems = [_with_blocks(blocks, small, problem, accepts, count) for count in counts]
+    problems = [
+        _with_blocks(blocks, small, problem, accepting(count), devices * count)
+        for count in BLOCK_COUNTS
+    ]
     return list(dict.fromkeys(problems))
 
 
-def _shortened(
-    kernel: Kernel, problem: Problem, blocks: Mapping[str, Sequence[int]], accepts: Accepts
-) -> Problem:
-    """One dimension after the other; each divides its real size, so that nothing is ragged that was
-    not."""
-    for dim, size in problem.dims:
-        if dim not in blocks:
-            least = _FEW if _only_counts(kernel, problem, dim) else SHORT
-            lengths = [least << n for n in range(size.bit_length()) if size % (least << n) == 0]
-            likely = (problem.with_dims(**{dim: length}) for length in lengths)
-            problem = next(filter(accepts, likely), problem)
+def _as_declared(kernel: Kernel, problem: Problem, accepts: Accepts) -> Problem:
+    """What the declaration's ``reduced`` makes small, as small as it says or, where that leaves too
+    few of them (heads, sequences) to walk from one to the next, a few; else the problem itself."""
+    if kernel.reduced is None:
+        return problem
+    small = kernel.reduced(problem)
+    for least in (1, *_FEWEST):
+        dims = {d: max(size, min(least, problem[d])) for d, size in small.dims}
+        if accepts(small.with_dims(**dims)):
+            return small.with_dims(**dims)
     return problem
+
+
+def _shortened(
+    kernel: Kernel,
+    problem: Problem,
+    blocks: Mapping[str, Sequence[int]],
+    coverage: Coverage,
+    accepts: Accepts,
+) -> Problem:
+    """Dimensions that are as long as each other are made as short as each other, where the kernel
+    allows it, then each by itself: those of queries and keys, which have names of their own where
+    no axis cuts them."""
+    free = [dim for dim, _ in problem.dims if dim not in blocks]
+    alike = [
+        [dim for dim in free if problem[dim] == size] for size in {problem[d]: 0 for d in free}
+    ]
+    for dims in (*(dims for dims in alike if len(dims) > 1), *([dim] for dim in free)):
+        lengths = sorted(set.intersection(*(_lengths(kernel, problem, d, coverage) for d in dims)))
+        likely = (problem.with_dims(**dict.fromkeys(dims, length)) for length in lengths)
+        problem = next(filter(accepts, likely), problem)
+    return problem
+
+
+def _lengths(kernel: Kernel, problem: Problem, dim: str, coverage: Coverage) -> set[int]:
+    """Shorter lengths of a dimension that are worth trying: those that divide its real size, so
+    that nothing is ragged that was not, and whole blocks of what it is cut into, with the real
+    rest."""
+    size = problem[dim]
+    counts = _only_counts(kernel, problem, dim)
+    least = _FEW if counts else SHORT
+    lengths = {least << n for n in range(size.bit_length()) if size % (least << n) == 0}
+    cut = {_extent(size, [block], max(BLOCK_COUNTS)) for block in coverage.blocks_of(size)}
+    return {length for length in lengths | cut if length < size}
 
 
 def _only_counts(kernel: Kernel, problem: Problem, dim: str) -> bool:

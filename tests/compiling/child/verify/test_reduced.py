@@ -1,10 +1,12 @@
 """The small problems keep what can go wrong: blocks on every axis, and ragged ends."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.compiling.child.verify.coverage import CallBorders, Coverage
 from autotune.compiling.child.verify.reduced import BLOCK_COUNTS, reduced_problems
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.config import make_config
@@ -35,6 +37,18 @@ def kernel(**parts: object) -> Kernel:
     return Kernel(**made)  # type: ignore[arg-type]
 
 
+def small_ones(
+    made: Kernel,
+    whole: Problem,
+    sizes: Any,
+    can_build: Callable[[Problem], bool] = lambda _: True,
+    **how: bool,
+) -> list[Problem]:
+    """Of a kernel that makes no call whose borders could be compared."""
+    coverage = Coverage(lambda p: () if can_build(p) else None, whole)
+    return reduced_problems(made, whole, sizes, coverage, **how)
+
+
 def problem(m: int, n: int, heads: int = 8) -> Problem:
     return kernel().problem_spec.parse(f"{m}x{n}x{heads}")
 
@@ -50,7 +64,7 @@ sizes = st.integers(1, 40)
 def test_as_many_blocks_as_asked_for_or_all_and_the_same_ragged_end(
     block_m: int, block_q: int, block_kv: int, m: int, n: int
 ) -> None:
-    found = reduced_problems(kernel(), problem(m, n), config(block_m, block_q, block_kv))
+    found = small_ones(kernel(), problem(m, n), config(block_m, block_q, block_kv))
     assert 1 <= len(found) <= len(BLOCK_COUNTS)
     for small, count in zip(found, BLOCK_COUNTS, strict=False):
         assert small["heads"] == 8 and small["m"] <= m and small["n"] <= n
@@ -64,7 +78,7 @@ def test_as_many_blocks_as_asked_for_or_all_and_the_same_ragged_end(
 
 def test_a_kernel_reduces_what_no_axis_cuts() -> None:
     made = kernel(reduced=lambda p: p.with_dims(heads=2))
-    found = reduced_problems(made, problem(1000, 1024), config(128, 128, 256))
+    found = small_ones(made, problem(1000, 1024), config(128, 128, 256))
     assert [str(p) for p in found] == [
         "m=232,n=512,heads=2,dtype=float32",
         "m=360,n=768,heads=2,dtype=float32",
@@ -73,32 +87,32 @@ def test_a_kernel_reduces_what_no_axis_cuts() -> None:
 
 def test_where_the_kernel_refuses_one_length_gets_as_long_as_the_longest() -> None:
     made = kernel(check=lambda p: "too short" if p["n"] < p["m"] else None)
-    found = reduced_problems(made, problem(4096, 8192), config(512, 128, 128))
+    found = small_ones(made, problem(4096, 8192), config(512, 128, 128))
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
 
 
 def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one() -> None:
     """JAX's kernels refuse inner blocks longer than the array, which ``check`` knows nothing of."""
     sizes = config(512, 128, 128)
-    found = reduced_problems(kernel(), problem(4096, 8192), sizes, lambda p: p["n"] >= 1000)
+    found = small_ones(kernel(), problem(4096, 8192), sizes, lambda p: p["n"] >= 1000)
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
 
 
 def test_it_is_twice_as_long_until_it_can_be_built() -> None:
     sizes = config(128, 128, 128)
-    found = reduced_problems(kernel(), problem(4096, 8192), sizes, lambda p: p["m"] >= 1000)
+    found = small_ones(kernel(), problem(4096, 8192), sizes, lambda p: p["m"] >= 1000)
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
 
 
 def test_where_that_does_not_help_the_full_size_is_kept() -> None:
     made = kernel(check=lambda p: None if p["n"] == 8192 else "n is fixed")
-    found = reduced_problems(made, problem(4096, 8192), config(512, 128, 128))
+    found = small_ones(made, problem(4096, 8192), config(512, 128, 128))
     assert {p["n"] for p in found} == {8192}
 
 
 def test_what_the_constraint_refuses_with_the_config_has_one_block_more() -> None:
     made = kernel(constraint=lambda p, c: "two" if p["m"] == 2 * c["block_m"] else None)
-    found = reduced_problems(made, problem(4096, 8192), config(128, 128, 128))
+    found = small_ones(made, problem(4096, 8192), config(128, 128, 128))
     assert [(p["m"], p["n"]) for p in found] == [(384, 384)]
 
 
@@ -106,13 +120,13 @@ def test_values_count_in_the_unit_of_their_axis() -> None:
     axes = tuple(
         Axis(name=axis.name, choices=axis.choices, dim=axis.dim, unit=10) for axis in kernel().axes
     )
-    found = reduced_problems(kernel(axes=axes), problem(400, 400), config(2, 2, 2))
+    found = small_ones(kernel(axes=axes), problem(400, 400), config(2, 2, 2))
     assert [(small["m"], small["n"]) for small in found] == [(40, 40), (60, 60)]
 
 
 def test_each_device_of_a_mesh_gets_as_many_blocks() -> None:
     made = kernel(mesh=lambda _: {"x": 4})
-    found = reduced_problems(made, problem(400, 400), config(8, 8, 8))
+    found = small_ones(made, problem(400, 400), config(8, 8, 8))
     assert [(small["m"], small["n"]) for small in found] == [(64, 64), (96, 96)]
 
 
@@ -121,7 +135,7 @@ def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that
 
     def heads(size: int, **parts: Any) -> list[int]:
         whole, sizes = problem(1024, 1024, size), config(128, 128, 128)
-        found = reduced_problems(kernel(**parts), whole, sizes, shorten=True)
+        found = small_ones(kernel(**parts), whole, sizes, shorten=True)
         assert [p["m"] for p in found] == [256, 384]
         return [p["heads"] for p in found]
 
@@ -142,7 +156,7 @@ def test_what_only_counts_tiles_is_two_or_as_many_as_the_kernel_takes() -> None:
 
     def short(**parts: object) -> list[int]:
         whole, blocks = problem(256, 256), config(128, 128, 128)
-        found = reduced_problems(kernel(**parts), whole, blocks, shorten=True)
+        found = small_ones(kernel(**parts), whole, blocks, shorten=True)
         return [p["heads"] for p in found]
 
     assert short(inputs=inputs) == [2]
@@ -153,3 +167,44 @@ def test_what_only_counts_tiles_is_two_or_as_many_as_the_kernel_takes() -> None:
         return [*inputs(p), Array(name="q", shape=(p["heads"], 128), dtype="float32")]
 
     assert short(inputs=in_a_tile) == [8]
+
+
+def walking(axis: str, block: int, **parts: Any) -> Callable[[Problem], tuple[CallBorders, ...]]:
+    """What a call walks whose grid cuts ``axis`` into blocks, whatever the declaration names."""
+
+    def of(p: Problem) -> tuple[CallBorders, ...]:
+        pair = (block, p[axis])
+        made = {"loops": (), "body": frozenset[str](), **parts}
+        return (CallBorders(grid=(-(-p[axis] // block),), blocks=(pair,), **made),)
+
+    return of
+
+
+def heads_of(whole: Problem, trace: Callable[[Problem], Any]) -> list[int]:
+    small = reduced_problems(
+        kernel(), whole, config(128, 128, 128), Coverage(trace, whole), shorten=True
+    )
+    return [p["heads"] for p in small]
+
+
+def test_a_dimension_that_no_axis_names_keeps_three_blocks_and_its_ragged_end() -> None:
+    whole = problem(1024, 1024, 4096)
+    assert heads_of(whole, walking("heads", 16)) == [256, 256]
+    assert heads_of(whole, walking("heads", 512)) == [1536, 1536]
+    ragged = problem(1024, 1024, 4100)
+    assert heads_of(ragged, walking("heads", 512)) == [1028, 1028]
+
+
+def test_a_loop_of_the_body_keeps_three_turns() -> None:
+    def turning(p: Problem) -> tuple[CallBorders, ...]:
+        return walking("heads", 4096, loops=(p["heads"] // 512,))(p)
+
+    assert heads_of(problem(1024, 1024, 4096), turning) == [2048, 2048]
+
+
+def test_what_a_declaration_makes_too_small_to_be_walked_is_three() -> None:
+    made = kernel(reduced=lambda p: p.with_dims(heads=1))
+    whole = problem(1024, 1024, 64)
+    coverage = Coverage(walking("heads", 1), whole)
+    small = reduced_problems(made, whole, config(128, 128, 128), coverage, shorten=True)
+    assert {p["heads"] for p in small} == {3}
