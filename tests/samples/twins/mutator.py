@@ -77,9 +77,12 @@ def _of_compare(source: str, node: ast.Compare) -> Iterator[Mutation]:
     if isinstance(operator, ast.Eq) and ast.unparse(right) == "0":
         yield _replaced(source, right, "first step missed", "1")
         yield _between(source, left, right, "cleared in every step", " == ", " >= ")
-    elif isinstance(operator, ast.Eq) and isinstance(right, ast.BinOp):
-        if isinstance(right.op, ast.Sub):
-            yield _replaced(source, right, "last step missed", _text(source, right.left))
+    elif (
+        isinstance(operator, ast.Eq)
+        and isinstance(right, ast.BinOp)
+        and isinstance(right.op, ast.Sub)
+    ):
+        yield _replaced(source, right, "last step missed", _text(source, right.left))
 
 
 def _of_operation(source: str, node: ast.BinOp) -> Iterator[Mutation]:
@@ -102,7 +105,9 @@ def _of_index_map(source: str, node: ast.Lambda) -> Iterator[Mutation]:
     for element in node.body.elts:
         if isinstance(element, ast.Name):
             name = element.id
-            yield _replaced(source, element, "block of the neighbour", f"jnp.maximum({name} - 1, 0)")
+            yield _replaced(
+                source, element, "block of the neighbour", f"jnp.maximum({name} - 1, 0)"
+            )
             yield _replaced(source, element, "first block always", "0")
     names = [element for element in node.body.elts if isinstance(element, ast.Name)]
     if len(names) == 2:

@@ -189,7 +189,7 @@ def heads_of(whole: Problem, trace: Callable[[Problem], Any]) -> list[int]:
 
 def test_a_dimension_that_no_axis_names_keeps_three_blocks_and_its_ragged_end() -> None:
     whole = problem(1024, 1024, 4096)
-    assert heads_of(whole, walking("heads", 16)) == [256, 256]
+    assert heads_of(whole, walking("heads", 16)) == [48, 48]
     assert heads_of(whole, walking("heads", 512)) == [1536, 1536]
     ragged = problem(1024, 1024, 4100)
     assert heads_of(ragged, walking("heads", 512)) == [1028, 1028]
