@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import ClassVar
 
-from autotune.measuring.race import Decision, decide
+from autotune.measuring.race import RaceDecision, decide
 from benchmarks.harness.accelerator import NOISES, Accelerator, Noise
 
 _COUNTS = (*range(5, 25), 27, 30, 35, 40, 50, 65, 80, 100)
@@ -87,7 +87,7 @@ def cases(runs: int, first_seed: int = 0, configs: int = 8, gap: float = 1.0) ->
     return lineups
 
 
-def raced(case: Lineup, noise: Noise) -> Decision:
+def raced(case: Lineup, noise: Noise) -> RaceDecision:
     device = case.accelerator(noise)
     names = list(case.true_us)
     return decide(
@@ -115,7 +115,7 @@ def score(lineups: Sequence[Lineup], noise: Noise) -> Score:
     return Score(wins, false, samples)
 
 
-def _declares_falsely(case: Lineup, decision: Decision) -> bool:
+def _declares_falsely(case: Lineup, decision: RaceDecision) -> bool:
     """Whether something is called slower than the winner that is not."""
     winner = case.true_us[decision.ranking[0].name]
     return any(s.slower and case.true_us[s.name] <= winner for s in decision.ranking)

@@ -31,7 +31,7 @@ from rich.table import Table
 from autotune.answering.matching import NEAREST, Index
 from autotune.answering.rule_answers import ruled_config
 from autotune.compiling.pool import CompilerPool
-from autotune.domain.compilers import DescribeKernel, Question, VerifyConfig
+from autotune.domain.compilers import CompilerQuestion, DescribeKernel, VerifyConfig
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.record import Record
 from autotune.domain.rule import NoRule, ShapeRule
@@ -103,7 +103,7 @@ _GRIDS: dict[str, Sequence[str]] = {
 class _TimesAlone(CompilerPool):
     """Judged are times, and nobody uses a config from here: the gate would take most of the run."""
 
-    def _answer(self, question: Question[T]) -> T:
+    def _answer(self, question: CompilerQuestion[T]) -> T:
         """The gate is not asked: what is kept says so."""
         if isinstance(question, VerifyConfig):
             reason = "taken for correct, times alone are judged"

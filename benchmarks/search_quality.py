@@ -20,7 +20,7 @@ from platformdirs import user_cache_path
 
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.compiled import Attempt
-from autotune.domain.compilers import CompileConfig, Question
+from autotune.domain.compilers import CompileConfig, CompilerQuestion
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.searching.limits import SearchLimits
 from autotune_db import open_store
@@ -190,17 +190,17 @@ class TableCompiler:
     table: Table
     size: int
 
-    def submit(self, question: Question[T]) -> Future[T]:
+    def submit(self, question: CompilerQuestion[T]) -> Future[T]:
         assert isinstance(question, CompileConfig)
         future: Future[Any] = Future()
         known: Any = self.table.outcomes[question.config]  # estimated already
         future.set_result(Attempt(answer=known, seconds=0.0))
         return future
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, question: CompilerQuestion[T]) -> T:
         return self.submit(question).result()
 
-    def ask_all(self, questions: Sequence[Question[T]]) -> Iterator[T]:
+    def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
         return map(self.ask, questions)
 
 

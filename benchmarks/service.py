@@ -23,7 +23,7 @@ from itertools import repeat
 from pathlib import Path
 
 from autotune.answering.bundle import read_bundle
-from autotune.answering.client import Client
+from autotune.answering.client import ServiceAnswers
 from autotune.domain.codec import to_data
 from benchmarks.harness.servers import (
     Targets,
@@ -140,12 +140,12 @@ def measure_takeover(ports: list[int], database: str, content: bytes) -> None:
 CLIENT = """
 import sys
 from autotune.answering.bundle import read_bundle
-from autotune.answering.client import Client
+from autotune.answering.client import ServiceAnswers
 from autotune.domain.codec import from_data
 from autotune.domain.key import Key
 import json
 keys = [from_data(Key, data) for data in json.load(open(sys.argv[1]))]
-client = Client(sys.argv[2] or None, cache=sys.argv[3] or None, timeout_s=20)
+client = ServiceAnswers(sys.argv[2] or None, cache=sys.argv[3] or None, timeout_s=20)
 assert {one.kind for one in client.lookup(keys)} == {"exact"}
 """
 
@@ -156,7 +156,7 @@ def measure_client(folder: Path, runs: int) -> None:
     questions.write_text(json.dumps([to_data(key) for key in keys]))
     with server("service", str(folder / "few.db")) as port:
         url = f"http://127.0.0.1:{port}"
-        client = Client(url, cache=cache, timeout_s=20, strict=True)
+        client = ServiceAnswers(url, cache=cache, timeout_s=20, strict=True)
         client.lookup(keys)
         client.refresh()
         assert len(read_bundle(cache).records) == BATCH

@@ -24,7 +24,7 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import Question, VerifyConfig
+from autotune.domain.compilers import CompilerQuestion, VerifyConfig
 from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
@@ -78,7 +78,7 @@ class _WithoutGate(CompilerPool):
     """Runs no kernel: what compiles where is asked here, not what is right, and jax 0.6 cannot run
     one in TPU interpret mode."""
 
-    def _answer(self, question: Question[T]) -> T:
+    def _answer(self, question: CompilerQuestion[T]) -> T:
         if isinstance(question, VerifyConfig):
             reason = "not run: this benchmark only compiles"
             return Verdict(ok=None, reason=reason)  # type: ignore[return-value]

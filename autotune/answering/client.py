@@ -56,7 +56,7 @@ _RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question
 _ALL = beside_default(KINDS)
 
 
-class Client:
+class ServiceAnswers:
     """Asks the service at ``url``; ``None``: only what ``cache`` holds, a bundle file.
 
     ``cache``: where the newest snapshot is kept, written in the background after a call that was

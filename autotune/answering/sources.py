@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.answering.bundle import read_bundle
-from autotune.answering.client import Client
+from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import (
     DEFAULT,
     KINDS,
@@ -42,7 +42,7 @@ class Source(Protocol):
         """Take note of a key that has no record of its own, and got this."""
 
 
-class BundleSource:
+class BundleAnswers:
     """Records of a bundle file, read when the first is asked for. ``misses`` counts by key."""
 
     def __init__(self, path: str | Path) -> None:
@@ -64,7 +64,7 @@ class BundleSource:
         self.misses[key] = self.misses.get(key, 0) + 1
 
 
-class StoreSource:
+class StoreAnswers:
     """Records of a database, such as ``autotune_db.open_store(url)``; it keeps the misses."""
 
     def __init__(self, store: Store) -> None:
@@ -130,7 +130,7 @@ def open_source(source: "str | Path | Source") -> Source:
         return source
     place = str(source)
     if place.startswith(("http://", "https://")):
-        return Client(place)
+        return ServiceAnswers(place)
     if "://" not in place and not _is_sqlite(Path(place)):
         path = Path(place)
         if not path.is_file():
@@ -138,8 +138,8 @@ def open_source(source: "str | Path | Source") -> Source:
                 f"there is no file {path.absolute()}: a source is the URL of a service, a bundle "
                 "that `autotune export` wrote, or a database"
             )
-        return BundleSource(path)
-    return StoreSource(_open_database(place))
+        return BundleAnswers(path)
+    return StoreAnswers(_open_database(place))
 
 
 def _open_database(place: str) -> Store:

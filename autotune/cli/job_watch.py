@@ -10,7 +10,7 @@ from autotune.estimating.space import Space
 from autotune.measuring.attached import attached_chips
 from autotune.publishing.jobs.worker import JobObserver, Lease
 from autotune.publishing.publish import Publication
-from autotune.publishing.task import Tuned
+from autotune.publishing.task import TuningResult
 from autotune.wording.progress import Lines
 from autotune.wording.publication import publication_reason, why_estimated
 
@@ -37,7 +37,7 @@ class JobWatch(JobObserver, Lines):
         super().announce(line)
         self._report(note=line)
 
-    def tuned(self, tuned: Tuned) -> None:
+    def tuned(self, tuned: TuningResult) -> None:
         if tuned.search is None:  # searched before: nothing was said of it yet
             self.done = self.goal = len(tuned.trials)
             self.tally.reuse(tuned.trials)

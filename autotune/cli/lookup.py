@@ -63,11 +63,11 @@ def lookup(
     """
     versions, target = parse_toolchain(toolchain), chip_or_attached(chip)
     if url is not None:
-        from autotune.answering.client import Client
+        from autotune.answering.client import ServiceAnswers
 
         if database is not None:
             raise InvalidInputError("give --url or --db, not both")
-        client = Client(url, timeout_s=_PATIENCE_S)
+        client = ServiceAnswers(url, timeout_s=_PATIENCE_S)
         found = client.lookup_shape(kernel, shape, dtype, options, chip=target, toolchain=versions)
         _print_match(found, client.snapshot, as_json)
         sys.exit(0 if found.record else 1)

@@ -117,12 +117,12 @@ def tune_workload(
     ``name``: that what became of it is kept under; ``python``: in the place of the toolchains of
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.workload_report import print_workload, tuned_workload
-    from autotune.publishing.task import NotTuned, Tuned
+    from autotune.publishing.task import NotTuned, TuningResult
     from autotune.publishing.tuning import opened, tune_all
     from autotune.publishing.workload import workload_tasks
     from autotune.wording.bars import workload_observer
 
-    tuned: list[Tuned] = []
+    tuned: list[TuningResult] = []
     invalid = list(workload.invalid)
     interpreters = _interpreters(workload, python, pool["ray"])
     began = time.monotonic()
@@ -142,7 +142,7 @@ def tune_workload(
                     else:
                         tasks.append(task)
                 results = tune_all(new_compilers, opened(store), tasks, plan_here, observer)
-            tuned += [result for result in results if isinstance(result, Tuned)]
+            tuned += [result for result in results if isinstance(result, TuningResult)]
             invalid += [result.problem for result in results if isinstance(result, NotTuned)]
             if name and (tuned or invalid):
                 store.workloads.save(tuned_workload(name, tuned, invalid, workload.undeclared))

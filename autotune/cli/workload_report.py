@@ -16,7 +16,7 @@ from autotune.domain.workload import (
     UndeclaredKernel,
     weighted_times,
 )
-from autotune.publishing.task import Tuned
+from autotune.publishing.task import TuningResult
 from autotune.wording.output import echo
 from autotune.wording.publication import (
     default_time,
@@ -32,7 +32,7 @@ _LOG_WIDTH = 150
 
 
 def print_workload(
-    tuned: Sequence[Tuned],
+    tuned: Sequence[TuningResult],
     invalid: Sequence[InvalidProblem],
     undeclared: Sequence[UndeclaredKernel],
     place: str,
@@ -73,7 +73,7 @@ def print_workload(
 
 def tuned_workload(
     name: str,
-    tuned: Sequence[Tuned],
+    tuned: Sequence[TuningResult],
     invalid: Sequence[InvalidProblem],
     undeclared: Sequence[UndeclaredKernel],
 ) -> TunedWorkload:
@@ -108,7 +108,7 @@ def undeclared_line(kernel: UndeclaredKernel) -> str:
     )
 
 
-def model_times(tuned: Sequence[Tuned]) -> list[dict[str, Any]]:
+def model_times(tuned: Sequence[TuningResult]) -> list[dict[str, Any]]:
     """The weighted times of all problems that have both, by chip and toolchain."""
     rows = []
     for chip, jax in dict.fromkeys(_target(entry) for entry in tuned):
@@ -121,12 +121,12 @@ def model_times(tuned: Sequence[Tuned]) -> list[dict[str, Any]]:
     return rows
 
 
-def _target(entry: Tuned) -> tuple[str, str]:
+def _target(entry: TuningResult) -> tuple[str, str]:
     key = entry.key
     return key.chip.value, key.toolchain.jax
 
 
-def _problem_data(entry: Tuned) -> dict[str, Any]:
+def _problem_data(entry: TuningResult) -> dict[str, Any]:
     published = entry.publication
     assert published is not None
     return {
@@ -145,7 +145,7 @@ def _problem_data(entry: Tuned) -> dict[str, Any]:
     }
 
 
-def _table(tuned: Sequence[Tuned]) -> Table:
+def _table(tuned: Sequence[TuningResult]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("kernel", "problem", "chip"):
         table.add_column(name, overflow="fold")
@@ -172,5 +172,5 @@ def _table(tuned: Sequence[Tuned]) -> Table:
     return table
 
 
-def _why(entry: Tuned) -> str:
+def _why(entry: TuningResult) -> str:
     return publication_reason(entry.publication) if entry.publication else ""

@@ -13,8 +13,8 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Attempt
 from autotune.domain.compilers import (
     CompileConfig,
+    CompilerQuestion,
     DescribeToolchain,
-    Question,
     Required,
     VerifyConfig,
 )
@@ -46,7 +46,7 @@ class ChildProcess(Protocol):
 
 
 def answer_of(
-    process: ChildProcess, question: Question[Any], limit_s: float
+    process: ChildProcess, question: CompilerQuestion[Any], limit_s: float
 ) -> Any | Raised | Crashed | TimedOut:
     """What a child says to a question, a value of its ``form``, or what became of the child."""
     try:
@@ -68,7 +68,7 @@ class Compiler:
     process: ChildProcess
     limit_s: float = 120.0
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, question: CompilerQuestion[T]) -> T:
         """Raises ``CompilerUnavailableError`` when the child cannot even be started, and
         ``CompilerInterruptedError`` when the process has been interrupted."""
         answer: T
@@ -116,7 +116,7 @@ class Compiler:
             )
         return answer
 
-    def _try(self, question: Question[Any]) -> Any:
+    def _try(self, question: CompilerQuestion[Any]) -> Any:
         started = time.monotonic()
         if not self.process.running:
             self.start()

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from autotune.compiling.client import Compiler
 from autotune.compiling.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
 from autotune.compiling.shared import SharedAcrossChips
-from autotune.domain.compilers import DescribeToolchain, Question, TraceConfig, VerifyConfig
+from autotune.domain.compilers import CompilerQuestion, DescribeToolchain, TraceConfig, VerifyConfig
 from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.verdict import Verdict
 
@@ -30,10 +30,10 @@ class PooledCompilers(ABC):
         self._shared = SharedAcrossChips()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="compiler")
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, question: CompilerQuestion[T]) -> T:
         return self.submit(question).result()
 
-    def submit(self, question: Question[T]) -> Future[T]:
+    def submit(self, question: CompilerQuestion[T]) -> Future[T]:
         known = self._shared.traces(question) if isinstance(question, TraceConfig) else None
         if known is None:
             return self._threads.submit(self._shared.answer, question, self._answer)
@@ -41,7 +41,7 @@ class PooledCompilers(ABC):
         answered.set_result(known)
         return answered
 
-    def ask_all(self, questions: Sequence[Question[T]]) -> Iterator[T]:
+    def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
         pending = [self.submit(question) for question in questions]
         try:
             for future in pending:
@@ -51,7 +51,7 @@ class PooledCompilers(ABC):
                 future.cancel()
 
     @abstractmethod
-    def _answer(self, question: Question[T]) -> T:
+    def _answer(self, question: CompilerQuestion[T]) -> T:
         """By a compiler, as soon as one is free."""
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class CompilerPool(PooledCompilers):
         for compiler in self._compilers:
             self._free.put(compiler)
 
-    def _answer(self, question: Question[T]) -> T:
+    def _answer(self, question: CompilerQuestion[T]) -> T:
         compiler = self._free.get()
         try:
             answer: Any = compiler.ask(question)

@@ -1,8 +1,8 @@
 """What parent and child say to each other: one JSON object a line, nothing pickled.
 
-A question is the data of a ``Question``, its ``kind`` first; an answer ``{"ok": ...}``, the data of
-what the class is a question for, or ``{"error": ...}``, the data of ``Raised``. The compiling child
-and the measuring one are asked the same way.
+A question is the data of a ``CompilerQuestion``, its ``kind`` first; an answer ``{"ok": ...}``, the
+data of what the class is a question for, or ``{"error": ...}``, the data of ``Raised``. The
+compiling child and the measuring one are asked the same way.
 """
 
 from dataclasses import dataclass

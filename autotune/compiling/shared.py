@@ -5,13 +5,19 @@ from concurrent.futures import Future
 from threading import Lock
 from typing import Any
 
-from autotune.domain.compilers import DescribeKernel, Question, TraceConfig, Traces, VerifyConfig
+from autotune.domain.compilers import (
+    CompilerQuestion,
+    DescribeKernel,
+    TraceConfig,
+    Traces,
+    VerifyConfig,
+)
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.verdict import Verdict
 
-Ask = Callable[[Question[Any]], Any]
+Ask = Callable[[CompilerQuestion[Any]], Any]
 
 
 class SharedAcrossChips:
@@ -26,7 +32,7 @@ class SharedAcrossChips:
         self._traces: dict[tuple[Config, bool], Traces] = {}  # in which orders, too
         self._verdicts: dict[tuple[KernelRef, Problem, Config], Future[Verdict]] = {}
 
-    def answer(self, question: Question[Any], ask: Ask) -> Any:
+    def answer(self, question: CompilerQuestion[Any], ask: Ask) -> Any:
         """What is known already, else what is asked for and known from now on."""
         if isinstance(question, VerifyConfig):
             return self._verdict(question, ask)

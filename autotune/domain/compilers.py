@@ -33,7 +33,7 @@ LOAD, NAME, PROBLEM = "load", "name", "problem"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(Generic[T_co]):
+class CompilerQuestion(Generic[T_co]):
     """Its answer is a ``T_co``. ``form``: the class that the child answers with, None for nothing
     at all."""
 
@@ -42,7 +42,7 @@ class Question(Generic[T_co]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Required(Question[T_co]):
+class Required(CompilerQuestion[T_co]):
     """It must work for any search to make sense: what fails is raised. ``errors``: as what, by the
     stage that failed; anything else is a ``CompilerUnavailableError``."""
 
@@ -54,7 +54,7 @@ class Required(Question[T_co]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempted(Question[T_co]):
+class Attempted(CompilerQuestion[T_co]):
     """A candidate may fail at it, end the compiler or hang, within the time limit of a candidate:
     that is an answer too, and nothing is raised."""
 
@@ -219,12 +219,12 @@ class Compilers(Protocol):
     def size(self) -> int:
         """How many questions are answered at a time."""
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, question: CompilerQuestion[T]) -> T:
         """Wait for the answer."""
 
-    def submit(self, question: Question[T]) -> Future[T]:
+    def submit(self, question: CompilerQuestion[T]) -> Future[T]:
         """Answered as soon as a compiler is free."""
 
-    def ask_all(self, questions: Sequence[Question[T]]) -> Iterator[T]:
+    def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
         """The answers in the order of the questions. All compilers take part; what is not waited
         for any more is given up."""

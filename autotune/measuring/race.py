@@ -53,7 +53,7 @@ class RankedCandidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class RaceDecision:
     """``ranking``: the winner first, then by time. ``void``: why nothing is decided, else empty.
 
     ``samples``: microseconds, all of them, in the order in which they were taken; ``refused``: the
@@ -84,7 +84,7 @@ def decide(
     seed: int = 0,
     most_samples: int = 600,
     out_of_time: Callable[[], bool] = lambda: False,
-) -> Decision:
+) -> RaceDecision:
     """Race the candidates. ``cannot_win``: timed beside the others, such as plain XLA."""
     race = _Race(
         list(names),
@@ -112,7 +112,7 @@ class _Race:
     refused: dict[str, str] = field(default_factory=dict)
     again: int = -1  # the round in which the default was looked at once more
 
-    def run(self) -> Decision:
+    def run(self) -> RaceDecision:
         looks, lost, stopped_by = 0, "", SPENT
         try:
             self._rounds(self.names, _FIRST)
@@ -214,7 +214,7 @@ class _Race:
         """The share of :data:`ALPHA` of one comparison at this look: together never more."""
         return ALPHA / (looks * (looks + 1)) / max(1, len(self.names) - 1)
 
-    def _decision(self, looks: int, stopped_by: str, lost: str) -> Decision:
+    def _decision(self, looks: int, stopped_by: str, lost: str) -> RaceDecision:
         void, drift, aside = lost or "no candidate could be timed", 0.0, 0
         ranking: tuple[RankedCandidate, ...] = ()
         if self._can_decide():
@@ -226,7 +226,7 @@ class _Race:
             elif _far(drift, fitted):
                 void = f"the default took {drift:+.1%} at the end of the run: the device changed"
             ranking = self._ranking(fitted, self._alpha(looks))
-        return Decision(
+        return RaceDecision(
             ranking=ranking,
             stopped_by=stopped_by,
             void=void,

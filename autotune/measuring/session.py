@@ -21,7 +21,7 @@ from autotune.domain.measurement import (
     TimedNote,
 )
 from autotune.measuring.process import CannotMeasureError, Child, MeasuringTask, Program
-from autotune.measuring.race import Decision, DeviceLostError, decide
+from autotune.measuring.race import DeviceLostError, RaceDecision, decide
 
 XLA = "xla"
 
@@ -182,7 +182,7 @@ def _name_of(
 
 def _measurement(
     device: Device,
-    decision: Decision,
+    decision: RaceDecision,
     configs: dict[str, Config | None],
     notes: dict[str, str],
     refused: dict[str, str],

@@ -16,13 +16,13 @@ from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.domain.trial import Trial, default_trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication, finalists
-from autotune.publishing.task import Plan, Tuned, TuningTask
+from autotune.publishing.task import Plan, TuningResult, TuningTask
 from autotune.publishing.ties import contenders
 
 _MOST_CALLS = 1_000  # searched keys of a function that are looked through
 
 
-def searched_before(store: Store, task: TuningTask, plan: Plan) -> Tuned | None:
+def searched_before(store: Store, task: TuningTask, plan: Plan) -> TuningResult | None:
     """What came of the same search of the same source, without asking a compiler; None where there
     was none, or that cannot be known without one."""
     toolchain = _known_toolchain(plan.python)
@@ -38,7 +38,7 @@ def searched_before(store: Store, task: TuningTask, plan: Plan) -> Tuned | None:
 
 def ended_search(
     store: Store, task: TuningTask, spec: KernelSpec, key: Key, plan: Plan
-) -> Tuned | None:
+) -> TuningResult | None:
     """The same of a key, where the search has the trials that the plan asks for, or all that there
     are; where a prediction may end it, all that may be faster."""
     if not _may_answer(task, plan):
@@ -51,7 +51,7 @@ def ended_search(
     ):
         return None
     default = default_trial(trials)
-    return Tuned(
+    return TuningResult(
         task=task,
         spec=spec,
         key=key,

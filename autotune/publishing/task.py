@@ -70,7 +70,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class TuningResult:
     """A task whose search is over. ``publication``: None where it was interrupted, which the same
     task resumes. ``search``: None where it had ended before. ``error``: why what it has found could
     not be published. ``ids``: numbers of its trials in the database, which ``place`` names."""
@@ -159,7 +159,7 @@ class TuningObserver(SearchObserver):
     def compiling(self) -> None:
         """Compilers start: some task was not searched before."""
 
-    def tuned(self, tuned: Tuned) -> None:
+    def tuned(self, tuned: TuningResult) -> None:
         """A problem is over."""
 
     def not_tuned(self, refused: NotTuned) -> None:

@@ -22,7 +22,7 @@ from autotune.estimating.space import Space
 from autotune.publishing.progress import Reported
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.searched_before import ended_search, searched_before
-from autotune.publishing.task import NotTuned, Plan, Tuned, TuningObserver, TuningTask
+from autotune.publishing.task import NotTuned, Plan, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import Measure
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
@@ -64,7 +64,7 @@ def tune_all(
     tasks: Sequence[TuningTask],
     plan: Plan,
     observer: TuningObserver,
-) -> list[Tuned | NotTuned]:
+) -> list[TuningResult | NotTuned]:
     """Tune all tasks side by side; equal problems are one, with the sum of their weights.
 
     A search that has ended before is its own answer, and no compilers are opened where all have.
@@ -80,7 +80,7 @@ def tune_all(
         answers = [None if store is None else searched_before(store, task, plan) for task in tasks]
         if all(answers):
             entries = _begun(list(filter(None, answers)), observer)
-            return [entry for entry in entries if isinstance(entry, Tuned)]
+            return [entry for entry in entries if isinstance(entry, TuningResult)]
         observer.compiling()
         compilers = stack.enter_context(new_compilers())
         described = [
@@ -106,12 +106,12 @@ def tune_one(
     task: TuningTask,
     plan: Plan,
     observer: TuningObserver,
-) -> Tuned:
+) -> TuningResult:
     """The same of one task, whose ``AutotuneError`` is raised."""
     (tuned,) = tune_all(new_compilers, open_store, [task], plan, observer)
     if tuned.error is not None:
         raise tuned.error
-    assert isinstance(tuned, Tuned)
+    assert isinstance(tuned, TuningResult)
     return tuned
 
 
@@ -155,7 +155,7 @@ def _existing(stack: ExitStack, open_store: OpenStore) -> Store | None:
 
 def _described(
     compilers: Compilers, store: Store | None, task: TuningTask, plan: Plan
-) -> Tuned | NotTuned | _Described:
+) -> TuningResult | NotTuned | _Described:
     """What the compilers know of a task, or how its search ended before."""
     try:
         subject = describe_subject(compilers, task.ref, task.chip, task.problem_of)
@@ -222,7 +222,7 @@ class _Run:
             reported=reported,
         )
 
-    def searched(self, opened: Sequence[_Opened]) -> list[Tuned]:
+    def searched(self, opened: Sequence[_Opened]) -> list[TuningResult]:
         """Once more, to the limit, where a prediction ended a search and the gate refuses what it
         has found: few others were tried."""
         tuned = self._round(opened, self.plan.limits)
@@ -234,7 +234,7 @@ class _Run:
                 tuned[place] = task
         return tuned
 
-    def _round(self, opened: Sequence[_Opened], limits: SearchLimits) -> list[Tuned]:
+    def _round(self, opened: Sequence[_Opened], limits: SearchLimits) -> list[TuningResult]:
         # Optuna: not for what was searched before.
         from autotune.searching.run import run_searches
 
@@ -243,7 +243,7 @@ class _Run:
             # Not waited for after Ctrl-C: closing the compilers ends what runs.
             threads = ThreadPoolExecutor(self.compilers.size, thread_name_prefix="publishing")
             stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-            pending: dict[int, Future[Tuned]] = {}
+            pending: dict[int, Future[TuningResult]] = {}
 
             def publish_soon(search: "Search") -> None:
                 place = next(n for n, other in enumerate(searches) if other is search)
@@ -277,7 +277,7 @@ class _Run:
             weight=opened.task.weight,
         )
 
-    def _published(self, opened: _Opened, result: SearchResult) -> Tuned:
+    def _published(self, opened: _Opened, result: SearchResult) -> TuningResult:
         try:
             return self._ended(opened, result, self._publication(opened, result))
         except _WithdrawnError:
@@ -309,8 +309,8 @@ class _Run:
         result: SearchResult,
         publication: Publication | None,
         error: AutotuneError | None = None,
-    ) -> Tuned:
-        tuned = Tuned(
+    ) -> TuningResult:
+        tuned = TuningResult(
             task=opened.task,
             spec=opened.subject.spec,
             key=opened.subject.key,
@@ -336,11 +336,11 @@ def limits_of(limits: SearchLimits, plan: Plan, subject: Subject) -> SearchLimit
 
 
 def _begun(
-    entries: "Sequence[Tuned | NotTuned | _Described]", observer: TuningObserver
-) -> "list[Tuned | NotTuned | _Described]":
+    entries: "Sequence[TuningResult | NotTuned | _Described]", observer: TuningObserver
+) -> "list[TuningResult | NotTuned | _Described]":
     """Each problem once, what cannot be tuned at the end; the observer hears of those that are over
     already."""
-    known: dict[Key, Tuned | _Described] = {}
+    known: dict[Key, TuningResult | _Described] = {}
     refused = []
     for entry in entries:
         if isinstance(entry, NotTuned):
@@ -354,7 +354,7 @@ def _begun(
         known[entry.key] = replace(first, task=replace(first.task, weight=weight))
     observer.begin(len(known))
     for key, entry in known.items():
-        if isinstance(entry, Tuned):
+        if isinstance(entry, TuningResult):
             observer.of(key).tuned(entry)
     return [*known.values(), *(_refused(entry, observer) for entry in refused)]
 
@@ -364,7 +364,7 @@ def _refused(refused: NotTuned, observer: TuningObserver) -> NotTuned:
     return refused
 
 
-def _is_refused(tuned: Tuned) -> bool:
+def _is_refused(tuned: TuningResult) -> bool:
     """Whether the gate refuses what a prediction took for the fastest."""
     publication = tuned.publication
     return (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from autotune.answering.sources import Source
     from autotune.compiling.pool import CompilerPool
     from autotune.publishing.publish import Publication
-    from autotune.publishing.task import Tuned
+    from autotune.publishing.task import TuningResult
     from autotune.python.tuned import TunedConfig
     from autotune.searching.subject import ProblemOf
     from autotune.wording.config_estimate import ConfigEstimate
@@ -47,7 +47,7 @@ class Tuning:
     ``record``: what is published now, None where nothing could be.
     """
 
-    result: "Tuned"
+    result: "TuningResult"
     publication: "Publication"
     place: str
     ids: Mapping[int, int]

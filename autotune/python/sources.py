@@ -9,8 +9,8 @@ from autotune.domain.key import Key
 from autotune.wording.match import in_words
 
 
-class Client(client.Client):
-    __doc__ = client.Client.__doc__
+class Client(client.ServiceAnswers):
+    __doc__ = client.ServiceAnswers.__doc__
 
     def lookup(self, questions: Sequence[Key], accept: Collection[str] = KINDS) -> list[Match]:
         """One answer each, in the same order, all from one snapshot: the best of an accepted kind.
@@ -26,16 +26,16 @@ class Client(client.Client):
         return in_words(super().match(key, accept), key)
 
 
-class BundleSource(sources.BundleSource):
-    __doc__ = sources.BundleSource.__doc__
+class BundleSource(sources.BundleAnswers):
+    __doc__ = sources.BundleAnswers.__doc__
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
         """Raises ``InvalidInputError`` for a file that cannot be read."""
         return in_words(super().match(key, accept), key)
 
 
-class StoreSource(sources.StoreSource):
-    __doc__ = sources.StoreSource.__doc__
+class StoreSource(sources.StoreAnswers):
+    __doc__ = sources.StoreAnswers.__doc__
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
         """Raises ``StoreError``."""

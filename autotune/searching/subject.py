@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compilers import (
     CheckDeclaration,
+    CompilerQuestion,
     Compilers,
     DescribeChip,
     DescribeKernel,
     DescribeToolchain,
     ListChoices,
     ProblemOfCall,
-    Question,
 )
 from autotune.domain.config import AxisValue
 from autotune.domain.errors import InvalidInputError
@@ -50,7 +50,9 @@ class Subject:
             toolchain=self.toolchain,
         )
 
-    def question(self, kind: Callable[..., Question[T]], **more: Any) -> Question[T]:
+    def question(
+        self, kind: Callable[..., CompilerQuestion[T]], **more: Any
+    ) -> CompilerQuestion[T]:
         """One about this problem on this chip."""
         return kind(ref=self.ref, problem=self.problem, chip=self.chip.chip, **more)
 

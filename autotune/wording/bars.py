@@ -21,7 +21,7 @@ from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Tally
 from autotune.publishing.publish import Publication
-from autotune.publishing.task import NotTuned, Tuned, TuningObserver
+from autotune.publishing.task import NotTuned, TuningObserver, TuningResult
 from autotune.wording.output import echo
 from autotune.wording.progress import Lines, SilentObserver, space_line, tally_line
 from autotune.wording.publication import publication_reason, times_default
@@ -104,7 +104,7 @@ class WorkloadLines(SilentObserver):
     def of(self, key: Key) -> TuningObserver:
         return _ProblemObserver(self, key)
 
-    def tuned(self, tuned: Tuned) -> None:
+    def tuned(self, tuned: TuningResult) -> None:
         assert tuned.publication is not None
         self._done += 1
         outcome = outcome_line(tuned.publication)
@@ -123,7 +123,7 @@ class _ProblemObserver(SilentObserver):
     def __init__(self, lines: WorkloadLines, key: Key) -> None:
         self._lines, self._key = lines, key
 
-    def tuned(self, tuned: Tuned) -> None:
+    def tuned(self, tuned: TuningResult) -> None:
         self._lines.tuned(tuned)
 
 

@@ -19,7 +19,7 @@ from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.comparison import compare
 from autotune.publishing.publish import Publication
-from autotune.publishing.task import Tuned
+from autotune.publishing.task import TuningResult
 from autotune.searching.result import SearchResult
 from autotune.wording.comparison import why
 from autotune.wording.facts import parts_line, what_to_change
@@ -46,7 +46,7 @@ _ANY_WIDTH = 1000  # columns
 class SearchReport:
     """What people see of a search: of this run, or of an earlier one."""
 
-    tuned: Tuned
+    tuned: TuningResult
 
     @property
     def publication(self) -> Publication:
@@ -91,7 +91,7 @@ def _done(report: SearchReport) -> str:
     return f"{len(trials)} trials{reused}, {_tried(search)}, in {seconds(search.seconds)}, {ended}"
 
 
-def as_data(tuned: Tuned) -> dict[str, Any]:
+def as_data(tuned: TuningResult) -> dict[str, Any]:
     """Everything that the table of a search of this run says."""
     report = SearchReport(tuned)
     search, published, ids = tuned.search, report.publication, tuned.ids
@@ -128,24 +128,24 @@ def as_data(tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def report_text(tuned: Tuned) -> str:
+def report_text(tuned: TuningResult) -> str:
     """What ``print_report`` prints."""
     return _recorded(tuned).export_text()
 
 
-def report_html(tuned: Tuned) -> str:
+def report_html(tuned: TuningResult) -> str:
     """The same for a notebook."""
     return _recorded(tuned).export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
-def _recorded(tuned: Tuned) -> Console:
+def _recorded(tuned: TuningResult) -> Console:
     """In a notebook nothing is displayed beside what is returned."""
     console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True, force_jupyter=False)
     print_report(tuned, console)
     return console
 
 
-def print_report(tuned: Tuned, console: Console | None = None) -> None:
+def print_report(tuned: TuningResult, console: Console | None = None) -> None:
     """The table for people."""
     report = SearchReport(tuned)
     console = console or screen()

@@ -343,7 +343,7 @@ def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None
     for name in ("kernels", "service", "db"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('decoy imported')\n")
-    probe = "from autotune.answering.client import Client; Client(None).lookup([])"
+    probe = "from autotune.answering.client import ServiceAnswers; ServiceAnswers(None).lookup([])"
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=env, check=True)
 

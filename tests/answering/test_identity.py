@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
-from autotune.answering.client import Client
+from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import EXACT, Index
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
@@ -131,7 +131,7 @@ def test_the_client_agrees(tmp_path_factory: pytest.TempPathFactory, pair: tuple
     one, other = pair
     path = tmp_path_factory.mktemp("cache") / "configs.bundle"
     write_bundle(path, new_bundle([record(one)]))
-    client = Client(None, cache=path)
+    client = ServiceAnswers(None, cache=path)
     (answer,) = client.lookup([other])
     assert (answer.kind == EXACT) == (identity_of(one) == identity_of(other))
     assert tuple(client.match(asked, (EXACT,)).kind == EXACT for asked in (one, other)) == (

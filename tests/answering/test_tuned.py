@@ -15,7 +15,7 @@ import pytest
 
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.matching import Index, Match
-from autotune.answering.sources import BundleSource, StoreSource, configure, open_source
+from autotune.answering.sources import BundleAnswers, StoreAnswers, configure, open_source
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
@@ -245,12 +245,12 @@ def test_threads_that_ask_at_once_ask_once() -> None:
 def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
     path = tmp_path / "c.bundle"
     write_bundle(path, new_bundle([record()]))
-    source = BundleSource(path)
+    source = BundleAnswers(path)
     asked = tuned(source)
     assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
     asked.config(asked.problem(rows=32, columns=128))
     assert [k.problem["rows"] for k in source.misses] == [32]
-    assert tuned(BundleSource(tmp_path / "none")).answer(key().problem).match == "default"
+    assert tuned(BundleAnswers(tmp_path / "none")).answer(key().problem).match == "default"
 
 
 @pytest.fixture
@@ -261,12 +261,12 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
 def test_from_a_database_which_keeps_the_misses(store: Any) -> None:
     store.save_record(record())
-    asked = tuned(StoreSource(store))
+    asked = tuned(StoreAnswers(store))
     assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
     missing = asked.problem(rows=32, columns=128)
     for _ in range(3):
         asked.config(missing)
-    tuned(StoreSource(store)).config(missing)
+    tuned(StoreAnswers(store)).config(missing)
     assert [(m.key.problem, m.count) for m in store.misses()] == [(missing, 2)]
 
 

@@ -27,7 +27,7 @@ from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication
 from autotune.publishing.searched_before import searched_before
-from autotune.publishing.task import Plan, Tuned, TuningTask
+from autotune.publishing.task import Plan, TuningResult, TuningTask
 from autotune.searching.limits import SearchLimits
 from autotune.wording.report import print_report, report_html, report_text
 from autotune_db import open_store
@@ -51,7 +51,9 @@ def tried(number: int, us: float, model: str = MODEL) -> Trial:
     return replace(records.trial(number, outcome), config=config)
 
 
-def reported(*wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Trial] = ()) -> Tuned:
+def reported(
+    *wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Trial] = ()
+) -> TuningResult:
     trials = trials or [tried(number, 100.0 / (number + 1)) for number in range(4)]
     published = Publication(
         record=None,
@@ -73,7 +75,7 @@ def reported(*wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Tri
         space=SimpleNamespace(candidates=[], climbed=0),
         trials=trials,
     )
-    return Tuned(
+    return TuningResult(
         task=TASK,
         spec=spec,
         key=records.key(),

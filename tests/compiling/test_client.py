@@ -16,10 +16,10 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import (
     CompileConfig,
+    CompilerQuestion,
     DescribeKernel,
     DescribeToolchain,
     ListChoices,
-    Question,
     TraceConfig,
     Traces,
     VerifyConfig,
@@ -198,7 +198,7 @@ def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
 
 
 @pytest.mark.parametrize("question", [COMPILE, TraceConfig(**CANDIDATE)])
-def test_an_interrupt_is_no_outcome(question: Question[Any]) -> None:
+def test_an_interrupt_is_no_outcome(question: CompilerQuestion[Any]) -> None:
     compiler, _ = client(CompilerInterruptedError())
     with pytest.raises(CompilerInterruptedError):
         compiler.ask(question)

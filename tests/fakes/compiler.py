@@ -12,12 +12,12 @@ from autotune.domain.compiled import Attempt, Compiled, XlaCost
 from autotune.domain.compilers import (
     CompileBaseline,
     CompileConfig,
+    CompilerQuestion,
     Compilers,
     DescribeChip,
     DescribeKernel,
     DescribeToolchain,
     ListChoices,
-    Question,
     TraceConfig,
     Traces,
     VerifyConfig,
@@ -62,15 +62,15 @@ class FakeCompilers:
         self.verified_configs: list[Config] = []
         self.traced_chips: list[Chip | None] = []
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, question: CompilerQuestion[T]) -> T:
         return self.submit(question).result()
 
-    def submit(self, question: Question[T]) -> Future[T]:
+    def submit(self, question: CompilerQuestion[T]) -> Future[T]:
         future: Future[T] = Future()
         future.set_result(self.answer(question))
         return future
 
-    def ask_all(self, questions: Sequence[Question[T]]) -> Iterator[T]:
+    def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
         return map(self.ask, questions)
 
     def answer(self, question: Any) -> Any:

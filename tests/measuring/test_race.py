@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.measurement import NotMeasured
-from autotune.measuring.race import Decision, DeviceLostError, decide
+from autotune.measuring.race import DeviceLostError, RaceDecision, decide
 from tests.fakes.accelerator import NOISES, Accelerator, Noise
 
 TIMES = {"best": 100.0, "close": 103.0, "far": 140.0, "default": 180.0, "xla": 90.0}
@@ -15,7 +15,9 @@ BUSY = dict.fromkeys(TIMES, 0.6)
 QUIET = NOISES[0]
 
 
-def race(noise: Noise = QUIET, seed: int = 0, most_samples: int = 600, **times: float) -> Decision:
+def race(
+    noise: Noise = QUIET, seed: int = 0, most_samples: int = 600, **times: float
+) -> RaceDecision:
     true = {**TIMES, **times}
     device = Accelerator(true, BUSY, noise, seed)
     return decide(
@@ -76,7 +78,7 @@ def test_the_budget_ends_it() -> None:
     assert out_of_time.count == 0 and "no candidate could be timed" in out_of_time.void
 
 
-def _faster_later(names: Sequence[str]) -> Decision:
+def _faster_later(names: Sequence[str]) -> RaceDecision:
     """After two rounds the device is a fifth faster than before."""
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from autotune.answering.bundle import new_bundle, write_bundle
-from autotune.answering.client import Client
-from autotune.answering.sources import BundleSource, Source, StoreSource
+from autotune.answering.client import ServiceAnswers
+from autotune.answering.sources import BundleAnswers, Source, StoreAnswers
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.record import Record
@@ -84,23 +84,23 @@ class SourceContract:
 class TestDatabase(SourceContract):
     @pytest.fixture
     def source(self, store: SqlStore) -> Source:
-        return StoreSource(store)
+        return StoreAnswers(store)
 
 
 class TestService(SourceContract):
     @pytest.fixture
     def source(self, store: SqlStore, sqlite_url: str) -> Iterator[Source]:
         with running(sqlite_url) as service:
-            yield Client(service.url, timeout_s=60, strict=True)
+            yield ServiceAnswers(service.url, timeout_s=60, strict=True)
 
 
 class TestBundle(SourceContract):
     @pytest.fixture
-    def source(self, store: SqlStore, tmp_path: Path) -> BundleSource:
+    def source(self, store: SqlStore, tmp_path: Path) -> BundleAnswers:
         path = tmp_path / "configs.bundle"
         write_bundle(path, new_bundle(store.records()))
-        return BundleSource(path)
+        return BundleAnswers(path)
 
     @pytest.fixture
-    def misses(self, source: BundleSource) -> Misses:
+    def misses(self, source: BundleAnswers) -> Misses:
         return lambda: source.misses

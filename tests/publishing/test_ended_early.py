@@ -13,7 +13,7 @@ from autotune.domain.known_config import KnownConfig
 from autotune.domain.record import Evidence, Record
 from autotune.domain.verdict import Verdict
 from autotune.publishing import task as task_module
-from autotune.publishing.task import Plan, Timing, Tuned, TuningObserver, TuningTask
+from autotune.publishing.task import Plan, Timing, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import better
 from autotune.publishing.tuning import limits_of, opened, running, tune_one
 from autotune.searching.limits import SearchLimits
@@ -46,7 +46,7 @@ def tuned(
     rows: int,
     verified: Callable[[Config], Verdict],
     observer: TuningObserver | None = None,
-) -> Tuned:
+) -> TuningResult:
     block = kernel.BLOCKS[kernel.DEFAULT]
     compilers: Any = kernel.compilers(
         rows,
@@ -62,7 +62,7 @@ def tuned(
 
 
 def test_a_search_goes_on_when_the_gate_refuses_its_winner(store: SqlStore) -> None:
-    over: list[Tuned] = []
+    over: list[TuningResult] = []
     observer = TuningObserver()
     observer.tuned = over.append  # type: ignore[method-assign]
     result = tuned(store, ROWS, verdict, observer)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import CompileConfig, DescribeKernel, Question, TraceConfig
+from autotune.domain.compilers import CompileConfig, CompilerQuestion, DescribeKernel, TraceConfig
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class Asked(Protocol):
     """One compiler, or several."""
 
-    def ask(self, question: Question[T]) -> T: ...
+    def ask(self, question: CompilerQuestion[T]) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Case:
     ref: KernelRef
     problem: Problem
 
-    def ask(self, kind: Callable[..., Question[T]], **more: Any) -> T:
+    def ask(self, kind: Callable[..., CompilerQuestion[T]], **more: Any) -> T:
         return self.compilers.ask(kind(ref=self.ref, problem=self.problem, **more))
 
     def trace(self, config: Config, chip: Chip | None = None) -> Any:

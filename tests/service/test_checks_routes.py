@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.answering.client import Client
+from autotune.answering.client import ServiceAnswers
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
@@ -80,7 +80,7 @@ class TestPush:
         assert f"checked on 2026-01-02 with {NEW}: compiles, 27.2 µs, {verdict}" in answer["why"]
         known = from_data(RecordCheck, answer["check"])
         assert (known.verdict, known.time_us, known.toolchain) == (verdict, 27.2, NEW)
-        assert Client(service.url, strict=True).lookup([ASKED])[0].check == known
+        assert ServiceAnswers(service.url, strict=True).lookup([ASKED])[0].check == known
         assert "check" not in service.lookup(question(1024))[1][0]
 
     def test_again_changes_nothing_and_what_is_older_neither(
@@ -170,7 +170,7 @@ class TestList:
         self, service: Running, store: SqlStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("autotune.answering.client._CHECKS_AT_ONCE", 2)
-        client, stored = Client(service.url), store.checks()
+        client, stored = ServiceAnswers(service.url), store.checks()
         assert len(stored) == 4 and client.checks() == stored
         chosen = client.checks(kernel="mm", chip="v5e", verdict=CheckVerdict.SAME, toolchain=NEW)
         assert chosen == []

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from autotune.answering.bundle import bundle_from_bytes
-from autotune.answering.client import Client
+from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import Index
 from autotune.answering.push import result_to_data
 from autotune.declaring.discovery import fingerprint
@@ -64,13 +64,13 @@ def one_question(service: Running, folder: Path) -> Config | None:
 
 
 def client(service: Running, folder: Path) -> Config | None:
-    return Client(service.url, strict=True).lookup([ASKED])[0].config
+    return ServiceAnswers(service.url, strict=True).lookup([ASKED])[0].config
 
 
 def client_without_the_service(service: Running, folder: Path) -> Config | None:
     file = folder / "cache.bundle"
-    assert Client(service.url, cache=file).refresh()
-    return Client(NOBODY, cache=file).lookup([ASKED])[0].config
+    assert ServiceAnswers(service.url, cache=file).refresh()
+    return ServiceAnswers(NOBODY, cache=file).lookup([ASKED])[0].config
 
 
 def bundle(service: Running, folder: Path) -> Config | None:
@@ -79,7 +79,7 @@ def bundle(service: Running, folder: Path) -> Config | None:
 
 
 def model(service: Running, folder: Path) -> Config | None:
-    source = Client(service.url, strict=True)
+    source = ServiceAnswers(service.url, strict=True)
     local = Tuned(KERNEL, declared_in=__file__, source=source, chip="v5e", toolchain=NEW)
     return local.config(local.problem(m=1024, k=128))
 

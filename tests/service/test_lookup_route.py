@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.answering.bundle import read_bundle
-from autotune.answering.client import Client
+from autotune.answering.client import ServiceAnswers
 from autotune.answering.rule_answers import ruled_config
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
@@ -57,7 +57,7 @@ def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) ->
     assert [answer.get("expected_regret") for answer in answers] == [None, None, 0.01, None]
     assert answers[2]["config"] == to_data(ruled_config(ruled(), question(2048).problem))
     assert all("rule" not in answer["record"] for answer in answers)  # it is large
-    by_client = Client(service.url).lookup(keys)
+    by_client = ServiceAnswers(service.url).lookup(keys)
     assert [item.kind for item in by_client] == ["exact", "toolchain", "rule", "nearest"]
     assert by_client[2].expected_regret == 0.01
     assert to_data(by_client[2].config) == answers[2]["config"]
@@ -65,7 +65,7 @@ def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) ->
 
 def test_a_snapshot_on_disk_has_the_rule(service: Running, store: SqlStore, tmp_path: Path) -> None:
     publish(service, store, replace(record(question(4096)), rule=ruled()))
-    client = Client(service.url, cache=tmp_path / "cache")
+    client = ServiceAnswers(service.url, cache=tmp_path / "cache")
     client.refresh()
     stored = read_bundle(tmp_path / "cache")
     assert {record.key: record.rule for record in stored.records}[question(4096)] == ruled()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.answering.bundle import read_bundle
-from autotune.answering.client import Client
+from autotune.answering.client import ServiceAnswers
 from autotune_db import SqlStore
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
@@ -25,7 +25,7 @@ ASK = ("--chip", "v5e", "--toolchain", TOOLCHAIN)
 def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, workers: str) -> None:
     port = free_port()
     with serving(database, "--workers", workers, port=port) as process:
-        client = Client(f"http://127.0.0.1:{port}", timeout_s=120, strict=True)
+        client = ServiceAnswers(f"http://127.0.0.1:{port}", timeout_s=120, strict=True)
         answers = client.lookup([question(1024), question(9, 9)])
         assert [answer.kind for answer in answers] == ["exact", "default"]
         store.save_record(record(question(512)))
@@ -76,7 +76,8 @@ def test_export(store: SqlStore, database: str, tmp_path: Path) -> None:
     bundle = read_bundle(file)
     assert {record.key for record in bundle.records} == {question(1024), question(4096, 256)}
     assert bundle.kernels == (SPEC,)
-    assert [item.kind for item in Client(None, cache=file).lookup([question(2048)])] == ["nearest"]
+    answers = ServiceAnswers(None, cache=file).lookup([question(2048)])
+    assert [answer.kind for answer in answers] == ["nearest"]
     file.unlink()
     for only in (("--kernel", "other"), ("--chip", "v6e")):
         done = autotune_here("export", str(file), "--db", database, *only, cwd=tmp_path)

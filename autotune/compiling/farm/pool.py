@@ -22,7 +22,7 @@ from autotune.compiling.process import (
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.sources import all_files
 from autotune.domain.codec import from_data
-from autotune.domain.compilers import Question
+from autotune.domain.compilers import CompilerQuestion
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 
@@ -62,7 +62,7 @@ class RayPool(PooledCompilers):
         self._process = FarmProcess(self._slots, memory_bytes)
         self._compiler = Compiler(self._process, limit_s=limit_s)
 
-    def _answer(self, question: Question[T]) -> T:
+    def _answer(self, question: CompilerQuestion[T]) -> T:
         return self._compiler.ask(question)
 
     def _stop(self) -> None:

@@ -18,7 +18,7 @@ from autotune_service.snapshot_cache import IndexedSnapshot
 T = TypeVar("T")
 
 
-class Call:
+class PageCall:
     """One call of a page. ``strict``: a filter that is not understood raises ``HttpError``; else
     the page has a note. What it reads from the database is for a thread."""
 

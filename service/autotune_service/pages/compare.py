@@ -13,7 +13,7 @@ from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
 from autotune.wording.outcome import kind_and_reason
 from autotune.wording.units import error_bar, micros
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.facts import Line, facts, parts
 from autotune_service.pages.problem import served
 from autotune_service.pages.ranges import bars
@@ -34,7 +34,7 @@ class Compared:
     outcome: str = ""
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """``key`` and ``trial``, each as often as wanted."""
     query, given = call.query, call.request.query_params
     kinds = {"key": _key, "trial": _trial}
@@ -59,7 +59,7 @@ def show(call: Call) -> dict[str, Any]:
     }
 
 
-def _key(call: Call, number: int) -> Compared | None:
+def _key(call: PageCall, number: int) -> Compared | None:
     """What is served for a problem, or else the best trial of it."""
     searched = call.browse.searched(number)
     if searched is None:
@@ -79,7 +79,7 @@ def _key(call: Call, number: int) -> Compared | None:
     return _compared(f"the best trial of {place}", searched, best[0]) if best else None
 
 
-def _trial(call: Call, number: int) -> Compared | None:
+def _trial(call: PageCall, number: int) -> Compared | None:
     pair = find(call, number)
     return _compared(f"trial {number}", *pair) if pair else None
 

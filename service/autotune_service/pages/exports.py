@@ -24,7 +24,7 @@ from autotune_db.query import batched
 from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import number_of
 from autotune_service.pages.problems import ProblemRow, key_filter, order_of, rows
 from autotune_service.pages.upgrades import check_filter
@@ -51,7 +51,7 @@ def _pages_of(read: Callable[[int], Sequence[T]]) -> Iterator[T]:
         offset += len(page)
 
 
-def coverage(call: Call) -> Iterable[Line]:
+def coverage(call: PageCall) -> Iterable[Line]:
     """Where something was searched, and how much of it is published."""
     published = call.snapshot.places
     return (
@@ -66,17 +66,17 @@ def coverage(call: Call) -> Iterable[Line]:
     )
 
 
-def upgrades(call: Call) -> Iterable[Line]:
+def upgrades(call: PageCall) -> Iterable[Line]:
     """All checks that fit the filters, the worst first."""
     browse, only = call.browse, check_filter(call.query, call.browse.check_counts())
     return map(_check, _pages_of(lambda offset: browse.worst_checks(only, offset, _AT_ONCE)))
 
 
-def misses(call: Call) -> Iterable[Line]:
+def misses(call: PageCall) -> Iterable[Line]:
     return map(_miss, call.browse.missed_keys(0, _MISSES))
 
 
-def searches(call: Call) -> Iterable[Line]:
+def searches(call: PageCall) -> Iterable[Line]:
     """The latest ones."""
     return (
         {**_problem(row), "last_at": row.searched.last_at and row.searched.last_at.isoformat()}
@@ -84,12 +84,12 @@ def searches(call: Call) -> Iterable[Line]:
     )
 
 
-def jobs(call: Call) -> Iterable[Line]:
+def jobs(call: PageCall) -> Iterable[Line]:
     """Those that wait or run, the newest first."""
     return map(_job, call.browse.open_jobs(_JOBS))
 
 
-def toolchains(call: Call) -> Iterable[Line]:
+def toolchains(call: PageCall) -> Iterable[Line]:
     """The same configs under each toolchain, a line for each trial."""
     shown, same = versions.columns(call, call.searched())
     return (
@@ -100,7 +100,7 @@ def toolchains(call: Call) -> Iterable[Line]:
     )
 
 
-def problems(call: Call) -> Iterable[Line]:
+def problems(call: PageCall) -> Iterable[Line]:
     """The problems of a kernel, or of all, with what is published."""
     only, _ = key_filter(call, call.query.given.pop("name", None) or None)
     order = order_of(call.query)
@@ -111,7 +111,7 @@ def problems(call: Call) -> Iterable[Line]:
     return map(_problem, _pages_of(read))
 
 
-def trials(call: Call) -> Iterable[Line]:
+def trials(call: PageCall) -> Iterable[Line]:
     """All trials of a key, or those of one kind; as JSON with all that is known of each."""
     searched = call.searched()
     kind = call.query.choice("kind", [kind for kind, _ in searched.outcomes])
@@ -123,7 +123,7 @@ def trials(call: Call) -> Iterable[Line]:
     return map(partial(line, record=call.record(searched.key)), _pages_of(read))
 
 
-_TABLES: tuple[tuple[str, Callable[[Call], Iterable[Line]]], ...] = (
+_TABLES: tuple[tuple[str, Callable[[PageCall], Iterable[Line]]], ...] = (
     ("coverage", coverage),
     ("upgrades", upgrades),
     ("misses", misses),
@@ -135,8 +135,8 @@ _TABLES: tuple[tuple[str, Callable[[Call], Iterable[Line]]], ...] = (
 )
 
 
-def _add(path: str, table: Callable[[Call], Iterable[Line]]) -> None:
-    def begun(call: Call) -> Iterator[str]:
+def _add(path: str, table: Callable[[PageCall], Iterable[Line]]) -> None:
+    def begun(call: PageCall) -> Iterator[str]:
         """With its first line: what is wrong shows before the answer begins."""
         lines = iter(table(call))
         call.query.done()
@@ -147,7 +147,7 @@ def _add(path: str, table: Callable[[Call], Iterable[Line]]) -> None:
     async def answer(request: Request, form: str) -> Response:
         if form not in _KINDS:
             raise HttpError(404, "not_found", f"There is no export as {form[:20]}: csv and json.")
-        text = await ask(request, begun, Call(request, strict=True))
+        text = await ask(request, begun, PageCall(request, strict=True))
         return StreamingResponse(
             map("".join, batched(text, _LINES)),
             media_type=_KINDS[form],
@@ -164,10 +164,10 @@ for _table in _TABLES:
 @exports.get("/export/trials/{trial_id}.json")
 async def trial(request: Request) -> Response:
     """One, with its key and all that is known of it."""
-    return JSONResponse(await ask(request, _one_trial, Call(request, strict=True)))
+    return JSONResponse(await ask(request, _one_trial, PageCall(request, strict=True)))
 
 
-def _one_trial(call: Call) -> Line:
+def _one_trial(call: PageCall) -> Line:
     call.query.done()
     number = number_of(call.path["trial_id"], "trial")
     stored = call.store.trial(number)

@@ -12,7 +12,7 @@ from autotune.domain.key import Key
 from autotune.wording.jobs import why_waiting
 from autotune.wording.units import seconds
 from autotune_service.errors import HttpError
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, number_of
 from autotune_service.pages.render import kernel_path, link
 
@@ -35,7 +35,7 @@ class JobLine:
         return self.job.state in _OPEN
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """All jobs, or those in one state, the newest first."""
     query, queue = call.query, call.store.jobs
     state = query.choice("state", [state.value for state in State])
@@ -51,7 +51,7 @@ def show(call: Call) -> dict[str, Any]:
     }
 
 
-def show_one(call: Call) -> dict[str, Any]:
+def show_one(call: PageCall) -> dict[str, Any]:
     """One, with what its workers have said, and say."""
     number = number_of(call.path["number"], "job")
     job = call.store.jobs.get(number)
@@ -61,7 +61,7 @@ def show_one(call: Call) -> dict[str, Any]:
     return {"line": line, "logs": call.store.jobs.logs(number), "most_log": MOST_LOG}
 
 
-def _lines(call: Call, jobs: Sequence[Job]) -> list[JobLine]:
+def _lines(call: PageCall, jobs: Sequence[Job]) -> list[JobLine]:
     heard_from = datetime.now(UTC) - timedelta(seconds=LEASE_S)
     running = call.store.jobs.list(State.RUNNING, PAGE_ROWS)
     alive = {job.worker for job in running if job.heard_at and job.heard_at > heard_from}

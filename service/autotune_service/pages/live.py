@@ -22,7 +22,7 @@ from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
 from autotune_service.middleware.access import address_of
 from autotune_service.middleware.calls import STREAMED
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.jobs import MOST_JOBS, is_for
 from autotune_service.pages.overview import SILENT
 
@@ -39,7 +39,7 @@ _BACK_MS = 200
 async def events(request: Request) -> StreamingResponse:
     """``progress`` at once and whenever something changed; ``id`` is the newest trial."""
     _refuse_too_many(request)  # before the database is asked
-    searched = await ask(request, Call(request).searched)
+    searched = await ask(request, PageCall(request).searched)
     return _LimitedStream(request, _stream(request, searched.id))
 
 
@@ -92,7 +92,7 @@ async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
 
 def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any] | None]:
     """The newest trial, and what the terminal shows while a search runs."""
-    call = Call(request)
+    call = PageCall(request)
     newest, searched = call.browse.newest(key_id), call.browse.searched(key_id)
     if searched is None:  # a miss that is forgotten takes its key along
         return newest, None

@@ -10,7 +10,7 @@ from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune.wording.checks import finding
 from autotune_db.browse import SqlBrowse
-from autotune_service.pages.call import Call, once_for_each_snapshot
+from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.upgrades import fate
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -33,7 +33,7 @@ class NextStep:
     job: int | None = None
 
 
-def next_steps(call: Call, jobs: Sequence[Job]) -> list[NextStep]:
+def next_steps(call: PageCall, jobs: Sequence[Job]) -> list[NextStep]:
     """The worst first, of each kind a few. ``jobs``: those that are open."""
     browse, snapshot = call.browse, call.snapshot
     kinds: list[list[NextStep]] = [

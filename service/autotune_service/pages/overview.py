@@ -11,7 +11,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.job import Job, State
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.units import ratio
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import newest_first, toolchain_name
 from autotune_service.pages.gains import (
     DEFAULT,
@@ -36,7 +36,7 @@ SILENT = timedelta(minutes=5)
 a few."""
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """What runs, what tuning has gained, what is missing."""
     browse, snapshot = call.browse, call.snapshot
     coverage = _Coverage(
@@ -148,7 +148,7 @@ def _in_words(gains: Sequence[Gain]) -> str:
     return f"{len(gains)} published; in the middle {times}"
 
 
-def running(call: Call) -> dict[str, Any]:
+def running(call: PageCall) -> dict[str, Any]:
     """What is being tuned now. An open overview asks for that section alone, again and again."""
     searches = call.browse.running(datetime.now(UTC) - SILENT)
     jobs = call.store.jobs.list(State.RUNNING, MOST_JOBS)

@@ -22,7 +22,7 @@ from autotune.wording.command import search_command
 from autotune.wording.comparison import why
 from autotune.wording.publication import in_words, not_served
 from autotune.wording.units import micros
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
     DEFAULT,
     GROUPS,
@@ -49,7 +49,7 @@ _VERSIONS = 10
 Named = Sequence[tuple[str, Estimate]]
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """A problem on one chip with one toolchain: its search, and why its winner wins."""
     searched, browse = call.searched(), call.browse
     published = call.record(searched.key)
@@ -74,7 +74,7 @@ def show(call: Call) -> dict[str, Any]:
     }
 
 
-def _never_searched(call: Call, searched: SearchedKey) -> dict[str, Any]:
+def _never_searched(call: PageCall, searched: SearchedKey) -> dict[str, Any]:
     """A problem that was asked for, or has been checked, and has no trials."""
     jobs = call.browse.open_jobs(MOST_JOBS)
     return {
@@ -86,7 +86,7 @@ def _never_searched(call: Call, searched: SearchedKey) -> dict[str, Any]:
     }
 
 
-def _drawn(call: Call, searched: SearchedKey, record: Record | None) -> list[NumberedTrial]:
+def _drawn(call: PageCall, searched: SearchedKey, record: Record | None) -> list[NumberedTrial]:
     """The fastest trials and some others, the default and the winner among them, by number."""
     browse, key_id = call.browse, searched.id
     trials = [*browse.fastest_and_others(key_id, FASTEST, OTHERS), browse.by_number(key_id, 0)]
@@ -97,7 +97,7 @@ def _drawn(call: Call, searched: SearchedKey, record: Record | None) -> list[Num
 
 
 def view(
-    call: Call, searched: SearchedKey, record: Record | None, drawn: Sequence[NumberedTrial]
+    call: PageCall, searched: SearchedKey, record: Record | None, drawn: Sequence[NumberedTrial]
 ) -> dict[str, Any]:
     """``why``: the winner against the default, in words. ``best``: why the fastest trial is not
     what is served; empty where it is. ``bars``: the parts of their times. ``hovers``: what the
@@ -123,7 +123,7 @@ def view(
     }
 
 
-def _trials(call: Call, searched: SearchedKey, record: Record | None) -> dict[str, Any]:
+def _trials(call: PageCall, searched: SearchedKey, record: Record | None) -> dict[str, Any]:
     """The table: a page of what fits the filters."""
     query, counts = call.query, dict(searched.outcomes)
     kind = query.choice("kind", list(counts))
@@ -150,7 +150,7 @@ def outcome_groups(searched: SearchedKey) -> list[tuple[str, str, str, int]]:
 
 
 def _plots(
-    call: Call,
+    call: PageCall,
     searched: SearchedKey,
     record: Record | None,
     shown: Sequence[ShownTrial],
@@ -222,7 +222,7 @@ def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
 
 
 def _importance_asked_for(
-    call: Call, drawn: Sequence[NumberedTrial]
+    call: PageCall, drawn: Sequence[NumberedTrial]
 ) -> Sequence[tuple[str, float]] | None:
     """None: it was not asked for, or cannot be computed here. For one reader at a time: it takes a
     second, which many together would take from the lookups."""

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse
 from autotune.domain.browsing import KeyFilter, KeyOrder, SearchedKey
 from autotune.domain.record import Record
 from autotune_service.errors import HttpError
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, Pagination, Query, newest_first, pages
 from autotune_service.pages.speed import Speed, speed
 
@@ -24,7 +24,7 @@ class ProblemRow(NamedTuple):
     speed: Speed | None
 
 
-def rows(call: Call, problems: Sequence[SearchedKey]) -> list[ProblemRow]:
+def rows(call: PageCall, problems: Sequence[SearchedKey]) -> list[ProblemRow]:
     records = [call.record(searched.key) for searched in problems]
     return [
         ProblemRow(searched, record, speed(record) if record else None)
@@ -32,7 +32,7 @@ def rows(call: Call, problems: Sequence[SearchedKey]) -> list[ProblemRow]:
     ]
 
 
-def show(call: Call) -> dict[str, Any] | RedirectResponse:
+def show(call: PageCall) -> dict[str, Any] | RedirectResponse:
     """All that fit; the problem itself where it is the only one that was looked for."""
     is_looked_for = set(call.query.given) == {"q"}
     only, choices = key_filter(call, None)
@@ -45,7 +45,7 @@ def show(call: Call) -> dict[str, Any] | RedirectResponse:
     return {"kernel": None, "named": named, **choices, **_listed(call, only, shown)}
 
 
-def of_kernel(call: Call) -> dict[str, Any]:
+def of_kernel(call: PageCall) -> dict[str, Any]:
     """The problems of a kernel, and what is published for them."""
     name = call.path["name"]
     spec = call.store.kernel(name)
@@ -56,7 +56,7 @@ def of_kernel(call: Call) -> dict[str, Any]:
     return {"kernel": name, "spec": spec, **choices, **_listed(call, only, shown)}
 
 
-def key_filter(call: Call, kernel: str | None) -> tuple[KeyFilter, dict[str, Any]]:
+def key_filter(call: PageCall, kernel: str | None) -> tuple[KeyFilter, dict[str, Any]]:
     """What the address asks for, and what there is to choose from."""
     query, places = call.query, call.browse.places(kernel)
     chips = sorted({chip for chip, _ in places})
@@ -79,7 +79,7 @@ def order_of(query: Query) -> KeyOrder:
     return KeyOrder(query.choice("order", list(KeyOrder)) or KeyOrder.NEWEST)
 
 
-def _listed(call: Call, only: KeyFilter, shown: Pagination) -> dict[str, Any]:
+def _listed(call: PageCall, only: KeyFilter, shown: Pagination) -> dict[str, Any]:
     order = order_of(call.query)
     problems = call.browse.problems(only, shown.offset, PAGE_ROWS, order)
     return {

@@ -20,23 +20,23 @@ from autotune_service.pages import (
     versions,
     workloads,
 )
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, Pagination
 from autotune_service.pages.render import page
 
 router = APIRouter(include_in_schema=False)
 
-View = Callable[[Call], dict[str, Any] | Response]
+View = Callable[[PageCall], dict[str, Any] | Response]
 """What a template shows, or another answer in its place; a ``template`` in it goes before that of
 the route. Called in a thread of the database."""
 
 
-def docs(_: Call) -> dict[str, Any]:
+def docs(_: PageCall) -> dict[str, Any]:
     """The HTTP interface, with Swagger UI."""
     return {}
 
 
-def misses(call: Call) -> dict[str, Any]:
+def misses(call: PageCall) -> dict[str, Any]:
     """What was asked for and is not published."""
     number = call.query.page()
     offset = (number - 1) * PAGE_ROWS
@@ -45,7 +45,7 @@ def misses(call: Call) -> dict[str, Any]:
     return {"wanted": wanted[:PAGE_ROWS], "pages": Pagination(number=number, total=total)}
 
 
-def audit(call: Call) -> dict[str, Any]:
+def audit(call: PageCall) -> dict[str, Any]:
     """Who wrote what, the newest first. Needs a token with the role admin."""
     must_be_admin(call.request)
     entries = call.store.audit.entries(PAGE_ROWS + 1, call.query.number("before"))
@@ -76,7 +76,7 @@ PAGES: tuple[tuple[str, str, View], ...] = (
 
 def _add(path: str, template: str, view: View) -> None:
     async def answer(request: Request) -> Response:
-        call = Call(request)
+        call = PageCall(request)
         shown = await ask(request, view, call)
         if isinstance(shown, Response):
             return shown

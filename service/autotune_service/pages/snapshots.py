@@ -5,7 +5,7 @@ from typing import Any
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune_service.errors import HttpError
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 
 _MOST = 200  # snapshots listed, and changes shown
 
@@ -13,7 +13,7 @@ Change = tuple[Key, int | None, Record | None, Record | None]
 """The key, its number, the record before (None: it is new) and after (None: it is gone)."""
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """The newest first, and with ``from`` and ``to`` the difference of two."""
     old, new = (call.query.number(name, 2**63 - 1) for name in ("from", "to"))
     changes = None if old is None or new is None else _changes(call, old, new)
@@ -27,7 +27,7 @@ def show(call: Call) -> dict[str, Any]:
     }
 
 
-def _changes(call: Call, old: int, new: int) -> list[Change]:
+def _changes(call: PageCall, old: int, new: int) -> list[Change]:
     """Only what differs is read, in both directions."""
     before, after = _since(call, old, new), _since(call, new, old)
     changed = [key for key in after | before if after.get(key) != before.get(key)]
@@ -35,7 +35,7 @@ def _changes(call: Call, old: int, new: int) -> list[Change]:
     return [(key, numbers.get(key), before.get(key), after.get(key)) for key in changed]
 
 
-def _since(call: Call, number: int, other: int) -> dict[Key, Record]:
+def _since(call: PageCall, number: int, other: int) -> dict[Key, Record]:
     """What a snapshot has and another has not. Raises ``HttpError`` where it is not there."""
     change = call.store.snapshot_change(number, other)
     if change is None:

@@ -16,14 +16,14 @@ from autotune.wording.command import reproduce
 from autotune.wording.config import spelled_parts
 from autotune.wording.units import mebibytes, micros
 from autotune_service.errors import HttpError
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import WINNER, candidate
 from autotune_service.pages.facts import facts, parts
 from autotune_service.pages.filters import number_of
 from autotune_service.pages.speed import Facts, measured_facts, speed
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """``message``: what the compiler, or the last lines of its log, said. ``before`` and ``after``:
     the trials beside it in its search."""
     number = call.path["trial_id"]
@@ -55,7 +55,7 @@ def show(call: Call) -> dict[str, Any]:
     }
 
 
-def find(call: Call, trial_id: int) -> tuple[SearchedKey, NumberedTrial] | None:
+def find(call: PageCall, trial_id: int) -> tuple[SearchedKey, NumberedTrial] | None:
     key_id = call.browse.key_of(trial_id)
     searched = call.browse.searched(key_id) if key_id else None
     trial = call.browse.trial(trial_id) if searched else None

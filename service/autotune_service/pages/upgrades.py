@@ -10,7 +10,7 @@ from autotune.domain.check import Check
 from autotune.domain.codec import to_data
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, Query, newest_first, pages
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -26,7 +26,7 @@ _COLOURS = {
 }
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """From a toolchain to another: counts by verdict, and what to change. Of each check also what
     has become of it since then, in words, and the request for a search there."""
     counts = call.browse.check_counts()

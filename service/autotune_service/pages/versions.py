@@ -8,7 +8,7 @@ from autotune.domain.browsing import SameConfig, SearchedKey
 from autotune.domain.config import Config
 from autotune.domain.record import Record
 from autotune.wording.units import micros
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
     ESTIMATED,
     LEAST_US,
@@ -57,7 +57,7 @@ class ConfigRow:
         return next((c.time_us or 0.0 for c in fastest(filter(None, self.cells))), float("inf"))
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """The same kernel, problem and chip under every toolchain that was searched with."""
     searched = call.searched()
     shown, same = columns(call, searched)
@@ -70,7 +70,7 @@ def show(call: Call) -> dict[str, Any]:
 
 
 def columns(
-    call: Call, searched: SearchedKey
+    call: PageCall, searched: SearchedKey
 ) -> tuple[list[ToolchainColumn], Sequence[SameConfig]]:
     """The newest toolchain first; and the configs that they have in common."""
     others = call.browse.other_toolchains(searched.key)

@@ -9,7 +9,7 @@ from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.workload import TunedEntry, WeightedTimes, weighted_times
 from autotune_service.errors import HttpError
-from autotune_service.pages.call import Call
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -26,12 +26,12 @@ class WorkloadLine:
         return self.record.estimate.time_us if self.record else None
 
 
-def show(call: Call) -> dict[str, Any]:
+def show(call: PageCall) -> dict[str, Any]:
     """All that were tuned into this database."""
     return {"workloads": call.store.workloads.names()}
 
 
-def show_one(call: Call) -> dict[str, Any]:
+def show_one(call: PageCall) -> dict[str, Any]:
     """One: before, after and evidence of each problem, and the time of all of them by chip."""
     name = call.path["name"]
     workload = call.store.workloads.find(name)
