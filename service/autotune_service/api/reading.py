@@ -22,7 +22,7 @@ from autotune_service.api.schema import (
     JobList,
     JobLogs,
     Misses,
-    RecordData,
+    NumberedRecord,
     Records,
     SnapshotName,
     Snapshots,
@@ -99,7 +99,7 @@ async def records(
 
     def find() -> Records:  # with all that is made of records: in the thread
         page = store(request).published(kernel, chip, limit + 1, number_of(cursor))
-        data = [RecordData(number=n, record=to_data(in_words(record))) for n, record in page]
+        data = [NumberedRecord(number=n, record=to_data(in_words(record))) for n, record in page]
         return Records(records=data[:limit], next=next_of(data, limit))
 
     return await ask(request, find)

@@ -88,7 +88,7 @@ class Misses(Page):
     misses: Sequence[Answered[Miss]]
 
 
-class RecordData(BaseModel):
+class NumberedRecord(BaseModel):
     """``number`` is for pinning."""
 
     number: int
@@ -96,7 +96,7 @@ class RecordData(BaseModel):
 
 
 class Records(Page):
-    records: list[RecordData]
+    records: list[NumberedRecord]
 
 
 class Candidates(Page):
