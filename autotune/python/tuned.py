@@ -20,7 +20,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from autotune.answering.fitting import misfit
 from autotune.answering.matching import (
     DEFAULT,
     EXACT,
@@ -42,6 +41,7 @@ from autotune.domain.key import Key
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.python.fitting import misfit
 from autotune.wording.match import why
 
 _log = logging.getLogger("autotune")

@@ -11,11 +11,11 @@ from autotune.domain.compilers import Compilers, VerifyConfig
 from autotune.domain.config import Config
 from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.noting import tell_of
 from autotune.domain.outcome import Estimated, WrongResult
 from autotune.domain.record import Decision, Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
-from autotune.publishing.checking.noting import tell_of
 from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import opened, running, tune_one

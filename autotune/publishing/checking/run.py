@@ -17,10 +17,10 @@ from autotune.domain.errors import (
     NoDeclarationError,
 )
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.noting import tell_of
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain
-from autotune.publishing.checking.noting import tell_of
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.record_check import RecordChecker
 from autotune.searching.subject import Subject

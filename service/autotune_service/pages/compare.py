@@ -1,6 +1,6 @@
 """Trials and problems beside each other: what differs in their configs, and in their times."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,21 @@ def _compared(name: str, searched: SearchedKey, numbered: NumberedTrial) -> Comp
 
 def _lines(columns: Sequence[Compared]) -> Iterator[Line]:
     """What they are, then what is known of their times."""
+    yield from _described(columns)
+    estimates = [column.estimate for column in columns]
+    known = dict(facts(estimates))
+    times = known.pop("time", [""] * len(columns))
+    yield from _with_dashes(parts(estimates))
+    yield "time", [time or _time(column) for time, column in zip(times, columns, strict=True)]
+    yield from _with_dashes(known.items())
+
+
+def _with_dashes(lines: Iterable[Line]) -> Iterator[Line]:
+    for name, cells in lines:
+        yield name, [cell or "–" for cell in cells]
+
+
+def _described(columns: Sequence[Compared]) -> Iterator[Line]:
     keys = [column.searched.key for column in columns]
     yield "kernel", [key.kernel for key in keys]
     yield "source", [key.fingerprint for key in keys]
@@ -107,14 +122,6 @@ def _lines(columns: Sequence[Compared]) -> Iterator[Line]:
     configs = [spelled_parts(column.config) for column in columns]
     for name in dict.fromkeys(name for config in configs for name in config):
         yield name, [str(config.get(name, "–")) for config in configs]
-    estimates = [column.estimate for column in columns]
-    known = dict(facts(estimates))
-    times = known.pop("time", [""] * len(columns))
-    for name, cells in parts(estimates):
-        yield name, [cell or "–" for cell in cells]
-    yield "time", [time or _time(column) for time, column in zip(times, columns, strict=True)]
-    for name, cells in known.items():
-        yield name, [cell or "–" for cell in cells]
 
 
 def _time(column: Compared) -> str:
