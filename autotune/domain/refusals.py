@@ -74,7 +74,7 @@ class Refusals:
         """By the values of ``x`` and ``y``; without ``y`` by that of ``x``, twice."""
         if y is None or (x, y) in self.cells:
             return self.cells.get((x, y or x), {})
-        return {(a, b): one for (b, a), one in self.cells.get((y, x), {}).items()}
+        return {(a, b): refused for (b, a), refused in self.cells.get((y, x), {}).items()}
 
     def is_left_out(self, x: str, y: str | None = None) -> bool:
         """Whether nothing is known of two parts."""
@@ -93,8 +93,8 @@ class Refusals:
                 yield texts[x][a], texts[y][b], reason, cell.points
 
         cells = tuple(
-            (names.index(x), names.index(y), tuple(numbered(x, y, found)))
-            for (x, y), found in self.cells.items()
+            (names.index(x), names.index(y), tuple(numbered(x, y, pair_cells)))
+            for (x, y), pair_cells in self.cells.items()
         )
         outcomes = tuple(outcome for *_, outcome in reasons)
         return to_data(

@@ -12,10 +12,12 @@ from autotune.domain.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockAxis:
-    """An axis that is a size. ``dim``: what it cuts, empty where the grid does not run over it.
-    ``sizes``: those that were compiled, cutting ``dim``. It may be the whole of a dimension that is
-    a multiple of ``whole`` (0: of none). ``most``: the largest that the kernel declares; a longer
-    whole is one only where such a block was compiled."""
+    """An axis that is a size.
+
+    ``dim``: the dimension that it cuts; empty where the grid does not run over it. ``sizes``: the
+    sizes that were compiled and cut ``dim``. A block may also be the whole of a dimension that is a
+    multiple of ``whole`` (0: it may not). ``most``: the largest size that the kernel declares; a
+    longer dimension is one block only where such a block was compiled."""
 
     name: str
     dim: str
@@ -26,7 +28,8 @@ class BlockAxis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRange:
-    """Of the dimensions that are cut, for problems with the same ``uncut`` ones."""
+    """The shortest and the longest of the dimensions that are cut, among the problems that have the
+    same ``uncut`` dimensions."""
 
     uncut: ByName[int]
     least: ByName[int]
@@ -35,7 +38,7 @@ class SeenRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledBlocks:
-    """A config that compiled within VMEM: what is no larger anywhere does, too."""
+    """A config that compiled within VMEM: blocks that are no larger anywhere fit, too."""
 
     config: Config
     dims: ByName[int]
@@ -45,16 +48,21 @@ class CompiledBlocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTerm:
-    """``us`` times the product of the sizes that ``of`` names, for each step of the grid or once.
-    ``dim``: only for problems where that dimension is a multiple of the lanes, or is not
-    (``aligned``); empty: for all. ``axis``: only where its last block hangs over ``dim``, which
-    costs masks, or wherever it ``cuts`` that into several blocks, so that others are moved again;
-    without a ``dim``: divided by the size of the axis, for what a step does in turns of that size;
-    empty: wherever it ends. ``tiles``: sizes of axes count as whole tiles of the widest matrix
-    unit. ``each_block``: as often as that axis has blocks, for what is done before the first step
-    and after the last one of the others, not each step. ``odd``: of blocks of columns along a
-    diagonal that are no whole tiles. Where a rule has ``hbm``, all are of the core but what
-    ``waits``, as for latencies."""
+    """A cost of ``us`` microseconds times the product of the sizes that ``of`` names. It counts for
+    each step of the grid if ``each_step``, else once for a call.
+
+    ``dim``: the cost arises only for problems in which that dimension is a multiple of the lanes
+    (``aligned``) or is not; empty: it arises for all problems. ``axis``, with a ``dim``: the cost
+    arises only where the last block of that axis hangs over ``dim``, which costs masks; with
+    ``cuts`` it arises wherever the axis cuts ``dim`` into several blocks, because other arrays are
+    moved again then. ``axis``, without a ``dim``: the cost is divided by the size of the axis,
+    because a step works in turns of that size. Without an ``axis`` neither matters.
+
+    ``tiles``: sizes of axes are rounded up to whole tiles of the widest matrix unit.
+    ``each_block``: the cost counts once for each block of that axis, not for each step: it is for
+    work before the first and after the last step of the other axes. ``odd``: the cost is only for
+    blocks of columns along a diagonal that are no whole tiles. ``waits``: where a rule has ``hbm``,
+    this is time that the core waits, as for latencies; all other costs are work of the core."""
 
     us: float
     of: tuple[str, ...]
@@ -91,26 +99,29 @@ class HbmTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeRule:
-    """The arithmetic is in ``answering.rules``. Of one kernel, chip, toolchain, element type
-    and set of options.
+    """A rule for one kernel, chip, toolchain, element type and set of options. Its arithmetic is in
+    ``answering.rules``: the fastest blocks are those with the smallest sum of ``costs``.
 
-    ``least``, ``most``: the range that was seen of each dimension, ``seen``: with each choice of
-    those that nothing cuts. ``divides``: pairs of an axis
-    and another one, or a dimension, that it divided in each config that the gate has passed.
-    ``grows``: dimensions that are cut, and that VMEM grows with all the same. ``runs``: dimensions
-    that only the grid runs over; the others that nothing cuts are ``inside`` a block. ``diagonal``:
-    two axes, of rows and of columns, where nothing is done in blocks that lie behind the diagonal
-    that ends with the last row and column, as with a causal mask; where it ``clips``, a block of
-    columns that hangs over takes what is there. The fastest is what takes the least by the sum of
-    its ``costs``. ``hbm``: all traffic of a call, where that is known: core and HBM work side by
-    side then, with a latency of ``latency_us`` for the reads of a step, and what ``waits`` is
-    added. ``vmem``: what blocks take that nobody compiled, about: where some that seem to fit seem
-    much faster than what is known to be safe, there is no answer.
+    ``least``, ``most``: the range of each dimension that was seen; ``seen``: the same for each
+    choice of the dimensions that nothing cuts. ``divides``: pairs of an axis and another axis, or a
+    dimension, that it divided in each config that the gate has passed. ``grows``: dimensions that
+    are cut, and that VMEM grows with all the same. ``runs``: dimensions that only the grid runs
+    over; the others that nothing cuts are ``inside`` a block. ``compiled``: the blocks that prove
+    sizes to be safe.
 
-    Of ``left_out`` problems, each left out once with all that is known of it, the rule answered
-    ``problems``; the regrets are shares of the best time that is known of each: the rule's median
-    and worst, and the medians of the nearest record and of the kernel's default, which is None
-    where no default compiled.
+    ``diagonal``: two axes, of rows and of columns. The kernel does nothing in blocks that lie
+    behind the diagonal that ends with the last row and column, as with a causal mask. With
+    ``clips``, a block of columns that hangs over takes only the columns that exist.
+
+    ``hbm``: all traffic of a call, where that is known. Core and HBM then work side by side, with a
+    latency of ``latency_us`` for the reads of a step, and costs that ``waits`` marks are added.
+    ``vmem``: about how much VMEM blocks take that nobody compiled. There is no answer where blocks
+    that seem to fit also seem much faster than all blocks that are known to be safe.
+
+    Each of the ``left_out`` problems was left out once, with all that is known of it; the rule
+    answered ``problems`` of them. Regrets are shares of the best time that is known of each
+    problem: the rule's median and worst, and the medians of the nearest record and of the kernel's
+    default, which is None where no default compiled.
     """
 
     made_at: datetime

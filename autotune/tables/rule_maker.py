@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import gcd, isfinite, log
 from statistics import mean, median
 
@@ -22,6 +23,7 @@ from autotune.domain.rule import NoRule, RuleRefusal, ShapeRule
 from autotune.domain.store import Store
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import wrong_result
@@ -61,37 +63,37 @@ class LeftOut:
         return self.config is not None
 
 
-def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | NoRule:
+def judged(rule: ShapeRule, answers: Sequence[LeftOut]) -> ShapeRule | NoRule:
     """With its regrets, over all the problems that it answers, or why it is not to be published.
     The default and the nearest record are judged where there is one."""
-    answered = [(one.rule, one) for one in found if one.is_answered and one.rule is not None]
+    answered = [(a.rule, a) for a in answers if a.is_answered and a.rule is not None]
     if len(answered) < FEWEST_ANSWERED:
         return NoRule(
             cause=RuleRefusal.FEW_ANSWERED,
             count=len(answered),
-            left_out=len(found),
+            left_out=len(answers),
             needed=FEWEST_ANSWERED,
         )
-    own = [regret for regret, _ in answered]
+    regrets = [regret for regret, _ in answered]
     worst, slowest = max(answered, key=lambda pair: pair[0])
     if worst > MOST_REGRET:
         return NoRule(
             cause=RuleRefusal.TOO_SLOW,
-            count=len(own),
+            count=len(regrets),
             problem=slowest.key.problem,
             worst_regret=worst,
-            median_regret=median(own),
+            median_regret=median(regrets),
             most_regret=MOST_REGRET,
         )
-    near = [(regret, one.nearest) for regret, one in answered if one.nearest is not None]
-    default = [(regret, one.default) for regret, one in answered if one.default is not None]
+    near = [(regret, a.nearest) for regret, a in answered if a.nearest is not None]
+    default = [(regret, a.default) for regret, a in answered if a.default is not None]
     if not near or not all(_beats(pairs) for pairs in (near, default) if pairs):
         return _BEATS_NOTHING
     return replace(
         rule,
-        left_out=len(found),
-        problems=len(own),
-        median_regret=median(own),
+        left_out=len(answers),
+        problems=len(regrets),
+        median_regret=median(regrets),
         worst_regret=worst,
         nearest_regret=median(regret for _, regret in near),
         default_regret=median(regret for _, regret in default) if default else None,
@@ -103,21 +105,25 @@ def best_form(
 ) -> tuple[ShapeRule | NoRule, Sequence[LeftOut]]:
     """The form that lost the least of those that may be published, and what it is judged by; where
     there is none, why the first one may not."""
-    each = [(judged(rule, own) if rule else _BEATS_NOTHING, own) for rule, own in forms]
-    good = [one for one in each if isinstance(one[0], ShapeRule)]
-    return min(good, key=lambda one: _lost(one[1]), default=each[0])
+    each = [(judged(rule, answers) if rule else _BEATS_NOTHING, answers) for rule, answers in forms]
+    good = [form for form in each if isinstance(form[0], ShapeRule)]
+    return min(good, key=lambda form: _lost(form[1]), default=each[0])
 
 
-def _lost(found: Sequence[LeftOut]) -> float:
+def _lost(answers: Sequence[LeftOut]) -> float:
     """The mean of the logarithms of all times, where there is no answer those of the nearest
     record."""
-    regrets = [one.rule if one.is_answered else one.nearest for one in found]
-    return mean(log(1 + regret) for regret in regrets if regret is not None)
+    regrets = [answer.rule if answer.is_answered else answer.nearest for answer in answers]
+    return _mean_log(regret for regret in regrets if regret is not None)
 
 
 def _beats(pairs: Sequence[tuple[float, float]]) -> bool:
-    own, other = zip(*pairs, strict=True)
-    return mean(log(1 + one) for one in own) < mean(log(1 + one) for one in other)
+    rules, others = zip(*pairs, strict=True)
+    return _mean_log(rules) < _mean_log(others)
+
+
+def _mean_log(regrets: Iterable[float]) -> float:
+    return mean(log(1 + regret) for regret in regrets)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,9 +146,8 @@ class RuleMaker:
         """Judged by what is in ``left_out`` then; or why there is none, as where the gate does not
         pass all that it answers, or has called any config of these problems wrong."""
         self._trials = {record.key: list(self.store.trials(record.key)) for record in self.records}
-        wrong = sum(
-            isinstance(t.outcome, WrongResult) for own in self._trials.values() for t in own
-        )
+        all_trials = chain.from_iterable(self._trials.values())
+        wrong = sum(isinstance(trial.outcome, WrongResult) for trial in all_trials)
         if wrong:
             return NoRule(cause=RuleRefusal.WRONG_BEFORE, count=wrong)
         if len(self._known()) <= FEWEST_PROBLEMS:  # one of them is left out
@@ -153,10 +158,10 @@ class RuleMaker:
         self._show_more(grows)
         for _ in range(_MOST_ROUNDS):
             before = sum(map(len, self._trials.values()))
-            found = [self._leave_out(key, grows) for key in self._known()]
+            answers = [self._leave_out(key, grows) for key in self._known()]
             if sum(map(len, self._trials.values())) == before:
                 break
-        forms = zip(self._forms(grows), zip(*found, strict=True), strict=True)
+        forms = zip(self._forms(grows), zip(*answers, strict=True), strict=True)
         best, self.left_out = best_form(forms)
         if isinstance(best, NoRule):
             return best
@@ -167,34 +172,35 @@ class RuleMaker:
 
     def _passed_first(self) -> list[tuple[Key, Config]]:
         """With what need not divide, where the gate passes it."""
-        own = [(r.key, r.config) for r in self.records if r.verified and not r.pushed_by]
-        for key, config in undivided(self._known(), own, self.spec.cuts) if own else ():
-            if self.pool.ask(
-                VerifyConfig(ref=self.ref, problem=key.problem, config=config, chip=key.chip)
-            ).ok:
-                own.append((key, config))
-        return own
+        passed = [(r.key, r.config) for r in self.records if r.verified and not r.pushed_by]
+        for key, config in undivided(self._known(), passed, self.spec.cuts) if passed else ():
+            if self._verdict(key, config).ok:
+                passed.append((key, config))
+        return passed
 
-    def _gate(self, one: LeftOut) -> NoRule | None:
-        """Why an answer is not known to be right; None where it is, or where there is none."""
-        trial = next((t for t in self._trials[one.key] if t.config == one.config), None)
-        if trial is None or trial.estimate is None or (one.key, trial.config) in self._passed:
-            return None
-        problem = one.key.problem
-        verdict = self.pool.ask(
-            VerifyConfig(ref=self.ref, problem=problem, config=trial.config, chip=one.key.chip)
+    def _verdict(self, key: Key, config: Config) -> Verdict:
+        return self.pool.ask(
+            VerifyConfig(ref=self.ref, problem=key.problem, config=config, chip=key.chip)
         )
+
+    def _gate(self, answer: LeftOut) -> NoRule | None:
+        """Why an answer is not known to be right; None where it is, or where there is none."""
+        key = answer.key
+        trial = next((t for t in self._trials[key] if t.config == answer.config), None)
+        if trial is None or trial.estimate is None or (key, trial.config) in self._passed:
+            return None
+        verdict = self._verdict(key, trial.config)
         if verdict.ok:
             return None
         if verdict.ok is False:
-            self.store.replace_outcome(one.key, trial.number, wrong_result(trial, verdict))
+            self.store.replace_outcome(key, trial.number, wrong_result(trial, verdict))
         cause = RuleRefusal.WRONG if verdict.ok is False else RuleRefusal.UNVERIFIED
-        return NoRule(cause=cause, problem=problem, config=trial.config, gate=verdict)
+        return NoRule(cause=cause, problem=key.problem, config=trial.config, gate=verdict)
 
     def _forms(self, grows: Sequence[str], without: Key | None = None) -> list[ShapeRule | None]:
         """Costs, more of them, and those without traffic, of all problems but one."""
         known = {key: pairs for key, pairs in self._known().items() if key != without}
-        passed = [one for one in self._passed if one[0] != without]
+        passed = [pair for pair in self._passed if pair[0] != without]
         rule = self._costs(known, passed, grows)
         more = self._costs(known, passed, grows, each_block=True)
         plain = self._costs(known, passed, grows, traffic=False) if rule and rule.hbm else None
@@ -212,16 +218,16 @@ class RuleMaker:
         keys = sorted(self._known(), key=lambda key: size_of(key.problem))
         for _ in range(_OTHER_PROBLEMS):
             rule, key = self._costs(self._known(), self._passed, grows), draw.choice(keys)
-            alike = [one for one in keys if self._uncut(one) == self._uncut(key)]
+            alike = [other for other in keys if self._uncut(other) == self._uncut(key)]
             problem = key.problem
             for dim in dict.fromkeys(dim for _, dim in self.spec.cuts):
-                sizes = [one.problem[dim] for one in alike]
+                sizes = [other.problem[dim] for other in alike]
                 size = min(sizes) * (max(sizes) / min(sizes)) ** draw.random()
                 problem = problem.with_dims(**{dim: round(size / gcd(*sizes)) * gcd(*sizes)})
             config = rule and unshown_config(rule, problem)
-            larger = (one for one in alike if all(one.problem[n] >= d for n, d in problem.dims))
-            if config and (at := next(larger, None)):
-                self._time_us(at, config)
+            larger = (k for k in alike if all(k.problem[n] >= size for n, size in problem.dims))
+            if config and (smallest := next(larger, None)):
+                self._time_us(smallest, config)
 
     def _uncut(self, key: Key) -> list[tuple[str, int]]:
         cut = {dim for _, dim in self.spec.cuts}
@@ -244,27 +250,28 @@ class RuleMaker:
         others = [replace(record, rule=None) for record in self.records if record.key != key]
         nearest = Index(others, [self.spec]).match(key, (NEAREST,)).config
         default = self._default(key)
-        # what may be better is tried, and at the ends of the range what a rule of all gives: others
-        # are shown more so
+        # What may be better is tried. At the ends of the range, where no form answers, what a rule
+        # of all problems gives is tried too: it proves more blocks to be safe for other problems.
         for rule in filter(None, [*forms, *([] if any(configs) else self._forms(grows))]):
             for config in (ruled_config(rule, key.problem), unshown_config(rule, key.problem)):
                 if config is not None:
                     self._time_us(key, config)
-        default_us, near_us, *own_us = (
-            None if one is None else self._time_us(key, one) for one in (default, nearest, *configs)
+        default_us, near_us, *rule_us = (
+            None if config is None else self._time_us(key, config)
+            for config in (default, nearest, *configs)
         )
         best_us = min(estimate.time_us for _, estimate in self._known()[key])
         plain = None if default_us is None or not isfinite(default_us) else default_us / best_us - 1
-        near, *own = (plain if us is None else us / best_us - 1 for us in (near_us, *own_us))
+        near, *regrets = (plain if us is None else us / best_us - 1 for us in (near_us, *rule_us))
         return [
             LeftOut(key=key, rule=regret, nearest=near, default=plain, config=config)
-            for config, regret in zip(configs, own, strict=True)
+            for config, regret in zip(configs, regrets, strict=True)
         ]
 
     def _time_us(self, key: Key, config: Config) -> float:
         """Infinite where it does not compile."""
         trials = self._trials[key]
-        trial = next((one for one in trials if one.config == config), None)
+        trial = next((t for t in trials if t.config == config), None)
         if trial is None:
             began = time.monotonic()
             outcome = self._judge(key).outcome(config)

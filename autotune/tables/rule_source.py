@@ -19,32 +19,33 @@ def config(which: int = 0, /, **dims: int) -> dict[str, Any] | None:
     """The axes, the order and semantics of the grid, and the VMEM limit (None: the compiler's own)
     for a problem with these dimensions, by one of RULES: only all of them together were shown to be
     legal and within VMEM. None: outside of what was seen, or nothing can be shown."""
-    found = _CHOOSERS[which].choose({name: index(size) for name, size in dims.items()})
-    if found is None:
+    choice = _CHOOSERS[which].choose({name: index(size) for name, size in dims.items()})
+    if choice is None:
         return None
-    sizes, compiled = found
-    own = compiled.config
+    sizes, compiled = choice
+    safe = compiled.config
     return {
-        "axes": {**dict(own.axes), **sizes},
-        "grid_order": own.grid_order,
-        "dimension_semantics": own.dimension_semantics,
-        "vmem_limit_bytes": own.vmem_limit_bytes,
+        "axes": {**dict(safe.axes), **sizes},
+        "grid_order": safe.grid_order,
+        "dimension_semantics": safe.dimension_semantics,
+        "vmem_limit_bytes": safe.vmem_limit_bytes,
     }
 '''
 
 
 def rule_source(records: Sequence[Record], in_words: Callable[[ShapeRule], str]) -> str:
-    """Of records that carry rules, of each dtype and set of options the newest; ``config`` is what
-    to call. ``in_words``: what a rule is worth. Raises ``InvalidInputError`` where they are of
-    several kernels or chips."""
+    """The text of a module with the rules of these records: of each dtype and set of options the
+    newest rule, whatever its toolchain and source. Callers of the module call its ``config``.
+    ``in_words`` makes the sentence that says what a rule is worth. Raises ``InvalidInputError``
+    where the records are of several kernels or chips, or where a rule is too large to be asked."""
     newest = {_group(r): r for r in sorted(records, key=_made_at)}
-    for name, option, own in (
-        ("kernels", "kernel", {r.key.kernel for r in newest.values()}),
-        ("chips", "chip", {r.key.chip.value for r in newest.values()}),
+    for option, names in (
+        ("kernel", {r.key.kernel for r in newest.values()}),
+        ("chip", {r.key.chip.value for r in newest.values()}),
     ):
-        if len(own) > 1:
+        if len(names) > 1:
             raise InvalidInputError(
-                f"there are rules for several {name}: choose one of {', '.join(sorted(own))} "
+                f"there are rules for several {option}s: choose one of {', '.join(sorted(names))} "
                 f"with --{option}"
             )
     for record in newest.values():
@@ -65,9 +66,8 @@ def rule_source(records: Sequence[Record], in_words: Callable[[ShapeRule], str])
 
 
 def _group(record: Record) -> tuple[Any, ...]:
-    """Of whatever toolchain and source."""
-    own = identity_of(record.key)
-    return own.kernel, own.chip, own.dtype, own.options
+    identity = identity_of(record.key)
+    return identity.kernel, identity.chip, identity.dtype, identity.options
 
 
 def _made_at(record: Record) -> datetime:
@@ -93,17 +93,21 @@ def _evidence(number: int, record: Record, in_words: Callable[[ShapeRule], str])
 def _literal(value: Any, depth: int = 0) -> str:
     """A dataclass as a namespace: its values have the same names."""
     if is_dataclass(value):
-        pad = "    " * (depth + 1)
-        own = "".join(
-            f"{pad}{field.name}={_literal(getattr(value, field.name), depth + 1)},\n"
-            for field in fields(value)
-            if not isinstance(getattr(value, field.name), datetime)
-        )
-        return f"SimpleNamespace(\n{own}{'    ' * depth})"
+        values = {field.name: getattr(value, field.name) for field in fields(value)}
+        literals = [
+            f"{name}={_literal(part, depth + 1)}"
+            for name, part in values.items()
+            if not isinstance(part, datetime)
+        ]
+        return f"SimpleNamespace({_indented(literals, depth)})"
     if isinstance(value, tuple) and value and is_dataclass(value[0]):
-        pad = "    " * (depth + 1)
-        own = "".join(f"{pad}{_literal(one, depth + 1)},\n" for one in value)
-        return f"(\n{own}{'    ' * depth})"
+        return f"({_indented([_literal(part, depth + 1) for part in value], depth)})"
     if isinstance(value, float) and not isfinite(value):
         return f'float("{value}")'
     return ascii(value)
+
+
+def _indented(parts: Sequence[str], depth: int) -> str:
+    """Each part on a line of its own."""
+    lines = "".join(f"{'    ' * (depth + 1)}{part},\n" for part in parts)
+    return f"\n{lines}{'    ' * depth}"

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import combinations, permutations
+from itertools import permutations
 from math import gcd, prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import nnls
 
 from autotune.answering import rules
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config
@@ -18,8 +17,15 @@ from autotune.domain.outcome import Estimate
 from autotune.domain.rule import BlockAxis, CompiledBlocks, SeenRange, ShapeRule, VmemTerm
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
-from autotune.tables.rule_costs import MOST_NAMES, FittedCosts, with_diagonal
-from autotune.tables.rule_traffic import with_traffic
+from autotune.tables.rule_costs import (
+    MOST_NAMES,
+    FitRow,
+    FittedCosts,
+    fitted_weights,
+    products_of,
+    with_diagonal,
+    with_traffic,
+)
 
 FEWEST_PROBLEMS = 8
 FEWEST_ANSWERED = 6  # of them, left out: the ends of the range never are
@@ -44,17 +50,17 @@ class _Fixed(NamedTuple):
     order: tuple[str, ...]
 
 
-def known_of(found: Sequence[tuple[Key, Sequence[Trial]]]) -> Known:
-    """Trials that teach: all but those of others, and those without a time of this model."""
-    own = {
+def known_of(trials_of: Sequence[tuple[Key, Sequence[Trial]]]) -> Known:
+    """Trials that teach: all but those that were pushed, and those without a time of this model."""
+    known = {
         key: [
             (t.config, t.estimate)
             for t in trials
             if t.estimate and t.estimate.model == MODEL and not t.pushed_by
         ]
-        for key, trials in found
+        for key, trials in trials_of
     }
-    return {key: pairs for key, pairs in own.items() if pairs}
+    return {key: pairs for key, pairs in known.items() if pairs}
 
 
 def make_rule(
@@ -69,12 +75,12 @@ def make_rule(
 ) -> ShapeRule | None:
     """None where too little is known. It is not judged yet. ``most_of``: the largest that the
     kernel declares of each axis. ``each_block``: with costs of that kind, too: they fit more, where
-    more is known. ``traffic``: with what crosses HBM, where that is told.
+    more is known. ``traffic``: with what crosses HBM, where that is known.
 
     What compiled need not be right: it divides what all that ``passed`` divides."""
     if len(known) < FEWEST_PROBLEMS or not passed:
         return None
-    rows, semantics = fitting_rows(known, passed), _semantics(passed)
+    rows, semantics = _fitting_rows(known, passed), _semantics(passed)
     right = [(dict(k.problem.dims), c) for k, c in passed if _fixed(k, c) in semantics]
     if not rows:
         return None
@@ -112,19 +118,21 @@ def _ranges(problems: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], dict
 
 def _runs(blank: ShapeRule, free: Sequence[str]) -> Iterator[ShapeRule]:
     """With each choice of dimensions that the grid alone runs over; the others are inside."""
-    for count in range(min(len(free), MOST_NAMES) + 1):
-        for runs in combinations(free, count):
-            yield replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs))
+    for runs in products_of(free, MOST_NAMES):
+        yield replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs))
 
 
-def fitting_rows(
-    known: Known, passed: Passed
-) -> list[tuple[dict[str, int], Config, Estimate, bool]]:
+def _fitting_rows(known: Known, passed: Passed) -> list[FitRow]:
     """What differs by sizes, and by the order of the grid, alone from what passed most often: with
     the semantics that hold for all that passed in that order, and whether its sizes are offered."""
     semantics = _semantics(passed)
     return [
-        (dims, config.replace(dimension_semantics=weakest), estimate, estimate.time_us <= near_us)
+        FitRow(
+            dims,
+            config.replace(dimension_semantics=weakest),
+            estimate,
+            is_good=estimate.time_us <= near_us,
+        )
         for key, pairs in known.items()
         for dims, near_us in [(dict(key.problem.dims), _NEAR * min(e.time_us for _, e in pairs))]
         for config, estimate in pairs
@@ -134,35 +142,36 @@ def fitting_rows(
 
 
 def _semantics(passed: Passed) -> dict[_Fixed, tuple[str, ...]]:
-    usual = Counter(_fixed(*one) for one in passed).most_common(1)[0][0]
-    found: dict[_Fixed, tuple[str, ...]] = {}
+    usual = Counter(_fixed(*pair) for pair in passed).most_common(1)[0][0]
+    weakest: dict[_Fixed, tuple[str, ...]] = {}
     for key, config in passed:
-        own, fixed = config.dimension_semantics, _fixed(key, config)
+        semantics, fixed = config.dimension_semantics, _fixed(key, config)
         if fixed[:2] == usual[:2]:  # in any order of the grid
-            pairs = zip(own, found.get(fixed, own), strict=True)
-            found[fixed] = tuple(PARALLEL if set(p) == {PARALLEL} else ARBITRARY for p in pairs)
-    return found
+            pairs = zip(semantics, weakest.get(fixed, semantics), strict=True)
+            weakest[fixed] = tuple(PARALLEL if set(p) == {PARALLEL} else ARBITRARY for p in pairs)
+    return weakest
 
 
 def _fixed(key: Key, config: Config) -> _Fixed:
     others = tuple((name, value) for name, value in config.axes if not _is_size(value))
-    own = config.dimension_semantics
-    semantics = own if key.chip.is_megacore else (ARBITRARY,) * len(own)
+    semantics = config.dimension_semantics
+    if not key.chip.is_megacore:
+        semantics = (ARBITRARY,) * len(semantics)
     return _Fixed(others, semantics, config.grid_order)
 
 
 def _promises(config: Config, semantics: Sequence[str]) -> bool:
     """Whether each axis that is parallel there is here: any may be arbitrary instead."""
     pairs = zip(config.dimension_semantics, semantics, strict=True)
-    return all(own == PARALLEL or weak == ARBITRARY for own, weak in pairs)
+    return all(here == PARALLEL or weak == ARBITRARY for here, weak in pairs)
 
 
 def _is_size(value: AxisValue) -> bool:
     return type(value) is int and value > 0
 
 
-def _axis(name: str, dim: str, most_of: Mapping[str, int], rows: Sequence[Any]) -> BlockAxis:
-    pairs = [(config[name], dims.get(dim, 0), is_good) for dims, config, _, is_good in rows]
+def _axis(name: str, dim: str, most_of: Mapping[str, int], rows: Sequence[FitRow]) -> BlockAxis:
+    pairs = [(row.config[name], row.dims.get(dim, 0), row.is_good) for row in rows]
     wholes = [size for size, whole, _ in pairs if size == whole]
     sizes = {size for size, whole, is_good in pairs if is_good and (not dim or size < whole)}
     return BlockAxis(
@@ -174,11 +183,11 @@ def _axis(name: str, dim: str, most_of: Mapping[str, int], rows: Sequence[Any]) 
     )
 
 
-def _few(axes: list[BlockAxis], rows: Sequence[Any]) -> tuple[BlockAxis, ...]:
+def _few(axes: list[BlockAxis], rows: Sequence[FitRow]) -> tuple[BlockAxis, ...]:
     """Without the sizes that were good for the fewest problems, where all of them are too many to
     be tried while a model waits."""
     seen = Counter(
-        (axis.name, config[axis.name]) for axis in axes for _, config, _, is_good in rows if is_good
+        (axis.name, row.config[axis.name]) for axis in axes for row in rows if row.is_good
     )
     while rules.offered(axes) > rules.MOST_SIZES:
         place, axis = max(enumerate(axes), key=lambda pair: len(pair[1].sizes))
@@ -204,11 +213,13 @@ def undivided(
     if not rows:
         return []
     names = [name for name, value in rows[0][1].axes if _is_size(value)]
-    found: list[tuple[Key, Config]] = []
+    asked: list[tuple[Key, Config]] = []
     for axis, other in _may_divide(names, list(dict(rows[0][0].problem.dims)), dict(cuts)):
-        broken = {key: config for key, config, both in reversed(rows) if both[other] % both[axis]}
-        found += list(broken.items())[-_UNDIVIDED:]
-    return [fromkey for fromkey in dict.fromkeys(found) if fromkey not in passed]
+        broken = {
+            key: config for key, config, sizes in reversed(rows) if sizes[other] % sizes[axis]
+        }
+        asked += list(broken.items())[-_UNDIVIDED:]
+    return [pair for pair in dict.fromkeys(asked) if pair not in passed]
 
 
 def _may_divide(
@@ -237,72 +248,69 @@ def _divides(
     ]
 
 
-def _compiled(rows: Sequence[Any], cut: Mapping[str, str]) -> tuple[CompiledBlocks, ...]:
-    """Without those that another one shows more than; the largest first."""
-    found = [
-        CompiledBlocks(
+def _compiled(rows: Sequence[FitRow], cut: Mapping[str, str]) -> tuple[CompiledBlocks, ...]:
+    """Those that no other one proves to be safe as well; the largest first."""
+    orders = Counter(row.config.grid_order for row in rows)
+    largest_first = sorted(
+        rows,
+        key=lambda row: (
+            row.config.vmem_limit_bytes or 0,
+            -orders[row.config.grid_order],
+            -row.estimate.vmem_used_bytes,
+        ),
+    )
+    proofs: list[CompiledBlocks] = []
+    for dims, config, estimate, _ in largest_first:
+        blocks = CompiledBlocks(
             config=config,
             dims=tuple(dims.items()),
             vmem_used_bytes=estimate.vmem_used_bytes,
             vmem_allowed_bytes=estimate.vmem_allowed_bytes,
         )
-        for dims, config, estimate, _ in rows
-    ]
-    orders = Counter(config.grid_order for _, config, *_ in rows)
-    found.sort(
-        key=lambda one: (
-            one.config.vmem_limit_bytes or 0,
-            -orders[one.config.grid_order],
-            -one.vmem_used_bytes,
-        )
-    )
-    kept: list[CompiledBlocks] = []
-    for one in found:
-        if not any(_shows(other, one, cut) for other in kept):
-            kept.append(one)
-    return tuple(kept[: rules.MOST_COMPILED])
+        if not any(_shows(proof, blocks, cut) for proof in proofs):
+            proofs.append(blocks)
+    return tuple(proofs[: rules.MOST_COMPILED])
 
 
-def _seen(rows: Sequence[Any], cut: Collection[str]) -> tuple[SeenRange, ...]:
+def _seen(rows: Sequence[FitRow], cut: Collection[str]) -> tuple[SeenRange, ...]:
     groups: dict[tuple[tuple[str, int], ...], list[dict[str, int]]] = {}
-    for dims, *_ in rows:
+    for dims in (row.dims for row in rows):
         uncut = tuple((name, size) for name, size in dims.items() if name not in cut)
         groups.setdefault(uncut, []).append(dims)
     return tuple(
         SeenRange(
             uncut=uncut,
-            least=tuple((name, min(one[name] for one in own)) for name in own[0] if name in cut),
-            most=tuple((name, max(one[name] for one in own)) for name in own[0] if name in cut),
+            least=tuple((name, size) for name, size in least.items() if name in cut),
+            most=tuple((name, size) for name, size in most.items() if name in cut),
         )
-        for uncut, own in groups.items()
+        for uncut, problems in groups.items()
+        for least, most in [_ranges(problems)]
     )
 
 
-def _vmem(rows: Sequence[Any], names: Sequence[str]) -> tuple[VmemTerm, ...]:
+def _vmem(rows: Sequence[FitRow], names: Sequence[str]) -> tuple[VmemTerm, ...]:
     """By least squares of shares, none negative: an array has rows and columns."""
-    products = [some for n in range(_VMEM_NAMES + 1) for some in combinations(names, n)]
+    products = products_of(names, _VMEM_NAMES)
+    sizes = [row.sizes for row in rows]
     table = np.array(
-        [
-            [prod({**dims, **dict(config.axes)}[name] for name in of) for of in products]
-            for dims, config, *_ in rows
-        ],
-        dtype=float,
+        [[prod(row_sizes[name] for name in of) for of in products] for row_sizes in sizes], float
     )
-    rates = 1 / np.array([estimate.vmem_used_bytes for _, _, estimate, _ in rows])
+    rates = 1 / np.array([row.estimate.vmem_used_bytes for row in rows])
     scale = table.max(axis=0)
-    found, _ = nnls(table / scale * rates[:, None], np.ones(len(rows)), maxiter=100 * len(scale))
-    each = zip(products, found / scale, strict=True)
+    weights, _ = fitted_weights(table / scale * rates[:, None], np.ones(len(rows)))
+    each = zip(products, weights / scale, strict=True)
     return tuple(VmemTerm(bytes_each=float(size), of=of) for of, size in each if size > 0)
 
 
 def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -> bool:
-    own: dict[str, Any] = dict(more.config.axes)
-    its: dict[str, Any] = dict(less.config.axes)
+    """Whether ``less`` is safe because ``more`` compiled."""
+    more_axes: dict[str, Any] = dict(more.config.axes)
+    less_axes: dict[str, Any] = dict(less.config.axes)
     large, small = dict(more.dims), dict(less.dims)
     return (
         more.config.grid_order == less.config.grid_order
-        and all(its[name] <= value for name, value in own.items() if _is_size(value))
+        and all(less_axes[name] <= size for name, size in more_axes.items() if _is_size(size))
         and all(small[name] == size for name, size in large.items() if name not in cut.values())
         and all(small[name] <= size for name, size in large.items())
-        and all(its[a] >= small[d] or own[a] < large[d] for a, d in cut.items())
+        and all(less_axes[a] >= small[d] or more_axes[a] < large[d] for a, d in cut.items())
     )
