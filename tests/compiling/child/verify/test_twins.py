@@ -1,0 +1,146 @@
+"""Kernels as people write them pass the gate; copies of them with one small fault do not.
+
+Nothing names the dimensions that their blocks cut. ``harmless.json`` lists the edits that change no
+result: with each of the other edits the whole problem, run as it is, is wrong.
+"""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from autotune.compiling.child.loading import Loader
+from autotune.compiling.child.verify import gate
+from autotune.domain.chip import Chip
+from autotune.domain.config import AxisValue, make_config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.verdict import Verdict
+from tests.samples.twins.mutator import Mutation, mutations
+
+FOLDER = Path(__file__).parents[3] / "samples" / "twins"
+STYLES = FOLDER / "styles.py"
+
+pytestmark = pytest.mark.slow
+
+
+class Style(NamedTuple):
+    """A kernel of ``styles.py``: its body, a call of it, and a config that cuts it into blocks."""
+
+    kernel: str
+    body: str
+    args: str
+    config: dict[str, AxisValue]
+
+
+KERNELS = {
+    style.kernel: style
+    for style in (
+        Style("prefix_sum", "_scan_body", "x=f32[512,64,128]", {"block": 16}),
+        Style(
+            "recurrence",
+            "_recurrence_body",
+            "a=f32[256,256], x=f32[256,256]",
+            {"block_t": 32, "lanes": 128},
+        ),
+        Style("row_maximum", "_maximum_body", "x=f32[16,2048]", {"block": 256}),
+        Style("two_pass_softmax", "_softmax_body", "x=f32[16,1024]", {"columns": 256}),
+        Style(
+            "tutorial_flash",
+            "_flash_body",
+            "q=f32[2,1024,64], k=f32[2,1024,64], v=f32[2,1024,64]",
+            {"block_q": 128, "block_kv": 256},
+        ),
+        Style(
+            "segment_attention",
+            "_segments_body",
+            "q=f32[512,64], k=f32[512,64], v=f32[512,64]",
+            {"block": 128},
+        ),
+        Style("triangular_solve", "_solve_body", "m=f32[256,256], b=f32[256,128]", {"block": 16}),
+        Style(
+            "causal_convolution",
+            "_convolution_body",
+            "x=f32[512,128], w=f32[8,128]",
+            {"block_t": 32},
+        ),
+        Style(
+            "block_scaled",
+            "_scaled_body",
+            "a=i8[256,1024], b=i8[1024,256], scales=f32[8,8,256]",
+            {"block_m": 64, "block_n": 128},
+        ),
+        Style("row_argmax", "_argmax_body", "x=f32[32,1000]", {"rows": 8, "block": 256}),
+        Style("blur", "_blur_body", "x=f32[256,128]", {"block": 16}),
+        Style("norm_mean", "_norm_sum_body", "x=f32[200,128], w=f32[1,128]", {"block": 32}),
+    )
+}
+
+
+class Twin(NamedTuple):
+    style: Style
+    mutation: Mutation
+
+    def __str__(self) -> str:
+        where = f"{self.mutation.line}.{self.mutation.start % 1000}"
+        return f"{self.style.kernel}-{self.mutation.fault.replace(' ', '_')}-{where}"
+
+
+@cache
+def twins() -> tuple[Twin, ...]:
+    """Every copy with a fault that does harm."""
+    source = STYLES.read_text()
+    harmless = {tuple(entry) for entry in json.loads((FOLDER / "harmless.json").read_text())}
+    return tuple(
+        Twin(style, mutation)
+        for style in KERNELS.values()
+        for mutation in mutations(source, frozenset((style.kernel, style.body)))
+        if (style.kernel, *mutation[:4]) not in harmless
+    )
+
+
+def verdict_on(style: Style, path: Path) -> Verdict:
+    ref, loader = KernelRef(path=str(path), attribute=style.kernel, call=style.args), Loader()
+    kernel, problem = loader.kernel(ref), loader.problem(ref)
+    axes = {**kernel.default_axes(problem, None), **style.config}
+    return gate.check(kernel, problem, make_config(axes), Chip.V5E)
+
+
+def verdict_on_twin(twin: Twin, folder: Path) -> Verdict:
+    file = folder / f"{twin.style.kernel}.py"
+    file.write_text(twin.mutation.apply(STYLES.read_text()))
+    return verdict_on(twin.style, file)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_kernel_that_is_right_passes(kernel: str) -> None:
+    verdict = verdict_on(KERNELS[kernel], STYLES)
+    assert verdict.ok is True, verdict
+
+
+@pytest.mark.parametrize("twin", twins(), ids=str)
+def test_a_copy_with_a_fault_does_not(twin: Twin, tmp_path: Path) -> None:
+    """Refused; or it cannot be run, which is not verified either."""
+    verdict = verdict_on_twin(twin, tmp_path)
+    assert verdict.ok is not True, verdict
+
+
+BETWEEN_BLOCKS = ("cleared in every step", "block of the neighbour", "first block always")
+
+
+@pytest.mark.parametrize("fault", BETWEEN_BLOCKS)
+def test_what_only_several_blocks_show_is_seen_in_a_long_scan(fault: str, tmp_path: Path) -> None:
+    """The whole problem is too much work, and a dimension of two rows has one block."""
+    style = KERNELS["prefix_sum"]._replace(args="x=f32[4096,64,128]", config={"block": 64})
+    twin = next(t for t in twins() if t.style.kernel == "prefix_sum" and t.mutation.fault == fault)
+    assert verdict_on_twin(twin._replace(style=style), tmp_path).ok is False
+
+
+def test_the_corpus_is_what_it_says() -> None:
+    assert len(twins()) >= 140
+    assert len({twin.mutation.fault for twin in twins()}) >= 15
