@@ -93,16 +93,16 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
     """Raises ``InvalidInputError`` with a sentence that calls it ``name``."""
     try:
         data: dict[str, Any] = json.loads(_decompressed(content))
-        told = data.get("format")
+        form = data.get("format")
     except (OSError, EOFError, ValueError, AttributeError, zlib.error) as error:
         raise InvalidInputError(f"{name} is not a bundle of records: {error}") from error
-    if told != FORMAT:
-        raise InvalidInputError(f"{name} has the format {told!r}, this version reads {FORMAT!r}")
+    if form != FORMAT:
+        raise InvalidInputError(f"{name} has the format {form!r}, this version reads {FORMAT!r}")
     try:
         kernels = tuple(from_data(KernelSpec, spec) for spec in data.get("kernels", ()))
         specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
         return RecordBundle(
-            records=tuple(_record(one, specs) for one in data["records"]),
+            records=tuple(_record(item, specs) for item in data["records"]),
             created_at=datetime.fromisoformat(data["created_at"]),
             snapshot=data["snapshot"],
             kernels=kernels,

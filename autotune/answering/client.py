@@ -134,9 +134,9 @@ class ServiceAnswers:
         query |= {"snapshot": str(self._pinned)} if self._pinned is not None else {}
         with self._for_people() as service:
             path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
-            found = json.loads(service.call("GET", path))
-            self.snapshot = int(found["snapshot"])
-            return _match(None, found)
+            answer = json.loads(service.call("GET", path))
+            self.snapshot = int(answer["snapshot"])
+            return _match(None, answer)
 
     def checks(
         self,
@@ -159,14 +159,14 @@ class ServiceAnswers:
             if versions is not None
         }
         query = {name: value for name, value in asked.items() if value is not None}
-        found: list[Check] = []
+        checks: list[Check] = []
         with self._for_people() as service:
             for _ in range(_MOST_PAGES):
                 path = f"/v1/checks?{urlencode({**query, 'limit': _CHECKS_AT_ONCE})}"
                 page = json.loads(service.call("GET", path))
-                found += [from_data(Check, one["check"]) for one in page["checks"]]
+                checks += [from_data(Check, row["check"]) for row in page["checks"]]
                 if page["next"] is None:
-                    return found
+                    return checks
                 if "cursor" in query and int(page["next"]) >= int(query["cursor"]):
                     break
                 query["cursor"] = page["next"]
@@ -187,9 +187,9 @@ class ServiceAnswers:
 
     def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
         """The best answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
-        own, accept = identity_of(key), checked_kinds(accept)
+        identity, accept = identity_of(key), checked_kinds(accept)
         for kinds in (KINDS, accept):
-            known = self._answers.get((own, beside_default(kinds)))
+            known = self._answers.get((identity, beside_default(kinds)))
             if known is not None and known.kind in (*accept, DEFAULT):
                 return known  # the best of all is the best of some, and a default says why itself
         return self.lookup([key], accept)[0]
@@ -222,8 +222,8 @@ class ServiceAnswers:
         try:
             for start in range(0, len(questions), MAX_QUESTIONS):
                 part = questions[start : start + MAX_QUESTIONS]
-                snapshot, found = self._ask_at_once(self._service, part, accept, snapshot)
-                answers += found
+                snapshot, matches = self._ask_at_once(self._service, part, accept, snapshot)
+                answers += matches
         except Exception as error:
             if not _is_busy(error):
                 self._retry_after = time.monotonic() + _RETRY_AFTER_S
@@ -237,8 +237,8 @@ class ServiceAnswers:
     ) -> tuple[int, list[Match]]:
         data = {"questions": [to_data(key) for key in questions], "snapshot": pinned}
         kinds = beside_default(accept)
-        found = self._post(remote, data, {} if kinds == _ALL else {"accept": sorted(kinds)})
-        number, answers = found["snapshot"], found["answers"]
+        answer = self._post(remote, data, {} if kinds == _ALL else {"accept": sorted(kinds)})
+        number, answers = answer["snapshot"], answer["answers"]
         if type(number) is not int or pinned not in (None, number):
             raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
         matches = [_match(*pair) for pair in zip(questions, answers, strict=True)]
@@ -255,10 +255,10 @@ class ServiceAnswers:
             except ServiceError as error:
                 if error.status != _NOT_UNDERSTOOD:
                     raise
-        found = json.loads(_patiently(remote, json.dumps(data).encode()))
+        answer = json.loads(_patiently(remote, json.dumps(data).encode()))
         if newer:
             self._takes_accept = False
-        return found
+        return answer
 
     def _offline(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
         index = self._disk_index()
@@ -374,8 +374,8 @@ def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
         return True
     if kind == EXACT:
         return may_be_same(record.key, key)
-    found = record.key
-    return (found.kernel, found.fingerprint, found.chip, found.problem.dtype) == (
+    recorded = record.key
+    return (recorded.kernel, recorded.fingerprint, recorded.chip, recorded.problem.dtype) == (
         key.kernel,
         key.fingerprint,
         key.chip,

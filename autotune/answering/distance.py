@@ -27,12 +27,14 @@ def nearest_toolchain(asked: Toolchain, records: Iterable[Record]) -> Record:
     gaps = [(_gaps(asked, record.key.toolchain), record) for record in records]
     least = min(gap for gap, _ in gaps)
     closest = [record for gap, record in gaps if gap == least]
-    return max(closest, key=lambda one: (versions_of(one.key.toolchain), one.key.toolchain))
+    return max(
+        closest, key=lambda record: (versions_of(record.key.toolchain), record.key.toolchain)
+    )
 
 
 def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
     pairs = zip(versions_of(asked), versions_of(tuned), strict=True)
     return [
-        [abs(x - y) for x, y in zip_longest(one.release, other.release, fillvalue=0)]
-        for one, other in pairs
+        [abs(x - y) for x, y in zip_longest(version.release, other.release, fillvalue=0)]
+        for version, other in pairs
     ]

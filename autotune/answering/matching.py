@@ -121,15 +121,15 @@ class Index:
             any_version for any_version in self._any_versions(asked) if any_version is not record
         ]
         broken = [other for other in others if _is_unusable(other, key.toolchain)]
-        found = self._inexact(key, asked, others, {one.config for one in broken}, accept)
-        if found is None and len(beside_default(accept)) < len(KINDS) - 1:
+        inexact = self._inexact(key, asked, others, {other.config for other in broken}, accept)
+        if inexact is None and len(beside_default(accept)) < len(KINDS) - 1:
             best = self.match(key)
             if best.kind != DEFAULT:
                 return default_match(not_accepted=best.kind)
         if not broken:
-            return found or default_match(earlier=self._earlier(key, asked))
+            return inexact or default_match(earlier=self._earlier(key, asked))
         nearer = nearest_toolchain(key.toolchain, broken)
-        return replace(found or default_match(), passed_over=nearer)
+        return replace(inexact or default_match(), passed_over=nearer)
 
     def _earlier(self, key: Key, asked: Identity) -> Record | None:
         """The last that was published for another source of the kernel."""
@@ -141,8 +141,8 @@ class Index:
         ]
         return max(earlier, key=lambda record: record.created_at, default=None)
 
-    def _any_versions(self, own: Identity) -> Iterable[Record]:
-        return (self._toolchains.get(_any_toolchain(own)) or {}).values()
+    def _any_versions(self, identity: Identity) -> Iterable[Record]:
+        return (self._toolchains.get(_any_toolchain(identity)) or {}).values()
 
     def _inexact(
         self,
@@ -172,15 +172,15 @@ class Index:
             return None
         if group not in self._choosers:
             self._choosers[group] = newest_rule(carriers.values())
-        found = self._choosers[group]
-        config = found and found.config(problem)
-        if not found or config is None:
+        chooser = self._choosers[group]
+        config = chooser and chooser.config(problem)
+        if not chooser or config is None:
             return None
         return Match(
             kind=RULE,
             config=config,
-            record=found.record,
-            expected_regret=found.rule.median_regret,
+            record=chooser.record,
+            expected_regret=chooser.rule.median_regret,
         )
 
     def _nearest(
@@ -201,14 +201,17 @@ class Index:
         return best
 
     def _sorted(self, group: _Group) -> _BySize:
-        found = self._by_size.get(group)
-        if found is None:
-            problems = ((one.key.problem, one) for one in (self._shapes.get(group) or {}).values())
-            entries = (
-                (size_of(problem), tuple(sorted(problem.dims)), one) for problem, one in problems
+        by_size = self._by_size.get(group)
+        if by_size is None:
+            problems = (
+                (record.key.problem, record) for record in (self._shapes.get(group) or {}).values()
             )
-            found = self._by_size[group] = sorted(entries, key=lambda entry: entry[:2])
-        return found
+            entries = (
+                (size_of(problem), tuple(sorted(problem.dims)), record)
+                for problem, record in problems
+            )
+            by_size = self._by_size[group] = sorted(entries, key=lambda entry: entry[:2])
+        return by_size
 
     def _as_declared(self, key: Key) -> Key:
         """In the spelling of its kernel, where that is known and takes such a problem."""
@@ -226,23 +229,27 @@ class Index:
         put = {identity_of(record.key): record for record in records}
         gone = {identity_of(key): key for key in removed}
         self._exact = self._exact.changed(put, gone)
-        self._toolchains = _regroup(self._toolchains, put, gone, lambda own, _: _any_toolchain(own))
+        self._toolchains = _regroup(
+            self._toolchains, put, gone, lambda identity, _: _any_toolchain(identity)
+        )
         self._shapes = _regroup(self._shapes, put, gone, self._shape_group)
-        ruled = {own: record for own, record in put.items() if record.rule is not None}
+        ruled = {identity: record for identity, record in put.items() if record.rule is not None}
         if not ruled and not len(self._rules):
             return
-        old = gone | {own: record.key for own, record in put.items()}
+        old = gone | {identity: record.key for identity, record in put.items()}
         self._rules = _regroup(self._rules, ruled, old, partial(self._rule_group, ruled))
 
-    def _rule_group(self, ruled: Mapping[Identity, Record], own: Identity, _: Key) -> _Group | None:
+    def _rule_group(
+        self, ruled: Mapping[Identity, Record], identity: Identity, _: Key
+    ) -> _Group | None:
         """None where no record has, or had, a rule."""
-        group = any_problem(own)
-        return group if own in ruled or self._rules.get(group) else None
+        group = any_problem(identity)
+        return group if identity in ruled or self._rules.get(group) else None
 
-    def _shape_group(self, own: Identity, key: Key) -> _Group | None:
+    def _shape_group(self, identity: Identity, key: Key) -> _Group | None:
         """None: no other shape is ever offered for this kernel."""
         cuts = self._cuts(key)
-        return _any_shape(own, cuts) if cuts else None
+        return _any_shape(identity, cuts) if cuts else None
 
 
 def beside_default(accept: Collection[str]) -> frozenset[str]:
@@ -317,20 +324,20 @@ def _outward(entries: _BySize, size: float) -> Iterator[tuple[float, Any, Record
     return merge(smaller, larger, key=lambda entry: abs(entry[0] - size))
 
 
-def _any_toolchain(own: Identity) -> _Group:
-    return own._replace(versions=("", "", ""))
+def _any_toolchain(identity: Identity) -> _Group:
+    return identity._replace(versions=("", "", ""))
 
 
-def any_problem(own: Identity) -> Identity:
+def any_problem(identity: Identity) -> Identity:
     """Of the same dtype and options: what one rule is of."""
-    return own._replace(dims=())
+    return identity._replace(dims=())
 
 
-def _any_shape(own: Identity, cuts: Cuts) -> _Group:
+def _any_shape(identity: Identity, cuts: Cuts) -> _Group:
     """Without the sizes of dimensions that are cut; all others must be equal anyway."""
     cut = {dim for _, dim in cuts}
-    dims = tuple((name, 0 if name in cut else size) for name, size in own.dims)
-    return own._replace(dims=dims)
+    dims = tuple((name, 0 if name in cut else size) for name, size in identity.dims)
+    return identity._replace(dims=dims)
 
 
 def _regroup(
@@ -342,18 +349,18 @@ def _regroup(
     """``name_of``: of the group that a key stands in, if it stands in one."""
     fresh: dict[_Group, dict[Identity, Record]] = {}
 
-    def group(own: Identity, key: Key) -> dict[Identity, Record]:
-        name = name_of(own, key)
+    def group(identity: Identity, key: Key) -> dict[Identity, Record]:
+        name = name_of(identity, key)
         if name is None:
             return {}
         if name not in fresh:
             fresh[name] = dict(groups.get(name) or {})
         return fresh[name]
 
-    for own, key in gone.items():
-        group(own, key).pop(own, None)
-    for own, record in put.items():
-        group(own, record.key)[own] = record
+    for identity, key in gone.items():
+        group(identity, key).pop(identity, None)
+    for identity, record in put.items():
+        group(identity, record.key)[identity] = record
     return groups.changed(fresh)
 
 

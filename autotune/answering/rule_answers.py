@@ -45,9 +45,9 @@ def unshown_config(rule: ShapeRule, problem: Problem) -> Config | None:
     return _with_sizes(rules.Chooser(rule).unshown(dict(problem.dims)))
 
 
-def _with_sizes(found: tuple[Mapping[str, int], CompiledBlocks] | None) -> Config | None:
-    if found is None:
+def _with_sizes(choice: tuple[Mapping[str, int], CompiledBlocks] | None) -> Config | None:
+    if choice is None:
         return None
-    sizes, compiled = found
+    sizes, compiled = choice
     axes = {**dict(compiled.config.axes), **sizes}
     return replace(compiled.config, axes=tuple(axes.items()))

@@ -33,105 +33,110 @@ _Timed = tuple[float, int, tuple[int, ...]]
 
 
 class Chooser:
-    """A rule with tables, ready to be asked. What was compiled is a bit of a whole number: those
-    that show a size to be safe are a mask."""
+    """A rule with lookup tables. A set of compiled blocks is a bit mask: bit ``i`` stands for
+    ``rule.compiled[i]``."""
 
     def __init__(self, rule: Any) -> None:
-        """Raises ``ValueError`` for a rule that would take too long to ask, or names what there is
-        not."""
+        """Raises ``ValueError`` for a rule that is too large, or names an unknown axis."""
         self._rule = rule
         self._names = [axis.name for axis in rule.axes]
         self._least, self._most = dict(rule.least), dict(rule.most)
-        self._before = [dict(one.dims) for one in rule.compiled]
-        self._allowed = max((one.vmem_allowed_bytes for one in rule.compiled), default=0)
+        self._before = [dict(blocks.dims) for blocks in rule.compiled]
+        self._allowed = max((blocks.vmem_allowed_bytes for blocks in rule.compiled), default=0)
         if not is_small(rule) or not _names_of(rule) <= {"", *self._names, *self._least}:
             raise ValueError("the rule offers too many sizes, or rests on too much")
         self._axes = [_AxisTable(rule, axis, self._before) for axis in rule.axes]
         self._sides = [self._names.index(name) for name in rule.diagonal]
         self._hbm = [
-            (one, *([self._names.index(name) for name in own] for own in (one.again, one.where)))
-            for one in rule.hbm
+            (term, *(list(map(self._names.index, names)) for names in (term.again, term.where)))
+            for term in rule.hbm
         ]
         cut = {axis.dim for axis in rule.axes}
         self._same = {n: _masks(n, self._before) for n in self._least if n not in cut}
         self._alike = {
-            tuple(dict(one.uncut)[name] for name in self._same): {
-                name: (least, dict(one.most)[name]) for name, least in one.least
+            tuple(dict(seen.uncut)[name] for name in self._same): {
+                name: (least, dict(seen.most)[name]) for name, least in seen.least
             }
-            for one in rule.seen
+            for seen in rule.seen
         }
 
     def choose(self, dims: Mapping[str, int]) -> tuple[dict[str, int], Any] | None:
-        """The sizes that should be the fastest, and the compiled blocks that show that they are
-        legal and within VMEM: with the same of what nothing cuts, nowhere smaller, and more than
-        one block wherever these have: so order, semantics and buffers are theirs. None outside of
-        the range that was seen, and where nothing is shown that is ``NEAR`` to the fastest of all
-        legal ones that seem to fit VMEM."""
+        """The fastest sizes that are known to be safe, and the compiled blocks that prove it.
+        Compiled blocks prove sizes to be legal and within VMEM when the uncut dimensions are the
+        same, no size is larger than theirs, and each axis that they cut is cut: grid order,
+        semantics and buffers are then theirs. None outside of the range that the rule was made
+        from, and when sizes without a proof, that seem to fit VMEM, are faster by ``NEAR``."""
         timed = self._timed(dims)
-        time, shown, sizes = min((one for one in timed if one[1]), default=(0.0, 0, ()))
-        if not shown or self._fitting(dims, [one for one in timed if one[0] < time / NEAR]):
+        time, shown, sizes = min(
+            (candidate for candidate in timed if candidate[1]), default=(0.0, 0, ())
+        )
+        if not shown or self._fitting(
+            dims, [candidate for candidate in timed if candidate[0] < time / NEAR]
+        ):
             return None
         first = (shown & -shown).bit_length() - 1
         return dict(zip(self._names, sizes, strict=True)), self._rule.compiled[first]
 
     def unshown(self, dims: Mapping[str, int]) -> tuple[dict[str, int], Any] | None:
-        """The sizes that should be the fastest of all, where they are not known to be safe, and
-        compiled blocks with a limit that they seem to be within."""
+        """Sizes that should be faster than ``choose`` and are not known to be safe; with them
+        compiled blocks whose VMEM limit they seem to keep. None where there are no such sizes."""
         timed = self._timed(dims)
         time = min((time for time, shown, _ in timed if shown), default=float("inf"))
-        found = self._fitting(dims, [one for one in timed if one[0] < time])
-        if not found:
+        fitting = self._fitting(dims, [candidate for candidate in timed if candidate[0] < time])
+        if not fitting:
             return None
-        sizes = dict(zip(self._names, min(found)[2], strict=True))
+        sizes = dict(zip(self._names, min(fitting)[2], strict=True))
         need = self._vmem_bytes({**dims, **sizes})
         return sizes, next(c for c in self._rule.compiled if c.vmem_allowed_bytes >= need)
 
     def _timed(self, dims: Mapping[str, int]) -> list[_Timed]:
-        """All that is legal, shown to be or not."""
+        """All legal sizes, with the mask of what proves each to be safe; it may be empty."""
         shown = self._shown(dims)
         return self._by_costs(dims, shown) if shown else []
 
     def _fitting(self, dims: Mapping[str, int], timed: Iterable[_Timed]) -> list[_Timed]:
-        """Those that should fit VMEM."""
+        """The candidates that should fit VMEM."""
         return [
-            one
-            for one in timed
-            for sizes in [dict(zip(self._names, one[2], strict=True))]
+            candidate
+            for candidate in timed
+            for sizes in [dict(zip(self._names, candidate[2], strict=True))]
             if self._vmem_bytes({**dims, **sizes}) <= self._allowed
         ]
 
     def _vmem_bytes(self, both: Mapping[str, int]) -> float:
-        found: float = sum(
+        total: float = sum(
             term.bytes_each * prod(both[name] for name in term.of) for term in self._rule.vmem
         )
-        return found
+        return total
 
     def _by_costs(self, dims: Mapping[str, int], shown: int) -> list[_Timed]:
-        """All that is legal."""
+        """All legal sizes with the cost of each, built up axis by axis."""
         runs = prod(dims[name] for name in self._rule.runs)
         start: _Partial = ((), shown, (), self._costs(dims))
-        found = [start]
+        partial = [start]
         for axis in self._axes:
             options = axis.options(dims)
-            found = [
+            partial = [
                 ((*sizes, size), shown & mask, (*counts, count), _bound(costs, size, count, share))
-                for sizes, shown, counts, costs in found
+                for sizes, shown, counts, costs in partial
                 for size, mask, count, share in options
                 if axis.divides(sizes, size)
             ]
-        moved = [(one.us * prod(dims[n] for n in one.of), *at) for one, *at in self._hbm]
+        moved = [(term.us * prod(dims[n] for n in term.of), *at) for term, *at in self._hbm]
         shares: dict[tuple[int, ...], tuple[float, ...]] = {}
         timed: list[_Timed] = []
-        for sizes, shown, counts, (general, *others) in found:
+        for sizes, shown, counts, (general, *others) in partial:
             sides = tuple(sizes[place] for place in self._sides)
             if sides not in shares:
                 shares[sides] = done_shares(self._rule, dims, sides)
             steps = runs * prod(counts)
             each = [steps * share for share in shares[sides]]
-            parts = [us * one[0] if one else 0.0 for us, one in zip(each, others, strict=True)]
+            parts = [us * cost[0] if cost else 0.0 for us, cost in zip(each, others, strict=True)]
             us = each[0] * general[0] + sum(parts) + general[1]
             if moved:
-                waits = [us * one[2] if one else 0.0 for us, one in zip(each, others, strict=True)]
+                waits = [
+                    us * cost[2] if cost else 0.0 for us, cost in zip(each, others, strict=True)
+                ]
                 us = together_us(self._rule, us, _moved_us(moved, counts), each[0])
                 us += each[0] * general[2] + sum(waits) + general[3]
                 parts[-1] += waits[-1]
@@ -139,9 +144,11 @@ class Chooser:
         return timed
 
     def _shown(self, dims: Mapping[str, int]) -> int:
-        """What was compiled with the same of what nothing cuts, where problems with these were not
-        much shorter or longer. Where a dimension that VMEM grows with is longer now, all of VMEM is
-        taken to grow with it."""
+        """The mask of the compiled blocks that can prove anything for this shape.
+
+        They have the same uncut dimensions, and no dimension is more than ``FAR`` times as long,
+        or as short, as in problems of that kind. Where dimensions in ``grows`` are longer now, all
+        of VMEM is taken to grow with them, and must still be allowed."""
         least, most = self._least, self._most
         if dims.keys() != least.keys() or any(
             not least[name] <= size <= most[name] for name, size in dims.items()
@@ -156,19 +163,21 @@ class Chooser:
             for name, (least, most) in alike.items()
         ):
             return 0
-        for number, one in enumerate(self._rule.compiled if shown and self._rule.grows else ()):
+        for number, blocks in enumerate(self._rule.compiled if shown and self._rule.grows else ()):
             before = self._before[number]
             grown = prod(ceil(dims[name] / before[name]) for name in self._rule.grows)
-            if grown > 1 and one.vmem_used_bytes * grown > one.vmem_allowed_bytes:
+            if grown > 1 and blocks.vmem_used_bytes * grown > blocks.vmem_allowed_bytes:
                 shown &= ~(1 << number)
         return shown
 
     def _costs(self, dims: Mapping[str, int]) -> _Costs:
-        """Of any sizes, of their whole tiles, by what is done of blocks along a diagonal, and of
-        them by what is no whole tiles, and in turn what each axis adds for each of its
-        blocks, where there are several, and where the last one hangs over, or by its size where it
-        cuts nothing. Each list has a cost by the axes whose sizes it is to be multiplied with: the
-        first axis is the highest bit; the lowest one is 0 for each step, 1 for the call."""
+        """The costs for this shape, as lists to be reduced axis by axis (``_bound``).
+
+        The first four lists: costs by sizes; by sizes in whole tiles; by the area that a diagonal
+        leaves; by the part of it that is no whole tiles. Then three lists for each axis: added for
+        each block, added when there are several blocks, and added by the ``share`` of ``options``.
+        The place of a cost in a list says which sizes multiply it: the first axis is the highest
+        bit. The lowest bit is 0 for a cost of each step, 1 for a cost of the call."""
         count, width = len(self._names), 4 if self._hbm else 2
         costs = [[0.0] * (width << count) for _ in range(3 * count + 4)]
         runs = prod(dims[name] for name in self._rule.runs)
@@ -182,13 +191,13 @@ class Chooser:
                 else:
                     place |= (width << count - 1) >> self._names.index(name)
             share = share_of(self._rule, cost)
-            own = share + 1 if share else int(cost.tiles)
+            kind = share + 1 if share else int(cost.tiles)
             if cost.each_block:
-                own, us = 3 * self._names.index(cost.each_block) + 4, us * runs
+                kind, us = 3 * self._names.index(cost.each_block) + 4, us * runs
             elif cost.axis:
-                own = 3 * self._names.index(cost.axis) + 6 - cost.cuts
-            costs[own][place] += us
-        return [costs[0], *(own if any(own) else [] for own in costs[1:])]
+                kind = 3 * self._names.index(cost.axis) + 6 - cost.cuts
+            costs[kind][place] += us
+        return [costs[0], *(listed if any(listed) else [] for listed in costs[1:])]
 
 
 def _names_of(rule: Any) -> set[str]:
@@ -208,13 +217,14 @@ def _masks(name: str, before: Sequence[Mapping[str, int]]) -> dict[int, int]:
 
 
 class _AxisTable:
-    """``_dims``: those that it divides. ``_multiples``, ``_divisors``: places of earlier axes."""
+    """The sizes of an axis. ``_dims``: dimensions that each size must divide. ``_multiples`` and
+    ``_divisors``: places of the earlier axes that it must divide, and that must divide it."""
 
     def __init__(self, rule: Any, axis: Any, before: Sequence[Mapping[str, int]]) -> None:
-        own = [dict(one.config.axes)[axis.name] for one in rule.compiled]
-        pairs = zip(own, before, strict=True)
+        compiled_sizes = [dict(blocks.config.axes)[axis.name] for blocks in rule.compiled]
+        pairs = zip(compiled_sizes, before, strict=True)
         cutting = [not axis.dim or size < dims[axis.dim] for size, dims in pairs]
-        names, dims = [one.name for one in rule.axes], dict(rule.least)
+        names, dims = [other.name for other in rule.axes], dict(rule.least)
         earlier = {name: place for place, name in enumerate(names[: names.index(axis.name)])}
         of_it = [other for name, other in rule.divides if name == axis.name]
         by_it = [name for name, other in rule.divides if other == axis.name]
@@ -222,25 +232,35 @@ class _AxisTable:
         self._multiples = _places(of_it, earlier)
         self._divisors = _places(by_it, earlier)
         self._sizes = [
-            (size, _mask(is_cut and one >= size for one, is_cut in zip(own, cutting, strict=True)))
+            (
+                size,
+                _mask(
+                    is_cut and compiled >= size
+                    for compiled, is_cut in zip(compiled_sizes, cutting, strict=True)
+                ),
+            )
             for size in axis.sizes
         ]
-        largest_first = sorted(((size, 1 << n) for n, size in enumerate(own)), reverse=True)
+        largest_first = sorted(
+            ((size, 1 << n) for n, size in enumerate(compiled_sizes)), reverse=True
+        )
         self._largest = [-size for size, _ in largest_first]
         self._at_least = [0, *accumulate((bit for _, bit in largest_first), or_)]
 
     def options(self, dims: Mapping[str, int]) -> list[tuple[int, int, int, float]]:
-        """Sizes that were compiled and cut their dimension, or the whole of it: each with what
-        shows it to be safe, the count of its blocks, and what share of the costs of its own it has:
-        all where the last block hangs over; where it cuts nothing, the inverse of its size."""
+        """Compiled sizes that cut their dimension, and the whole dimension: each with the mask of
+        what proves it, the count of its blocks, and its share of the axis' third list of costs.
+
+        The share is 1 where the last block hangs over, else 0; for an axis that cuts no dimension
+        it is the inverse of the size."""
         axis = self._axis
         whole = dims[axis.dim] if axis.dim else 0
-        own = [
+        offers = [
             (size, mask, ceil(whole / size) or 1, whole % size > 0 if whole else 1 / size)
             for size, mask in self._sizes
             if (not whole or size < whole) and all(dims[name] % size == 0 for name in self._dims)
         ]
-        # of those that are larger, whether they cut or not: now nothing is cut
+        # larger compiled blocks prove the whole dimension, whether they cut theirs or not
         larger = self._at_least[bisect_left(self._largest, 1 - whole)]
         is_seen = axis.whole and whole % axis.whole == 0
         if (
@@ -248,11 +268,11 @@ class _AxisTable:
             and (whole <= axis.most or (is_seen and larger))
             and all(dims[name] % whole == 0 for name in self._dims)
         ):
-            own.append((whole, larger if is_seen else 0, 1, 0.0))
-        return own
+            offers.append((whole, larger if is_seen else 0, 1, 0.0))
+        return offers
 
     def divides(self, earlier: Sequence[int], size: int) -> bool:
-        """What always divided another one, or was divided, still does or is."""
+        """Whether sizes that divide each other in all that was compiled still do."""
         if not self._multiples and not self._divisors:
             return True
         return all(earlier[place] % size == 0 for place in self._multiples) and all(
@@ -286,14 +306,14 @@ def offered(axes: Iterable[Any]) -> int:
 
 
 def together_us(rule: Any, core_us: float, moved_us: float, steps: float) -> float:
-    """Of what the core does while HBM moves: the longer one. Blocks are asked for a step ahead: two
-    steps take at least the work of one, what moves for one, and the latency of a read."""
+    """The time of core work and HBM traffic that overlap: the longer of the two. Blocks are fetched
+    one step ahead, so two steps take at least one step's work, traffic and read latency."""
     both_us: float = core_us + moved_us + steps * rule.latency_us
     return max(core_us, moved_us, both_us / 2)
 
 
 def _moved_us(moved: Iterable[Sequence[Any]], counts: Sequence[int]) -> float:
-    """All that crosses HBM, at its peak rate."""
+    """The time of all HBM traffic at the peak rate."""
     total = 0.0
     for us, again, where in moved:
         for place in where:
@@ -305,30 +325,31 @@ def _moved_us(moved: Iterable[Sequence[Any]], counts: Sequence[int]) -> float:
 
 
 def _bound(costs: _Costs, size: int, count: int, share: float) -> _Costs:
-    """With a size in the place of the first axis, which has so many blocks."""
-    general, tiled, worked, odd, each, cutting, own, *others = costs
-    for more, part in ((each, count), (cutting, count > 1), (own, share)):
+    """The costs with the first axis fixed to ``size``, which gives ``count`` blocks."""
+    general, tiled, worked, odd, each, cutting, by_size, *others = costs
+    for more, part in ((each, count), (cutting, count > 1), (by_size, share)):
         if more and part:
-            general = [one + part * us for one, us in zip(general, more, strict=True)]
+            general = [cost + part * us for cost, us in zip(general, more, strict=True)]
     tiled = tiled and _times(tiled, in_tiles(size))
     return (
         _times(general, size),
         tiled,
-        *(one and _times(one, size) for one in (worked, odd, *others)),
+        *(listed and _times(listed, size) for listed in (worked, odd, *others)),
     )
 
 
 def share_of(rule: Any, term: Any) -> int:
-    """The place in ``done_shares`` of what a cost of each step counts by."""
+    """Which number of ``done_shares`` scales a cost of each step."""
     by_area = set(rule.diagonal) <= set(term.of) and not term.axis and not term.tiles
     return 1 + term.odd if rule.diagonal and term.each_step and by_area else 0
 
 
 def done_shares(rule: Any, dims: Mapping[str, int], sides: Sequence[int]) -> tuple[float, ...]:
-    """Of the steps of the grid, those that do anything; of whole blocks, what these do; and of
-    that, what they do in blocks of columns that are no whole tiles. Without a diagonal all of
-    the first two. A block that is the only one is compiled without what it hides. ``sides``: sizes
-    of the axes of the diagonal."""
+    """What a diagonal mask leaves of the grid: the share of steps that do anything, the share of
+    the area that they compute, and the part of that in blocks of columns that are no whole tiles.
+
+    Without a diagonal: 1, 1 and 0. A single block is compiled without what the mask hides.
+    ``sides``: sizes of the axes of the diagonal."""
     if not rule.diagonal:
         return 1.0, 1.0, 0.0
     height, width = sides
@@ -362,13 +383,13 @@ def _floors(count: int, slope: int, start: int, by: int) -> int:
 
 
 def in_tiles(size: int) -> int:
-    """That is a multiple of the ``TILE``."""
+    """``size`` rounded up to a multiple of ``TILE``."""
     return ceil(size / TILE) * TILE
 
 
 def _times(costs: Sequence[float], size: int) -> list[float]:
     half = len(costs) // 2
-    return [own + size * more for own, more in zip(costs, costs[half:], strict=False)]
+    return [base + size * more for base, more in zip(costs, costs[half:], strict=False)]
 
 
 def _mask(bits: Iterable[bool]) -> int:

@@ -167,9 +167,11 @@ def with_settings(
 ) -> SourceSettings:
     """What a caller has said for itself in the place of what is configured."""
     # what the environment says may not open, and is not asked for beside a source
-    found = settings() if source is None else replace(_settings or SourceSettings(), source=source)
+    configured = (
+        settings() if source is None else replace(_settings or SourceSettings(), source=source)
+    )
     return replace(
-        found,
-        accept=found.accept if accept is None else checked_kinds(accept),
-        chip=chip or found.chip,
+        configured,
+        accept=configured.accept if accept is None else checked_kinds(accept),
+        chip=chip or configured.chip,
     )

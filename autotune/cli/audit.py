@@ -97,7 +97,7 @@ def audit(
     if trials and not limit:
         raise InvalidInputError("--trials is of the rows that are compiled: say how many, --limit")
     chips = [parse_chip(name) for name in names]
-    found = find_tables(table, form, compilers["python"])
+    tables = find_tables(table, form, compilers["python"])
     work = TableAudit(
         python=compilers["python"],
         assumed=parts_of_text(assume) if assume else {},
@@ -105,26 +105,26 @@ def audit(
         seed=seed,
         trials=trials,
     )
-    rows = list(map(_in_words, _asked(work, found, chips, database, compilers)))
+    rows = list(map(_in_words, _asked(work, tables, chips, database, compilers)))
     if markdown is not None:
-        _write(markdown, found, rows)
+        _write(markdown, tables, rows)
     if as_json:
-        left = [asdict(one) | {"file": str(t.path)} for t in found for one in t.table.unread]
+        left = [asdict(unread) | {"file": str(t.path)} for t in tables for unread in t.table.unread]
         print_json({"rows": list(map(_data, rows)), "unread": left})
     else:
-        for line in _lines(found, chips, rows):
+        for line in _lines(tables, chips, rows):
             echo(line)
     sys.exit(1 if any(map(_is_bad, rows)) else 0)
 
 
 def _asked(
     work: TableAudit,
-    found: Sequence[FoundTable],
+    tables: Sequence[FoundTable],
     chips: Sequence[Chip],
     database: str | None,
     compilers: dict[str, Any],
 ) -> list[RowAudit]:
-    reached = work.reaches(found, chips)
+    reached = work.reaches(tables, chips)
     if not work.limit:
         return [row.audit for _, rows in reached for row in rows]
     done: list[RowAudit] = []
@@ -157,47 +157,47 @@ def _data(row: RowAudit) -> dict[str, Any]:
     return data
 
 
-def _is_bad(one: RowAudit) -> bool:
-    return one.reach in _UNREACHED or one.standing is RowStanding.BROKEN
+def _is_bad(row: RowAudit) -> bool:
+    return row.reach in _UNREACHED or row.standing is RowStanding.BROKEN
 
 
 def _lines(
-    found: Sequence[FoundTable], chips: Sequence[Chip], rows: Sequence[RowAudit]
+    tables: Sequence[FoundTable], chips: Sequence[Chip], rows: Sequence[RowAudit]
 ) -> list[str]:
     said = []
-    for one in found:
-        said.append(f"{one.format.name} {one.path}")
-        said += [f"  {unread.place}: {unread.reason}" for unread in one.table.unread]
+    for source in tables:
+        said.append(f"{source.format.name} {source.path}")
+        said += [f"  {unread.place}: {unread.reason}" for unread in source.table.unread]
     bad = [_line(row) for row in rows if _is_bad(row)]
     said += bad[:_SHOWN]
     if len(bad) > _SHOWN:
         said.append(f"and {len(bad) - _SHOWN} more: --markdown and --json have them")
     counts = _counts(rows)
-    places = [(one.format.name, chip) for one in found for chip in chips]
+    places = [(source.format.name, chip) for source in tables for chip in chips]
     for place in dict.fromkeys([*places, *counts]):
         said.append(f"{place[0]} on {place[1]}: {counts.get(place, 'no rows')}")
     return said
 
 
-def _line(one: RowAudit) -> str:
-    parts = [f"{one.table} {one.place} on {one.chip}: {one.reach.value}"]
-    if one.standing is not RowStanding.NOT_COMPILED:
-        parts.append(one.standing.value)
-    if one.row_us is not None:
-        parts.append(_times(one))
-    return ", ".join(filter(None, [*parts, one.why]))
+def _line(row: RowAudit) -> str:
+    parts = [f"{row.table} {row.place} on {row.chip}: {row.reach.value}"]
+    if row.standing is not RowStanding.NOT_COMPILED:
+        parts.append(row.standing.value)
+    if row.row_us is not None:
+        parts.append(_times(row))
+    return ", ".join(filter(None, [*parts, row.why]))
 
 
-def _times(one: RowAudit) -> str:
-    assert one.row_us is not None
-    said = f"{micros(one.row_us)} with {one.config}"
-    if one.fallback_us is not None:
-        said += f", {micros(one.fallback_us)} with the fallback"
-    if one.standing in (RowStanding.BEATEN, RowStanding.TIE) and one.best_us is not None:
-        share = one.row_us / one.best_us - 1
-        said += f", {micros(one.best_us)} with {one.best}: the row takes {share:.1%} longer"
-    if one.contest is not None and one.searched_us is not None:
-        said += f"; {one.contest}: {micros(one.searched_us)} with {one.searched}"
+def _times(row: RowAudit) -> str:
+    assert row.row_us is not None
+    said = f"{micros(row.row_us)} with {row.config}"
+    if row.fallback_us is not None:
+        said += f", {micros(row.fallback_us)} with the fallback"
+    if row.standing in (RowStanding.BEATEN, RowStanding.TIE) and row.best_us is not None:
+        share = row.row_us / row.best_us - 1
+        said += f", {micros(row.best_us)} with {row.best}: the row takes {share:.1%} longer"
+    if row.contest is not None and row.searched_us is not None:
+        said += f"; {row.contest}: {micros(row.searched_us)} with {row.searched}"
     return said
 
 
@@ -205,41 +205,41 @@ def _counts(rows: Sequence[RowAudit]) -> dict[tuple[str, Chip], str]:
     groups: dict[tuple[str, Chip], list[RowAudit]] = {}
     for row in rows:
         groups.setdefault((row.table, row.chip), []).append(row)
-    return {place: _counted(own) for place, own in groups.items()}
+    return {place: _counted(group) for place, group in groups.items()}
 
 
 def _counted(rows: Sequence[RowAudit]) -> str:
     reach = Counter(row.reach for row in rows)
-    standing = Counter(row.standing for row in rows)
+    by_standing = Counter(row.standing for row in rows)
     parts = [f"{len(rows)} rows"]
-    parts += [f"{reach[one]} {one.value}" for one in Reach if reach[one]]
+    parts += [f"{reach[kind]} {kind.value}" for kind in Reach if reach[kind]]
     parts += [
-        f"{standing[one]} {one.value}"
-        for one in RowStanding
-        if standing[one] and one is not RowStanding.NOT_COMPILED
+        f"{by_standing[kind]} {kind.value}"
+        for kind in RowStanding
+        if by_standing[kind] and kind is not RowStanding.NOT_COMPILED
     ]
     timed = [(a, a.row_us / a.best_us) for a in rows if a.row_us is not None and a.best_us]
     if timed:
         near = sum(ratio <= 1 + _NEAR for _, ratio in timed)
         parts.append(f"{near} of {len(timed)} within {_NEAR:.0%} of the best that is known")
     contests = Counter(row.contest for row in rows if row.contest is not None)
-    parts += [f"{contests[one]} {one}" for one in Contest if contests[one]]
+    parts += [f"{contests[kind]} {kind}" for kind in Contest if contests[kind]]
     lost = [ratio - 1 for a, ratio in timed if a.standing is RowStanding.BEATEN]
     if lost:
         parts.append(f"beaten by {median(lost):.0%} in the median, {max(lost):.0%} at most")
     return ", ".join(parts)
 
 
-def _write(path: Path, found: Sequence[FoundTable], rows: Sequence[RowAudit]) -> None:
-    lines = [f"`{_cell(one.format.name)}`: {len(one.table.rows)} rows" for one in found]
+def _write(path: Path, tables: Sequence[FoundTable], rows: Sequence[RowAudit]) -> None:
+    lines = [f"`{_cell(source.format.name)}`: {len(source.table.rows)} rows" for source in tables]
     lines += [
         "",
         *(f"- {table} on {chip}: {said}" for (table, chip), said in _counts(rows).items()),
     ]
     lines += [
-        f"- {_cell(f'{one.format.name} {unread.place}')}: not read: {_cell(unread.reason)}"
-        for one in found
-        for unread in one.table.unread
+        f"- {_cell(f'{source.format.name} {unread.place}')}: not read: {_cell(unread.reason)}"
+        for source in tables
+        for unread in source.table.unread
     ]
     lines += ["", "| row | TPU | lookup | standing | row | fallback | best | why |"]
     lines.append("|" + "---|" * 8)

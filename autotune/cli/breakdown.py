@@ -20,13 +20,15 @@ Explained = tuple[Estimate, Explanation]
 
 
 def print_breakdown(
-    titles: Sequence[str], found: Sequence[Explained], first_rows: Sequence[tuple[str, ...]] = ()
+    titles: Sequence[str],
+    estimates: Sequence[Explained],
+    first_rows: Sequence[tuple[str, ...]] = (),
 ) -> None:
     """Where the time goes, then the facts; a column for each estimate, and of two the difference of
     the second from the first. ``first_rows`` open the facts."""
     console = screen(_LOG_WIDTH)
-    console.print(_parts_table(titles, found))
-    console.print(_facts_table(titles, found, first_rows))
+    console.print(_parts_table(titles, estimates))
+    console.print(_facts_table(titles, estimates, first_rows))
 
 
 def differing_rows(configs: Sequence[Config]) -> list[tuple[str, ...]]:
@@ -37,30 +39,34 @@ def differing_rows(configs: Sequence[Config]) -> list[tuple[str, ...]]:
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def _parts_table(titles: Sequence[str], found: Sequence[Explained]) -> Table:
+def _parts_table(titles: Sequence[str], estimates: Sequence[Explained]) -> Table:
     table = _table("where the time goes")
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
         table.add_column("share", justify="right", no_wrap=True)
-    if len(found) <= 2:
-        compared = len(found) == 2
+    if len(estimates) <= 2:
+        compared = len(estimates) == 2
         table.add_column(
             "difference" if compared else "", justify="right" if compared else "left", no_wrap=True
         )
     for name in PARTS:
-        if any(why.part_us(name) for _, why in found):
-            table.add_row(name, *_time_cells(found, [why.part_us(name) for _, why in found]))
+        if any(why.part_us(name) for _, why in estimates):
+            table.add_row(
+                name, *_time_cells(estimates, [why.part_us(name) for _, why in estimates])
+            )
     table.add_section()
-    table.add_row("total", *_time_cells(found, [e.time_us for e, _ in found], bar=False))
+    table.add_row("total", *_time_cells(estimates, [e.time_us for e, _ in estimates], bar=False))
     return table
 
 
-def _time_cells(found: Sequence[Explained], us: Sequence[float], *, bar: bool = True) -> list[str]:
-    shares = [part / e.time_us for part, (e, _) in zip(us, found, strict=True)]
+def _time_cells(
+    estimates: Sequence[Explained], us: Sequence[float], *, bar: bool = True
+) -> list[str]:
+    shares = [part / e.time_us for part, (e, _) in zip(us, estimates, strict=True)]
     cells = [c for n, s in zip(us, shares, strict=True) for c in (part_us(n), f"{s:.1%}")]
-    if len(found) > 2:
+    if len(estimates) > 2:
         return cells
-    if len(found) == 2:
+    if len(estimates) == 2:
         change = us[1] - us[0]
         sign = "+" if change > 0 else "−" if change < 0 else ""
         return [*cells, sign + part_us(abs(change))]
@@ -68,15 +74,15 @@ def _time_cells(found: Sequence[Explained], us: Sequence[float], *, bar: bool = 
 
 
 def _facts_table(
-    titles: Sequence[str], found: Sequence[Explained], first_rows: Sequence[tuple[str, ...]]
+    titles: Sequence[str], estimates: Sequence[Explained], first_rows: Sequence[tuple[str, ...]]
 ) -> Table:
-    table = _table("", header=len(found) > 1)
+    table = _table("", header=len(estimates) > 1)
     for title in titles:
-        table.add_column(title if len(found) > 1 else "", overflow="fold")
+        table.add_column(title if len(estimates) > 1 else "", overflow="fold")
     for row in first_rows:
         table.add_row(*row)
     for name, cell in FACTS:
-        cells = [cell(e, why) for e, why in found]
+        cells = [cell(e, why) for e, why in estimates]
         if any(cells):
             table.add_row(name, *cells)
     return table

@@ -52,24 +52,24 @@ def calibrate(
     if find_spec("scipy") is None:
         raise AutotuneError("autotune calibrate needs SciPy: install pallas-autotune[search]")
     with open_database(database, create=False) as store:
-        found = []
+        compared = []
         if from_measurements:
-            found += points((record, store.trials(record.key)) for record in store.records())
+            compared += points((record, store.trials(record.key)) for record in store.records())
         if from_tables:
-            keys = [one.key for one in store.history(limit=_MOST_KEYS)]
-            found += points_elsewhere(store.known_configs(), keys, store.trials)
-    group_errors, proposed = errors(found), proposals(found)
+            keys = [searched.key for searched in store.history(limit=_MOST_KEYS)]
+            compared += points_elsewhere(store.known_configs(), keys, store.trials)
+    group_errors, proposed = errors(compared), proposals(compared)
     if as_json:
         print_json(
             {
-                "points": len(found),
+                "points": len(compared),
                 "errors": [asdict(e) for e in group_errors],
                 "proposals": [asdict(p) for p in proposed],
             }
         )
     else:
         _print(group_errors, proposed)
-    raise SystemExit(0 if found else 1)
+    raise SystemExit(0 if compared else 1)
 
 
 def _print(group_errors: "list[EstimateErrors]", proposed: "list[Proposal]") -> None:

@@ -20,11 +20,11 @@ def kernels(name: str | None, as_json: bool) -> None:
     if name is not None:
         _describe(name, as_json)
         return
-    found = catalogue()
+    refs = catalogue()
     if as_json:
-        print_json({kernel: str(ref) for kernel, ref in found.items()})
+        print_json({kernel: str(ref) for kernel, ref in refs.items()})
         return
-    for kernel, ref in found.items():
+    for kernel, ref in refs.items():
         echo(f"{kernel:<20} {ref}")
 
 

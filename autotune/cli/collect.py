@@ -100,16 +100,16 @@ def collect(
     if not (error or workload.problems or workload.undeclared):
         error = "no kernel was found in it"
     if as_json:
-        data = [to_data(one) for one in workload.problems]
-        kernels = [to_data(one) for one in workload.undeclared]
+        data = [to_data(entry) for entry in workload.problems]
+        kernels = [to_data(entry) for entry in workload.undeclared]
         print_json({"problems": data, "undeclared": kernels, "error": error})
     elif output is not None:
         try:
             output.write_text(workload_text(workload), encoding="utf-8")
         except OSError as problem:
             raise InvalidInputError(f"{output} cannot be written: {problem.strerror}") from problem
-        found = f"{len(workload.problems)} problems, {len(workload.undeclared)} kernels undeclared"
-        echo(f"{output}: {found}")
+        counts = f"{len(workload.problems)} problems, {len(workload.undeclared)} kernels undeclared"
+        echo(f"{output}: {counts}")
     else:
         click.echo(workload_text(workload), nl=False)
     if error:
@@ -135,12 +135,12 @@ def _of_model(
     known = installed_kernels()
     chip = parse_chip(chips[0]) if chips else None
     with new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
-        found = pool.ask(
+        collected = pool.ask(
             CollectKernels(ref=ref, chip=chip, names=tuple(known), refs=tuple(known.values()))
         )
-    problems, undeclared = tuple(found.problems), tuple(found.undeclared)
+    problems, undeclared = tuple(collected.problems), tuple(collected.undeclared)
     workload = Workload(problems=problems, undeclared=undeclared, chips=tuple(chips))
-    return workload, found.error and f"it could not be traced to its end: {found.error}"
+    return workload, collected.error and f"it could not be traced to its end: {collected.error}"
 
 
 def hlo_kernels(text: str) -> tuple[UndeclaredKernel, ...]:
@@ -150,9 +150,9 @@ def hlo_kernels(text: str) -> tuple[UndeclaredKernel, ...]:
 
 
 def _kernel_name(line: str) -> str:
-    found = _KERNEL_NAME.search(line)
-    if found:
-        return found[1] or _TRANSFORMS.sub("", found[2].rpartition("/")[2])
+    match = _KERNEL_NAME.search(line)
+    if match:
+        return match[1] or _TRANSFORMS.sub("", match[2].rpartition("/")[2])
     instruction = _INSTRUCTION.search(line)
     return instruction[1] if instruction else "kernel"
 
@@ -165,18 +165,20 @@ def _missed(database: str | None) -> tuple[WorkloadProblem, ...]:
 
 def _missed_of(url: str) -> tuple[WorkloadProblem, ...]:
     """The same of a service."""
-    found: list[WorkloadProblem] = []
+    problems: list[WorkloadProblem] = []
     cursor, remote = "", Remote(url, _SERVICE_S)
     try:
-        while len(found) < _MOST_MISSES:
+        while len(problems) < _MOST_MISSES:
             page = json.loads(remote.call("GET", f"/v1/misses?limit={_PAGE}{cursor}"))
-            found += [_wanted(from_data(Key, one["key"]), one["count"]) for one in page["misses"]]
+            problems += [
+                _wanted(from_data(Key, miss["key"]), miss["count"]) for miss in page["misses"]
+            ]
             if page["next"] is None:
                 break
             cursor = f"&cursor={page['next']}"
     except (OSError, HTTPException, ValueError, LookupError) as error:
         raise ServiceError(f"the service at {url} cannot be used: {error}") from error
-    return tuple(found)
+    return tuple(problems)
 
 
 def _wanted(key: Key, count: int) -> WorkloadProblem:

@@ -100,23 +100,23 @@ def interpreters(python: str) -> Iterator[Finding]:
 
 
 def _interpreter(python: str, subject: str) -> Finding:
-    found = probe(python)
-    if not isinstance(found, CannotCompile):
-        says = f"{found.toolchain}, Python {found.python_version} ({python})"
+    probed = probe(python)
+    if not isinstance(probed, CannotCompile):
+        says = f"{probed.toolchain}, Python {probed.python_version} ({python})"
         return good(subject, says)
-    if found.lacks in ("jax", "jaxlib"):
+    if probed.lacks in ("jax", "jaxlib"):
         return not_there(
             subject,
             f"{python} has no JAX: it cannot compile",
             f"{python} -m pip install 'jax[tpu]', or autotune env create jax==VERSION",
         )
-    if found.lacks:
+    if probed.lacks:
         return bad(
             subject,
-            f"{python} lacks {found.lacks}, which its JAX forgot to ask for",
-            f"{python} -m pip install {found.lacks}",
+            f"{python} lacks {probed.lacks}, which its JAX forgot to ask for",
+            f"{python} -m pip install {probed.lacks}",
         )
-    says = f"{python} cannot import JAX: {found.message}"
+    says = f"{python} cannot import JAX: {probed.message}"
     remedy = "install jax[tpu] there again, with a libtpu of the same release"
     return bad(subject, says, remedy)
 
@@ -151,9 +151,9 @@ def _chip(chip: Chip, failure: str) -> Finding:
 def attached() -> Finding:
     from autotune.measuring.attached import attached_chips
 
-    found = attached_chips()
-    if found:
-        says = f"{len(found)} x {found[0]}: finalists are measured"
+    devices = attached_chips()
+    if devices:
+        says = f"{len(devices)} x {devices[0]}: finalists are measured"
         return good("TPU", says)
     return not_there("TPU", "none attached: times are estimates")
 
@@ -186,8 +186,8 @@ def service(url: str) -> Finding:
     from autotune.answering.http import Remote
 
     try:
-        told = json.loads(Remote(url, _TIMEOUT_S).call("GET", "/readyz"))
-        says = f"{url} answers from snapshot {told['snapshot']}, {told['records']} records"
+        state = json.loads(Remote(url, _TIMEOUT_S).call("GET", "/readyz"))
+        says = f"{url} answers from snapshot {state['snapshot']}, {state['records']} records"
         return good("service", says)
     except (AutotuneError, OSError, ValueError, KeyError, TypeError) as error:
         says, remedy = f"{url}: {error}", "is the address right, and does autotune serve run there?"

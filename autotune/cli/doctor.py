@@ -30,14 +30,14 @@ def doctor(url: str | None, quick: bool, python: str, database: str | None, as_j
 
     Says what to do about what is wrong. Exit code 1: something does not work.
     """
-    found = []
-    for one in _look(url, quick, python, database):
-        found.append(one)
+    findings = []
+    for finding in _look(url, quick, python, database):
+        findings.append(finding)
         if not as_json:
-            _print(one)
+            _print(finding)
     if as_json:
-        print_json([asdict(one) for one in found])
-    if any(one.condition == Condition.BAD for one in found):
+        print_json([asdict(finding) for finding in findings])
+    if any(finding.condition == Condition.BAD for finding in findings):
         sys.exit(1)
 
 
@@ -53,10 +53,10 @@ def _look(url: str | None, quick: bool, python: str, db: str | None) -> Iterator
         yield service(url)
 
 
-def _print(one: Finding) -> None:
-    echo(f"{one.condition:<4} {one.subject:<10} {one.says}")
-    if one.remedy:
-        echo(f"{'':<15} {one.remedy}")
+def _print(finding: Finding) -> None:
+    echo(f"{finding.condition:<4} {finding.subject:<10} {finding.says}")
+    if finding.remedy:
+        echo(f"{'':<15} {finding.remedy}")
 
 
 @click.command()
@@ -73,6 +73,6 @@ def completion(shell: str) -> None:
 
     from autotune.cli.main import cli
 
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(cli, {}, "autotune", "_AUTOTUNE_COMPLETE").source())
+    completer = get_completion_class(shell)
+    assert completer is not None
+    click.echo(completer(cli, {}, "autotune", "_AUTOTUNE_COMPLETE").source())

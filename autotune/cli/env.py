@@ -48,14 +48,14 @@ def list_environments(as_json: bool) -> None:
     """List the environments."""
     from autotune.compiling.environments.environment import environments, environments_folder
 
-    found = environments(environments_folder())
+    known = environments(environments_folder())
     if as_json:
-        print_json([asdict(one) for one in found])
-    elif not found:
+        print_json([asdict(made) for made in known])
+    elif not known:
         echo("there is none yet: make one with `autotune env create jax==VERSION`")
-    for one in [] if as_json else found:
-        beside = f"  with {', '.join(one.extra)}" if one.extra else ""
-        echo(f"{one.name:<10} {one.toolchain}, Python {one.python_version}{beside}")
+    for made in [] if as_json else known:
+        beside = f"  with {', '.join(made.extra)}" if made.extra else ""
+        echo(f"{made.name:<10} {made.toolchain}, Python {made.python_version}{beside}")
 
 
 @env.command()
@@ -65,6 +65,6 @@ def remove(version: str) -> None:
     from autotune.compiling.environments import environment
 
     place = environment.environments_folder()
-    found = environment.find_environment(place, version.removeprefix("jax=="))
-    environment.remove(place, found)
-    echo(f"removed jax {found.name}")
+    unwanted = environment.find_environment(place, version.removeprefix("jax=="))
+    environment.remove(place, unwanted)
+    echo(f"removed jax {unwanted.name}")

@@ -65,53 +65,61 @@ def estimate(
         subject = describe_subject(pool, ref, target, problem_of)
         judge = config_judge(pool, subject)
         configs = [judge.read(text) for text in texts or ("default",)]
-        found = [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in configs]
+        estimates = [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in configs]
     if as_json:
-        data = [_data(*named) for named in _named(found)]
-        print_json({"key": to_data(subject.key), "configs": data, "compared": _words(found)})
+        data = [_data(*named) for named in _named(estimates)]
+        print_json({"key": to_data(subject.key), "configs": data, "compared": _words(estimates)})
     else:
         key = subject.key
         echo(f"{key.kernel} {key.problem}")
         echo(f"  on {key.chip} with {key.toolchain}")
-        _print(found)
-    sys.exit(0 if all(one.estimate for one in found) else 1)
+        _print(estimates)
+    sys.exit(0 if all(estimated.estimate for estimated in estimates) else 1)
 
 
-def _print(found: list[ConfigEstimate]) -> None:
-    for name, one in _named(found):
-        echo(f"{name}: {one}")
-    timed = [(name, one, e, e.explanation) for name, one in _named(found) if (e := one.estimate)]
-    explained = [(name, one, e, parts) for name, one, e, parts in timed if parts]
+def _print(estimates: list[ConfigEstimate]) -> None:
+    for name, estimated in _named(estimates):
+        echo(f"{name}: {estimated}")
+    timed = [
+        (name, estimated, e, e.explanation)
+        for name, estimated in _named(estimates)
+        if (e := estimated.estimate)
+    ]
+    explained = [(name, estimated, e, parts) for name, estimated, e, parts in timed if parts]
     if explained:
-        rows = differing_rows([one.config for _, one, _, _ in explained])
+        rows = differing_rows([estimated.config for _, estimated, _, _ in explained])
         print_breakdown([t[0] for t in explained], [(t[2], t[3]) for t in explained], rows)
-    for sentence in _words(found):
+    for sentence in _words(estimates):
         echo(sentence)
     echo("Nothing is kept or published.")
 
 
-def _named(found: list[ConfigEstimate]) -> list[tuple[str, ConfigEstimate]]:
-    return [(f"config {place}", one) for place, one in enumerate(found, 1)]
+def _named(estimates: list[ConfigEstimate]) -> list[tuple[str, ConfigEstimate]]:
+    return [(f"config {place}", estimated) for place, estimated in enumerate(estimates, 1)]
 
 
-def _words(found: list[ConfigEstimate]) -> list[str]:
+def _words(estimates: list[ConfigEstimate]) -> list[str]:
     """Why the fastest is faster than each of the others."""
     named = [
-        NamedEstimate(name=name, estimate=one.estimate)
-        for name, one in _named(found)
-        if one.estimate
+        NamedEstimate(name=name, estimate=estimated.estimate)
+        for name, estimated in _named(estimates)
+        if estimated.estimate
     ]
-    best = min(named, key=lambda one: one.estimate.time_us, default=None)
-    return [why(compare(best, one)) for one in named if best is not None and one is not best]
+    best = min(named, key=lambda estimated: estimated.estimate.time_us, default=None)
+    return [
+        why(compare(best, estimated))
+        for estimated in named
+        if best is not None and estimated is not best
+    ]
 
 
-def _data(name: str, one: ConfigEstimate) -> dict[str, Any]:
-    e = one.estimate
+def _data(name: str, estimated: ConfigEstimate) -> dict[str, Any]:
+    e = estimated.estimate
     parts = e and e.explanation
     return {
         "name": name,
-        "config": to_data(one.config),
-        "outcome": to_data(in_words(one.outcome)),
-        "reason": reason_of(one.outcome),
+        "config": to_data(estimated.config),
+        "outcome": to_data(in_words(estimated.outcome)),
+        "reason": reason_of(estimated.outcome),
         "explanation": explanation_data(e, parts) if e and parts else None,
     }

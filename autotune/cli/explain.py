@@ -70,73 +70,73 @@ def explain(
     """
     target = None if trace is None else _target(trace)
     with open_database(database, create=False) as store:
-        found = [find_trial(store, number) for number in (trial, other) if number is not None]
+        stored = [find_trial(store, number) for number in (trial, other) if number is not None]
         measured_lines = [
             measured_line(measured_config(store.record(t.key), t.trial.config), t.estimate_us)
-            for t in found
+            for t in stored
         ]
-        changed = list(dict.fromkeys(filter(None, (source_change(store, t.key) for t in found))))
-        refs = [] if target is None else _unchanged(store, found, kernel)
-    if len(found) == 2:
-        _check_same_problem(*found)
-    sentences = [s for s in map(_missing, found) if s]
-    comparison = _compared(found)
+        changed = list(dict.fromkeys(filter(None, (source_change(store, t.key) for t in stored))))
+        refs = [] if target is None else _unchanged(store, stored, kernel)
+    if len(stored) == 2:
+        _check_same_problem(*stored)
+    sentences = [s for s in map(_missing, stored) if s]
+    comparison = _compared(stored)
     if not as_json:
-        _print(found, comparison, sentences, measured_lines)
+        _print(stored, comparison, sentences, measured_lines)
         for line in changed:
             echo(line, err=True)
     if target is not None:
-        _write_trace(found, refs, target, steps, python, silent=as_json)
+        _write_trace(stored, refs, target, steps, python, silent=as_json)
     if as_json:
-        data = _data(found, comparison, sentences, target)
+        data = _data(stored, comparison, sentences, target)
         print_json({**data, "measured": measured_lines, "source_changed": bool(changed)})
     sys.exit(1 if sentences else 0)
 
 
-def _check_same_problem(one: StoredTrial, other: StoredTrial) -> None:
-    if (one.key.kernel, one.key.problem) != (other.key.kernel, other.key.problem):
+def _check_same_problem(first: StoredTrial, other: StoredTrial) -> None:
+    if (first.key.kernel, first.key.problem) != (other.key.kernel, other.key.problem):
         raise InvalidInputError(
-            f"trials {one.id} and {other.id} solve different problems, which cannot be compared: "
-            f"{one.key.kernel} {one.key.problem} and {other.key.kernel} {other.key.problem}"
+            f"trials {first.id} and {other.id} solve different problems, which cannot be compared: "
+            f"{first.key.kernel} {first.key.problem} and {other.key.kernel} {other.key.problem}"
         )
 
 
-def _missing(found: StoredTrial) -> str | None:
+def _missing(stored: StoredTrial) -> str | None:
     """Why the trial cannot be explained."""
-    outcome = found.trial.outcome
-    if found.estimate is None:
-        return f"trial {found.id} has no estimate: {outcome.kind}, {reason_of(outcome)}"
-    if found.estimate.explanation is None:
+    outcome = stored.trial.outcome
+    if stored.estimate is None:
+        return f"trial {stored.id} has no estimate: {outcome.kind}, {reason_of(outcome)}"
+    if stored.estimate.explanation is None:
         return (
-            f"trial {found.id} was estimated by an older version, which kept no parts: search "
+            f"trial {stored.id} was estimated by an older version, which kept no parts: search "
             "again, and it is estimated anew"
         )
     return None
 
 
-def _compared(found: list[StoredTrial]) -> Comparison | None:
-    named = [NamedEstimate(name=f"trial {t.id}", estimate=t.estimate) for t in found if t.estimate]
+def _compared(trials: list[StoredTrial]) -> Comparison | None:
+    named = [NamedEstimate(name=f"trial {t.id}", estimate=t.estimate) for t in trials if t.estimate]
     if len(named) < 2:
         return None
-    one, other = (t.key for t in found)
-    return compare(*named, alike=one == other)
+    first, other = (t.key for t in trials)
+    return compare(*named, alike=first == other)
 
 
 def _print(
-    found: list[StoredTrial],
+    trials: list[StoredTrial],
     comparison: Comparison | None,
     sentences: list[str],
     measured_lines: list[str],
 ) -> None:
     """``measured_lines``: what was measured of each, empty where it was not."""
-    for line in _heading(found):
+    for line in _heading(trials):
         echo(line)
-    explained = _explained(found)
-    if len(explained) == len(found):
-        titles = [f"trial {t.id}" for t in found]
+    explained = _explained(trials)
+    if len(explained) == len(trials):
+        titles = [f"trial {t.id}" for t in trials]
         rows = [("measured", *measured_lines)] if any(measured_lines) else []
         print_breakdown(
-            titles, explained, [*differing_rows([t.trial.config for t in found]), *rows]
+            titles, explained, [*differing_rows([t.trial.config for t in trials]), *rows]
         )
     if comparison is not None:
         echo(why(comparison))
@@ -144,46 +144,46 @@ def _print(
         echo(sentence, err=True)
 
 
-def _heading(found: list[StoredTrial]) -> list[str]:
-    if len(found) == 1:
-        return heading(found[0])[:-1]
-    one, other = (t.key for t in found)
-    lines = [f"{one.kernel} {one.problem}"]
-    for t in found:
+def _heading(trials: list[StoredTrial]) -> list[str]:
+    if len(trials) == 1:
+        return heading(trials[0])[:-1]
+    first, other = (t.key for t in trials)
+    lines = [f"{first.kernel} {first.problem}"]
+    for t in trials:
         lines.append(f"  trial {t.id}: {t.trial.config}{_wrong(t)}")
     same = {
-        f"chip: {one.chip} and {other.chip}": one.chip == other.chip,
-        f"toolchain: {one.toolchain} and {other.toolchain}": one.toolchain == other.toolchain,
-        f"source of the kernel: {one.fingerprint} and {other.fingerprint}": one.fingerprint
+        f"chip: {first.chip} and {other.chip}": first.chip == other.chip,
+        f"toolchain: {first.toolchain} and {other.toolchain}": first.toolchain == other.toolchain,
+        f"source of the kernel: {first.fingerprint} and {other.fingerprint}": first.fingerprint
         == other.fingerprint,
     }
     if all(same.values()):
-        return [*lines, f"  on {one.chip} with {one.toolchain}, kernel {one.fingerprint}"]
+        return [*lines, f"  on {first.chip} with {first.toolchain}, kernel {first.fingerprint}"]
     return lines + [f"  NOT the same {what}" for what, is_same in same.items() if not is_same]
 
 
-def _wrong(found: StoredTrial) -> str:
-    outcome = found.trial.outcome
+def _wrong(stored: StoredTrial) -> str:
+    outcome = stored.trial.outcome
     return "" if outcome.kind == OutcomeKind.ESTIMATED else f" ({kind_and_reason(outcome)})"
 
 
-def _explained(found: list[StoredTrial]) -> list[Explained]:
-    estimates = [t.estimate for t in found if t.estimate is not None]
+def _explained(trials: list[StoredTrial]) -> list[Explained]:
+    estimates = [t.estimate for t in trials if t.estimate is not None]
     return [(e, e.explanation) for e in estimates if e.explanation is not None]
 
 
 def _data(
-    found: list[StoredTrial],
+    trials: list[StoredTrial],
     comparison: Comparison | None,
     sentences: list[str],
     trace: Path | None,
 ) -> dict[str, Any]:
     return {
-        "trials": [_trial_data(t) for t in found],
+        "trials": [_trial_data(t) for t in trials],
         "comparison": None
         if comparison is None
         else {
-            "faster": min(found, key=lambda t: t.estimate.time_us if t.estimate else 0.0).id,
+            "faster": min(trials, key=lambda t: t.estimate.time_us if t.estimate else 0.0).id,
             "times_as_fast": comparison.times_as_fast,
             "tie": comparison.tie,
             "margin": comparison.margin,
@@ -195,22 +195,22 @@ def _data(
     }
 
 
-def _trial_data(found: StoredTrial) -> dict[str, Any]:
-    explained = [explanation_data(*one) for one in _explained([found])]
-    data = trial_data(found.trial)
+def _trial_data(stored: StoredTrial) -> dict[str, Any]:
+    explained = [explanation_data(*pair) for pair in _explained([stored])]
+    data = trial_data(stored.trial)
     return {
-        "id": found.id,
-        "key": to_data(found.key),
+        "id": stored.id,
+        "key": to_data(stored.key),
         **{name: data[name] for name in ("number", "config", "reason")},
-        "kind": found.trial.outcome.kind,
+        "kind": stored.trial.outcome.kind,
         "explanation": explained[0] if explained else None,
     }
 
 
-def _unchanged(store: Any, found: list[StoredTrial], kernel: str | None) -> list[KernelRef]:
+def _unchanged(store: Any, trials: list[StoredTrial], kernel: str | None) -> list[KernelRef]:
     from autotune.cli.trace import unchanged_kernel
 
-    return [unchanged_kernel(store, one, kernel) for one in found]
+    return [unchanged_kernel(store, trial, kernel) for trial in trials]
 
 
 def _target(file: Path) -> Path:
@@ -220,7 +220,7 @@ def _target(file: Path) -> Path:
 
 
 def _write_trace(
-    found: list[StoredTrial],
+    trials: list[StoredTrial],
     refs: list[KernelRef],
     file: Path,
     steps: int,
@@ -234,7 +234,7 @@ def _write_trace(
         if not silent:
             echo(line, err=True)
 
-    notes = write_trace(found, refs, file, steps=steps, python=python, say=say)
+    notes = write_trace(trials, refs, file, steps=steps, python=python, say=say)
     if not silent:
         for note in notes:
             echo(note)

@@ -86,11 +86,11 @@ def export(
         elif records:
             from autotune.tables.export import TableExport
 
-            found = TableExport(name=form, python=python, table=table).of(records)
-            records, refused = records[: found.rows], found.refused
-            is_written = bool(found.text)
+            exported = TableExport(name=form, python=python, table=table).of(records)
+            records, refused = records[: exported.rows], exported.refused
+            is_written = bool(exported.text)
             if is_written:
-                file.write_text(found.text, encoding="utf-8")
+                file.write_text(exported.text, encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
     _say(file if is_written else None, len(records), refused, changed, as_json)

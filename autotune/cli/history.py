@@ -42,11 +42,11 @@ def history(
     """List the problems that have been searched, the latest first."""
     only = None if chip is None else parse_chip(chip)
     with open_database(database, create=False) as store:
-        found = store.history(kernel, only, limit)
-        details = [list(store.trials(s.key)) if trials else [] for s in found]
-        ids = [store.trial_ids(s.key) if trials else {} for s in found]
+        summaries = store.history(kernel, only, limit)
+        details = [list(store.trials(s.key)) if trials else [] for s in summaries]
+        ids = [store.trial_ids(s.key) if trials else {} for s in summaries]
         if studies:
-            _write_studies(store, [summary.key for summary in found])
+            _write_studies(store, [summary.key for summary in summaries])
     if as_json:
         print_json(
             [
@@ -54,13 +54,13 @@ def history(
                     **summary_data(s),
                     "trials": [{"id": n[t.number], **trial_data(t)} for t in ts],
                 }
-                for s, ts, n in zip(found, details, ids, strict=True)
+                for s, ts, n in zip(summaries, details, ids, strict=True)
             ]
         )
         return
-    if not found:
+    if not summaries:
         echo("nothing has been searched yet")
-    for summary, rows, numbers in zip(found, details, ids, strict=True):
+    for summary, rows, numbers in zip(summaries, details, ids, strict=True):
         echo(_line(summary))
         for trial in rows:
             time_us = trial.estimate.time_us if trial.estimate else None

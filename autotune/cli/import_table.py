@@ -50,47 +50,47 @@ def import_table(
     as tuned elsewhere, with an unknown toolchain. Exit code 1 when no row could be taken.
     """
     target = None if chip is None else parse_chip(chip)
-    found = find_tables(table, form, python)
+    tables = find_tables(table, form, python)
     known: list[KnownConfig] = []
     left: list[dict[str, str]] = []
-    for one in found:
-        for row in one.table.rows:
-            meant = meaning(one.format, row)
+    for source in tables:
+        for row in source.table.rows:
+            meant = meaning(source.format, row)
             if isinstance(meant, str):
-                left.append(_left(one, row.place, meant))
+                left.append(_left(source, row.place, meant))
             else:
                 chips = meant.chips or ((target,) if target else ())
                 known.append(replace(meant, chips=chips))
-        left += [_left(one, unread.place, unread.reason) for unread in one.table.unread]
+        left += [_left(source, unread.place, unread.reason) for unread in source.table.unread]
     new = 0
     if known:
         with open_database(database, create=True) as store:
             new = store.save_known_configs(known)
     if as_json:
-        print_json({"known": [to_data(one) for one in known], "new": new, "left": left})
+        print_json({"known": [to_data(config) for config in known], "new": new, "left": left})
     else:
-        _print(found, known, new, left, everything)
+        _print(tables, known, new, left, everything)
     sys.exit(0 if known else 1)
 
 
-def _left(one: FoundTable, place: str, reason: str) -> dict[str, str]:
-    return {"file": str(one.path), "place": place, "reason": reason}
+def _left(source: FoundTable, place: str, reason: str) -> dict[str, str]:
+    return {"file": str(source.path), "place": place, "reason": reason}
 
 
 def _print(
-    found: list[FoundTable],
+    tables: list[FoundTable],
     known: list[KnownConfig],
     new: int,
     left: list[dict[str, Any]],
     everything: bool,
 ) -> None:
-    for one in found:
-        rows, unread = len(one.table.rows), len(one.table.unread)
-        echo(f"{one.format.name} {one.path}: {rows} rows, {unread} that cannot be read")
-    for kernel, count in Counter(one.kernel for one in known).items():
-        timed = sum(one.time_us is not None for one in known if one.kernel == kernel)
+    for source in tables:
+        rows, unread = len(source.table.rows), len(source.table.unread)
+        echo(f"{source.format.name} {source.path}: {rows} rows, {unread} that cannot be read")
+    for kernel, count in Counter(config.kernel for config in known).items():
+        timed = sum(config.time_us is not None for config in known if config.kernel == kernel)
         echo(f"{kernel}: {count} configs, {timed} with a time; tuned elsewhere, toolchain unknown")
-    for reason, count in Counter(one["reason"] for one in left).most_common():
+    for reason, count in Counter(row["reason"] for row in left).most_common():
         echo(f"{count} not taken: {reason}")
     shown = left if everything else left[:_SHOWN]
     for row in shown:

@@ -14,17 +14,17 @@ from autotune.wording.output import echo
 def log(limit: int, database: str | None, as_json: bool) -> None:
     """List what was written, by whom and from where, the newest first."""
     with open_database(database, create=False) as store:
-        found = store.audit.entries(limit)
+        entries = store.audit.entries(limit)
     if as_json:
-        print_json([to_data(one) for one in found])
-    elif found:
-        for one in found:
-            echo(_line(one))
+        print_json([to_data(entry) for entry in entries])
+    elif entries:
+        for entry in entries:
+            echo(_line(entry))
     else:
         echo("nothing was written yet")
 
 
-def _line(one: AuditEntry) -> str:
-    by = one.author
+def _line(entry: AuditEntry) -> str:
+    by = entry.author
     who = "this machine" if by.token is None else f"{by.name} (token {by.token}) at {by.address}"
-    return f"{one.created_at:%Y-%m-%d %H:%M:%S} UTC  {one.action:<9} {one.change}  by {who}"
+    return f"{entry.created_at:%Y-%m-%d %H:%M:%S} UTC  {entry.action:<9} {entry.change}  by {who}"

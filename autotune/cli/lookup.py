@@ -68,9 +68,9 @@ def lookup(
         if database is not None:
             raise InvalidInputError("give --url or --db, not both")
         client = ServiceAnswers(url, timeout_s=_PATIENCE_S)
-        found = client.lookup_shape(kernel, shape, dtype, options, chip=target, toolchain=versions)
-        _print_match(found, client.snapshot, as_json)
-        sys.exit(0 if found.record else 1)
+        match = client.lookup_shape(kernel, shape, dtype, options, chip=target, toolchain=versions)
+        _print_match(match, client.snapshot, as_json)
+        sys.exit(0 if match.record else 1)
     with open_database(database, create=False) as store:
         spec = _spec(store, kernel)
         key = Key(
@@ -80,35 +80,35 @@ def lookup(
             chip=target,
             toolchain=versions,
         )
-        found = match_in_words(match_in(store, key), key)
-        others = [] if found.record else _others(store, key)
+        match = match_in_words(match_in(store, key), key)
+        others = [] if match.record else _others(store, key)
         changed = source_change(store, key)
     if changed:
         echo(changed, err=True)
-    if as_json and not found.record:
-        print_json({"match": None, "why": found.why, "nearby": others})
+    if as_json and not match.record:
+        print_json({"match": None, "why": match.why, "nearby": others})
     else:
-        _print_match(found, None, as_json)
+        _print_match(match, None, as_json)
         for line in () if as_json else others:
             echo(f"  {line}", err=True)
-    sys.exit(0 if found.record else 1)
+    sys.exit(0 if match.record else 1)
 
 
-def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
+def _print_match(match: Match, snapshot: int | None, as_json: bool) -> None:
     """``snapshot``: of the service; None for the newest of a database."""
     of = "" if snapshot is None else f" (snapshot {snapshot})"
     if as_json:
-        record = to_data(replace(in_words(found.record), rule=None)) if found.record else {}
-        if found.config is not None:
-            record["config"] = to_data(found.config)
-        print_json({"match": found.kind, "why": found.why, "snapshot": snapshot, **record})
-    elif found.config is not None and found.kind == RULE:
-        echo(f"{found.config}\n  {found.kind}: {found.why}{of}")
-    elif found.record:
-        _print(in_words(found.record))
-        echo(f"  {found.kind}: {found.why}{of}")
+        record = to_data(replace(in_words(match.record), rule=None)) if match.record else {}
+        if match.config is not None:
+            record["config"] = to_data(match.config)
+        print_json({"match": match.kind, "why": match.why, "snapshot": snapshot, **record})
+    elif match.config is not None and match.kind == RULE:
+        echo(f"{match.config}\n  {match.kind}: {match.why}{of}")
+    elif match.record:
+        _print(in_words(match.record))
+        echo(f"  {match.kind}: {match.why}{of}")
     else:
-        echo(f"{found.kind}: {found.why}{of}", err=True)
+        echo(f"{match.kind}: {match.why}{of}", err=True)
 
 
 def _spec(store: "Store", name: str) -> KernelSpec:
@@ -126,18 +126,20 @@ def _spec(store: "Store", name: str) -> KernelSpec:
         known = [spec for spec in specs if spec.fingerprint == forms[spec.form]]
         if known:
             return known[0]
-    found = store.kernel(name)
-    if found is None and ref is not None:  # another source at the same place
+    spec = store.kernel(name)
+    if spec is None and ref is not None:  # another source at the same place
         searched = places(store, [record.key for record in store.records()])
-        found = next((store.kernel(own) for own, one in searched.items() if one == ref), None)
-    if found is None:
+        spec = next(
+            (store.kernel(kernel) for kernel, place in searched.items() if place == ref), None
+        )
+    if spec is None:
         names = sorted({spec.name for spec in specs})
         what = "is not known" if name not in catalogue() and ref is None else "was never searched"
         raise UnknownNameError(
             f"kernel {name!r} {what} in this database, it has {', '.join(names) or 'none'}: run "
             "autotune search first"
         )
-    return found
+    return spec
 
 
 def _others(store: "Store", key: Key) -> list[str]:
@@ -159,18 +161,18 @@ def _others(store: "Store", key: Key) -> list[str]:
 
 def _default(record: Record) -> Evidence:
     """The default's time by the method of the record."""
-    own, run = record.default, record.measurement
-    if record.method is not Method.MEASURED or run is None or own.config is None:
-        return own
-    timed = run.of(own.config)
-    return Evidence(config=own.config, time_us=timed.median_us if timed else None)
+    default, run = record.default, record.measurement
+    if record.method is not Method.MEASURED or run is None or default.config is None:
+        return default
+    timed = run.of(default.config)
+    return Evidence(config=default.config, time_us=timed.median_us if timed else None)
 
 
 def _print(record: Record) -> None:
     echo(str(record.config))
-    own = _default(record)
-    is_known = own.time_us or own.is_predicted
-    default = f", {times_default(own, record.time_us)} the default's speed" if is_known else ""
+    evidence = _default(record)
+    is_known = evidence.time_us or evidence.is_predicted
+    default = f", {times_default(evidence, record.time_us)} the default's speed" if is_known else ""
     echo(f"  {record.method} {micros(record.time_us)}{default}; {record.reason}")
     if record.method == Method.MEASURED and record.measurement is not None:
         echo(

@@ -57,8 +57,8 @@ class LazyGroup(click.Group):
         if name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[name][0].partition(":")
-        found: click.Command = getattr(importlib.import_module(module), attribute)
-        return found
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -19,12 +19,12 @@ _LOG_WIDTH = 160  # columns, where there is no terminal
 def misses(limit: int, database: str | None, as_json: bool) -> None:
     """List what was asked for and is not published, the most wanted first."""
     with open_database(database, create=False) as store:
-        found = store.misses(limit)
+        missed = store.misses(limit)
     if as_json:
-        print_json([_data(miss) for miss in found])
-    elif found:
+        print_json([_data(miss) for miss in missed])
+    elif missed:
         console = screen(_LOG_WIDTH)
-        console.print(_table(found))
+        console.print(_table(missed))
     else:
         echo("nothing was asked for in vain")
 
@@ -40,12 +40,12 @@ def _data(miss: Miss) -> dict[str, object]:
     }
 
 
-def _table(found: list[Miss]) -> Table:
+def _table(missed: list[Miss]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("times", justify="right")
     for name in ("kernel", "problem", "chip", "jax", "libtpu", "answer", "last (UTC)", "miss"):
         table.add_column(name, overflow="fold")
-    for miss in found:
+    for miss in missed:
         key = miss.key
         cells = (
             str(miss.count),

@@ -320,13 +320,13 @@ def open_database(url: str | None, *, create: bool) -> Any:
 def parse_toolchain(text: str | None) -> Toolchain:
     """``jax=…,jaxlib=…,libtpu=…``, or the installed one."""
     if text is None:
-        found = installed_toolchain()
-        if found is None:
+        installed = installed_toolchain()
+        if installed is None:
             raise InvalidInputError(
                 "no JAX with libtpu is installed here: give --toolchain "
                 "jax=VERSION,jaxlib=VERSION,libtpu=VERSION"
             )
-        return found
+        return installed
     parts = dict(part.partition("=")[::2] for part in text.split(","))
     if set(parts) != {"jax", "jaxlib", "libtpu"} or not all(parts.values()):
         raise InvalidInputError(

@@ -114,21 +114,21 @@ def _good(
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     for record in records:
         key = record.key
-        one = whole_result(store, record) if whole else KeyResult(record=record)
+        result = whole_result(store, record) if whole else KeyResult(record=record)
         try:
-            yield checked(one, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
+            yield checked(result, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
         except InvalidInputError as error:
             left.append(f"{key}: {error}")
 
 
-def _sum(one: Pushed, other: Pushed) -> Pushed:
+def _sum(total: Pushed, other: Pushed) -> Pushed:
     return replace(
         other,
-        records=one.records + other.records,
-        trials=one.trials + other.trials,
-        lost=one.lost + other.lost,
-        checks=(one.checks or 0) + (other.checks or 0),
-        candidates=one.candidates + other.candidates,
+        records=total.records + other.records,
+        trials=total.trials + other.trials,
+        lost=total.lost + other.lost,
+        checks=(total.checks or 0) + (other.checks or 0),
+        candidates=total.candidates + other.candidates,
     )
 
 

@@ -69,14 +69,14 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
 
 
 def _data(record: Record) -> dict[str, Any]:
-    own = record.rule
-    assert own is not None
+    rule = record.rule
+    assert rule is not None
     return {
         "key": str(record.key),
-        "left_out": own.left_out,
-        "problems": own.problems,
-        "median_regret": own.median_regret,
-        "worst_regret": own.worst_regret,
-        "nearest_regret": own.nearest_regret,
-        "default_regret": own.default_regret,
+        "left_out": rule.left_out,
+        "problems": rule.problems,
+        "median_regret": rule.median_regret,
+        "worst_regret": rule.worst_regret,
+        "nearest_regret": rule.nearest_regret,
+        "default_regret": rule.default_regret,
     }

@@ -48,17 +48,17 @@ class StoredTrial:
 def show(trial_id: int, database: str | None, as_json: bool) -> None:
     """Print the trial with this number (see the tables of `search` and `history`)."""
     with open_database(database, create=False) as store:
-        found = find_trial(store, trial_id)
-        record, asked = store.record(found.key), store.searches.progress(found.key).asked
-        changed = source_change(store, found.key)
+        stored = find_trial(store, trial_id)
+        record, asked = store.record(stored.key), store.searches.progress(stored.key).asked
+        changed = source_change(store, stored.key)
     if as_json:
         published = record and to_data(in_words(record))
-        measured = measured_config(record, found.trial.config)
+        measured = measured_config(record, stored.trial.config)
         print_json(
             {
                 "id": trial_id,
-                "key": to_data(found.key),
-                **trial_data(found.trial),
+                "key": to_data(stored.key),
+                **trial_data(stored.trial),
                 "measurement": measured and measured.to_data(),
                 "record": published,
                 "source_changed": bool(changed),
@@ -66,30 +66,30 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         )
         return
     for line in (
-        *heading(found),
-        *_details(found),
-        *_measured(found, record),
-        *_published(found, record),
+        *heading(stored),
+        *_details(stored),
+        *_measured(stored, record),
+        *_published(stored, record),
         *filter(None, [changed]),
     ):
         echo(line)
-    echo(f"reproduce: {reproduce(found.key, found.trial, asked)}")
+    echo(f"reproduce: {reproduce(stored.key, stored.trial, asked)}")
 
 
 def find_trial(store: Store, trial_id: int) -> StoredTrial:
     """Raises ``UnknownNameError`` when there is none with this number."""
-    found = store.trial(trial_id)
-    if found is None:
+    stored = store.trial(trial_id)
+    if stored is None:
         raise UnknownNameError(f"there is no trial {trial_id}: see autotune history --trials")
-    return StoredTrial(id=trial_id, key=found[0], trial=found[1])
+    return StoredTrial(id=trial_id, key=stored[0], trial=stored[1])
 
 
-def heading(found: StoredTrial) -> list[str]:
+def heading(stored: StoredTrial) -> list[str]:
     """What was tried, what became of it, and when."""
-    key, trial = found.key, found.trial
+    key, trial = stored.key, stored.trial
     role = " (the default config)" if trial.number == 0 else ""
     return [
-        f"trial {found.id}{role} of {key.kernel} {key.problem}",
+        f"trial {stored.id}{role} of {key.kernel} {key.problem}",
         f"  on {key.chip} with {key.toolchain}, kernel {key.fingerprint}",
         f"config: {trial.config}",
         f"outcome: {trial.outcome.kind}, {reason_of(trial.outcome)}",
@@ -97,15 +97,15 @@ def heading(found: StoredTrial) -> list[str]:
     ]
 
 
-def _details(found: StoredTrial) -> list[str]:
-    outcome, e = found.trial.outcome, found.estimate
+def _details(stored: StoredTrial) -> list[str]:
+    outcome, e = stored.trial.outcome, stored.estimate
     lines = _wrong(outcome) if isinstance(outcome, WrongResult) else []
     if e is not None:
         return [
             *lines,
             f"estimated {micros(e.time_us)} {error_bar(e.error)}, "
             f"VMEM {mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}",
-            f"where the time goes: autotune explain {found.id}",
+            f"where the time goes: autotune explain {stored.id}",
         ]
     if isinstance(outcome, NotEstimated) and outcome.vmem_used_bytes:
         return [f"VMEM {mebibytes(outcome.vmem_used_bytes)}"]
@@ -124,23 +124,23 @@ def _wrong(outcome: WrongResult) -> list[str]:
     return [f"the check that failed: {outcome.check}{error}{outcome.where and ', '}{outcome.where}"]
 
 
-def _measured(found: StoredTrial, record: Record | None) -> list[str]:
+def _measured(stored: StoredTrial, record: Record | None) -> list[str]:
     """Where the accelerator was asked: what it said, and of what that can be told apart."""
-    measured = measured_config(record, found.trial.config)
+    measured = measured_config(record, stored.trial.config)
     if record is None or measured is None:
         return []
-    line = measured_line(measured, found.estimate_us)
+    line = measured_line(measured, stored.estimate_us)
     count = f"{len(measured.timed.samples_us)} samples"
     lines = [f"measured {line}, {count}"] if line else []
     others = against_others(measured, record.default.config)
     return [*lines, *(f"  {sentence}" for sentence in others)]
 
 
-def _published(found: StoredTrial, record: Record | None) -> list[str]:
+def _published(stored: StoredTrial, record: Record | None) -> list[str]:
     """What is published for its key, and plain XLA against this trial, in words."""
     if record is None:
         return ["nothing is published for this problem"]
-    is_it = record.config == found.trial.config
+    is_it = record.config == stored.trial.config
     lines = [
         f"published, {verified_label(record)}: {'this config' if is_it else record.config}; "
         f"{record_reason(record)}"
@@ -148,8 +148,8 @@ def _published(found: StoredTrial, record: Record | None) -> list[str]:
     if record.pushed_by:
         lines.append(who_says(record))
     lines += [f"  {checked(check)}" for check in record.checks]
-    if found.trial.estimate is not None and record.baseline.time_us is not None:
-        lines.append(estimated_baseline(found.trial.estimate, record.baseline))
+    if stored.trial.estimate is not None and record.baseline.time_us is not None:
+        lines.append(estimated_baseline(stored.trial.estimate, record.baseline))
     return lines
 
 

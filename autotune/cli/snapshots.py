@@ -21,23 +21,23 @@ def snapshots() -> None:
 def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     """List the newest snapshots and what made them."""
     with open_database(database, create=False) as store:
-        found = store.snapshots(limit)
+        newest = store.snapshots(limit)
     if as_json:
         print_json(
             [
                 {
-                    "number": one.number,
-                    "created_at": one.created_at.isoformat(),
-                    "note": one.note,
-                    "made_by": one.made_by,
+                    "number": snapshot.number,
+                    "created_at": snapshot.created_at.isoformat(),
+                    "note": snapshot.note,
+                    "made_by": snapshot.made_by,
                 }
-                for one in found
+                for snapshot in newest
             ]
         )
         return
-    for one in found:
-        by = f" by {one.made_by}" if one.made_by else ""
-        echo(f"{one.number:>6}  {one.created_at:%Y-%m-%d %H:%M} UTC  {one.note}{by}")
+    for snapshot in newest:
+        by = f" by {snapshot.made_by}" if snapshot.made_by else ""
+        echo(f"{snapshot.number:>6}  {snapshot.created_at:%Y-%m-%d %H:%M} UTC  {snapshot.note}{by}")
 
 
 @snapshots.command()
@@ -47,7 +47,7 @@ def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
 def records(kernel: str | None, limit: int, database: str | None, as_json: bool) -> None:
     """List what was published, with the numbers that pin takes."""
     with open_database(database, create=False) as store:
-        found = store.published(kernel, None, limit)
+        published = store.published(kernel, None, limit)
     if as_json:
         print_json(
             [
@@ -60,11 +60,11 @@ def records(kernel: str | None, limit: int, database: str | None, as_json: bool)
                     "pushed_by": record.pushed_by,
                     "checked_by": record.checked_by,
                 }
-                for number, record in found
+                for number, record in published
             ]
         )
         return
-    for number, record in found:
+    for number, record in published:
         echo(f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}")
         echo(f"        {record.config}  {record.estimate.time_us:.1f} us")
         if record.pushed_by:

@@ -39,11 +39,11 @@ def create(name: str, role: str, days: int | None, database: str | None, as_json
 def list_tokens(database: str | None, as_json: bool) -> None:
     """List the tokens, without their secrets."""
     with open_database(database, create=False) as store:
-        found = store.tokens.list()
+        tokens = store.tokens.list()
     if as_json:
-        print_json([_data(one) for one in found])
-    for one in found if not as_json else ():
-        echo(f"{one.number:>4}  {one.role:<7} {one.name}  ({_state(one)})")
+        print_json([_data(token) for token in tokens])
+    for token in tokens if not as_json else ():
+        echo(f"{token.number:>4}  {token.role:<7} {token.name}  ({_state(token)})")
 
 
 @token.command()
@@ -52,27 +52,29 @@ def list_tokens(database: str | None, as_json: bool) -> None:
 def revoke(number: int, database: str | None, as_json: bool) -> None:
     """Make token NUMBER worth nothing, from now on."""
     with open_database(database, create=False) as store:
-        found = store.tokens.revoke(number)
-    if found is None:
+        revoked = store.tokens.revoke(number)
+    if revoked is None:
         raise InvalidInputError(f"there is no token {number}: see autotune token list")
     if as_json:
-        print_json(_data(found))
+        print_json(_data(revoked))
     else:
-        echo(f"token {number} of {found.name} is revoked")
+        echo(f"token {number} of {revoked.name} is revoked")
 
 
-def _state(one: Token) -> str:
-    if one.revoked_at is not None:
-        return f"revoked {one.revoked_at:%Y-%m-%d %H:%M} UTC"
-    until = "never expires" if one.expires_at is None else f"until {one.expires_at:%Y-%m-%d %H:%M}"
-    return f"{one.role}, {until}"
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return f"revoked {token.revoked_at:%Y-%m-%d %H:%M} UTC"
+    until = (
+        "never expires" if token.expires_at is None else f"until {token.expires_at:%Y-%m-%d %H:%M}"
+    )
+    return f"{token.role}, {until}"
 
 
-def _data(one: Token) -> dict[str, object]:
+def _data(token: Token) -> dict[str, object]:
     times = {
-        "created_at": one.created_at,
-        "expires_at": one.expires_at,
-        "revoked_at": one.revoked_at,
+        "created_at": token.created_at,
+        "expires_at": token.expires_at,
+        "revoked_at": token.revoked_at,
     }
     shown = {name: at.isoformat() if at else None for name, at in times.items()}
-    return {"number": one.number, "name": one.name, "role": one.role, **shown}
+    return {"number": token.number, "name": token.name, "role": token.role, **shown}

@@ -24,7 +24,7 @@ def _fits(axis: Axis, problem: Problem, value: AxisValue) -> bool:
     if axis.dim is not None and type(value) is int and 0 < value <= problem[axis.dim]:
         return True
     same = (choice for choice in axis.choices(problem) if type(choice) is type(value))
-    return any(one == value for one in same) and not (type(value) is int and value < 0)
+    return any(choice == value for choice in same) and not (type(value) is int and value < 0)
 
 
 def _misfit_of_grid(kernel: Kernel, config: Config) -> str | None:

@@ -30,10 +30,10 @@ def place_line(check: Check) -> str:
 
 def finding(check: Check) -> str:
     """What became of the config, with its figures."""
-    found = _FINDINGS[check.verdict](check) + _vmem_change(check)
+    text = _FINDINGS[check.verdict](check) + _vmem_change(check)
     if check.verified:
-        return f"{found}; verified, and published for this toolchain"
-    return f"{found}; {check.detail}" if check.detail and not check.cause else found
+        return f"{text}; verified, and published for this toolchain"
+    return f"{text}; {check.detail}" if check.detail and not check.cause else text
 
 
 def known_finding(check: RecordCheck) -> str:
@@ -154,10 +154,10 @@ _REMEDIES: dict[Unchecked, _Line] = {
 }
 
 
-def markdown(found: Sequence[Check]) -> str:
+def markdown(checks: Sequence[Check]) -> str:
     """A table of all that is not the same, and what was compared with what."""
-    changed = [check for check in found if check.verdict is not CheckVerdict.SAME]
-    against = sorted({check.against for check in found if check.against})
+    changed = [check for check in checks if check.verdict is not CheckVerdict.SAME]
+    against = sorted({check.against for check in checks if check.against})
     head = f"### Pallas kernels{' against ' + ', '.join(against) if against else ''}"
     lines = [head, "", "Estimated by compiling for the TPU, without one.", ""]
     if changed:

@@ -75,15 +75,15 @@ def _shared(e: Estimate) -> str:
     """What of the time is the kernels', and what XLA does around them."""
     if not e.xla_us:
         return ""
-    own = "; ".join(map(_operation, e.operations))
+    operations = "; ".join(map(_operation, e.operations))
     text = f"{part_us(e.kernel_us)} in the kernel, {part_us(e.xla_us)} of XLA around it"
-    return f"{text}: {own}" if own else text
+    return f"{text}: {operations}" if operations else text
 
 
-def _operation(one: OperationTime) -> str:
-    times = f"{one.runs} times " if one.runs != 1 else ""
-    moved = f", {size(one.hbm_bytes)} of HBM" if one.hbm_bytes else ""
-    return f"{times}{one.name} ({one.opcode}) {part_us(one.time_us)}{moved}"
+def _operation(operation: OperationTime) -> str:
+    times = f"{operation.runs} times " if operation.runs != 1 else ""
+    moved = f", {size(operation.hbm_bytes)} of HBM" if operation.hbm_bytes else ""
+    return f"{times}{operation.name} ({operation.opcode}) {part_us(operation.time_us)}{moved}"
 
 
 def _call(call: CallTime) -> str:

@@ -12,5 +12,5 @@ def why_waiting(asked: Request, workers: int) -> str:
         needs += f" and {asked.toolchain}"
     if not workers:
         return f"No worker is at work. It needs {needs}: autotune worker"
-    some = "1 worker is" if workers == 1 else f"{workers} workers are"
-    return f"{some} busy with other jobs. It needs {needs}."
+    busy = "1 worker is" if workers == 1 else f"{workers} workers are"
+    return f"{busy} busy with other jobs. It needs {needs}."

@@ -28,9 +28,13 @@ def against_others(measured: MeasuredConfig, default: Config | None) -> list[str
         return ["It was not compared with others."]
     if timed is not run.winner:
         return [_behind(timed)] + ["It is the default."] * (timed.config == default)
-    own = None if default is None else run.of(default)
+    measured_default = None if default is None else run.of(default)
     lines = ["It was measured to be the fastest.", _against("the runner-up", run.runner_up)]
-    lines.append("It is the default." if own is timed else _against("the default", own))
+    lines.append(
+        "It is the default."
+        if measured_default is timed
+        else _against("the default", measured_default)
+    )
     return lines
 
 
