@@ -1,13 +1,20 @@
-"""How far two problems, or two toolchains, are from each other."""
+"""How far two problems, or two toolchains, are from each other, and which toolchain is newer.
+
+Not in the domain: what compiles under another interpreter imports that, and may lack ``packaging``.
+"""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import zip_longest
 from math import log2
+from typing import TYPE_CHECKING
 
-from autotune.answering.versions import versions_of
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 
 def size_of(problem: Problem) -> float:
@@ -38,3 +45,19 @@ def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
         [abs(x - y) for x, y in zip_longest(version.release, other.release, fillvalue=0)]
         for version, other in pairs
     ]
+
+
+def versions_of(toolchain: Toolchain) -> tuple["Version", ...]:
+    """jax, libtpu and jaxlib, to be compared: what decides most comes first."""
+    return tuple(map(_version, (toolchain.jax, toolchain.libtpu, toolchain.jaxlib)))
+
+
+@lru_cache(maxsize=1_000)
+def _version(text: str) -> "Version":
+    """0 for what is no version."""
+    from packaging.version import InvalidVersion, Version  # a client starts without it
+
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return Version("0")

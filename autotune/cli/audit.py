@@ -17,6 +17,7 @@ from autotune.cli.options import (
     new_pool,
     open_database,
     print_json,
+    write_file,
 )
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
@@ -248,10 +249,7 @@ def _write(path: Path, tables: Sequence[FoundTable], rows: Sequence[RowAudit]) -
             cells = [f"{row.place}: {row.key}", row.chip.value, row.reach.value]
             cells += [row.standing.value, *map(_time, (row.row_us, row.fallback_us, row.best_us))]
             lines.append("| " + " | ".join(map(_cell, [*cells, row.why])) + " |")
-    try:
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"{path} cannot be written: {error.strerror}") from error
+    write_file(path, "\n".join(lines) + "\n")
 
 
 def _time(time_us: float | None) -> str:

@@ -9,10 +9,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.options import print_json
+from autotune.cli.options import print_json, write_file
 from autotune.domain.check import Check
 from autotune.domain.codec import to_data
-from autotune.domain.errors import InvalidInputError
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.visible import visible
@@ -39,7 +38,7 @@ def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
 
 def write_markdown(path: str, checks: Sequence[Check]) -> None:
     """For a comment on a pull request."""
-    _write(path, f"{markdown(checks)}\n{_counts(checks) or 'nothing was checked'}\n")
+    write_file(Path(path), f"{markdown(checks)}\n{_counts(checks) or 'nothing was checked'}\n")
 
 
 def write_junit(path: str, checks: Sequence[Check], fail_on: FailOn) -> None:
@@ -71,14 +70,8 @@ def write_junit(path: str, checks: Sequence[Check], fail_on: FailOn) -> None:
     suites = ElementTree.Element("testsuites")
     suites.append(suite)
     ElementTree.indent(suites)
-    _write(path, ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n")
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InvalidInputError(f"{path} cannot be written: {error.strerror}") from error
+    text = ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
+    write_file(Path(path), f"{text}\n")
 
 
 def _is_unknown(check: Check) -> bool:

@@ -17,6 +17,7 @@ from autotune.cli.options import (
     new_pool,
     open_database,
     print_json,
+    write_file,
 )
 from autotune.domain.chip import parse_chip
 from autotune.domain.codec import from_data, to_data
@@ -104,10 +105,7 @@ def collect(
         kernels = [to_data(entry) for entry in workload.undeclared]
         print_json({"problems": data, "undeclared": kernels, "error": error})
     elif output is not None:
-        try:
-            output.write_text(workload_text(workload), encoding="utf-8")
-        except OSError as problem:
-            raise InvalidInputError(f"{output} cannot be written: {problem.strerror}") from problem
+        write_file(output, workload_text(workload))
         counts = f"{len(workload.problems)} problems, {len(workload.undeclared)} kernels undeclared"
         echo(f"{output}: {counts}")
     else:

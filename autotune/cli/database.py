@@ -2,8 +2,7 @@
 
 import click
 
-from autotune.cli.options import database_and_json, print_json
-from autotune.wording.output import echo
+from autotune.cli.options import database_and_json, print_result
 
 
 @click.group()
@@ -18,7 +17,5 @@ def upgrade(database: str | None, as_json: bool) -> None:
     from autotune_db import upgrade
 
     version = upgrade(database)
-    if as_json:
-        print_json({"version": version})
-    else:
-        echo(f"the database is at version {version}")
+    sentence = f"the database is at version {version}"
+    print_result({"version": version}, sentence, as_json=as_json)

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from autotune.cli.options import json_option, print_json
+from autotune.cli.options import json_option, print_list, print_result
 from autotune.wording.output import echo
 
 
@@ -36,26 +36,27 @@ def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bo
         python=python,
         announce=lambda text: echo(f"{text} …", err=True),
     )
-    if as_json:
-        print_json(asdict(made))
-    else:
-        echo(f"{made.toolchain} on Python {made.python_version}: use it with --jax {made.name}")
+    use = f"{made.toolchain} on Python {made.python_version}: use it with --jax {made.name}"
+    print_result(asdict(made), use, as_json=as_json)
 
 
 @env.command("list")
 @json_option
 def list_environments(as_json: bool) -> None:
     """List the environments."""
-    from autotune.compiling.environments.environment import environments, environments_folder
+    from autotune.compiling.environments.environment import (
+        Environment,
+        environments,
+        environments_folder,
+    )
 
-    known = environments(environments_folder())
-    if as_json:
-        print_json([asdict(made) for made in known])
-    elif not known:
-        echo("there is none yet: make one with `autotune env create jax==VERSION`")
-    for made in [] if as_json else known:
+    def line(made: Environment) -> str:
         beside = f"  with {', '.join(made.extra)}" if made.extra else ""
-        echo(f"{made.name:<10} {made.toolchain}, Python {made.python_version}{beside}")
+        return f"{made.name:<10} {made.toolchain}, Python {made.python_version}{beside}"
+
+    none = "there is none yet: make one with `autotune env create jax==VERSION`"
+    known = environments(environments_folder())
+    print_list(known, asdict, line, as_json=as_json, empty=none)
 
 
 @env.command()

@@ -8,9 +8,14 @@ from pathlib import Path
 import click
 
 from autotune.answering.bundle import new_bundle, write_bundle
-from autotune.cli.options import database_and_json, interpreter_options, open_database, print_json
+from autotune.cli.options import (
+    chip_named,
+    database_and_json,
+    interpreter_options,
+    open_database,
+    print_json,
+)
 from autotune.cli.searched_source import source_change
-from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
 from autotune.tables.formats import ENDINGS
@@ -66,7 +71,7 @@ def export(
             f"a bundle is packed, and {file} is called like a text: say --format "
             f"{_TEXTS[file.suffix]}, or call it {file.with_suffix('.bundle')}"
         )
-    only = None if chip is None else parse_chip(chip)
+    only = chip_named(chip)
     with open_database(database, create=False) as store:
         records = _of_shape(store.records(kernel, only), shape)
         bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels())

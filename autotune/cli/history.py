@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_json
+from autotune.cli.options import chip_named, database_and_json, open_database, print_json
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.chip import parse_chip
 from autotune.domain.config_parts import parts_of
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
@@ -40,7 +39,7 @@ def history(
     as_json: bool,
 ) -> None:
     """List the problems that have been searched, the latest first."""
-    only = None if chip is None else parse_chip(chip)
+    only = chip_named(chip)
     with open_database(database, create=False) as store:
         summaries = store.history(kernel, only, limit)
         details = [list(store.trials(s.key)) if trials else [] for s in summaries]

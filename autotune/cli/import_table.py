@@ -8,8 +8,13 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import database_and_json, interpreter_options, open_database, print_json
-from autotune.domain.chip import parse_chip
+from autotune.cli.options import (
+    chip_named,
+    database_and_json,
+    interpreter_options,
+    open_database,
+    print_json,
+)
 from autotune.domain.codec import to_data
 from autotune.domain.known_config import KnownConfig
 from autotune.tables.formats import FoundTable, find_tables
@@ -49,7 +54,7 @@ def import_table(
     --python: jax-rpa, tpu-inference, tokamax. Nothing of it is executed. What a row says is known
     as tuned elsewhere, with an unknown toolchain. Exit code 1 when no row could be taken.
     """
-    target = None if chip is None else parse_chip(chip)
+    target = chip_named(chip)
     tables = find_tables(table, form, python)
     known: list[KnownConfig] = []
     left: list[dict[str, str]] = []

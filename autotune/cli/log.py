@@ -2,10 +2,9 @@
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_list
 from autotune.domain.audit import AuditEntry
 from autotune.domain.codec import to_data
-from autotune.wording.output import echo
 
 
 @click.command()
@@ -15,13 +14,7 @@ def log(limit: int, database: str | None, as_json: bool) -> None:
     """List what was written, by whom and from where, the newest first."""
     with open_database(database, create=False) as store:
         entries = store.audit.entries(limit)
-    if as_json:
-        print_json([to_data(entry) for entry in entries])
-    elif entries:
-        for entry in entries:
-            echo(_line(entry))
-    else:
-        echo("nothing was written yet")
+    print_list(entries, to_data, _line, as_json=as_json, empty="nothing was written yet")
 
 
 def _line(entry: AuditEntry) -> str:

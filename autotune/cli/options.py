@@ -4,15 +4,17 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial, wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.domain.arguments import NODES_JAX
+from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.toolchain import Toolchain, installed_toolchain
@@ -27,6 +29,7 @@ _PASSWORD = re.compile(r"://[^/@\s]*:[^@\s]+@|[?&]password=", re.IGNORECASE)
 _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -337,3 +340,43 @@ def parse_toolchain(text: str | None) -> Toolchain:
 
 def print_json(data: Any) -> None:
     click.echo(json.dumps(data, indent=2, default=str))
+
+
+def print_result(data: Any, sentence: str, *, as_json: bool) -> None:
+    """What a command did: the data with ``--json``, else the sentence."""
+    if as_json:
+        print_json(data)
+    else:
+        echo(sentence)
+
+
+def print_list(
+    rows: Iterable[T],
+    data: Callable[[T], Any],
+    lines: Callable[[T], str],
+    *,
+    as_json: bool,
+    empty: str = "",
+) -> None:
+    """The data of all rows with ``--json``, else the lines of each, or the sentence ``empty``."""
+    rows = list(rows)
+    if as_json:
+        print_json([data(row) for row in rows])
+    elif rows or not empty:
+        for row in rows:
+            echo(lines(row))
+    else:
+        echo(empty)
+
+
+def write_file(file: Path, text: str) -> None:
+    """Raises ``InvalidInputError`` with the reason where it cannot be written."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def chip_named(name: str | None) -> Chip | None:
+    """None where no chip is named: of all chips. Raises ``InvalidInputError``."""
+    return None if name is None else parse_chip(name)

@@ -9,9 +9,9 @@ import click
 
 from autotune.answering.http import Remote
 from autotune.answering.push import checked, possible_check, send, send_checks, whole_result
-from autotune.cli.options import database_and_json, open_database, print_json
+from autotune.cli.options import chip_named, database_and_json, open_database, print_json
 from autotune.domain.check import Check
-from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
@@ -51,7 +51,7 @@ def push(
     What is there already changes nothing: push as often as you like. Exit code 1 when there is
     nothing to send.
     """
-    remote, only = Remote(url, _TIMEOUT_S, token), None if chip is None else parse_chip(chip)
+    remote, only = Remote(url, _TIMEOUT_S, token), chip_named(chip)
     with open_database(database, create=False) as store:
         kernels, records = store.kernels(), store.records(kernel, only)
         left: list[str] = []

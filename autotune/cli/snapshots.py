@@ -1,12 +1,14 @@
 """``autotune snapshots``: what the fleet gets, and how to take it back."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_list, print_result
 from autotune.domain.errors import InvalidInputError
-from autotune.wording.output import echo
+from autotune.domain.record import Record
+from autotune.domain.snapshot import Snapshot
 from autotune.wording.publication import who_says
 
 
@@ -22,22 +24,17 @@ def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     """List the newest snapshots and what made them."""
     with open_database(database, create=False) as store:
         newest = store.snapshots(limit)
-    if as_json:
-        print_json(
-            [
-                {
-                    "number": snapshot.number,
-                    "created_at": snapshot.created_at.isoformat(),
-                    "note": snapshot.note,
-                    "made_by": snapshot.made_by,
-                }
-                for snapshot in newest
-            ]
-        )
-        return
-    for snapshot in newest:
-        by = f" by {snapshot.made_by}" if snapshot.made_by else ""
-        echo(f"{snapshot.number:>6}  {snapshot.created_at:%Y-%m-%d %H:%M} UTC  {snapshot.note}{by}")
+    print_list(newest, _snapshot_data, _snapshot_line, as_json=as_json)
+
+
+def _snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
+    data = {name: getattr(snapshot, name) for name in ("number", "created_at", "note", "made_by")}
+    return {**data, "created_at": snapshot.created_at.isoformat()}
+
+
+def _snapshot_line(snapshot: Snapshot) -> str:
+    by = f" by {snapshot.made_by}" if snapshot.made_by else ""
+    return f"{snapshot.number:>6}  {snapshot.created_at:%Y-%m-%d %H:%M} UTC  {snapshot.note}{by}"
 
 
 @snapshots.command()
@@ -48,63 +45,48 @@ def records(kernel: str | None, limit: int, database: str | None, as_json: bool)
     """List what was published, with the numbers that pin takes."""
     with open_database(database, create=False) as store:
         published = store.published(kernel, None, limit)
-    if as_json:
-        print_json(
-            [
-                {
-                    "number": number,
-                    "key": str(record.key),
-                    "config": str(record.config),
-                    "time_us": record.estimate.time_us,
-                    "created_at": record.created_at.isoformat(),
-                    "pushed_by": record.pushed_by,
-                    "checked_by": record.checked_by,
-                }
-                for number, record in published
-            ]
-        )
-        return
-    for number, record in published:
-        echo(f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}")
-        echo(f"        {record.config}  {record.estimate.time_us:.1f} us")
-        if record.pushed_by:
-            echo(f"        {who_says(record)}")
+    print_list(published, _record_data, _record_lines, as_json=as_json)
 
 
-@snapshots.command()
-@click.argument("number", type=int)
-@database_and_json
-def rollback(number: int, database: str | None, as_json: bool) -> None:
-    """Make a new snapshot with the records of snapshot NUMBER."""
-    with open_database(database, create=False) as store:
-        _say(store.roll_back(number), f"there is no snapshot {number}", as_json)
+def _record_data(numbered: tuple[int, Record]) -> dict[str, Any]:
+    number, record = numbered
+    return {
+        "number": number,
+        "key": str(record.key),
+        "config": str(record.config),
+        "time_us": record.estimate.time_us,
+        "created_at": record.created_at.isoformat(),
+        "pushed_by": record.pushed_by,
+        "checked_by": record.checked_by,
+    }
 
 
-@snapshots.command()
-@click.argument("number", type=int)
-@database_and_json
-def pin(number: int, database: str | None, as_json: bool) -> None:
-    """Keep record NUMBER for its key, whatever is published."""
-    with open_database(database, create=False) as store:
-        _say(store.pin(number), f"there is no record {number}", as_json)
+def _record_lines(numbered: tuple[int, Record]) -> str:
+    number, record = numbered
+    by = f"\n        {who_says(record)}" if record.pushed_by else ""
+    return (
+        f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}\n"
+        f"        {record.config}  {record.estimate.time_us:.1f} us{by}"
+    )
 
 
-@snapshots.command()
-@click.argument("number", type=int)
-@database_and_json
-def unpin(number: int, database: str | None, as_json: bool) -> None:
-    """Let the key of record NUMBER have its newest record again."""
-    with open_database(database, create=False) as store:
-        _say(store.unpin(number), f"there is no record {number}", as_json)
+def _action(name: str, subject: str, about: str) -> None:
+    """Adds a command that makes a new snapshot by the method of the store of that name."""
+
+    @snapshots.command(name, help=about)
+    @click.argument("number", type=int)
+    @database_and_json
+    def act(number: int, database: str | None, as_json: bool) -> None:
+        with open_database(database, create=False) as store:
+            made = getattr(store, {"rollback": "roll_back"}.get(name, name))(number)
+        if made is None:
+            raise InvalidInputError(f"there is no {subject} {number}")
+        print_result({"snapshot": made}, f"snapshot {made} is in force", as_json=as_json)
 
 
-def _say(made: int | None, else_says: str, as_json: bool) -> None:
-    if made is None:
-        raise InvalidInputError(else_says)
-    if as_json:
-        print_json({"snapshot": made})
-    else:
-        echo(f"snapshot {made} is in force")
+_action("rollback", "snapshot", "Make a new snapshot with the records of snapshot NUMBER.")
+_action("pin", "record", "Keep record NUMBER for its key, whatever is published.")
+_action("unpin", "record", "Let the key of record NUMBER have its newest record again.")
 
 
 @snapshots.command()
@@ -114,7 +96,4 @@ def prune(days: int, database: str | None, as_json: bool) -> None:
     """Forget old snapshots; hosts that ask for one of them are refused. Records stay."""
     with open_database(database, create=False) as store:
         count = store.prune(datetime.now(UTC) - timedelta(days=days))
-    if as_json:
-        print_json({"pruned": count})
-    else:
-        echo(f"{count} snapshots were forgotten")
+    print_result({"pruned": count}, f"{count} snapshots were forgotten", as_json=as_json)

@@ -4,7 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_json
+from autotune.cli.options import (
+    database_and_json,
+    open_database,
+    print_json,
+    print_list,
+    print_result,
+)
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.token import ROLES, WRITER, Token
 from autotune.wording.output import echo
@@ -40,10 +46,7 @@ def list_tokens(database: str | None, as_json: bool) -> None:
     """List the tokens, without their secrets."""
     with open_database(database, create=False) as store:
         tokens = store.tokens.list()
-    if as_json:
-        print_json([_data(token) for token in tokens])
-    for token in tokens if not as_json else ():
-        echo(f"{token.number:>4}  {token.role:<7} {token.name}  ({_state(token)})")
+    print_list(tokens, _data, _line, as_json=as_json)
 
 
 @token.command()
@@ -55,10 +58,12 @@ def revoke(number: int, database: str | None, as_json: bool) -> None:
         revoked = store.tokens.revoke(number)
     if revoked is None:
         raise InvalidInputError(f"there is no token {number}: see autotune token list")
-    if as_json:
-        print_json(_data(revoked))
-    else:
-        echo(f"token {number} of {revoked.name} is revoked")
+    sentence = f"token {number} of {revoked.name} is revoked"
+    print_result(_data(revoked), sentence, as_json=as_json)
+
+
+def _line(token: Token) -> str:
+    return f"{token.number:>4}  {token.role:<7} {token.name}  ({_state(token)})"
 
 
 def _state(token: Token) -> str:

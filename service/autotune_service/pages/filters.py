@@ -4,7 +4,7 @@ file has no place to say it, and is refused."""
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from autotune.answering.versions import versions_of
+from autotune.answering.distance import versions_of
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import Toolchain
 from autotune_service.errors import HttpError
