@@ -29,14 +29,14 @@ _KINDS = {  # ``Device.device_kind``, as libraries read it
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupAnswer:
     """``paths``: what the lookup asked its table for, for each way to ask for the row; ``made``:
-    what it makes of the row's value, ``fallback``: what it takes where the table has nothing;
-    ``own``: what it takes from its own table, where a file was given; ``error``: what it has
-    against the question."""
+    what it makes of the row's value; ``fallback``: what it takes where the table has nothing;
+    ``from_file``: what it takes from the table of the file, where a file was given; ``error``: what
+    it has against the question."""
 
     paths: tuple[tuple[Any, ...], ...]
     made: Any = None
     fallback: Any = None
-    own: Any = None
+    from_file: Any = None
     error: str = ""
 
 
@@ -62,28 +62,30 @@ def ask_lookup(
             for row in rows
         ],
     }
-    found = ask_child("table_lookup.py", request, python)
+    reply = ask_child("table_lookup.py", request, python)
     return [
         LookupAnswer(
-            paths=tuple(_from_plain(path) for path in one["paths"] if path is not None),
-            made=_from_plain(one.get("made")),
-            fallback=_from_plain(one.get("fallback")),
-            own=_from_plain(one.get("own")),
-            error=one.get("error", ""),
+            paths=tuple(_from_plain(path) for path in answer["paths"] if path is not None),
+            made=_from_plain(answer.get("made")),
+            fallback=_from_plain(answer.get("fallback")),
+            from_file=_from_plain(answer.get("own")),
+            error=answer.get("error", ""),
         )
-        for one in found["rows"]
+        for answer in reply["rows"]
     ]
 
 
 def ask_tokamax(files: Sequence[Path], python: str) -> Mapping[Path, Sequence[str]]:
     """Why each entry of each cache file is never found; empty where it is. Raises
     ``CompilerUnavailableError``."""
-    texts = [one.read_text(encoding="utf-8") for one in files]
-    asked = [{"op": one.stem, "text": text} for one, text in zip(files, texts, strict=True)]
-    found = ask_child("tokamax_cache.py", {"task": "read", "files": asked}, python)["files"]
+    asked = [{"op": file.stem, "text": file.read_text(encoding="utf-8")} for file in files]
+    reply = ask_child("tokamax_cache.py", {"task": "read", "files": asked}, python)
     return {
-        file: [why or one["whole"] for why in one["entries"] or [""] * len(json.loads(text))]
-        for file, text, one in zip(files, texts, found, strict=True)
+        file: [
+            why or answer["whole"]
+            for why in answer["entries"] or [""] * len(json.loads(question["text"]))
+        ]
+        for file, question, answer in zip(files, asked, reply["files"], strict=True)
     }
 
 
@@ -105,7 +107,7 @@ def ask_child(script: str, request: Mapping[str, Any], python: str) -> dict[str,
             timeout=_LIMIT_S,
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
         )
-        found: dict[str, Any] = json.loads(done.stdout)
+        reply: dict[str, Any] = json.loads(done.stdout)
     except OSError as error:
         raise CompilerUnavailableError(
             f"the interpreter {python} cannot be started: {error.strerror}"
@@ -114,40 +116,37 @@ def ask_child(script: str, request: Mapping[str, Any], python: str) -> dict[str,
         raise CompilerUnavailableError(
             f"the library of the table gave no answer: {error}"
         ) from error
-    if "error" in found:
+    if "error" in reply:
         raise CompilerUnavailableError(
-            f"the library of the table cannot be asked under {python}: {found['error']}"
+            f"the library of the table cannot be asked under {python}: {reply['error']}"
         )
-    return found
+    return reply
 
 
 @cache
 def is_imported(module: str, folder: Path) -> bool:
     """Whether any other module of the installed package imports that of the table."""
     package, leaf = folder / module.partition(".")[0], module.rpartition(".")[2]
-    own = folder / (module.replace(".", "/") + ".py")
+    table_file = folder / (module.replace(".", "/") + ".py")
     for file in package.rglob("*.py"):
-        if file == own or file.stem.endswith("_test"):
+        if file == table_file or file.stem.endswith("_test"):
             continue
         text = file.read_text(encoding="utf-8", errors="replace")
-        if leaf in text and imports_of(text, module, _module_of(file, folder)):
+        importer = ".".join(file.relative_to(folder).with_suffix("").parts)
+        if leaf in text and imports_of(text, module, importer):
             return True
     return False
 
 
-def _module_of(file: Path, folder: Path) -> str:
-    return ".".join(file.relative_to(folder).with_suffix("").parts)
-
-
 def _to_plain(value: Any) -> Any:
     if isinstance(value, ConstructorCall):
-        fields = {name: _to_plain(one) for name, one in value.fields}
+        fields = {name: _to_plain(part) for name, part in value.fields}
         return {"made": value.name, "fields": fields}
-    return [_to_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_to_plain(part) for part in value] if isinstance(value, tuple) else value
 
 
 def _from_plain(data: Any) -> Any:
     if isinstance(data, dict):
-        fields = tuple((name, _from_plain(one)) for name, one in data["fields"].items())
+        fields = tuple((name, _from_plain(part)) for name, part in data["fields"].items())
         return ConstructorCall(data["made"], fields)
-    return tuple(_from_plain(one) for one in data) if isinstance(data, list) else data
+    return tuple(_from_plain(part) for part in data) if isinstance(data, list) else data

@@ -1,7 +1,7 @@
 """A table, row by row: does its library ever find the row, and is it any good here and now?"""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -121,33 +121,29 @@ class TableAudit:
     ) -> list[tuple[Chip, list[_Row]]]:
         """Which rows for those chips the libraries find; no compiler is asked."""
         asked = [
-            (
-                chip,
-                table,
-                [row for row in table.table.rows if self._is_for(table.format, row, chip)],
-            )
-            for table in tables
+            (chip, source, [row for row in source.table.rows if _is_for(source.format, row, chip)])
+            for source in tables
             for chip in chips
         ]
-        caches = {one.path for _, one, rows in asked if rows and _is_cache(one)}
+        caches = {table.path for _, table, rows in asked if rows and _is_cache(table)}
         whys = ask_tokamax(sorted(caches), self.python) if caches else {}
-        return [(chip, self._reached(one, chip, rows, whys)) for chip, one, rows in asked]
+        return [(chip, self._reached(table, chip, rows, whys)) for chip, table, rows in asked]
 
     def _reached(
         self,
-        found: FoundTable,
+        source: FoundTable,
         chip: Chip,
         rows: Sequence[TableRow],
         whys: Mapping[Path, Sequence[str]],
     ) -> list[_Row]:
         answers: Sequence[LookupAnswer | None] = [None] * len(rows)
-        if isinstance(found.format, PythonTable) and found.format.module and rows:
-            answers = ask_lookup(found.format, rows, chip, self.python)
-        elif found.path in whys:
-            answers = [_tokamax_answer(row, whys[found.path][row.path[0] - 1]) for row in rows]
-        here = {row.path for row in found.table.rows}
+        if isinstance(source.format, PythonTable) and source.format.module and rows:
+            answers = ask_lookup(source.format, rows, chip, self.python)
+        elif source.path in whys:
+            answers = [_tokamax_answer(row, whys[source.path][row.path[0] - 1]) for row in rows]
+        paths = {row.path for row in source.table.rows}
         return [
-            self._reach(found, chip, row, answer, here)
+            _row(source, chip, row, answer, paths)
             for row, answer in zip(rows, answers, strict=True)
         ]
 
@@ -161,86 +157,88 @@ class TableAudit:
         done: Callable[[RowAudit], None],
     ) -> list[RowAudit]:
         """All of them, with the standing of a sample of those that are in the catalogue."""
-        can = [place for place, one in enumerate(rows) if isinstance(one.known, KnownConfig)]
+        can = [place for place, row in enumerate(rows) if isinstance(row.known, KnownConfig)]
         chosen = set(random.Random(self.seed).sample(can, min(self.limit, len(can))))  # noqa: S311 (no secret)
 
         def judged(place: int) -> RowAudit:
-            one = rows[place]
-            if isinstance(one.known, str):
-                return replace(
-                    one.audit, standing=RowStanding.NO_PROBLEM, why=one.audit.why or one.known
-                )
+            row, audit = rows[place], rows[place].audit
+            if isinstance(row.known, str):
+                return replace(audit, standing=RowStanding.NO_PROBLEM, why=audit.why or row.known)
             if place not in chosen:
-                return one.audit
+                return audit
             try:
-                judge = _Judge(compilers, store, one, chip, self.assumed)
-                found = judge.contested(self.trials, watching) if self.trials else judge.audit()
+                judge = _Judge(compilers, store, row, chip, self.assumed)
+                audit = judge.contested(self.trials, watching) if self.trials else judge.audit()
             except (InvalidInputError, KernelImportError, NoLegalConfigError) as error:
-                found = replace(
-                    one.audit,
-                    standing=RowStanding.NO_PROBLEM,
-                    why=str(error),
-                    refused=getattr(error, "first", None),
+                refused = getattr(error, "first", None)
+                audit = replace(
+                    audit, standing=RowStanding.NO_PROBLEM, why=str(error), refused=refused
                 )
-            done(found)
-            return found
+            done(audit)
+            return audit
 
         if self.trials:  # a search has all compilers
             return list(map(judged, range(len(rows))))
         with ThreadPoolExecutor(compilers.size, "audit") as threads:
             return list(threads.map(judged, range(len(rows))))
 
-    def _is_for(self, form: TableFormat, row: TableRow, chip: Chip) -> bool:
-        if isinstance(form, TokamaxCache):
-            return chip in form.chips_of(row)
-        if isinstance(form, PythonTable):
-            return not form.device or chip in form.chips_of(row)
-        known = meaning(form, row)
-        chips = () if isinstance(known, str) else known.chips
-        return not chips or chip in chips
 
-    def _reach(
-        self,
-        found: FoundTable,
-        chip: Chip,
-        row: TableRow,
-        answer: LookupAnswer | None,
-        here: set[tuple[object, ...]],
-    ) -> _Row:
-        form, why = found.format, ""
-        if answer is None:
-            reach = Reach.NOT_ASKED
-        elif not answer.paths:
-            reach, why = Reach.REFUSED, answer.error or "its key cannot be asked for"
-        elif row.path in answer.paths or not isinstance(form, PythonTable):
-            reach = Reach.REACHED
-            if isinstance(form, PythonTable) and not _is_used(form, found):
-                reach = Reach.NOT_IMPORTED
-        else:
-            asked = answer.paths[0]
-            reach = Reach.OTHER_ROW if asked in here else Reach.FALLBACK
-            why = f"its lookup asks for {form.difference(row, asked)}"
-        known = meaning(form, row)
-        audit = RowAudit(
-            table=form.name,
-            place=row.place,
-            key=named(row.key),
-            chip=chip,
-            reach=reach,
-            why=why,
-            config=named(row.value),
-            table_us=row.time_us,
-        )
-        return _Row(form=form, row=row, known=known, answer=answer, audit=audit)
+def _is_for(form: TableFormat, row: TableRow, chip: Chip) -> bool:
+    if isinstance(form, TokamaxCache):
+        return chip in form.chips_of(row)
+    if isinstance(form, PythonTable):
+        return not form.device or chip in form.chips_of(row)
+    known = meaning(form, row)
+    return isinstance(known, str) or not known.chips or chip in known.chips
 
 
-def _is_cache(found: FoundTable) -> bool:
+def _row(
+    source: FoundTable,
+    chip: Chip,
+    row: TableRow,
+    answer: LookupAnswer | None,
+    paths: Collection[tuple[object, ...]],
+) -> _Row:
+    form = source.format
+    reach, why = _reach(source, row, answer, paths)
+    audit = RowAudit(
+        table=form.name,
+        place=row.place,
+        key=named(row.key),
+        chip=chip,
+        reach=reach,
+        why=why,
+        config=named(row.value),
+        table_us=row.time_us,
+    )
+    return _Row(form=form, row=row, known=meaning(form, row), answer=answer, audit=audit)
+
+
+def _reach(
+    source: FoundTable,
+    row: TableRow,
+    answer: LookupAnswer | None,
+    paths: Collection[tuple[object, ...]],
+) -> tuple[Reach, str]:
+    """Whether the lookup gets to the row, and why not. ``paths``: of all rows of the table."""
+    form = source.format
+    if answer is None:
+        return Reach.NOT_ASKED, ""
+    if not answer.paths:
+        return Reach.REFUSED, answer.error or "its key cannot be asked for"
+    if not isinstance(form, PythonTable):
+        return Reach.REACHED, ""
+    asked = answer.paths[0]
+    if row.path not in answer.paths:
+        reach = Reach.OTHER_ROW if asked in paths else Reach.FALLBACK
+        return reach, f"its lookup asks for {form.difference(row, asked)}"
+    is_used = source.folder is None or is_imported(form.module, source.folder)
+    return Reach.REACHED if is_used else Reach.NOT_IMPORTED, ""
+
+
+def _is_cache(source: FoundTable) -> bool:
     """Not an ``AutotuningResult``, whose calls are found while it is in force only."""
-    return isinstance(found.format, TokamaxCache) and any(row.path for row in found.table.rows)
-
-
-def _is_used(form: PythonTable, found: FoundTable) -> bool:
-    return found.folder is None or is_imported(form.module, found.folder)
+    return isinstance(source.format, TokamaxCache) and any(row.path for row in source.table.rows)
 
 
 def _tokamax_answer(row: TableRow, why: str) -> LookupAnswer:
@@ -253,7 +251,7 @@ class _Judge:
 
     compilers: Compilers
     store: Store
-    one: _Row
+    row: _Row
     chip: Chip
     assumed: Mapping[str, str]
 
@@ -272,7 +270,7 @@ class _Judge:
         return self.audit(trials)
 
     def _subject(self) -> Subject:
-        known = self.one.known
+        known = self.row.known
         assert isinstance(known, KnownConfig)
         subject = describe_subject(
             self.compilers,
@@ -286,12 +284,12 @@ class _Judge:
 
     def audit(self, searched: int = 0) -> RowAudit:
         """``searched``: so many trials are those of a search."""
-        known, subject = self.one.known, self._subject()
+        known, subject = self.row.known, self._subject()
         assert isinstance(known, KnownConfig)
         check = self._check(subject, dict(known.axes))
         fallback = self._fallback()
-        found = replace(
-            self.one.audit,
+        audit = replace(
+            self.row.audit,
             problem=str(subject.problem),
             config=str(check.config),
             row_us=check.after_us,
@@ -299,16 +297,12 @@ class _Judge:
             if fallback is None
             else self._check(subject, fallback).after_us,
         )
-        found = self._with_best(found, subject, check)
-        others = [
-            estimate
-            for estimate in self._estimates(subject, searched)
-            if estimate[0] != check.config
-        ]
+        audit = self._with_best(audit, subject, check)
+        others = [pair for pair in self._estimates(subject, searched) if pair[0] != check.config]
         if not others or not isinstance(check.winner, Estimated):
-            return found
+            return audit
         config, best = min(others, key=_time)
-        return _with_contest(found, check.winner.estimate, config, best)
+        return _with_contest(audit, check.winner.estimate, config, best)
 
     def _problem(self, spec: KernelSpec, known: KnownConfig) -> Problem:
         """Of what is assumed only that which the kernel has; a row has to mean all that it says."""
@@ -330,36 +324,35 @@ class _Judge:
 
     def _fallback(self) -> Mapping[str, object] | None:
         """What the library takes for the row's problem where the table has nothing."""
-        answer, form = self.one.answer, self.one.form
+        answer, form = self.row.answer, self.row.form
         if answer is None or answer.fallback is None or not isinstance(form, PythonTable):
             return None
         try:
-            meant = meaning(form, form.valued(self.one.row, answer.fallback))
+            meant = meaning(form, form.valued(self.row.row, answer.fallback))
         except ValueError:
             return None
         return None if isinstance(meant, str) else dict(meant.axes)
 
-    def _with_best(self, found: RowAudit, subject: Subject, check: Check) -> RowAudit:
+    def _with_best(self, audit: RowAudit, subject: Subject, check: Check) -> RowAudit:
         outcome = check.winner
         if isinstance(outcome, NotEstimated):
-            return replace(found, standing=RowStanding.NO_ESTIMATE, refused=outcome)
+            return replace(audit, standing=RowStanding.NO_ESTIMATE, refused=outcome)
         if not isinstance(outcome, Estimated):
             needs_limit = check.verdict is CheckVerdict.NEEDS_LIMIT
             return replace(
-                found,
+                audit,
                 standing=RowStanding.BROKEN,
                 refused=outcome,
                 least_limit_bytes=check.least_limit_bytes if needs_limit else None,
             )
         config, best = min(self._estimates(subject), key=_time)
-        least = margin(best, outcome.estimate)
         if config == check.config:
-            standing = RowStanding.BEST
-        elif best.time_us >= outcome.estimate.time_us * (1 - least):
-            standing = RowStanding.TIE
+            worth = RowStanding.BEST
+        elif _is_faster(best, outcome.estimate):
+            worth = RowStanding.BEATEN
         else:
-            standing = RowStanding.BEATEN
-        return replace(found, standing=standing, best=str(config), best_us=best.time_us)
+            worth = RowStanding.TIE
+        return replace(audit, standing=worth, best=str(config), best_us=best.time_us)
 
     def _estimates(
         self, subject: Subject, first: int | None = None
@@ -370,14 +363,19 @@ class _Judge:
                 yield trial.config, trial.estimate
 
 
-def _time(one: tuple[Config, Estimate]) -> float:
-    return one[1].time_us
+def _time(pair: tuple[Config, Estimate]) -> float:
+    return pair[1].time_us
 
 
-def _with_contest(found: RowAudit, row: Estimate, config: Config, search: Estimate) -> RowAudit:
-    least = margin(search, row)
-    if search.time_us < row.time_us * (1 - least):
+def _is_faster(estimate: Estimate, other: Estimate) -> bool:
+    """By more than the model can mistake."""
+    return estimate.time_us < other.time_us * (1 - margin(estimate, other))
+
+
+def _with_contest(audit: RowAudit, row: Estimate, config: Config, search: Estimate) -> RowAudit:
+    contest = Contest.TIE
+    if _is_faster(search, row):
         contest = Contest.WIN
-    else:
-        contest = Contest.LOSS if row.time_us < search.time_us * (1 - least) else Contest.TIE
-    return replace(found, searched=str(config), searched_us=search.time_us, contest=contest)
+    elif _is_faster(row, search):
+        contest = Contest.LOSS
+    return replace(audit, searched=str(config), searched_us=search.time_us, contest=contest)

@@ -6,10 +6,12 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from autotune.domain.chip import Chip
+from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.record import Method, Record
@@ -47,17 +49,15 @@ class TableExport:
     def of(self, records: Sequence[Record]) -> Export:
         """Raises ``AutotuneError`` where the whole cannot be written."""
         forms = formats_named(self.name)
-        known = [(record, known_config(record)) for record in records if self._has_place(record)]
+        records = [record for record in records if self._has_place(record)]
         parts, count = [], 0
         for form in forms:
-            own = [(record, one) for record, one in known if _takes(form, one)]
-            rows = self._rows(form, own)
+            rows = self._rows(form, [record for record in records if _takes(form, record)])
             if rows:
                 parts.append(self._written(form, rows))
                 count += len(rows)
-        taken = {one.source for form in forms for _, one in known if _takes(form, one)}
-        for record, one in known:
-            if one.source not in taken:
+        for record in records:
+            if not any(_takes(form, record) for form in forms):
                 self._refuse(record, f"{self.name} has no table of {record.key.kernel}")
         return Export(text="".join(parts), rows=count, refused=self._refused)
 
@@ -66,37 +66,24 @@ class TableExport:
 
     def _has_place(self, record: Record) -> bool:
         """No table has a place for more than the values of axes."""
-        config, own = record.config, record.default.config
-        why = ""
-        if config.vmem_limit_bytes is not None:
-            why = f"there is no place for vmem_limit_bytes={config.vmem_limit_bytes}"
-        elif own is not None and own.grid_order and config.grid_order != own.grid_order:
-            why = f"there is no place for the grid order {'>'.join(config.grid_order)}"
-        elif own is not None and own.dimension_semantics not in ((), config.dimension_semantics):
-            why = "there is no place for dimension semantics that are not the default's"
+        why = _without_place(record.config, record.default.config)
         if why:
             self._refuse(record, why)
         return not why
 
-    def _rows(
-        self, form: TableFormat, records: Sequence[tuple[Record, KnownConfig]]
-    ) -> list[tuple[Record, TableRow]]:
-        found: list[tuple[Record, TableRow]] = []
-        for record, one in records:
-            row = form.row(one)
+    def _rows(self, form: TableFormat, records: Sequence[Record]) -> list[tuple[Record, TableRow]]:
+        rows: list[tuple[Record, TableRow]] = []
+        for record in records:
+            row = form.row(known_config(record))
             if isinstance(row, str):
                 self._refuse(record, row)
-            elif form.name == "python" and any(row.key == other.key for _, other in found):
+            elif form.name == "python" and any(row.key == other.key for _, other in rows):
                 self._refuse(record, "its place has the record of another toolchain")
             else:
-                found.append((record, row))
-        chips = {record.key.chip for record, _ in found}
-        if isinstance(form, PythonTable) and not form.device and len(chips) > 1:
-            raise InvalidInputError(
-                f"the keys of {form.name} name no TPU, these records are for "
-                f"{', '.join(sorted(chips))}: choose one with --chip"
-            )
-        return found
+                rows.append((record, row))
+        if rows and isinstance(form, PythonTable) and not form.device:
+            _only_chip(rows, f"the keys of {form.name} name no TPU")
+        return rows
 
     def _written(self, form: TableFormat, rows: Sequence[tuple[Record, TableRow]]) -> str:
         if isinstance(form, TokamaxCache):
@@ -107,20 +94,20 @@ class TableExport:
 
     def _patch(self, form: PythonTable, rows: Sequence[tuple[Record, TableRow]]) -> str:
         """Of the source of a table, and looked up in it by its library."""
-        found = self._source(form)
-        old = found.path.read_text(encoding="utf-8")
+        path = self._source(form).path
+        old = path.read_text(encoding="utf-8")
         by_chip: dict[Chip, list[TableRow]] = {}
         for record, row in rows:
             by_chip.setdefault(record.key.chip, []).append(row)
-        by_chip = {chip: self._rounded(form, own, chip) for chip, own in by_chip.items()}
-        whole = [row for own in by_chip.values() for row in own]
-        _no_two(form, whole)
-        new = form.write(old, whole)
+        by_chip = {chip: self._rounded(form, of_chip, chip) for chip, of_chip in by_chip.items()}
+        all_rows = list(chain.from_iterable(by_chip.values()))
+        _no_two(form, all_rows)
+        new = form.write(old, all_rows)
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / found.path.name
+            file = Path(folder) / path.name
             file.write_text(new, encoding="utf-8")
-            for chip, own in by_chip.items():
-                _looked_up(form, own, chip, self.python, file)
+            for chip, of_chip in by_chip.items():
+                _looked_up(form, of_chip, chip, self.python, file)
         name = form.file
         before, after = (re.findall(r"[^\n]*\n|[^\n]+", source) for source in (old, new))
         changes = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
@@ -140,22 +127,19 @@ class TableExport:
             if not answer.paths or not answer.paths[0]:
                 why = answer.error or "it asks its table for nothing"
                 raise InvalidInputError(f"the lookup of {form.name} fails for {row.place}: {why}")
-        return [replace(row, path=one.paths[0]) for row, one in zip(rows, answers, strict=True)]
+        return [replace(row, path=a.paths[0]) for row, a in zip(rows, answers, strict=True)]
 
     def _tokamax(self, rows: Sequence[tuple[Record, TableRow]]) -> str:
-        chips = {record.key.chip for record, _ in rows}
-        if len(chips) > 1:
-            raise InvalidInputError(
-                f"tokamax has a file for each TPU, these records are for {', '.join(sorted(chips))}"
-                ": choose one with --chip"
-            )
+        chip = _only_chip(rows, "tokamax has a file for each TPU")
         calls = [_call(record, row) for record, row in rows]
         written = ask_child("tokamax_cache.py", {"task": "write", "calls": calls}, self.python)
         asked = {"task": "look up", "calls": calls, "text": written["text"]}
-        asked["device_kind"] = kind_of(chips.pop())
-        found = ask_child("tokamax_cache.py", asked, self.python)["found"]
-        if not all(found):
-            lost = next(record for (record, _), there in zip(rows, found, strict=True) if not there)
+        asked["device_kind"] = kind_of(chip)
+        is_found = ask_child("tokamax_cache.py", asked, self.python)["found"]
+        lost = next(
+            (r for (r, _), is_there in zip(rows, is_found, strict=True) if not is_there), None
+        )
+        if lost is not None:
             raise InvalidInputError(
                 f"this tokamax does not find {lost.key.problem} in the file that it wrote: "
                 "nothing was written"
@@ -177,8 +161,30 @@ def known_config(record: Record) -> KnownConfig:
     )
 
 
-def _takes(form: TableFormat, known: KnownConfig) -> bool:
-    return not isinstance(form, PythonTable) or form.kernel == known.kernel
+def _without_place(config: Config, default: Config | None) -> str:
+    """What a config says beside the values of its axes, or empty where it says nothing else."""
+    if config.vmem_limit_bytes is not None:
+        return f"there is no place for vmem_limit_bytes={config.vmem_limit_bytes}"
+    if default is not None and default.grid_order not in ((), config.grid_order):
+        return f"there is no place for the grid order {'>'.join(config.grid_order)}"
+    if default is not None and default.dimension_semantics not in ((), config.dimension_semantics):
+        return "there is no place for dimension semantics that are not the default's"
+    return ""
+
+
+def _takes(form: TableFormat, record: Record) -> bool:
+    return not isinstance(form, PythonTable) or form.kernel == record.key.kernel
+
+
+def _only_chip(rows: Sequence[tuple[Record, TableRow]], why: str) -> Chip:
+    """The chip of all records. Raises ``InvalidInputError``, which says ``why`` there may be no
+    other one."""
+    chips = sorted({record.key.chip for record, _ in rows})
+    if len(chips) > 1:
+        raise InvalidInputError(
+            f"{why}, these records are for {', '.join(chips)}: choose one with --chip"
+        )
+    return chips[0]
 
 
 def _no_two(form: PythonTable, rows: Sequence[TableRow]) -> None:
@@ -204,14 +210,16 @@ def _looked_up(
 
 
 def _says(form: PythonTable, row: TableRow, answer: LookupAnswer) -> bool:
-    """Whether what was found is what the row says; it may have defaults of more fields."""
-    if answer.own is None or answer.made is None:
+    """Whether the lookup takes from the file what the row says; it may add defaults of more
+    fields."""
+    if answer.from_file is None or answer.made is None:
         return False
     try:
-        found, wanted = (dict(form.valued(row, leaf).value) for leaf in (answer.own, answer.made))
+        taken = dict(form.valued(row, answer.from_file).value)
+        wanted = dict(form.valued(row, answer.made).value)
     except ValueError:  # it makes something else of a row
         return False
-    return wanted.items() <= found.items()
+    return wanted.items() <= taken.items()
 
 
 def _call(record: Record, row: TableRow) -> dict[str, Any]:

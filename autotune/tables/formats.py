@@ -63,24 +63,24 @@ def find_tables(name: str, form: str | None, python: str) -> list[FoundTable]:
 
 def formats_named(name: str) -> list[TableFormat]:
     """That of the name, or those whose names begin with it. Raises ``InvalidInputError``."""
-    if not (found := _begins(name)):
+    if not (formats := _begins(name)):
         raise InvalidInputError(f"unknown format {name!r}: choose bundle, {_names()}")
-    return found
+    return formats
 
 
 def _begins(name: str) -> list[TableFormat]:
-    return [one for one in FORMATS if one.name == name or one.name.startswith(f"{name}-")]
+    return [form for form in FORMATS if form.name == name or form.name.startswith(f"{name}-")]
 
 
 def format_named(name: str) -> TableFormat:
-    for one in FORMATS:
-        if one.name == name:
-            return one
+    for form in FORMATS:
+        if form.name == name:
+            return form
     raise InvalidInputError(f"unknown format {name!r}: choose one of {_names()}")
 
 
 def _names() -> str:
-    return ", ".join(one.name for one in FORMATS)
+    return ", ".join(form.name for form in FORMATS)
 
 
 def _of_file(path: Path, form: str | None) -> FoundTable:
@@ -94,25 +94,26 @@ def _of_file(path: Path, form: str | None) -> FoundTable:
         raise InvalidInputError(f"{path} may be anything: say which with --format")
     if f"\n{VARIABLE} = " in f"\n{_text(path)}":
         return read_table(format_named("python"), path)
-    named = [one for one in PYTHON_FORMATS if path.as_posix().endswith(one.file)]
+    named = [form for form in PYTHON_FORMATS if path.as_posix().endswith(form.file)]
     if named:
         return read_table(named[0], path)
     whole = list(_whole(path))
     if len(whole) > 1:
-        names = ", ".join(one.format.name for one in whole)
+        names = ", ".join(table.format.name for table in whole)
         raise InvalidInputError(f"{path} can be read as {names}: say which with --format")
     return whole[0] if whole else read_table(generic(_text(path), str(path)), path)
 
 
 def _whole(path: Path) -> Iterator[FoundTable]:
     """As which formats all rows of a file can be read."""
-    for one in PYTHON_FORMATS:
+    for form in PYTHON_FORMATS:
         try:
-            found = read_table(one, path)
+            candidate = read_table(form, path)
         except InvalidInputError:
             continue
-        if found.table.rows and not any("fields" in u.reason for u in found.table.unread):
-            yield found
+        table = candidate.table
+        if table.rows and not any("fields" in row.reason for row in table.unread):
+            yield candidate
 
 
 def read_table(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTable:
@@ -145,18 +146,18 @@ def _text(path: Path) -> str:
 def _installed(formats: Sequence[TableFormat], python: str) -> Iterator[FoundTable]:
     folders = _folders(python)
     anything = False
-    for one in formats:
-        if not one.file:
-            raise InvalidInputError(f"{one.name} is a form of files: give the path of one")
+    for form in formats:
+        if not form.file:
+            raise InvalidInputError(f"{form.name} is a form of files: give the path of one")
         for folder in folders:
-            files = sorted(folder.glob(one.file))
+            files = sorted(folder.glob(form.file))
             for file in files:
                 anything = True
-                yield _read_or_say(one, file, folder)
+                yield _read_or_say(form, file, folder)
             if files:
                 break
     if not anything:
-        wanted = ", ".join(dict.fromkeys(one.file.partition("/")[0] for one in formats))
+        wanted = ", ".join(dict.fromkeys(form.file.partition("/")[0] for form in formats))
         raise InvalidInputError(
             f"{python} has no {wanted} with such a table: name another with --python, or give the "
             "path of a file"
@@ -175,4 +176,4 @@ def _folders(python: str) -> list[Path]:
         ) from error
     except subprocess.SubprocessError as error:
         raise InvalidInputError(f"the interpreter {python} does not start: {error}") from error
-    return [Path(one) for one in done.stdout.split("\0") if one]
+    return [Path(folder) for folder in done.stdout.split("\0") if folder]

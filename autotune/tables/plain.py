@@ -12,6 +12,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from math import isfinite
 from pprint import pformat
 from typing import Any
@@ -36,15 +37,7 @@ class PlainTable:
     file: str = ""
 
     def read(self, text: str, file: str) -> Table:
-        rows: list[TableRow] = []
-        unread: list[UnreadRow] = []
-        for line, data in _LINES[self.name](text, file):
-            row = data if isinstance(data, str) else _row(line, data)
-            if isinstance(row, TableRow):
-                rows.append(row)
-            else:
-                unread.append(UnreadRow(place=f"line {line}", reason=row))
-        return Table(file=file, rows=rows, unread=unread)
+        return Table.of(file, starmap(_row, _LINES[self.name](text, file)))
 
     def known(self, row: TableRow) -> KnownConfig | str:
         chips = (Chip(row["chip"]),) if row["chip"] else ()
@@ -67,11 +60,11 @@ class PlainTable:
         if self.name == "json":
             return text + "".join(json.dumps(line) + "\n" for line in lines)
         if self.name == "python":
-            found: dict[str, Any] = {}
+            configs: dict[str, Any] = {}
             for line in lines:
-                place = found.setdefault(line["kernel"], {}).setdefault(line["chip"], {})
-                place[line["problem"]] = line["config"]
-            return f"{text}{VARIABLE} = {pformat(found, sort_dicts=False, width=200)}\n"
+                by_problem = configs.setdefault(line["kernel"], {}).setdefault(line["chip"], {})
+                by_problem[line["problem"]] = line["config"]
+            return f"{text}{VARIABLE} = {pformat(configs, sort_dicts=False, width=200)}\n"
         out = io.StringIO(newline="")
         table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
         table.writeheader()
@@ -116,12 +109,12 @@ def _csv_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
 
 
 def _python_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
-    found, unread = entries(text, VARIABLE, file)
-    for entry in found:
-        row = dict(zip(("kernel", "chip", "problem"), entry.path, strict=False))
-        yield entry.line, {**row, "config": entry.value}
-    for one in unread:
-        yield int(one.place.rpartition(" ")[2]), one.reason
+    leaves, unread = entries(text, VARIABLE, file)
+    for entry in leaves:
+        key = dict(zip(("kernel", "chip", "problem"), entry.path, strict=False))
+        yield entry.line, {**key, "config": entry.value}
+    for row in unread:
+        yield int(row.place.rpartition(" ")[2]), row.reason
 
 
 _LINES = {"json": _json_lines, "csv": _csv_lines, "python": _python_lines}
@@ -137,7 +130,14 @@ def named_columns() -> str:
     return ",".join(COLUMNS)
 
 
-def _row(line: int, data: dict[str, Any]) -> TableRow | str:
+def _row(line: int, data: dict[str, Any] | str) -> TableRow | UnreadRow:
+    """``data``: the columns of a line, or why it has none."""
+    place = f"line {line}"
+    row = data if isinstance(data, str) else _row_of(place, data)
+    return UnreadRow(place=place, reason=row) if isinstance(row, str) else row
+
+
+def _row_of(place: str, data: dict[str, Any]) -> TableRow | str:
     lacking = [name for name in _NEEDED if not isinstance(data.get(name), str) or not data[name]]
     if lacking:
         return f"it lacks {', '.join(lacking)}"
@@ -154,4 +154,4 @@ def _row(line: int, data: dict[str, Any]) -> TableRow | str:
     if data.get("kind") == "estimated":
         time_us = None
     key = (("kernel", data["kernel"]), ("chip", chip), ("problem", tuple(problem.items())))
-    return TableRow(place=f"line {line}", key=key, value=tuple(config.items()), time_us=time_us)
+    return TableRow(place=place, key=key, value=tuple(config.items()), time_us=time_us)

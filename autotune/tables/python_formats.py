@@ -15,7 +15,7 @@ _DEVICES = {
     "TPU v6e": (Chip.V6E,),
     "TPU v7": (Chip.V7X,),
 }
-_JAX_DEVICES = {  # the first number in the device's kind: v5e and v5p are told the same
+_JAX_DEVICES = {  # the first number in the device's kind: v5e and v5p have the same
     "TPU v5": (Chip.V5E, Chip.V5P),
     "TPU v6": (Chip.V6E,),
     "TPU v7": (Chip.V7X,),
@@ -33,12 +33,12 @@ class _PagedBlocks:
         pages, rest = divmod(key["max_model_len"], key["page_size"])
         if rest or not pages:
             return f"{key['max_model_len']} keys are not whole pages of {key['page_size']}"
-        found = _PAGED.problem(key, value)
-        if isinstance(found, str):
-            return found
+        meaning = _PAGED.problem(key, value)
+        if isinstance(meaning, str):
+            return meaning
         most = {_RPA[0]: pages, _RPA[1]: key["max_num_batched_tokens"]}
         axes = {name: min(value[name], most[name]) for name in _RPA}
-        return Meaning(problem={**found.problem, "pages": pages}, axes=axes)
+        return Meaning(problem={**meaning.problem, "pages": pages}, axes=axes)
 
     def row(self, problem: Named, axes: Named) -> tuple[Named, Named] | str:
         """Heads of a block are all heads, but where there are many: then the lookup has other

@@ -50,6 +50,10 @@ class Entry:
     value: Any
     line: int
 
+    @property
+    def place(self) -> str:
+        return f"line {self.line}"
+
 
 class _UnreadableError(Exception):
     """Not a plain value."""
@@ -63,11 +67,11 @@ def entries(text: str, variable: str, file: str) -> tuple[list[Entry], list[Unre
     if assigned is None:
         raise InvalidInputError(f"{file} assigns no dictionary to {variable}")
     try:
-        found = list(_leaves(assigned, (), _classes(tree)))
+        leaves = list(_leaves(assigned, (), _classes(tree)))
     except RecursionError as error:
         raise InvalidInputError(f"{file} has an expression that is too long") from error
-    read = [one for one in found if isinstance(one, Entry)]
-    return read, [one for one in found if isinstance(one, UnreadRow)]
+    read = [leaf for leaf in leaves if isinstance(leaf, Entry)]
+    return read, [leaf for leaf in leaves if isinstance(leaf, UnreadRow)]
 
 
 def variables(text: str, file: str) -> list[str]:
@@ -75,8 +79,8 @@ def variables(text: str, file: str) -> list[str]:
     return [name for name, value in _assignments(_parsed(text, file)).items() if value.keys]
 
 
-def imports_of(text: str, module: str, own: str) -> bool:
-    """Whether the source of the module ``own`` imports ``module``, or something of it."""
+def imports_of(text: str, module: str, importer: str) -> bool:
+    """Whether the source of the module ``importer`` imports ``module``, or something of it."""
     parent, _, leaf = module.rpartition(".")
     try:
         tree = ast.parse(text)
@@ -86,7 +90,7 @@ def imports_of(text: str, module: str, own: str) -> bool:
         if isinstance(node, ast.Import) and any(name.name == module for name in node.names):
             return True
         if isinstance(node, ast.ImportFrom):
-            base = own.split(".")[: -node.level] if node.level else []
+            base = importer.split(".")[: -node.level] if node.level else []
             source = ".".join([*base, *filter(None, [node.module])])
             if source == module or (
                 source == parent and leaf in {name.name for name in node.names}
@@ -164,7 +168,7 @@ def _inserted(text: str, node: ast.expr, path: Sequence[Any], value: Any) -> str
 
 def _code(text: str) -> str:
     """With blanks in the place of comments."""
-    return re.sub(r"#[^\n]*", lambda found: " " * len(found[0]), text)
+    return re.sub(r"#[^\n]*", lambda match: " " * len(match[0]), text)
 
 
 def _offsets(text: str, node: ast.expr) -> tuple[int, int]:
@@ -191,28 +195,28 @@ def _parsed(text: str, file: str) -> ast.Module:
 
 
 def _assignments(tree: ast.Module) -> dict[str, ast.Dict]:
-    found: dict[str, ast.Dict] = {}
-    for one in tree.body:
-        if isinstance(one, (ast.Assign, ast.AnnAssign)) and isinstance(one.value, ast.Dict):
-            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
-            found |= {t.id: one.value for t in targets if isinstance(t, ast.Name)}
-    return found
+    assigned: dict[str, ast.Dict] = {}
+    for node in tree.body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Dict):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            assigned |= {t.id: node.value for t in targets if isinstance(t, ast.Name)}
+    return assigned
 
 
 def _classes(tree: ast.Module) -> dict[str, dict[str, Any]]:
-    return {one.name: _defaults(one) for one in tree.body if isinstance(one, ast.ClassDef)}
+    return {node.name: _defaults(node) for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _defaults(node: ast.ClassDef) -> dict[str, Any]:
     """The fields of a dataclass in their order; ``...`` where one has no plain default."""
-    found: dict[str, Any] = {}
-    for one in node.body:
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+    defaults: dict[str, Any] = {}
+    for line in node.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             try:
-                found[one.target.id] = ... if one.value is None else _plain(one.value, {})
+                defaults[line.target.id] = ... if line.value is None else _plain(line.value, {})
             except _UnreadableError:
-                found[one.target.id] = ...
-    return found
+                defaults[line.target.id] = ...
+    return defaults
 
 
 def _leaves(
@@ -231,11 +235,11 @@ def _leaves(
     for place, (key, value) in enumerate(zip(keys, node.values, strict=True)):
         if isinstance(key, _UnreadableError):
             continue
-        found = _leaf((*path, key), value, classes)
+        leaves = _leaf((*path, key), value, classes)
         if last[key] != place:
             why = f"line {node.values[last[key]].lineno} has the same key again, which counts"
-            found = (UnreadRow(place=_place(one), reason=why) for one in found)
-        yield from found
+            leaves = (UnreadRow(place=leaf.place, reason=why) for leaf in leaves)
+        yield from leaves
 
 
 def _leaf(
@@ -250,10 +254,6 @@ def _leaf(
         yield UnreadRow(place=f"line {value.lineno}", reason=str(error))
 
 
-def _place(one: Entry | UnreadRow) -> str:
-    return one.place if isinstance(one, UnreadRow) else f"line {one.line}"
-
-
 def _plain(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Any:
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
@@ -263,7 +263,7 @@ def _plain(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_number(_plain(operand, classes))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _SUMS:
-            numbers = [_number(_plain(one, classes)) for one in (left, right)]
+            numbers = [_number(_plain(side, classes)) for side in (left, right)]
             if isinstance(op, ast.FloorDiv) and not numbers[1]:
                 raise _UnreadableError("a division by zero")
             return _number(_SUMS[type(op)](*numbers))
@@ -282,10 +282,10 @@ def _made(
     name: str, given: list[ast.expr], named: list[ast.keyword], classes: dict[str, dict[str, Any]]
 ) -> ConstructorCall:
     known = classes.get(name, {})
-    fields = {one.arg: _plain(one.value, classes) for one in named if one.arg}
+    fields = {part.arg: _plain(part.value, classes) for part in named if part.arg}
     if len(given) > len(known) or len(fields) < len(named):
         raise _UnreadableError(f"the fields of {name} are not named")
-    fields |= dict(zip(known, (_plain(one, classes) for one in given), strict=False))
+    fields |= dict(zip(known, (_plain(part, classes) for part in given), strict=False))
     whole = {**known, **fields}
     lacking = [field for field, value in whole.items() if value is ...]
     if lacking:

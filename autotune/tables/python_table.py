@@ -110,22 +110,17 @@ class PythonTable:
         return self.module.replace(".", "/") + ".py"
 
     def read(self, text: str, file: str) -> Table:
-        found, unread = entries(text, self.variable, file)
-        rows: list[TableRow] = []
-        for entry in found:
-            row = self._row(entry)
-            (rows if isinstance(row, TableRow) else unread).append(row)  # type: ignore[arg-type]
-        return Table(file=file, rows=rows, unread=unread)
+        leaves, unread = entries(text, self.variable, file)
+        return Table.of(file, [*unread, *map(self._row, leaves)])
 
     def _row(self, entry: Entry) -> TableRow | UnreadRow:
-        place = f"line {entry.line}"
         try:
             key = _flat(entry.path, self.levels, self.key_class)
             value = _fields(entry.value, self.value, self.value_class, self.optional)
         except ValueError as error:
-            return UnreadRow(place=place, reason=str(error))
+            return UnreadRow(place=entry.place, reason=str(error))
         return TableRow(
-            place=place, key=tuple(key.items()), value=tuple(value.items()), path=entry.path
+            place=entry.place, key=tuple(key.items()), value=tuple(value.items()), path=entry.path
         )
 
     def known(self, row: TableRow) -> KnownConfig | str:
@@ -135,14 +130,14 @@ class PythonTable:
         chips = tuple(self.chips_of(row))
         if self.device and not chips:
             return f"{key[self.device]!r} is no TPU that is known"
-        found = self.vocabulary.problem(key, value)
-        if isinstance(found, str):
-            return found
+        meaning = self.vocabulary.problem(key, value)
+        if isinstance(meaning, str):
+            return meaning
         return KnownConfig(
             kernel=self.kernel,
-            problem=tuple(found.problem.items()),
+            problem=tuple(meaning.problem.items()),
             chips=chips,
-            axes=tuple(found.axes.items()),
+            axes=tuple(meaning.axes.items()),
             source=f"{self.name} {row.place}",
         )
 
@@ -183,10 +178,10 @@ class PythonTable:
     def row(self, known: KnownConfig) -> TableRow | str:
         if self.vocabulary is None:
             return f"{self.name} cannot be written: {self.absent}"
-        found = self.vocabulary.row(dict(known.problem), dict(known.axes))
-        if isinstance(found, str):
-            return found
-        key, value = found
+        pair = self.vocabulary.row(dict(known.problem), dict(known.axes))
+        if isinstance(pair, str):
+            return pair
+        key, value = pair
         if extra := value.keys() - {*self.value}:
             return f"a row of {self.name} has no place for {', '.join(sorted(extra))}"
         if self.device:
@@ -235,7 +230,7 @@ class _Generic(PythonTable):
     def _row(self, entry: Entry) -> TableRow | UnreadRow:
         key = [part for level in entry.path for part in _parts(level)]
         return TableRow(
-            place=f"line {entry.line}",
+            place=entry.place,
             key=tuple(_numbered(key)),
             value=tuple(_numbered(_parts(entry.value))),
             path=entry.path,
@@ -249,20 +244,20 @@ def _numbered(parts: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 def _parts(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, ConstructorCall):
         return list(value.fields)
-    return [("", one) for one in value] if isinstance(value, tuple) else [("", value)]
+    return [("", part) for part in value] if isinstance(value, tuple) else [("", value)]
 
 
 def _flat(path: tuple[Any, ...], levels: Sequence[Level], made: str) -> Named:
     """Raises ``ValueError`` with the reason."""
     if len(path) != len(levels):
         raise ValueError(f"it stands in {len(path)} dictionaries, not in {len(levels)}")
-    found: Named = {}
+    key: Named = {}
     for part, level in zip(path, levels, strict=True):
         if isinstance(level, re.Pattern):
-            found |= _matched(part, level)
+            key |= _matched(part, level)
         else:
-            found |= _fields(part, level, made)
-    return found
+            key |= _fields(part, level, made)
+    return key
 
 
 def _matched(part: Any, pattern: re.Pattern[str]) -> Named:
@@ -293,7 +288,7 @@ def _nested(key: Named, levels: Sequence[Level], made: str) -> Iterator[Any]:
     """The keys of the dictionaries that lead to a row."""
     for level in levels:
         if isinstance(level, re.Pattern):
-            yield re.sub(r"\(\?P<(\w+)>.*?\)", lambda found: str(key[found[1]]), level.pattern)
+            yield re.sub(r"\(\?P<(\w+)>.*?\)", lambda match: str(key[match[1]]), level.pattern)
         elif made:
             yield ConstructorCall(made, tuple((name, key[name]) for name in level))
         else:

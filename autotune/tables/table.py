@@ -1,8 +1,8 @@
 """What a table holds, and what can be asked of its format."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from autotune.domain.codec import ByName
 from autotune.domain.known_config import KnownConfig
@@ -42,6 +42,17 @@ class Table:
     file: str
     rows: Sequence[TableRow]
     unread: Sequence[UnreadRow] = ()
+
+    @classmethod
+    def of(cls, file: str, parts: Iterable[TableRow | UnreadRow]) -> Self:
+        rows: list[TableRow] = []
+        unread: list[UnreadRow] = []
+        for part in parts:
+            if isinstance(part, TableRow):
+                rows.append(part)
+            else:
+                unread.append(part)
+        return cls(file=file, rows=rows, unread=unread)
 
 
 class TableFormat(Protocol):

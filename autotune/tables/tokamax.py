@@ -36,12 +36,7 @@ class TokamaxCache:
     file: str = "tokamax/data/autotuning/tpu*/*.json"
 
     def read(self, text: str, file: str) -> Table:
-        data = _loaded(text, file)
-        rows: list[TableRow] = []
-        unread: list[UnreadRow] = []
-        for entry in _entries(data, file):
-            (rows if isinstance(entry, TableRow) else unread).append(entry)  # type: ignore[arg-type]
-        return Table(file=file, rows=rows, unread=unread)
+        return Table.of(file, _entries(_loaded(text, file), file))
 
     def known(self, row: TableRow) -> KnownConfig | str:
         op, arguments = row["op"], row["arguments"]
@@ -156,8 +151,9 @@ def _median_us(times: Any) -> float | None:
     """None where it was estimated, or never timed."""
     if times.get("metadata", {}).get("estimated"):
         return None
-    found = [float(one) for one in times.get("evaluation_times_ms", ())]
-    return median(found) * 1000 if found and all(isfinite(t) and t > 0 for t in found) else None
+    times_ms = [float(time) for time in times.get("evaluation_times_ms", ())]
+    is_timed = times_ms and all(isfinite(time) and time > 0 for time in times_ms)
+    return median(times_ms) * 1000 if is_timed else None
 
 
 def _is_plain(value: Named, blocks: Sequence[str]) -> bool:
@@ -167,10 +163,10 @@ def _is_plain(value: Named, blocks: Sequence[str]) -> bool:
 
 
 def _array(text: Any) -> tuple[str, list[int]]:
-    found = _SHAPE.fullmatch(text) if isinstance(text, str) else None
-    if found is None or found[3]:
+    match = _SHAPE.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[3]:
         raise ValueError(f"{text} is not an array that the catalogue has")
-    return parse_dtype(found[1]), [int(size) for size in found[2].split(",") if size]
+    return parse_dtype(match[1]), [int(size) for size in match[2].split(",") if size]
 
 
 def _alike(*arrays: Any) -> str:
