@@ -71,10 +71,11 @@ if TYPE_CHECKING:
     from autotune.domain.problem import Option, Problem
     from autotune.domain.record import Record
     from autotune.domain.toolchain import Toolchain
+    from autotune.python.client import Client
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable
     from autotune.python.notebook import Tuning, compare, estimate, lookup, search
-    from autotune.python.sources import BundleSource, Client, StoreSource
+    from autotune.python.sources import BundleSource, StoreSource
     from autotune.python.tuned import Tuned, TunedConfig
     from autotune.wording.config_estimate import ConfigEstimate
 else:
@@ -84,7 +85,7 @@ else:
         "Axis": "declaring.kernel",
         "BundleSource": "python.sources",
         "Chip": "domain.chip",
-        "Client": "python.sources",
+        "Client": "python.client",
         "Config": "domain.config",
         "ConfigEstimate": "wording.config_estimate",
         "Grid": "declaring.pallas",

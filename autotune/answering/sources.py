@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from autotune.answering.bundle import read_bundle
 from autotune.answering.client import ServiceAnswers
@@ -25,7 +25,9 @@ from autotune.answering.matching import (
 )
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.key import Key
-from autotune.domain.store import Store
+
+if TYPE_CHECKING:
+    from autotune.domain.store import Store
 
 ENVIRONMENT = "AUTOTUNE_SOURCE"
 STORES = "autotune.stores"  # the entry points of what opens a database
@@ -67,7 +69,7 @@ class BundleAnswers:
 class StoreAnswers:
     """Records of a database, such as ``autotune_db.open_store(url)``; it keeps the misses."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: "Store") -> None:
         self._store = store
 
     def __str__(self) -> str:
@@ -142,7 +144,7 @@ def open_source(source: "str | Path | Source") -> Source:
     return StoreAnswers(_open_database(place))
 
 
-def _open_database(place: str) -> Store:
+def _open_database(place: str) -> "Store":
     """By the installed package that keeps databases, which the engine does not know."""
     openers = tuple(entry_points(group=STORES, name="database"))
     if not openers:  # an editable install of before this entry point existed

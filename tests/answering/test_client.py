@@ -25,7 +25,8 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.record import Record
-from autotune.python.sources import BundleSource, Client, StoreSource
+from autotune.python.client import Client
+from autotune.python.sources import BundleSource, StoreSource
 from autotune.python.tuned import Tuned
 from autotune_db import SqlStore
 from tests.fakes.lying_service import http, lying
