@@ -63,12 +63,11 @@ def packages() -> Iterator[Finding]:
     try:
         lacks = unmet()
     except PackageNotFoundError:
-        remedy = "pip install -e . in the repository"
-        yield bad("package", "not installed", remedy)
+        yield bad("package", "not installed", "pip install -e . in the repository")
         return
     if lacks:
-        says, remedy = f"{about}, lacks {', '.join(lacks)}", "pip install pallas-autotune"
-        yield bad("package", says, remedy)
+        remedy = "pip install pallas-autotune"
+        yield bad("package", f"{about}, lacks {', '.join(lacks)}", remedy)
     else:
         yield good("package", about)
     for extra, (purpose, sign) in EXTRAS.items():
@@ -102,8 +101,7 @@ def interpreters(python: str) -> Iterator[Finding]:
 def _interpreter(python: str, subject: str) -> Finding:
     probed = probe(python)
     if not isinstance(probed, CannotCompile):
-        says = f"{probed.toolchain}, Python {probed.python_version} ({python})"
-        return good(subject, says)
+        return good(subject, f"{probed.toolchain}, Python {probed.python_version} ({python})")
     if probed.lacks in ("jax", "jaxlib"):
         return not_there(
             subject,
@@ -153,15 +151,13 @@ def attached() -> Finding:
 
     devices = attached_chips()
     if devices:
-        says = f"{len(devices)} x {devices[0]}: finalists are measured"
-        return good("TPU", says)
+        return good("TPU", f"{len(devices)} x {devices[0]}: finalists are measured")
     return not_there("TPU", "none attached: times are estimates")
 
 
 def database(url: str | None) -> Finding:
     if unmet("store"):
-        says = "cannot be looked at without the extra store"
-        return not_there("database", says)
+        return not_there("database", "cannot be looked at without the extra store")
     from autotune_db import open_store
     from autotune_db.url import parse_database
 
@@ -172,8 +168,7 @@ def database(url: str | None) -> Finding:
             return not_there("database", says)
         with open_store(url, create=False) as store:
             number = next((snapshot.number for snapshot in store.snapshots(1)), 0)
-            says = f"{store}, snapshot {number}"
-            return good("database", says)
+            return good("database", f"{store}, snapshot {number}")
     except StoreError as error:
         return bad(
             "database",
@@ -190,5 +185,5 @@ def service(url: str) -> Finding:
         says = f"{url} answers from snapshot {state['snapshot']}, {state['records']} records"
         return good("service", says)
     except (AutotuneError, OSError, ValueError, KeyError, TypeError) as error:
-        says, remedy = f"{url}: {error}", "is the address right, and does autotune serve run there?"
-        return bad("service", says, remedy)
+        remedy = "is the address right, and does autotune serve run there?"
+        return bad("service", f"{url}: {error}", remedy)

@@ -68,7 +68,11 @@ def explain(
     The numbers of trials are in the tables of `search` and `history --trials`. Exit code 1 when a
     trial has no estimate, or one without parts.
     """
-    target = None if trace is None else _target(trace)
+    target = None
+    if trace is not None:
+        from autotune.cli.trace import check_writable, unchanged_kernel
+
+        target = check_writable(trace)
     with open_database(database, create=False) as store:
         stored = [find_trial(store, number) for number in (trial, other) if number is not None]
         measured_lines = [
@@ -76,7 +80,7 @@ def explain(
             for t in stored
         ]
         changed = list(dict.fromkeys(filter(None, (source_change(store, t.key) for t in stored))))
-        refs = [] if target is None else _unchanged(store, stored, kernel)
+        refs = [] if target is None else [unchanged_kernel(store, t, kernel) for t in stored]
     if len(stored) == 2:
         _check_same_problem(*stored)
     sentences = [s for s in map(_missing, stored) if s]
@@ -205,18 +209,6 @@ def _trial_data(stored: StoredTrial) -> dict[str, Any]:
         "kind": stored.trial.outcome.kind,
         "explanation": explained[0] if explained else None,
     }
-
-
-def _unchanged(store: Any, trials: list[StoredTrial], kernel: str | None) -> list[KernelRef]:
-    from autotune.cli.trace import unchanged_kernel
-
-    return [unchanged_kernel(store, trial, kernel) for trial in trials]
-
-
-def _target(file: Path) -> Path:
-    from autotune.cli.trace import check_writable
-
-    return check_writable(file)
 
 
 def _write_trace(

@@ -71,12 +71,6 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
 def _data(record: Record) -> dict[str, Any]:
     rule = record.rule
     assert rule is not None
-    return {
-        "key": str(record.key),
-        "left_out": rule.left_out,
-        "problems": rule.problems,
-        "median_regret": rule.median_regret,
-        "worst_regret": rule.worst_regret,
-        "nearest_regret": rule.nearest_regret,
-        "default_regret": rule.default_regret,
-    }
+    regrets = [f"{name}_regret" for name in ("median", "worst", "nearest", "default")]
+    names = ("left_out", "problems", *regrets)
+    return {"key": str(record.key), **{name: getattr(rule, name) for name in names}}

@@ -76,10 +76,6 @@ def _state(token: Token) -> str:
 
 
 def _data(token: Token) -> dict[str, object]:
-    times = {
-        "created_at": token.created_at,
-        "expires_at": token.expires_at,
-        "revoked_at": token.revoked_at,
-    }
+    times = {name: getattr(token, name) for name in ("created_at", "expires_at", "revoked_at")}
     shown = {name: at.isoformat() if at else None for name, at in times.items()}
     return {"number": token.number, "name": token.name, "role": token.role, **shown}

@@ -71,18 +71,18 @@ def test_a_disk_that_fills_up_leaves_nothing_beside_it(
 
 
 def test_only_kernels_that_have_a_record_and_no_explanations() -> None:
-    own, unused = matching.record(), replace(matching.SPEC, name="unused")
-    explained = replace(own, estimate=replace(own.estimate, explanation=EXPLANATION))
+    good, unused = matching.record(), replace(matching.SPEC, name="unused")
+    explained = replace(good, estimate=replace(good.estimate, explanation=EXPLANATION))
     made = bundle.new_bundle([explained], kernels=[matching.SPEC, unused])
     assert made.kernels == (matching.SPEC,)
-    assert made.records == (own,)
+    assert made.records == (good,)
 
 
 def test_a_config_that_its_kernel_cannot_have_is_neither_written_nor_read() -> None:
-    own = matching.record()
-    wrong = replace(own, config=replace(own.config, vmem_limit_bytes=(128 << 20) + 1))
-    assert bundle.new_bundle([own, wrong], kernels=[matching.SPEC]).records == (own,)
-    made = replace(bundle.new_bundle([own], kernels=[matching.SPEC]), records=(wrong,))
+    good = matching.record()
+    wrong = replace(good, config=replace(good.config, vmem_limit_bytes=(128 << 20) + 1))
+    assert bundle.new_bundle([good, wrong], kernels=[matching.SPEC]).records == (good,)
+    made = replace(bundle.new_bundle([good], kernels=[matching.SPEC]), records=(wrong,))
     with pytest.raises(InvalidInputError, match="a config that its kernel cannot have"):
         bundle.bundle_from_bytes(bundle.bundle_to_bytes(made))
 
@@ -98,6 +98,7 @@ def packed(**changes: object) -> bytes:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
+        (None, "cannot be read: No such file"),
         (b"", "is not a bundle of records"),
         (b"{}", "is not a bundle of records"),
         (WHOLE[:100], "is not a bundle of records"),
@@ -107,19 +108,17 @@ def packed(**changes: object) -> bytes:
         (packed(records=[{"key": {}}]), "holds a record that cannot be read"),
         (packed(records=3), "holds a record that cannot be read"),
     ],
-    ids=["empty", "plain", "cut", "list", "object", "format", "no record", "no records"],
+    ids=["missing", "empty", "plain", "cut", "list", "object", "format", "no record", "no records"],
 )
-def test_what_is_no_bundle_is_one_sentence(content: bytes, says: str, tmp_path: Path) -> None:
+def test_what_is_no_bundle_is_one_sentence(
+    content: bytes | None, says: str, tmp_path: Path
+) -> None:
     path = tmp_path / "b"
-    path.write_bytes(content)
-    with pytest.raises(InvalidInputError, match=says) as told:
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match=says) as refusal:
         bundle.read_bundle(path)
-    assert str(path) in str(told.value) and "\n" not in str(told.value)
-
-
-def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"none cannot be read: No such file"):
-        bundle.read_bundle(tmp_path / "none")
+    assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("time_us", [0.0, -1.0, 1e13, float("inf"), float("nan")])

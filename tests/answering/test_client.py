@@ -51,8 +51,8 @@ def test_a_busy_service_is_asked_again(tmp_path: Path) -> None:
     new_store(database, two_records).close()
     with running(database, reads_per_second=1) as service:
         for _ in range(3):
-            (found,) = Client(service.url, timeout_s=60).lookup([question(1024)])
-            assert found.kind == EXACT
+            (answer,) = Client(service.url, timeout_s=60).lookup([question(1024)])
+            assert answer.kind == EXACT
 
 
 def test_a_busy_service_is_not_left_alone(cache: Path) -> None:
@@ -65,13 +65,13 @@ def test_a_busy_service_is_not_left_alone(cache: Path) -> None:
 
 
 def words(client: Client) -> list[str]:
-    return [one.kind for one in client.lookup(QUESTIONS)]
+    return [answer.kind for answer in client.lookup(QUESTIONS)]
 
 
 def test_one_call_for_all(service: Running) -> None:
     client = Client(service.url)
     answers = client.lookup(QUESTIONS)
-    assert [one.kind for one in answers] == [EXACT, NEAREST, DEFAULT]
+    assert [answer.kind for answer in answers] == [EXACT, NEAREST, DEFAULT]
     assert answers[0].record == record(question(1024))
     assert answers[0].config == record().config
     assert client.snapshot == 2
@@ -79,9 +79,9 @@ def test_one_call_for_all(service: Running) -> None:
 
 def test_more_than_one_call_may_hold(service: Running) -> None:
     keys = [question(1024 + n % 7) for n in range(2 * MAX_QUESTIONS + 1)]
-    found = Client(service.url, timeout_s=20).lookup(keys)
-    assert len(found) == len(keys)
-    assert [one.kind == EXACT for one in found] == [n % 7 == 0 for n in range(len(keys))]
+    answers = Client(service.url, timeout_s=20).lookup(keys)
+    assert len(answers) == len(keys)
+    assert [answer.kind == EXACT for answer in answers] == [n % 7 == 0 for n in range(len(keys))]
 
 
 def test_a_snapshot_that_is_asked_for(service: Running) -> None:
@@ -186,7 +186,8 @@ LIES: dict[str, bytes | None] = {
 
 
 def test_a_newer_service_may_say_more() -> None:
-    """Services are upgraded before their hosts: these must not fall back to defaults."""
+    """Services are upgraded before their hosts: these must not fall back to defaults. The other
+    side of the lies: each is refused for its one wrong part."""
     more = GOOD["record"] | {"new": 1, "estimate": GOOD["record"]["estimate"] | {"new": 1}}
     with lying(_lie(GOOD | {"record": more, "new": 1})) as url:
         answers = Client(url, timeout_s=2, strict=True).lookup(QUESTIONS)
@@ -198,7 +199,7 @@ def test_a_new_word_is_a_default_and_the_other_answers_hold() -> None:
     with lying(_answers(better, NOTHING, GOOD)) as url:
         asked = [question(512), question(512), question(1024)]
         answers = Client(url, timeout_s=2, strict=True).lookup(asked)
-    assert [one.kind for one in answers] == [DEFAULT, DEFAULT, EXACT]
+    assert [answer.kind for answer in answers] == [DEFAULT, DEFAULT, EXACT]
     assert answers[0].config is None and "'better'" in answers[0].why
 
 
@@ -210,13 +211,13 @@ def test_a_service_that_is_of_no_use(
         client = Client(url, cache=cache, timeout_s=0.3)
         answers = client.lookup(QUESTIONS)
         client.lookup(QUESTIONS)
-    assert [one.kind for one in answers] == [EXACT, NEAREST, DEFAULT]
+    assert [answer.kind for answer in answers] == [EXACT, NEAREST, DEFAULT]
     assert answers[0].config is not None
     assert answers[0].config["bm"] == 128  # from the disk
     assert client.snapshot == 1
-    told = [one.message for one in caplog.records if one.levelno >= logging.WARNING]
-    assert len(told) == 1
-    assert url in told[0]
+    warnings = [entry.message for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert len(warnings) == 1
+    assert url in warnings[0]
 
 
 @pytest.mark.parametrize("name", ["silence", "nothing", "a page", "busy"])
@@ -274,7 +275,7 @@ def test_a_bundle_of_an_older_version_names_no_kernels(cache: Path) -> None:
 
 def test_a_question_that_is_refused_is_a_default(service: Running) -> None:
     answers = Client(service.url).lookup([question(kernel="nope"), question(1024)])
-    assert [one.kind for one in answers] == [DEFAULT, EXACT]
+    assert [answer.kind for answer in answers] == [DEFAULT, EXACT]
     assert "unknown kernel" in answers[0].why
 
 
@@ -349,21 +350,15 @@ def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=env, check=True)
 
 
-def test_what_is_right_is_taken() -> None:
-    """The other side of the lies: each is refused for its one wrong part."""
-    with lying(_lie(GOOD)) as url:
-        assert words(Client(url)) == [EXACT, DEFAULT, DEFAULT]
-
-
 def test_by_shape(service: Running) -> None:
     toolchain = question().toolchain
     client = Client(service.url)
-    found = client.lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
-    assert (found.kind, found.record) == (EXACT, record(question(1024)))
-    found = client.lookup_shape(
+    answer = client.lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
+    assert (answer.kind, answer.record) == (EXACT, record(question(1024)))
+    answer = client.lookup_shape(
         "mm", "1024x128", "bf16", ["causal=true"], chip="v5e", toolchain=toolchain
     )
-    assert found.kind == DEFAULT
+    assert answer.kind == DEFAULT
     with pytest.raises(ServiceError, match="unknown kernel 'nö pe'"):
         client.lookup_shape("nö pe", "1", chip="v5e", toolchain=toolchain)
     with pytest.raises(ServiceError, match="cannot be used"):
@@ -379,8 +374,8 @@ def all_kinds(store: SqlStore) -> None:
     """Of one problem: a record, one of another toolchain, a rule, and a record of a near shape."""
     near = replace(record(question(1024)), rule=ruled())
     store.save_kernel(SPEC)
-    for one in (record(question(2048), 128), older(record(question(2048)), "0.9.0"), near):
-        store.save_record(one)
+    for published in (record(question(2048), 128), older(record(question(2048)), "0.9.0"), near):
+        store.save_record(published)
     store.save_rule([near.key], ruled())
 
 
@@ -397,11 +392,11 @@ def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) ->
                 sources = (StoreSource(store), BundleSource(path), Client(None, cache=path))
                 for source in (*sources, Client(service.url, strict=True), asked):
                     for given in (accept, accept[::-1]):
-                        found = source.match(question(2048), given)
-                        assert found.kind == expected, source
-                        assert accept or found.why == "exact is not accepted", source
-                        own = found.record and found.record.key.toolchain
-                        assert (own == older_one) == (expected == TOOLCHAIN)
+                        answer = source.match(question(2048), given)
+                        assert answer.kind == expected, source
+                        assert accept or answer.why == "exact is not accepted", source
+                        toolchain = answer.record and answer.record.key.toolchain
+                        assert (toolchain == older_one) == (expected == TOOLCHAIN)
                 (of_many,) = Client(service.url).lookup([question(2048)], accept)
                 assert of_many.kind == expected
 

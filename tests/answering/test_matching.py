@@ -46,13 +46,13 @@ def kind(key: Key, *records: Record) -> str:
 
 
 def one_of_each(records: list[Record]) -> list[Record]:
-    return list({one.key: one for one in records}.values())
+    return list({published.key: published for published in records}.values())
 
 
 @given(st.lists(RECORDS, max_size=12), KEYS)
 def test_the_best_word_that_fits_is_given(records: list[Record], asked: Key) -> None:
     records = one_of_each(records)
-    found = Index(records, [SPEC]).match(asked)
+    match = Index(records, [SPEC]).match(asked)
     same = [r for r in records if replace(r.key, toolchain=asked.toolchain) == asked]
     near = [
         r
@@ -68,9 +68,9 @@ def test_the_best_word_that_fits_is_given(records: list[Record], asked: Key) -> 
         expected = TOOLCHAIN
     elif near:
         expected = NEAREST
-    assert found.kind == expected
-    assert (found.record is None) == (found.config is None) == (found.kind == DEFAULT)
-    assert found.record is None or found.record in records
+    assert match.kind == expected
+    assert (match.record is None) == (match.config is None) == (match.kind == DEFAULT)
+    assert match.record is None or match.record in records
 
 
 @given(st.lists(RECORDS, max_size=12), KEYS, st.randoms(use_true_random=False))
@@ -98,8 +98,10 @@ def test_an_index_grown_from_an_older_one_is_the_same(
 def test_what_is_taken_out_is_gone(records: list[Record], data: st.DataObject, asked: Key) -> None:
     records = one_of_each(records)
     gone = data.draw(st.lists(st.sampled_from(records), unique_by=id)) if records else []
-    index = Index(records, [SPEC]).changed(Change(removed=[one.key for one in gone]), [])
-    rest = [one for one in records if one not in gone]
+    index = Index(records, [SPEC]).changed(
+        Change(removed=[published.key for published in gone]), []
+    )
+    rest = [published for published in records if published not in gone]
     assert index.match(asked) == Index(rest, [SPEC]).match(asked)
     assert len(index) == len(rest)
 
@@ -117,11 +119,11 @@ def test_an_older_index_stays_what_it_was() -> None:
 @given(st.lists(RECORDS, max_size=12), KEYS)
 def test_a_nearest_config_obeys_the_rules(records: list[Record], asked: Key) -> None:
     """Written anew, so that a rule that is dropped is missed."""
-    found = Index(one_of_each(records), [SPEC]).match(asked)
-    if found.kind != NEAREST:
+    match = Index(one_of_each(records), [SPEC]).match(asked)
+    if match.kind != NEAREST:
         return
-    assert found.record is not None and found.config is not None
-    tuned, m = found.record.key, asked.problem["m"]
+    assert match.record is not None and match.config is not None
+    tuned, m = match.record.key, asked.problem["m"]
     assert tuned.problem["k"] == asked.problem["k"]
     assert (tuned.chip, tuned.toolchain, tuned.problem.options, tuned.problem.dtype) == (
         asked.chip,
@@ -129,12 +131,12 @@ def test_a_nearest_config_obeys_the_rules(records: list[Record], asked: Key) -> 
         asked.problem.options,
         asked.problem.dtype,
     )
-    block = found.config["bm"]
+    block = match.config["bm"]
     assert block <= m
     assert block < tuned.problem["m"]
     if tuned.problem["m"] % block == 0:
         assert m % block == 0
-    estimate = found.record.estimate
+    estimate = match.record.estimate
     growth = -(-m // tuned.problem["m"])
     assert growth == 1 or estimate.vmem_used_bytes * growth <= estimate.vmem_allowed_bytes
 
@@ -181,10 +183,10 @@ def test_nothing_else_may_differ(asked: Key) -> None:
 
 
 def test_the_nearest_is_of_another_shape() -> None:
-    own, other = record(question(1024)), record(question(2048))
-    index = Index([own, other], [SPEC])
-    assert index.match(own.key, (NEAREST,)).record == other
-    assert Index([own], [SPEC]).match(own.key, (NEAREST,)).kind == DEFAULT
+    same, other = record(question(1024)), record(question(2048))
+    index = Index([same, other], [SPEC])
+    assert index.match(same.key, (NEAREST,)).record == other
+    assert Index([same], [SPEC]).match(same.key, (NEAREST,)).kind == DEFAULT
 
 
 def test_a_default_says_what_is_not_accepted() -> None:
@@ -195,8 +197,8 @@ def test_a_default_says_what_is_not_accepted() -> None:
         (question(512), (RULE,), TOOLCHAIN),
         (question(2048), (EXACT, TOOLCHAIN), NEAREST),
     ):
-        found = index.match(asked, accept)
-        assert (found.kind, found.not_accepted) == (DEFAULT, there)
+        match = index.match(asked, accept)
+        assert (match.kind, match.not_accepted) == (DEFAULT, there)
     nothing = index.match(question(9, 9), (EXACT,))
     assert nothing == index.match(question(9, 9)) and nothing.not_accepted is None
 
@@ -210,10 +212,10 @@ def test_without_knowing_what_is_cut_nothing_is_near() -> None:
 
 
 def test_the_nearest_in_ratio_not_in_difference() -> None:
-    found = Index([record(question(512), 128), record(question(2048), 128)], [SPEC])
-    assert _problem(found, question(1024 - 128)) == question(512).problem
-    assert _problem(found, question(1024 + 128)) == question(2048).problem
-    assert _problem(found, question(1024)) == question(512).problem  # a tie
+    index = Index([record(question(512), 128), record(question(2048), 128)], [SPEC])
+    assert _problem(index, question(1024 - 128)) == question(512).problem
+    assert _problem(index, question(1024 + 128)) == question(2048).problem
+    assert _problem(index, question(1024)) == question(512).problem  # a tie
 
 
 def _problem(index: Index, asked: Key) -> Problem:
@@ -238,10 +240,10 @@ def test_one_that_is_nearer_but_not_safe_is_passed_over() -> None:
     ],
 )
 def test_the_closest_toolchain(asked: str, there: tuple[str, ...], expected: str) -> None:
-    found = Index([older(record(), jax) for jax in there]).match(question(jax=asked))
-    assert found.record is not None
-    assert (found.kind, found.record.key.toolchain.jax) == (TOOLCHAIN, expected)
-    assert found.check is None
+    match = Index([older(record(), jax) for jax in there]).match(question(jax=asked))
+    assert match.record is not None
+    assert (match.kind, match.record.key.toolchain.jax) == (TOOLCHAIN, expected)
+    assert match.check is None
 
 
 def test_the_order_of_dimensions_does_not_make_a_question() -> None:
@@ -254,13 +256,13 @@ def test_all_words_are_seen_in_these_tests() -> None:
     there = [record(), older(record(question(4096)), "0.9.0")]
     asked = (question(), question(4096), question(2048), question(2048, 999))
     # *rule* is seen in test_rules.py
-    assert [kind(one, *there) for one in asked] == [one for one in KINDS if one != RULE]
+    assert [kind(word, *there) for word in asked] == [word for word in KINDS if word != RULE]
 
 
 def test_a_changed_source_is_said_with_what_the_earlier_one_had() -> None:
-    found = Index([record()], [SPEC]).match(question(fingerprint="beef"))
-    assert found.kind == DEFAULT
-    assert found.earlier == record()
-    assert "the source changed" in why(found, question(fingerprint="beef"))
+    match = Index([record()], [SPEC]).match(question(fingerprint="beef"))
+    assert match.kind == DEFAULT
+    assert match.earlier == record()
+    assert "the source changed" in why(match, question(fingerprint="beef"))
     other = Index([record()], [SPEC]).match(question(2048, fingerprint="beef"))
     assert other.kind == DEFAULT and other.earlier is None

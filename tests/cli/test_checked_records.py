@@ -40,16 +40,16 @@ def test_each_toolchain_is_a_line(tmp_path: Path, command: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize(
-    ("told", "printed"),
+    ("known", "printed"),
     [
         ({"expected_us": 11.0, "expected_error": 0.25}, "2.00× ± 25% predicted the default's"),
         ({}, "estimated 5.5 µs; "),
     ],
 )
 def test_a_default_is_printed_as_what_is_known_of_it(
-    tmp_path: Path, told: dict[str, float], printed: str
+    tmp_path: Path, known: dict[str, float], printed: str
 ) -> None:
-    default = Evidence(config=None, time_us=None, **told)
+    default = Evidence(config=None, time_us=None, **known)
     with open_store(str(tmp_path / "here.db"), create=True) as store:
         store.save_kernel(SPEC)
         store.save_record(replace(record(question(1024)), default=default))

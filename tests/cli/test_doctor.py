@@ -36,8 +36,8 @@ def _broken(folder: Path, module: str, lacks: str) -> str:
     return str(python)
 
 
-def _one(subject: str, found: list[Finding]) -> Finding:
-    return next(one for one in found if one.subject == subject)
+def _one(subject: str, findings: list[Finding]) -> Finding:
+    return next(finding for finding in findings if finding.subject == subject)
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +48,11 @@ def no_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_here_all_is_well(tmp_path: Path) -> None:
     done = autotune_here("doctor", "--quick", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    found = {one["subject"]: one for one in json.loads(done.stdout)}
-    assert {found[name]["condition"] for name in ("package", "search", "serve", "compiler")} == {
+    findings = {finding["subject"]: finding for finding in json.loads(done.stdout)}
+    assert {findings[name]["condition"] for name in ("package", "search", "serve", "compiler")} == {
         "ok"
     }
-    assert "the first search makes it" in found["database"]["says"]
+    assert "the first search makes it" in findings["database"]["says"]
     assert not (tmp_path / "test.db").exists()
 
 
@@ -65,15 +65,11 @@ def test_a_package_that_jax_forgot_is_named(tmp_path: Path) -> None:
     assert f"{python} -m pip install absl-py" in done.stdout
 
 
-def test_an_interpreter_without_jax_is_no_fault(tmp_path: Path) -> None:
-    (found,) = diagnosis.interpreters(_broken(tmp_path, "jax", "jax"))
-    assert found.condition == Condition.NOT_THERE
-    assert "pip install" in found.remedy
-
-
-def test_what_is_no_interpreter_is_said(tmp_path: Path) -> None:
-    (found,) = diagnosis.interpreters(str(tmp_path / "nothing"))
-    assert found.condition == Condition.BAD and "No such file" in found.says
+def test_an_interpreter_without_jax_is_no_fault_and_none_at_all_is(tmp_path: Path) -> None:
+    (bare,) = diagnosis.interpreters(_broken(tmp_path, "jax", "jax"))
+    assert bare.condition == Condition.NOT_THERE and "pip install" in bare.remedy
+    (missing,) = diagnosis.interpreters(str(tmp_path / "nothing"))
+    assert missing.condition == Condition.BAD and "No such file" in missing.says
 
 
 def test_an_extra_that_is_half_there_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,20 +80,20 @@ def test_an_extra_that_is_half_there_is_bad(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(  # numpy alone is everybody's
         diagnosis, "installed_version", lambda name: None if name == "fastapi" else real(name)
     )
-    found = list(diagnosis.packages())
-    assert _one("package", found).condition == Condition.GOOD
-    search, serve = _one("search", found), _one("serve", found)
+    findings = list(diagnosis.packages())
+    assert _one("package", findings).condition == Condition.GOOD
+    search, serve = _one("search", findings), _one("serve", findings)
     assert (search.condition, search.says) == (Condition.BAD, "lacks scipy>=99")
     assert serve.condition == Condition.NOT_THERE
     assert "'pallas-autotune[serve]'" in serve.remedy
-    assert _one("postgres", found).condition == Condition.GOOD  # asks for nothing
+    assert _one("postgres", findings).condition == Condition.GOOD  # asks for nothing
 
 
 def test_a_database_that_cannot_be_used(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("x" * 5000)
-    found = diagnosis.database(str(file))
-    assert found.condition == Condition.BAD and found.remedy
+    finding = diagnosis.database(str(file))
+    assert finding.condition == Condition.BAD and finding.remedy
 
 
 def test_a_database_and_its_service(tmp_path: Path) -> None:
@@ -112,16 +108,16 @@ def test_a_database_and_its_service(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["nowhere", "http://127.0.0.1:1"])
 def test_a_service_that_is_not_there(url: str) -> None:
-    found = diagnosis.service(url)
-    assert found.condition == Condition.BAD and found.remedy
+    finding = diagnosis.service(url)
+    assert finding.condition == Condition.BAD and finding.remedy
 
 
 @pytest.mark.slow
 def test_every_chip_compiles(tmp_path: Path) -> None:
     done = autotune("doctor", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = {one["subject"]: one["says"] for one in json.loads(done.stdout)}
-    assert [found[chip] for chip in ("v4", "v5e", "v5p", "v6e")] == ["compiles"] * 4
+    findings = {finding["subject"]: finding["says"] for finding in json.loads(done.stdout)}
+    assert [findings[chip] for chip in ("v4", "v5e", "v5p", "v6e")] == ["compiles"] * 4
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -22,12 +22,14 @@ def test_misses_of_a_service_are_those_of_its_database(tmp_path: Path) -> None:
     database = tmp_path / "test.db"
     with open_store(str(database), create=True) as store:
         store.save_misses({(_wanted(n), "default"): n + 1 for n in range(MANY)})
-    own = autotune_here("collect", "--from-misses", cwd=tmp_path)
-    assert own.returncode == 0, own.stderr
-    assert sorted(p.weight for p in read_workload(own.stdout).problems) == list(range(1, MANY + 1))
+    of_database = autotune_here("collect", "--from-misses", cwd=tmp_path)
+    assert of_database.returncode == 0, of_database.stderr
+    assert sorted(p.weight for p in read_workload(of_database.stdout).problems) == list(
+        range(1, MANY + 1)
+    )
     with running(str(database)) as service:
         of_service = autotune_here("collect", "--from-misses", "--url", service.url, cwd=tmp_path)
-    assert of_service.stdout == own.stdout
+    assert of_service.stdout == of_database.stdout
     gone = autotune_here("collect", "--from-misses", "--url", service.url, cwd=tmp_path)
     assert gone.returncode != 0
     assert f"the service at {service.url} cannot be used" in gone.stderr

@@ -51,9 +51,9 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = replace(dbsamples.config(), axes=(("mode", HOSTILE),))
     with open_store(str(file), create=True) as store:
         store.save_kernel(dbsamples.spec())
-        for one in (key, evil):
+        for searched in (key, evil):
             failed = CompileFailed(reason=HOSTILE, message=HOSTILE)
-            save_trial(store, one, replace(dbsamples.trial(0, failed), config=config))
+            save_trial(store, searched, replace(dbsamples.trial(0, failed), config=config))
         store.save_record(
             replace(
                 dbsamples.record(key),
@@ -74,16 +74,16 @@ def on_a_terminal(file: Path, *args: str) -> bytes:
     command = [str(Path(sys.executable).with_name("autotune")), *args]
     process = subprocess.Popen(command, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    found = b""
+    output = b""
     while True:
         try:
             piece = os.read(ours, 65536)
         except OSError:  # Linux: nobody has the other end
             break
-        found += piece
+        output += piece
     os.close(ours)
     process.wait(300)
-    return found
+    return output
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))

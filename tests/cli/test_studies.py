@@ -16,7 +16,7 @@ def test_the_trials_of_a_problem_are_an_optuna_study_however_often_it_is_written
     place = str(tmp_path / "db.db")
     with open_store(place, create=True) as store:
         kernel.taught(store)
-        url, keys = store.url, [one.key for one in store.history()]
+        url, keys = store.url, [searched.key for searched in store.history()]
         times = {str(k): [t.estimate.time_us for t in store.trials(k) if t.estimate] for k in keys}
     for _ in range(2):
         done = CliRunner().invoke(cli, ["history", "--studies", "--db", place])
