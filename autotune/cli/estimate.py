@@ -74,52 +74,47 @@ def estimate(
         echo(f"{key.kernel} {key.problem}")
         echo(f"  on {key.chip} with {key.toolchain}")
         _print(estimates)
-    sys.exit(0 if all(estimated.estimate for estimated in estimates) else 1)
+    sys.exit(0 if all(each.estimate for each in estimates) else 1)
 
 
 def _print(estimates: list[ConfigEstimate]) -> None:
-    for name, estimated in _named(estimates):
-        echo(f"{name}: {estimated}")
-    timed = [
-        (name, estimated, e, e.explanation)
-        for name, estimated in _named(estimates)
-        if (e := estimated.estimate)
+    for name, each in _named(estimates):
+        echo(f"{name}: {each}")
+    explained = [
+        (name, each.config, (e, e.explanation))
+        for name, each in _named(estimates)
+        if (e := each.estimate) and e.explanation
     ]
-    explained = [(name, estimated, e, parts) for name, estimated, e, parts in timed if parts]
     if explained:
-        rows = differing_rows([estimated.config for _, estimated, _, _ in explained])
-        print_breakdown([t[0] for t in explained], [(t[2], t[3]) for t in explained], rows)
+        names, configs, parts = zip(*explained, strict=True)
+        print_breakdown(names, parts, differing_rows(configs))
     for sentence in _words(estimates):
         echo(sentence)
     echo("Nothing is kept or published.")
 
 
 def _named(estimates: list[ConfigEstimate]) -> list[tuple[str, ConfigEstimate]]:
-    return [(f"config {place}", estimated) for place, estimated in enumerate(estimates, 1)]
+    return [(f"config {place}", each) for place, each in enumerate(estimates, 1)]
 
 
 def _words(estimates: list[ConfigEstimate]) -> list[str]:
     """Why the fastest is faster than each of the others."""
     named = [
-        NamedEstimate(name=name, estimate=estimated.estimate)
-        for name, estimated in _named(estimates)
-        if estimated.estimate
+        NamedEstimate(name=name, estimate=each.estimate)
+        for name, each in _named(estimates)
+        if each.estimate
     ]
-    best = min(named, key=lambda estimated: estimated.estimate.time_us, default=None)
-    return [
-        why(compare(best, estimated))
-        for estimated in named
-        if best is not None and estimated is not best
-    ]
+    best = min(named, key=lambda each: each.estimate.time_us, default=None)
+    return [why(compare(best, each)) for each in named if best is not None and each is not best]
 
 
-def _data(name: str, estimated: ConfigEstimate) -> dict[str, Any]:
-    e = estimated.estimate
+def _data(name: str, each: ConfigEstimate) -> dict[str, Any]:
+    e = each.estimate
     parts = e and e.explanation
     return {
         "name": name,
-        "config": to_data(estimated.config),
-        "outcome": to_data(in_words(estimated.outcome)),
-        "reason": reason_of(estimated.outcome),
+        "config": to_data(each.config),
+        "outcome": to_data(in_words(each.outcome)),
+        "reason": reason_of(each.outcome),
         "explanation": explanation_data(e, parts) if e and parts else None,
     }

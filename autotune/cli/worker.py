@@ -17,13 +17,13 @@ from autotune.cli.options import (
     measuring_options,
     new_pool,
     open_database,
-    print_json,
+    print_result,
 )
 from autotune.domain.compilers import Compilers
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import Rechecked
-from autotune.wording.output import PlainFormatter, echo
+from autotune.wording.output import PlainFormatter
 
 _TIMEOUT_S = 60.0  # of one call to a service
 
@@ -128,10 +128,7 @@ def worker(
         )
         _stop_gently(worker.stop)
         done = worker.run(drain=drain)
-    if as_json:
-        print_json({"worker": own_name, "jobs": done})
-    else:
-        echo(f"{done} jobs were run")
+    print_result({"worker": own_name, "jobs": done}, f"{done} jobs were run", as_json=as_json)
 
 
 def _recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Rechecked:
