@@ -33,7 +33,7 @@ from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.wording.outcome import kind_and_reason, reason_of
 from autotune.wording.publication import verification
@@ -86,9 +86,9 @@ def _compiled(
         row.notes.append(kind_and_reason(traces))
         return
     row.done.add("traced")
-    broken = rules.violation(traces.traces[0], info)
+    broken = legality.violation(traces.traces[0], info)
     if broken:
-        row.notes.append(reason_of(rules.illegal(broken)))
+        row.notes.append(reason_of(legality.illegal(broken)))
         return
     row.done.add("legal")
     answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=chip)).answer

@@ -30,7 +30,7 @@ from autotune.domain.config import ARBITRARY, PARALLEL, Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.wording.outcome import verdict_reason, violation_text
 from benchmarks.harness.points import as_they_come
 
@@ -134,17 +134,17 @@ def _of_order(
         return GridCase(ref=ref, kernel=name, problem=problem, config=chosen, rule=rule, why=why)
 
     rank = len(trace.grid)
-    revisited = rules.bad_output_visits(trace)
+    revisited = legality.bad_output_visits(trace)
     if revisited:
         yield case((ARBITRARY,) * rank, REVISITED, violation_text(revisited))
         return
-    prefix = rules.parallel_prefix(trace)
+    prefix = legality.parallel_prefix(trace)
     for semantics in all_prefixes(rank, prefix):
         yield case(semantics, None)
     if prefix < rank:
-        first = rules.sequential_axis(trace, prefix)
+        first = legality.sequential_axis(trace, prefix)
         for axis in range(prefix, rank):
-            blamed = rules.sequential_axis(trace, axis) or first
+            blamed = legality.sequential_axis(trace, axis) or first
             kinds = (PARALLEL,) * (axis + 1) + (ARBITRARY,) * (rank - axis - 1)
             yield case(kinds, SEQUENTIAL, violation_text(blamed) if blamed else "")
     for axis in range(1, prefix):
@@ -175,7 +175,7 @@ def broken_cases(pool: CompilerPool) -> Iterator[GridCase]:
         traced = pool.ask(TraceConfig(ref=ref, problem=problem, config=config))
         assert isinstance(traced, Traces), traced
         (trace,) = traced.traces
-        broken = rules.bad_output_visits(trace) or rules.sequential_axis(trace, 0)
+        broken = legality.bad_output_visits(trace) or legality.sequential_axis(trace, 0)
         assert broken, f"the rules allow {attribute}"
         why = violation_text(broken)
         yield GridCase(

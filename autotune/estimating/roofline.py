@@ -6,7 +6,7 @@ from itertools import compress
 
 from autotune.domain.chip import ChipInfo
 from autotune.domain.trace import Trace
-from autotune.estimating.rules import split_axis
+from autotune.estimating.legality import split_axis
 
 # What one grid step costs at least, apart from its work. The Pallas documentation speaks of about
 # 0.35 us on v5e; the published v5e rows give 525 cycles of 1.5 GHz. Only orders candidates.

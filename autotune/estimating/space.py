@@ -20,7 +20,7 @@ from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import CompileFailed, Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.estimating.roofline import Roofline, roofline
 from autotune.estimating.vmem import (
     VmemUse,
@@ -218,7 +218,7 @@ def _judge_default(space: Space, traced: list[Trace] | Failure, chip: ChipInfo) 
             f"{chip.hbm_capacity_bytes / 2**30:.1f} GiB"
         )
     if space.passed_on.semantics:
-        semantics = rules.semantics_variants(trace, chip.chip)[0]
+        semantics = legality.semantics_variants(trace, chip.chip)[0]
         space.default = space.default.replace(dimension_semantics=semantics)
     space.default_verdict = refusal(trace, chip, lambda: space.passed_on)
     return None if space.default_verdict else _candidate(space, space.default, trace, chip)
@@ -229,9 +229,9 @@ def refusal(
 ) -> Illegal | OutOfVmem | None:
     """Why a config with this trace is not compiled, by the rules or by arithmetic; None where it
     may be. ``passed_on`` is asked only where VMEM is the reason."""
-    broken = rules.violation(trace, chip)
+    broken = legality.violation(trace, chip)
     if broken:
-        return rules.illegal(broken)
+        return legality.illegal(broken)
     over = over_limit(trace, chip)
     return over and _over_vmem(passed_on(), *over, chip)
 
@@ -259,10 +259,10 @@ def _add_point(space: Space, config: Config, traced: list[Trace] | Failure, chip
 
 
 def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Judged:
-    illegal = None if space.passed_on.semantics else rules.illegal_semantics(trace)
-    broken = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or illegal
+    illegal = None if space.passed_on.semantics else legality.illegal_semantics(trace)
+    broken = legality.misaligned(trace, chip) or legality.bad_output_visits(trace) or illegal
     if broken:
-        return Judged(config=config, refused=_count(space, rules.illegal(broken)))
+        return Judged(config=config, refused=_count(space, legality.illegal(broken)))
     use = vmem_use(trace, chip)
     rung = _first_rung(space, use, trace, chip)
     if rung is None:
@@ -270,7 +270,7 @@ def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Ju
         over = highest if space.passed_on.limit else over_limit(trace, chip) or highest
         refused = _over_vmem(space.passed_on, *over, chip)
         return Judged(config=config, refused=_count(space, refused))
-    variants = rules.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
+    variants = legality.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
     for semantics in variants:
         chosen = config.replace(dimension_semantics=semantics)
         candidate = _candidate(space, chosen, trace, chip)
@@ -313,8 +313,8 @@ def _over_vmem(passed_on: PassedOn, use: VmemUse, limit: int | None, chip: ChipI
 def _sequential(trace: Trace, semantics: tuple[str, ...]) -> Illegal | None:
     if ARBITRARY not in semantics:
         return None
-    sequential = rules.sequential_axis(trace, trace.own_axes[semantics.index(ARBITRARY)])
-    return rules.illegal(sequential) if sequential else None
+    sequential = legality.sequential_axis(trace, trace.own_axes[semantics.index(ARBITRARY)])
+    return legality.illegal(sequential) if sequential else None
 
 
 def _first_rung(

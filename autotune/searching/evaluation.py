@@ -12,7 +12,7 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
 from autotune.domain.store import TrialStore
 from autotune.domain.trial import Trial, default_trial
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.searching.subject import Subject
 
@@ -70,5 +70,5 @@ def outcome_of(attempt: Attempt, chip: ChipInfo) -> Outcome:
     if not isinstance(attempt.answer, tuple):
         return attempt.answer
     trace, compiled = attempt.answer
-    broken = rules.violation(trace, chip)
-    return rules.illegal(broken) if broken else estimate(trace, compiled, chip)
+    broken = legality.violation(trace, chip)
+    return legality.illegal(broken) if broken else estimate(trace, compiled, chip)

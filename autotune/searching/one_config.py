@@ -10,7 +10,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.trace import Trace
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.estimating.space import PassedOn, default_config, passed_on_of, refusal
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject, axis_value
@@ -64,7 +64,7 @@ class ConfigJudge:
         traced = trace_one(self.compilers, self.subject, config)
         if not isinstance(traced, Trace):
             return config
-        semantics = rules.semantics_variants(traced, self.subject.chip.chip)[0]
+        semantics = legality.semantics_variants(traced, self.subject.chip.chip)[0]
         return config.replace(dimension_semantics=semantics)
 
     def outcome(self, config: Config) -> Outcome:

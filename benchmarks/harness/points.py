@@ -19,7 +19,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.estimating.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
 from autotune.wording.outcome import violation_text
 
@@ -226,7 +226,7 @@ def points(
             continue
         trace = traced.traces[0]
         for chip in chips:
-            semantics = rng.choice(rules.semantics_variants(trace, chip.chip))
+            semantics = rng.choice(legality.semantics_variants(trace, chip.chip))
             limit = rng.choice((None, None, *_limits(chip)))
             yield _point(
                 subject,
@@ -243,7 +243,7 @@ def _limits(chip: ChipInfo) -> tuple[int, ...]:
 
 
 def _point(subject: KernelProblem, config: Config, chip: ChipInfo, trace: Trace) -> CandidatePoint:
-    misaligned = rules.misaligned(trace, chip)
+    misaligned = legality.misaligned(trace, chip)
     return CandidatePoint(
         subject=subject,
         config=config,

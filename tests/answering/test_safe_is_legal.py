@@ -21,7 +21,7 @@ from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.estimate import MODEL
-from autotune.estimating.rules import violation
+from autotune.estimating.legality import violation
 from autotune.estimating.space import explore
 from autotune.estimating.vmem import limit_bytes, vmem_use
 from autotune.searching.evaluation import evaluate

@@ -16,7 +16,7 @@ from autotune.domain.compilers import (
 )
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, OutOfVmem
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.estimating.space import Space, climb
 from autotune.searching.evaluation import compile_config, evaluate, outcome_of
 from autotune.searching.subject import Subject, describe_subject, explore_space
@@ -77,7 +77,7 @@ def test_the_rows_of_int8_that_the_rules_take_are_those_that_compile(
     config = make_config(blocks, grid_order=("m", "n", "k"))
     traced = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E))
     assert isinstance(traced, Traces)
-    is_legal = rules.violation(traced.traces[0], pool.ask(DescribeChip(chip=Chip.V6E))) is None
+    is_legal = legality.violation(traced.traces[0], pool.ask(DescribeChip(chip=Chip.V6E))) is None
     answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E)).answer
     assert is_legal == isinstance(answer, tuple), answer
 

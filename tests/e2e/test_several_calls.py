@@ -16,7 +16,7 @@ from autotune.domain.compilers import (
 )
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, NotEstimated
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import several_calls
 
@@ -66,7 +66,7 @@ def test_every_call_is_held_to_the_rules(pool: CompilerPool) -> None:
     )
     assert isinstance(found, Traces), found
     (trace,) = found.traces
-    assert getattr(rules.violation(trace, chip), "block", None) == (12, 512)
+    assert getattr(legality.violation(trace, chip), "block", None) == (12, 512)
 
 
 def test_all_of_it_is_verified(pool: CompilerPool) -> None:

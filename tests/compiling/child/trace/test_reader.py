@@ -24,7 +24,7 @@ from autotune.declaring.kernel import Array
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
 from autotune.domain.trace import Trace
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.estimating.roofline import roofline
 from autotune_kernels.flash_attention import KERNEL as FLASH
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
@@ -302,7 +302,7 @@ def test_an_alias_is_safe_when_both_visit_the_same_blocks(shift, safe):
     ],
 )
 def test_the_parallel_axes_of_the_catalogue(kernel, shape, prefix):
-    assert rules.parallel_prefix(of_kernel(kernel, shape)[0]) == prefix
+    assert legality.parallel_prefix(of_kernel(kernel, shape)[0]) == prefix
 
 
 # --- work
@@ -348,4 +348,4 @@ def test_alignment_is_what_jax_itself_checks(sizes, dtype):
         out_shape=jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)),
     )
     (found,) = read(call, [Array(name="x", shape=shape, dtype=dtype)])
-    assert (rules.misaligned(found, V5E) is None) == jax_accepts(shape, block, jnp.dtype(dtype))
+    assert (legality.misaligned(found, V5E) is None) == jax_accepts(shape, block, jnp.dtype(dtype))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from autotune.compiling.child.trace.visits import BlockWalk, visits
 from autotune.domain.chip import Chip
 from autotune.domain.violation import MisalignedBlock, UnsafeAlias, UnwrittenOutput
-from autotune.estimating import rules
+from autotune.estimating import legality
 from autotune.wording.outcome import violation_text
 from tests.samples.traces import V4, V5E, V7X, operand, scratch, trace
 
@@ -48,7 +48,7 @@ def output(**fields):
     ],
 )
 def test_alignment_of_known_blocks(shape, block, dtype, aligned):
-    found = rules.misaligned(trace(operand(shape, block, dtype)), V5E)
+    found = legality.misaligned(trace(operand(shape, block, dtype)), V5E)
     assert (found is None) == aligned, found
 
 
@@ -67,10 +67,10 @@ def test_alignment_of_known_blocks(shape, block, dtype, aligned):
 def test_narrow_dtypes_have_whole_tiles_where_the_compiler_wants_them(bits, dtype, rows):
     chip = replace(V5E, whole_tiles_up_to_bits=bits)
     blocks = {size: trace(operand((4096, 512), (size, 128), dtype)) for size in range(1, 130)}
-    legal = {size for size, one in blocks.items() if rules.misaligned(one, chip) is None}
+    legal = {size for size, one in blocks.items() if legality.misaligned(one, chip) is None}
     assert legal == {size for size in blocks if size % rows == 0}
-    assert rules.misaligned(trace(operand((40, 512), (40, 128), dtype)), chip) is None
-    found = rules.misaligned(blocks[rows + 1], chip)
+    assert legality.misaligned(trace(operand((40, 512), (40, 128), dtype)), chip) is None
+    found = legality.misaligned(blocks[rows + 1], chip)
     assert found is not None and found.nearest == (rows, 2 * rows)
 
 
@@ -110,7 +110,7 @@ def test_narrow_dtypes_have_whole_tiles_where_the_compiler_wants_them(bits, dtyp
     ],
 )
 def test_a_misaligned_block_is_described(shape, block, sentence):
-    found = rules.misaligned(trace(operand(shape, block)), V5E)
+    found = legality.misaligned(trace(operand(shape, block)), V5E)
     assert found is not None and violation_text(found) == sentence
 
 
@@ -122,12 +122,12 @@ def test_a_misaligned_block_is_described(shape, block, sentence):
 )
 def test_the_nearest_sizes_that_a_refusal_names_are_legal_and_the_nearest(shape, data, dtype, chip):
     block = tuple(data.draw(st.integers(1, size)) for size in shape)
-    found = rules.misaligned(trace(operand(shape, block, dtype)), chip)
+    found = legality.misaligned(trace(operand(shape, block, dtype)), chip)
     assume(found is not None)
 
     def is_legal(size):
         other = tuple(size if n == found.dimension else b for n, b in enumerate(block))
-        again = rules.misaligned(trace(operand(shape, other, dtype)), chip)
+        again = legality.misaligned(trace(operand(shape, other, dtype)), chip)
         return again is None or again.dimension != found.dimension
 
     size, whole = block[found.dimension], shape[found.dimension]
@@ -138,10 +138,10 @@ def test_the_nearest_sizes_that_a_refusal_names_are_legal_and_the_nearest(shape,
 
 def test_only_blocks_in_vector_and_scalar_memory_are_checked():
     for space, checked in {"any": False, "hbm": False, "vmem": True, "smem": True}.items():
-        found = rules.misaligned(trace(operand((64, 512), (3, 5), space=space)), V5E)
+        found = legality.misaligned(trace(operand((64, 512), (3, 5), space=space)), V5E)
         assert (found is not None) == checked, space
     whole = operand((3, 5), (3, 5), space="smem", blocks=1, blocks_total=1)
-    assert rules.misaligned(trace(whole), V5E) is None
+    assert legality.misaligned(trace(whole), V5E) is None
 
 
 # --- visits of outputs
@@ -178,7 +178,7 @@ def test_an_output_is_bad_exactly_when_a_block_is_left_and_visited_again(case):
     grid, index = case
     order = [block for _, block in brute_force_blocks(index, grid)]
     runs = [b for n, b in enumerate(order) if n == 0 or order[n - 1] != b]
-    found = rules.bad_output_visits(walked_trace(grid, index))
+    found = legality.bad_output_visits(walked_trace(grid, index))
     assert (found is not None) == (len(runs) != len(set(runs)))
 
 
@@ -193,20 +193,20 @@ def test_an_axis_is_sequential_exactly_when_two_positions_write_one_block(case):
             for point, block in steps
             for place, other in steps
         )
-        assert (rules.sequential_axis(made, axis) is not None) == shared
+        assert (legality.sequential_axis(made, axis) is not None) == shared
 
 
 def test_an_output_must_be_written_whole_unless_it_shares_memory_with_an_input():
     half = output(fetches=2, blocks=2, blocks_total=4)
-    found = rules.bad_output_visits(trace(half))
+    found = legality.bad_output_visits(trace(half))
     assert found == UnwrittenOutput(operand="out", blocks=2, blocks_total=4)
     x = operand((64, 512), (16, 128))
-    assert rules.bad_output_visits(trace(x, half, aliases=((0, 1),))) is None
+    assert legality.bad_output_visits(trace(x, half, aliases=((0, 1),))) is None
 
 
 def test_an_unsafe_alias_is_refused():
-    assert rules.bad_output_visits(trace(output(), alias_safe=False)) is not None
-    assert rules.bad_output_visits(trace(output(), alias_safe=True)) is None
+    assert legality.bad_output_visits(trace(output(), alias_safe=False)) is not None
+    assert legality.bad_output_visits(trace(output(), alias_safe=True)) is None
 
 
 # --- parallel axes
@@ -223,22 +223,22 @@ def grid3(**fields):
 )
 def test_a_carried_scratch_ends_the_parallel_axes_where_its_reset_begins(reset_axes, prefix):
     carrying = scratch((8, 128), carried=reset_axes != (), reset_axes=reset_axes)
-    assert rules.parallel_prefix(grid3(scratch=(carrying,))) == prefix
+    assert legality.parallel_prefix(grid3(scratch=(carrying,))) == prefix
 
 
 def test_a_scratch_that_is_not_carried_stops_nothing():
     made = grid3(scratch=(scratch((8, 128), carried=False, reset_axes=None),))
-    assert rules.parallel_prefix(made) == 3
+    assert legality.parallel_prefix(made) == 3
 
 
 def test_an_output_written_by_hand_has_no_parallel_axis():
-    assert rules.parallel_prefix(trace(output(space="any"))) == 0
-    assert rules.parallel_prefix(trace(output(space="semaphore"))) == 1
+    assert legality.parallel_prefix(trace(output(space="any"))) == 0
+    assert legality.parallel_prefix(trace(output(space="semaphore"))) == 1
 
 
 def test_an_axis_of_one_step_may_be_parallel():
     made = trace(output(exclusive=(False,)), grid=(1,))
-    assert rules.parallel_prefix(made) == 1
+    assert legality.parallel_prefix(made) == 1
 
 
 @pytest.mark.parametrize(
@@ -256,26 +256,26 @@ def test_an_axis_of_one_step_may_be_parallel():
 )
 def test_semantics_are_legal_up_to_the_last_parallel_axis(semantics, legal):
     made = grid3(scratch=(scratch((8, 128), reset_axes=(2,)),), dimension_semantics=semantics)
-    assert (rules.illegal_semantics(made) is None) == legal
+    assert (legality.illegal_semantics(made) is None) == legal
 
 
 def test_the_author_is_believed_where_the_trace_leaves_it_open():
     """Ours need a proof; a kernel's own semantics are refuted or left to the gate."""
     open_ends = (scratch((8, 128), reset_axes=None),)
     made = grid3(scratch=open_ends, dimension_semantics=(P, A, A))
-    assert rules.parallel_prefix(made) == 0
-    assert rules.illegal_semantics(made) is None
+    assert legality.parallel_prefix(made) == 0
+    assert legality.illegal_semantics(made) is None
     by_hand = trace(output(space="any"), dimension_semantics=(P,))
-    assert rules.parallel_prefix(by_hand) == 0 and rules.illegal_semantics(by_hand) is None
+    assert legality.parallel_prefix(by_hand) == 0 and legality.illegal_semantics(by_hand) is None
 
 
 def test_an_output_that_nobody_reads_cannot_be_wrong():
     own = {"fetches": 8, "blocks": 4, "blocks_total": 9, "exclusive": (False,)}
-    assert rules.bad_output_visits(trace(output(**own))) is not None
-    assert rules.parallel_prefix(trace(output(**own))) == 0
+    assert legality.bad_output_visits(trace(output(**own))) is not None
+    assert legality.parallel_prefix(trace(output(**own))) == 0
     unread = trace(output(**own, is_unread=True))
-    assert rules.bad_output_visits(unread) is None
-    assert rules.parallel_prefix(unread) == 1
+    assert legality.bad_output_visits(unread) is None
+    assert legality.parallel_prefix(unread) == 1
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 4))
@@ -285,17 +285,17 @@ def test_variants_are_legal_and_no_two_divide_the_same_axis(extents, sequential)
     exclusive = tuple(axis < sequential for axis in range(len(grid)))
     made = trace(output(exclusive=exclusive), grid=grid)
     for chip in (Chip.V4, Chip.V5E, Chip.V5P, Chip.V7X):
-        variants = rules.semantics_variants(made, chip)
+        variants = legality.semantics_variants(made, chip)
         for semantics in variants:
-            assert rules.illegal_semantics(replace(made, dimension_semantics=semantics)) is None
-        divided = [rules.split_axis(grid, s) for s in variants]
+            assert legality.illegal_semantics(replace(made, dimension_semantics=semantics)) is None
+        divided = [legality.split_axis(grid, s) for s in variants]
         assert len(divided) == len(set(divided))
         assert len(variants) == 1 or chip.is_megacore
         assert None in divided or not chip.is_megacore
 
 
 def test_one_core_keeps_only_the_most_parallel_semantics():
-    assert rules.semantics_variants(grid3(), Chip.V5E) == [(P, P, P)]
+    assert legality.semantics_variants(grid3(), Chip.V5E) == [(P, P, P)]
 
 
 @pytest.mark.parametrize(
@@ -311,11 +311,11 @@ def test_one_core_keeps_only_the_most_parallel_semantics():
     ],
 )
 def test_the_axis_that_two_cores_divide(grid, semantics, axis):
-    assert rules.split_axis(grid, semantics) == axis
+    assert legality.split_axis(grid, semantics) == axis
 
 
 def test_the_first_broken_rule_is_the_answer():
     misaligned = trace(operand((64, 512), (3, 128)), alias_safe=False)
-    assert isinstance(rules.violation(misaligned, V4), MisalignedBlock)
-    assert rules.violation(trace(output(), alias_safe=False), V7X) == UnsafeAlias()
-    assert rules.violation(trace(output()), V7X) is None
+    assert isinstance(legality.violation(misaligned, V4), MisalignedBlock)
+    assert legality.violation(trace(output(), alias_safe=False), V7X) == UnsafeAlias()
+    assert legality.violation(trace(output()), V7X) is None
