@@ -129,13 +129,18 @@ def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Ve
 
 def _borders(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Borders | None:
     """What the kernel walks for the problem; None where it, or its reference, cannot be traced for
-    it; what they say of another one is not asked here. A ``pallas_call`` takes lengths that do not
-    fit, a reference does not."""
+    it, or its integers cannot be made (a slot for each token, where there are fewer); what they say
+    of another one is not asked here. A ``pallas_call`` takes lengths that do not fit, a reference
+    does not."""
     import jax
 
     with told_of(chip, kernel.mesh_axes(problem)):
         try:
-            arrays = reader.abstract(kernel.inputs(problem))
+            inputs = kernel.inputs(problem)
+            for array in inputs:
+                if array.values is not None and array.dtype.startswith("int"):
+                    array.values()
+            arrays = reader.abstract(inputs)
             walked_through = borders(jax.make_jaxpr(kernel.build(problem, config))(*arrays))
             if kernel.reference is not None:
                 jax.eval_shape(kernel.reference(problem), *arrays)

@@ -19,7 +19,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.compiling.child.trace import reader
-from autotune.compiling.child.verify import gate, interpreter
+from autotune.compiling.child.verify import gate, interpreter, reduced
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
@@ -210,6 +210,64 @@ def test_a_kernel_that_divides_by_a_constant_is_run_where_it_has_steps(right: bo
     verdict = checked(kernel(build, lambda x: 2 * x), rows=4096)
     assert verdict.ok is right, verdict
     assert "rows=64," in verdict.reason or not right
+
+
+def written_to_slots() -> Kernel:
+    """Blocks of new rows at the places of a cache that a list of slots says; each has its own."""
+
+    def build(problem: Problem, _: Config) -> Any:
+        def body(_slots: Any, x: Any, _cache: Any, out: Any) -> None:
+            out[...] = x[...]
+
+        at_slot = pl.BlockSpec((ROWS, LANES), lambda i, slots: (slots[i], 0))
+        grid = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(problem["tokens"],),
+            in_specs=[pl.BlockSpec((ROWS, LANES), lambda i, _: (i, 0)), at_slot],
+            out_specs=at_slot,
+        )
+        shape = jax.ShapeDtypeStruct((problem["slots"] * ROWS, LANES), jnp.float32)
+        return pl.pallas_call(body, grid_spec=grid, out_shape=shape, input_output_aliases={2: 0})
+
+    def reference(slots: Any, x: Any, cache: Any) -> Any:
+        blocks = cache.reshape(-1, ROWS, LANES)
+        return blocks.at[slots].set(x.reshape(-1, ROWS, LANES)).reshape(cache.shape)
+
+    def slots(p: Problem) -> Any:
+        chosen = np.random.default_rng(0).permutation(p["slots"])[: p["tokens"]]
+        if len(chosen) < p["tokens"]:
+            raise ValueError(f"{p['slots']} slots are too few for {p['tokens']} tokens")
+        return chosen.astype(np.int32)
+
+    def inputs(p: Problem) -> list[Array]:
+        return [
+            Array(name="at", shape=(p["tokens"],), dtype="int32", values=lambda: slots(p)),
+            Array(name="x", shape=(p["tokens"] * ROWS, LANES), dtype="float32"),
+            Array(name="cache", shape=(p["slots"] * ROWS, LANES), dtype="float32"),
+        ]
+
+    return replace(
+        kernel(build, reference),  # type: ignore[arg-type]
+        dims=("slots", "tokens"),
+        axes=(),
+        default=lambda _: {},
+        inputs=inputs,
+        build=build,
+        reference=lambda _: reference,
+    )
+
+
+@pytest.mark.slow
+def test_what_the_values_of_a_kernel_ask_for_holds_in_the_small_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cache of eight blocks has no slot for each of twelve."""
+    monkeypatch.setattr(reduced, "SHORT", 8)
+    monkeypatch.setattr(gate, "_MOST_WORK", 1.0)
+    made = written_to_slots()
+    problem = made.problem_spec.parse("slots=64,tokens=12")
+    verdict = gate.check(made, problem, make_config({}))
+    assert verdict.ok and "slots=16,tokens=12" in verdict.reason, verdict
 
 
 def counted(*, right: bool) -> Kernel:
