@@ -2,7 +2,6 @@
 tpu-inference 0.32 and sglang-jax of November 2026."""
 
 import re
-from collections.abc import Iterator
 from itertools import islice
 
 from autotune.domain.chip import Chip
@@ -111,15 +110,14 @@ def _pages_asked(key: Named) -> list[Named]:
 
 def _rounded_heads(key: Named) -> list[Named]:
     """Heads are padded and rounded up: whatever could have become these."""
-    rest = {n: v for n, v in key.items() if n not in ("q_heads", "kv_heads", "max_model_len")}
-    rest["pages_per_seq"] = -(-key["max_model_len"] // key["page_size"])
-
-    def below() -> Iterator[Named]:
-        for kv in range(key["kv_heads"], 0, -1):
-            for group in range(key["q_heads"] // kv, 0, -1):
-                yield {**rest, "actual_num_q_heads": kv * group, "actual_num_kv_heads": kv}
-
-    return list(islice(below(), _MOST_ASKED))
+    (paged,) = _pages_asked(key)
+    rest = {name: value for name, value in paged.items() if name not in ("q_heads", "kv_heads")}
+    below = (
+        {**rest, "actual_num_q_heads": kv * group, "actual_num_kv_heads": kv}
+        for kv in range(key["kv_heads"], 0, -1)
+        for group in range(key["q_heads"] // kv, 0, -1)
+    )
+    return list(islice(below, _MOST_ASKED))
 
 
 _V3_LEVELS = (

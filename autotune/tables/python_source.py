@@ -117,14 +117,8 @@ def _with_row(text: str, variable: str, path: tuple[Any, ...], value: Any) -> st
         if place is None:
             return _inserted(text, node, path[depth:], value)
         node = place
-    return text if _says(node, value, classes) else _replaced(text, node, repr(value))
-
-
-def _says(node: ast.expr, value: Any, classes: dict[str, dict[str, Any]]) -> bool:
-    try:
-        return bool(_plain(node, classes) == value)
-    except _UnreadableError:
-        return False
+    is_same = _plain_or_dots(node, classes) == value
+    return text if is_same else _replaced(text, node, repr(value))
 
 
 def _pairs(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Iterator[tuple[Any, ast.expr]]:
@@ -134,11 +128,9 @@ def _pairs(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Iterator[tuple
             f"line {node.lineno} is no dictionary: the key of a row leads there"
         )
     for key, value in reversed(list(zip(node.keys, node.values, strict=True))):
-        if key is not None:
-            try:
-                yield _plain(key, classes), value
-            except _UnreadableError:
-                continue
+        plain = ... if key is None else _plain_or_dots(key, classes)
+        if plain is not ...:
+            yield plain, value
 
 
 def _replaced(text: str, node: ast.expr, new: str) -> str:
@@ -212,10 +204,8 @@ def _defaults(node: ast.ClassDef) -> dict[str, Any]:
     defaults: dict[str, Any] = {}
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            try:
-                defaults[line.target.id] = ... if line.value is None else _plain(line.value, {})
-            except _UnreadableError:
-                defaults[line.target.id] = ...
+            value = line.value
+            defaults[line.target.id] = ... if value is None else _plain_or_dots(value, {})
     return defaults
 
 
@@ -270,6 +260,14 @@ def _plain(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Any:
         case ast.Call(func=ast.Name(id=name), args=given, keywords=named):
             return _made(name, given, named, classes)
     raise _UnreadableError(f"{ast.unparse(node)[:80]} is no plain value")
+
+
+def _plain_or_dots(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Any:
+    """``...`` where the node is no plain value."""
+    try:
+        return _plain(node, classes)
+    except _UnreadableError:
+        return ...
 
 
 def _number(value: Any) -> Any:

@@ -4,6 +4,7 @@ costs and the traffic of a ``ShapeRule``, fitted to what was compiled."""
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, combinations, permutations, product
 from math import ceil, hypot, prod
 from typing import Any, NamedTuple
@@ -193,28 +194,20 @@ def _terms(rule: ShapeRule, *, each_block: bool) -> list[CostTerm]:
     does in turns inside a block; of whole tiles, each step; and for ``each_block`` of an axis."""
     names = [*(axis.name for axis in rule.axes), *rule.inside]
     products = products_of(names, MOST_NAMES)
+    term = partial(CostTerm, us=1.0)
     blocks = [axis.name for axis in rule.axes if axis.dim and each_block]
+    diagonal = [of for of in products if rule.diagonal and set(rule.diagonal) <= set(of)]
     return [
         *(
-            CostTerm(
-                us=1.0, of=of, each_step=each_step, dim=dim, aligned=aligned, axis=axis, cuts=cuts
-            )
-            for dim, aligned, axis, cuts in _where(rule)
+            term(of=of, each_step=each_step, **where)
+            for where in _where(rule)
             for each_step in (True, False)
             for of in products
-            if dim or axis not in of
+            if where.get("dim") or where.get("axis") not in of
         ),
-        *(CostTerm(us=1.0, of=of, each_step=True, tiles=True) for of in products if of),
-        *(
-            CostTerm(us=1.0, of=of, each_step=True, odd=True)
-            for of in products
-            if rule.diagonal and set(rule.diagonal) <= set(of)
-        ),
-        *(
-            CostTerm(us=1.0, of=of, each_step=False, each_block=name)
-            for name in blocks
-            for of in products
-        ),
+        *(term(of=of, each_step=True, tiles=True) for of in products if of),
+        *(term(of=of, each_step=True, odd=True) for of in diagonal),
+        *(term(of=of, each_step=False, each_block=name) for name in blocks for of in products),
     ]
 
 
@@ -223,16 +216,15 @@ def products_of(names: Sequence[str], most: int) -> list[tuple[str, ...]]:
     return list(chain.from_iterable(combinations(names, n) for n in range(most + 1)))
 
 
-def _where(rule: ShapeRule) -> list[tuple[str, bool, str, bool]]:
-    """Where a cost may arise: the dimension, whether it is aligned, the axis, and whether that
-    cuts it."""
-    cut = [axis for axis in rule.axes if axis.dim]
-    dims = dict.fromkeys(axis.dim for axis in cut)
+def _where(rule: ShapeRule) -> list[dict[str, Any]]:
+    """Where a cost may arise, as fields of a ``CostTerm``."""
+    cutting = [axis for axis in rule.axes if axis.dim]
+    dims = dict.fromkeys(axis.dim for axis in cutting)
     return [
-        ("", True, "", False),
-        *((dim, aligned, "", False) for dim in dims for aligned in (True, False)),
-        *((axis.dim, True, axis.name, False) for axis in rule.axes),
-        *((axis.dim, True, axis.name, True) for axis in cut),
+        {},
+        *({"dim": dim, "aligned": aligned} for dim in dims for aligned in (True, False)),
+        *({"dim": axis.dim, "axis": axis.name} for axis in rule.axes),
+        *({"dim": axis.dim, "axis": axis.name, "cuts": True} for axis in cutting),
     ]
 
 

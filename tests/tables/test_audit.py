@@ -46,35 +46,35 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _audited(name: str, chip: Chip, form: str | None = None) -> dict[str, RowAudit]:
-    found = find_tables(name, form, sys.executable)
-    ((_, rows),) = TableAudit(python=sys.executable).reaches(found, [chip])
-    return {one.audit.place: one.audit for one in rows}
+    tables = find_tables(name, form, sys.executable)
+    ((_, rows),) = TableAudit(python=sys.executable).reaches(tables, [chip])
+    return {row.audit.place: row.audit for row in rows}
 
 
 @pytest.mark.usefixtures("site")
 def test_each_row_is_asked_for_under_the_named_chip() -> None:
     rows = _audited(NAME, Chip.V6E)
-    said = {place: (one.reach, one.why) for place, one in rows.items()}
+    said = {place: (row.reach, row.why) for place, row in rows.items()}
     assert said == {
         "line 12": (Reach.REACHED, ""),
         "line 13": (Reach.OTHER_ROW, "its lookup asks for n_batch=1024"),
         "line 14": (Reach.FALLBACK, "its lookup asks for n_batch=2048"),
         "line 16": (Reach.REFUSED, "AssertionError: too few rows"),
     }
-    assert [one.reach for one in _audited(NAME, Chip.V7X).values()] == [Reach.REACHED]
+    assert [row.reach for row in _audited(NAME, Chip.V7X).values()] == [Reach.REACHED]
     assert _audited(NAME, Chip.V5E) == {}
 
 
 def test_a_table_that_nothing_imports_is_not_found(site: Path) -> None:
     (site / FILE).with_name("kernel.py").write_text("from .other import tuned_block_sizes")
-    assert {one.reach for one in _audited(NAME, Chip.V7X).values()} == {Reach.NOT_IMPORTED}
+    assert {row.reach for row in _audited(NAME, Chip.V7X).values()} == {Reach.NOT_IMPORTED}
 
 
 def test_a_file_is_asked_for_without_being_executed(site: Path) -> None:
     proof = site / "executed"
     (site / "theirs.py").write_text(f"open({str(proof)!r}, 'w')\n{QUANTIZED}")
     rows = _audited(str(site / "theirs.py"), Chip.V6E, NAME)
-    assert [one.reach for one in rows.values()] == [Reach.REACHED] * 2
+    assert [row.reach for row in rows.values()] == [Reach.REACHED] * 2
     assert not proof.exists()
 
 
@@ -86,26 +86,26 @@ def test_a_library_that_is_not_there(tmp_path: Path) -> None:
 
 def test_jax_rounds_what_it_asks_for() -> None:
     """Its keys are reached exactly where every size is a power of two."""
-    found = find_tables("jax-rpa", None, sys.executable)
-    ((_, rows),) = TableAudit(python=sys.executable).reaches(found, [Chip.V6E])
+    tables = find_tables("jax-rpa", None, sys.executable)
+    ((_, rows),) = TableAudit(python=sys.executable).reaches(tables, [Chip.V6E])
     rounded = ("num_q_heads_per_blk", "num_kv_heads_per_blk", "page_size", "max_model_len")
-    for one in rows:
-        sizes = [one.row[name] for name in (*rounded, "max_num_batched_tokens")]
+    for audited in rows:
+        sizes = [audited.row[name] for name in (*rounded, "max_num_batched_tokens")]
         is_power = all(size & (size - 1) == 0 for size in sizes)
-        fits = one.row["max_model_len"] >= one.row["page_size"]
-        assert (one.audit.reach is Reach.REACHED) == (is_power and fits), one.audit
-    assert min(Counter(one.audit.reach for one in rows).values()) > 100
+        fits = audited.row["max_model_len"] >= audited.row["page_size"]
+        assert (audited.audit.reach is Reach.REACHED) == (is_power and fits), audited.audit
+    assert min(Counter(audited.audit.reach for audited in rows).values()) > 100
 
 
 def test_a_table_names_no_function_and_no_file(tmp_path: Path) -> None:
     """A library calls what stands in its table: only its own classes, with their own fields."""
     proof = tmp_path / "executed"
-    own = "TunableParams(block_q=640, block_k_major=2560, block_k=512, block_b=1)"
+    params = "TunableParams(block_q=640, block_k_major=2560, block_k=512, block_b=1)"
     calls = (f"(system(command='touch {proof}'), 1, 1, 1)", f"system(command='touch {proof}')")
-    for call in (*calls, own.replace("640", calls[1]), own.replace("block_b", "command")):
-        (tmp_path / "t.py").write_text(FLASH.replace(own, call))
-        (found,) = find_tables(str(tmp_path / "t.py"), FLASH_NAME, sys.executable)
-        assert (len(found.table.rows), len(found.table.unread)) == (0, 1)
+    for call in (*calls, params.replace("640", calls[1]), params.replace("block_b", "command")):
+        (tmp_path / "t.py").write_text(FLASH.replace(params, call))
+        (source,) = find_tables(str(tmp_path / "t.py"), FLASH_NAME, sys.executable)
+        assert (len(source.table.rows), len(source.table.unread)) == (0, 1)
     module = SimpleNamespace(T={}, system=system, ask=lambda: None)
     request = {"classes": [], "variable": "T", "function": "ask", "file": None}
     made = {"made": "system", "fields": {"command": f"touch {proof}"}}
@@ -123,8 +123,8 @@ def test_an_unknown_tpu_is_not_every_tpu(site: Path) -> None:
 
 def _rows(tmp_path: Path, *rows: dict[str, str]) -> list[_Row]:
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = find_tables(str(tmp_path / "t.jsonl"), None, sys.executable)
-    ((_, reached),) = TableAudit(python=sys.executable).reaches(found, [Chip.V6E])
+    tables = find_tables(str(tmp_path / "t.jsonl"), None, sys.executable)
+    ((_, reached),) = TableAudit(python=sys.executable).reaches(tables, [Chip.V6E])
     return reached
 
 
@@ -135,9 +135,9 @@ def test_a_kernel_that_is_not_there_costs_its_row_only(tmp_path: Path) -> None:
     rows = _rows(tmp_path, *({**given, "kernel": name} for name in names))
     work = TableAudit(python=sys.executable, limit=2)
     nothing: Any = SimpleNamespace(size=1)
-    found = work.compiled(rows, Chip.V6E, nothing, nothing, nothing, lambda _: None)
-    assert [one.standing for one in found] == [RowStanding.NO_PROBLEM] * 2
-    assert all(one.why.startswith("unknown kernel") for one in found)
+    audits = work.compiled(rows, Chip.V6E, nothing, nothing, nothing, lambda _: None)
+    assert [audit.standing for audit in audits] == [RowStanding.NO_PROBLEM] * 2
+    assert all(audit.why.startswith("unknown kernel") for audit in audits)
 
 
 @pytest.mark.parametrize(
@@ -149,18 +149,18 @@ def test_a_row_has_to_mean_all_that_it_says(tmp_path: Path, said: str, why: str)
     nothing: Any = None
     for problem, assumed in ((said, {}), ("m=8", {"seqs": "64"})):
         given = {"kernel": "matmul", "problem": problem, "config": "a=1"}
-        (one,) = _rows(tmp_path, given)
-        judge = _Judge(nothing, nothing, one, Chip.V6E, assumed)
-        assert isinstance(one.known, KnownConfig)
+        (row,) = _rows(tmp_path, given)
+        judge = _Judge(nothing, nothing, row, Chip.V6E, assumed)
+        assert isinstance(row.known, KnownConfig)
         if assumed:
-            assert str(judge._problem(spec, one.known)) == "m=8,dtype=bfloat16"
+            assert str(judge._problem(spec, row.known)) == "m=8,dtype=bfloat16"
         else:
             with pytest.raises(InvalidInputError, match=why):
-                judge._problem(spec, one.known)
+                judge._problem(spec, row.known)
 
 
 def test_markdown_has_what_was_not_read(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text("{")
-    found = find_tables(str(tmp_path / "t.jsonl"), None, sys.executable)
-    _write(tmp_path / "found.md", found, [])
+    tables = find_tables(str(tmp_path / "t.jsonl"), None, sys.executable)
+    _write(tmp_path / "found.md", tables, [])
     assert "- json line 1: not read: it is no JSON" in (tmp_path / "found.md").read_text()

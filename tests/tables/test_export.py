@@ -56,9 +56,9 @@ def _exported(name: str, *given: Record, table: Path | None = None) -> Export:
 
 
 def _imported(path: Path, form: str | None = None) -> list[KnownConfig | str]:
-    (found,) = find_tables(str(path), form, sys.executable)
-    assert not found.table.unread
-    return [found.format.known(row) for row in found.table.rows]
+    (source,) = find_tables(str(path), form, sys.executable)
+    assert not source.table.unread
+    return [source.format.known(row) for row in source.table.rows]
 
 
 @pytest.mark.parametrize(

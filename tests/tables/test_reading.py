@@ -30,17 +30,17 @@ JAX = "jax-rpa"
 def _found(path: Path, text: str, form: str | None = None) -> FoundTable:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    (found,) = find_tables(str(path), form, sys.executable)
-    return found
+    (source,) = find_tables(str(path), form, sys.executable)
+    return source
 
 
-def _known(found: FoundTable) -> list[KnownConfig | str]:
-    return [found.format.known(row) for row in found.table.rows]
+def _known(source: FoundTable) -> list[KnownConfig | str]:
+    return [source.format.known(row) for row in source.table.rows]
 
 
 def test_rows_have_their_problem_config_chip_and_place(tmp_path: Path) -> None:
-    found = _found(tmp_path / "t.py", QUANTIZED, "tpu-inference-quantized-matmul")
-    first, second, third = _known(found)
+    source = _found(tmp_path / "t.py", QUANTIZED, "tpu-inference-quantized-matmul")
+    first, second, third = _known(source)
     assert isinstance(first, KnownConfig)
     assert isinstance(second, KnownConfig)
     assert str(first).startswith("vllm_quantized_matmul m=1024,k=4096,n=1024,weights=int8: batch_")
@@ -53,14 +53,14 @@ def test_rows_have_their_problem_config_chip_and_place(tmp_path: Path) -> None:
 
 
 def test_keys_and_values_of_classes(tmp_path: Path) -> None:
-    found = _found(tmp_path / "flash_attention" / "t.py", FLASH, "tpu-inference-flash-attention")
-    (known,) = _known(found)
+    source = _found(tmp_path / "flash_attention" / "t.py", FLASH, "tpu-inference-flash-attention")
+    (known,) = _known(source)
     assert str(known).endswith("dtype=bfloat16: block_q=640,block_k_major=2560,block_k=512")
 
 
 def test_a_key_of_another_form_is_listed(tmp_path: Path) -> None:
-    found = _found(tmp_path / "t.py", PAGED, "tpu-inference-rpa")
-    (row,), (unread,) = found.table.rows, found.table.unread
+    source = _found(tmp_path / "t.py", PAGED, "tpu-inference-rpa")
+    (row,), (unread,) = source.table.rows, source.table.unread
     assert (row["q_heads"], row["head_dim"], row["sliding_window"]) == (8, 256, None)
     assert unread.place == "line 8"
     assert unread.reason.startswith("the key 4096 is not of the form max_model_len-")
@@ -69,7 +69,7 @@ def test_a_key_of_another_form_is_listed(tmp_path: Path) -> None:
 def test_the_last_of_equal_keys_counts_at_every_depth() -> None:
     text = "T = {'a': {1: 1, 2: 2}, 'b': {1: 1, 1: 9}, 'a': {1: 7}}"
     read, unread = entries(text, "T", "t.py")
-    assert {one.path: one.value for one in read} == {("b", 1): 9, ("a", 1): 7}
+    assert {entry.path: entry.value for entry in read} == {("b", 1): 9, ("a", 1): 7}
     assert len(unread) == 3
     namespace: dict[str, object] = {}
     exec(text, namespace)
@@ -77,30 +77,30 @@ def test_the_last_of_equal_keys_counts_at_every_depth() -> None:
 
 
 def test_a_table_that_nobody_declared_is_listed(tmp_path: Path) -> None:
-    found = _found(tmp_path / "levanter.py", BUCKETS)
-    (row,), (unread,) = found.table.rows, found.table.unread
+    source = _found(tmp_path / "levanter.py", BUCKETS)
+    (row,), (unread,) = source.table.rows, source.table.unread
     assert dict(row.value) == {"b_block_size": 1024, "v_block_size": 512}
-    assert found.format.known(row) == "what its fields mean is not known here"
+    assert source.format.known(row) == "what its fields mean is not known here"
     assert "make_block_sizes" in unread.reason
 
 
 def test_the_installed_table_of_jax() -> None:
-    (found,) = find_tables(JAX, None, sys.executable)
-    assert len(found.table.rows) > 1000
-    assert not found.table.unread
-    assert all(isinstance(one, KnownConfig) for one in _known(found))
+    (source,) = find_tables(JAX, None, sys.executable)
+    assert len(source.table.rows) > 1000
+    assert not source.table.unread
+    assert all(isinstance(known, KnownConfig) for known in _known(source))
 
 
 def test_tokamax_caches_and_results(tmp_path: Path) -> None:
     times = {"evaluation_times_ms": [2.0, 1.0, 9.0], "metadata": {}}
     data = {RAGGED_KEY: {RAGGED_CONFIG: times}, "{}": {}, "no json": {}}
     path = tmp_path / "tpu_v5_lite" / "pallas_mosaic_tpu_ragged_dot.json"
-    found = _found(path, json.dumps(data))
-    (known,) = _known(found)
+    source = _found(path, json.dumps(data))
+    (known,) = _known(source)
     assert isinstance(known, KnownConfig)
     assert named(known.problem) == "m=512,k=256,n=512,groups=8,dtype=bfloat16,mode=fwd"
     assert (known.chips, known.time_us) == ((Chip.V5E,), 2000.0)
-    assert [one.reason.split(":")[0] for one in found.table.unread] == [
+    assert [row.reason.split(":")[0] for row in source.table.unread] == [
         "no config",
         "its key is no JSON",
     ]
@@ -117,10 +117,10 @@ def test_tokamax_caches_and_results(tmp_path: Path) -> None:
 @pytest.mark.parametrize("times", [{"evaluation_times_ms": []}, {"evaluation_times_ms": [-1.0]}])
 def test_no_time_is_made_up(tmp_path: Path, times: dict[str, object]) -> None:
     estimated = {"evaluation_times_ms": [1.0], "metadata": {"estimated": True}}
-    for one in (times, estimated):
+    for timed in (times, estimated):
         path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_ragged_dot.json"
-        found = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: one}}))
-        assert found.table.rows[0].time_us is None
+        source = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: timed}}))
+        assert source.table.rows[0].time_us is None
 
 
 def test_flags_are_cut_as_maxtext_cuts_them(tmp_path: Path) -> None:
@@ -136,11 +136,11 @@ def test_our_own_plain_forms(tmp_path: Path) -> None:
     row = {"kernel": "matmul", "chip": "v5e", "problem": "m=8,k=128", "config": "block_m=8"}
     lines = [{**row, "time_us": 2.5}, {**row, "time_us": -1}, {"kernel": "matmul"}]
     text = "\n".join([*map(json.dumps, lines), "{"])
-    found = _found(tmp_path / "t.jsonl", text)
-    assert [one.place for one in found.table.unread] == ["line 2", "line 3", "line 4"]
+    source = _found(tmp_path / "t.jsonl", text)
+    assert [row.place for row in source.table.unread] == ["line 2", "line 3", "line 4"]
     table = 'kernel,chip,problem,config,time_us\nmatmul,v5e,"m=8,k=128",block_m=8,2.5\n'
     same = _found(tmp_path / "t.csv", table)
-    known, other = _known(found)[0], _known(same)[0]
+    known, other = _known(source)[0], _known(same)[0]
     assert isinstance(known, KnownConfig)
     assert isinstance(other, KnownConfig)
     assert (known.problem, known.axes, known.time_us) == (other.problem, other.axes, 2.5)
@@ -170,16 +170,16 @@ def test_what_we_write_is_ours_whatever_it_is_called(tmp_path: Path) -> None:
 
 
 def test_every_dictionary_that_is_called_like_a_table_is_listed(tmp_path: Path) -> None:
-    found = _found(tmp_path / "two.py", f"{BUCKETS}\nTILE_SIZES = {{1: (2, 3)}}\n")
-    assert [dict(row.value) for row in found.table.rows][-1] == {"0": 2, "1": 3}
-    assert len(found.table.rows) == 2
+    source = _found(tmp_path / "two.py", f"{BUCKETS}\nTILE_SIZES = {{1: (2, 3)}}\n")
+    assert [dict(row.value) for row in source.table.rows][-1] == {"0": 2, "1": 3}
+    assert len(source.table.rows) == 2
 
 
 def test_losses_of_mixed_types_are_the_kernels_option(tmp_path: Path) -> None:
     path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss.json"
     config = {'{"b_block_size":1024,"h_block_size":512,"v_block_size":2048}': {}}
     given = {"x": "f32[8,16]", "labels": "i32[8]", "w": "bf16[16,32]", "return_residuals": False}
-    keys = [{**given, "reduction": one} for one in ("sum", "mean")]
+    keys = [{**given, "reduction": name} for name in ("sum", "mean")]
     keys.append({**keys[0], "x": "bf16[8,16]"})
     mixed, mean, alike = _known(_found(path, json.dumps({json.dumps(k): config for k in keys})))
     assert isinstance(mixed, KnownConfig)
@@ -216,8 +216,8 @@ class TestForeignInput:
     def test_a_row_of_other_values(self, tmp_path: Path, name: str, row: str) -> None:
         form = format_named(name)
         assert isinstance(form, PythonTable)
-        found = _found(tmp_path / "t.py", f"{form.variable} = {{{row}}}", name)
-        (only,) = found.table.rows
+        source = _found(tmp_path / "t.py", f"{form.variable} = {{{row}}}", name)
+        (only,) = source.table.rows
         assert str(meaning(form, only)).startswith(f"its values are not those of {name}")
         assert len(form.asks(only)) <= 1
 
@@ -225,22 +225,22 @@ class TestForeignInput:
     def test_a_text_that_no_database_keeps(
         self, tmp_path: Path, changed: dict[str, object]
     ) -> None:
-        found = _plain(tmp_path, **changed)
-        assert isinstance(meaning(found.format, found.table.rows[0]), str)
+        source = _plain(tmp_path, **changed)
+        assert isinstance(meaning(source.format, source.table.rows[0]), str)
 
     def test_heads_beyond_counting(self, tmp_path: Path) -> None:
         text = PAGED.replace("q_head-8_kv_head-4", "q_head-9999999_kv_head-9999999")
-        found = _found(tmp_path / "t.py", text, "tpu-inference-rpa")
-        assert isinstance(found.format, PythonTable)
-        assert len(found.format.asks(found.table.rows[0])) == 10_000
+        source = _found(tmp_path / "t.py", text, "tpu-inference-rpa")
+        assert isinstance(source.format, PythonTable)
+        assert len(source.format.asks(source.table.rows[0])) == 10_000
 
     @pytest.mark.parametrize(
         "times", [{"evaluation_times_ms": [10**400]}, {"evaluation_times_ms": 1}, [], "x"]
     )
     def test_a_tokamax_entry(self, tmp_path: Path, times: object) -> None:
         path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_ragged_dot.json"
-        found = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: times}}))
-        assert (len(found.table.rows), len(found.table.unread)) == (0, 1)
+        source = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: times}}))
+        assert (len(source.table.rows), len(source.table.unread)) == (0, 1)
 
     def test_nothing_is_executed(self, tmp_path: Path) -> None:
         proof = tmp_path / "executed"
@@ -248,8 +248,8 @@ class TestForeignInput:
         text += f"TUNED_BLOCK_SIZES_RAW[open({str(proof)!r}, 'w')] = 1\n"
         assert _found(tmp_path / "t.py", text, "tpu-inference-quantized-matmul").table.rows
         inside = f"TUNED_BLOCK_SIZES_RAW = {{(6, open({str(proof)!r}, 'w'), 1, 1, '', ''): 1}}"
-        found = _found(tmp_path / "t.py", inside, "tpu-inference-quantized-matmul")
-        assert not found.table.rows
+        source = _found(tmp_path / "t.py", inside, "tpu-inference-quantized-matmul")
+        assert not source.table.rows
         assert not proof.exists()
 
     @pytest.mark.parametrize(
