@@ -8,7 +8,9 @@ from autotune.compiling.process import CompilerProcess
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import ASSEMBLED
+from autotune.domain.compilers import ListChoices
 from autotune.domain.config import make_config
+from tests.samples.questions import Case, case_of
 
 pytestmark = pytest.mark.slow
 
@@ -47,11 +49,11 @@ def test_a_candidate_is_simulated_as_from_the_printed_listing(
     assembling, printing, name, shape, blocks, chip
 ):
     ref = find_kernel(name)
-    problem = assembling.describe(ref).problems.parse(shape)
-    choices = assembling.choices(ref, problem, chip)
+    case = case_of(assembling, ref, shape)
+    choices = case.ask(ListChoices, chip=chip)
     config = make_config({**choices.default, **blocks}, grid_order=choices.grid)
     first, second = (
-        one.compile(ref, problem, config, chip).answer for one in (assembling, printing)
+        Case(one, ref, case.problem).compile(config, chip) for one in (assembling, printing)
     )
     assert isinstance(first, tuple) and isinstance(second, tuple), (first, second)
     ours, printed = first[1], second[1]
@@ -83,13 +85,13 @@ def test_a_kernel_that_takes_the_log_away_is_listed_by_libtpu(printing, tmp_path
     ref = find_kernel(f"{file}:KERNEL")
     deaf = Compiler(CompilerProcess())
     try:
-        problem = deaf.describe(ref).problems.parse("65536")
-        choices = deaf.choices(ref, problem, Chip.V5E)
+        case = case_of(deaf, ref, "65536")
+        choices = case.ask(ListChoices, chip=Chip.V5E)
         config = make_config(choices.default, grid_order=choices.grid)
-        answer = deaf.compile(ref, problem, config, Chip.V5E).answer
+        answer = case.compile(config)
     finally:
         deaf.close()
-    usual = printing.compile(find_kernel("vector_add"), problem, config, Chip.V5E).answer
+    usual = Case(printing, find_kernel("vector_add"), case.problem).compile(config)
     assert isinstance(answer, tuple) and isinstance(usual, tuple), (answer, usual)
     assert answer[1].simulation == usual[1].simulation
     assert answer[1].program == usual[1].program

@@ -14,7 +14,13 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
-from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeKernel, ListChoices
+from autotune.domain.compilers import (
+    CheckDeclaration,
+    CompileConfig,
+    DescribeChip,
+    DescribeKernel,
+    ListChoices,
+)
 from autotune.domain.config import AxisValue, make_config
 from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_ref import KernelRef
@@ -62,13 +68,15 @@ def test_kernels_of_others_are_never_below_it(
     field: CompilerPool, name: str, options: tuple[str, ...], shapes: tuple[str, ...], chip: Chip
 ) -> None:
     drawn, ref = random.Random(f"{name} {options} on {chip}"), find_kernel(name)
-    problems = field.describe(ref).problems
+    problems = field.ask(DescribeKernel(ref=ref)).problems
     for _ in range(20):
         shape = problems.parse(drawn.choice(shapes), None, options)
         problem = shape.with_dims(**{d: n * drawn.choice((1, 2, 4)) // 2 for d, n in shape.dims})
         try:
-            field.choices(ref, problem, chip)  # asks the declaration about the problem
-            field.check(ref, problem, chip)
+            field.ask(
+                ListChoices(ref=ref, problem=problem, chip=chip)
+            )  # asks the declaration about the problem
+            field.ask(CheckDeclaration(ref=ref, problem=problem, chip=chip))
         except AutotuneError:  # a shape that the kernel does not take
             continue
         assert_above(field, ref, problem, chip, drawn)
