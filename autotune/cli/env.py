@@ -56,7 +56,7 @@ def list_environments(as_json: bool) -> None:
 
     none = "there is none yet: make one with `autotune env create jax==VERSION`"
     known = environments(environments_folder())
-    print_list(known, asdict, line, as_json=as_json, empty=none)
+    print_list(known, asdict, lambda made: [line(made)], as_json=as_json, empty=none)
 
 
 @env.command()

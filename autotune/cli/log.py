@@ -14,7 +14,13 @@ def log(limit: int, database: str | None, as_json: bool) -> None:
     """List what was written, by whom and from where, the newest first."""
     with open_database(database, create=False) as store:
         entries = store.audit.entries(limit)
-    print_list(entries, to_data, _line, as_json=as_json, empty="nothing was written yet")
+    print_list(
+        entries,
+        to_data,
+        lambda entry: [_line(entry)],
+        as_json=as_json,
+        empty="nothing was written yet",
+    )
 
 
 def _line(entry: AuditEntry) -> str:

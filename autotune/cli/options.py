@@ -353,7 +353,7 @@ def print_result(data: Any, sentence: str, *, as_json: bool) -> None:
 def print_list(
     rows: Iterable[T],
     data: Callable[[T], Any],
-    lines: Callable[[T], str],
+    lines: Callable[[T], Iterable[str]],
     *,
     as_json: bool,
     empty: str = "",
@@ -364,7 +364,8 @@ def print_list(
         print_json([data(row) for row in rows])
     elif rows or not empty:
         for row in rows:
-            echo(lines(row))
+            for line in lines(row):
+                echo(line)
     else:
         echo(empty)
 

@@ -24,7 +24,7 @@ def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     """List the newest snapshots and what made them."""
     with open_database(database, create=False) as store:
         newest = store.snapshots(limit)
-    print_list(newest, _snapshot_data, _snapshot_line, as_json=as_json)
+    print_list(newest, _snapshot_data, _snapshot_lines, as_json=as_json)
 
 
 def _snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
@@ -32,9 +32,9 @@ def _snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
     return {**data, "created_at": snapshot.created_at.isoformat()}
 
 
-def _snapshot_line(snapshot: Snapshot) -> str:
+def _snapshot_lines(snapshot: Snapshot) -> list[str]:
     by = f" by {snapshot.made_by}" if snapshot.made_by else ""
-    return f"{snapshot.number:>6}  {snapshot.created_at:%Y-%m-%d %H:%M} UTC  {snapshot.note}{by}"
+    return [f"{snapshot.number:>6}  {snapshot.created_at:%Y-%m-%d %H:%M} UTC  {snapshot.note}{by}"]
 
 
 @snapshots.command()
@@ -61,13 +61,13 @@ def _record_data(numbered: tuple[int, Record]) -> dict[str, Any]:
     }
 
 
-def _record_lines(numbered: tuple[int, Record]) -> str:
+def _record_lines(numbered: tuple[int, Record]) -> list[str]:
     number, record = numbered
-    by = f"\n        {who_says(record)}" if record.pushed_by else ""
-    return (
-        f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}\n"
-        f"        {record.config}  {record.estimate.time_us:.1f} us{by}"
-    )
+    return [
+        f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}",
+        f"        {record.config}  {record.estimate.time_us:.1f} us",
+        *([f"        {who_says(record)}"] if record.pushed_by else []),
+    ]
 
 
 def _action(name: str, subject: str, about: str) -> None:

@@ -46,7 +46,7 @@ def list_tokens(database: str | None, as_json: bool) -> None:
     """List the tokens, without their secrets."""
     with open_database(database, create=False) as store:
         tokens = store.tokens.list()
-    print_list(tokens, _data, _line, as_json=as_json)
+    print_list(tokens, _data, lambda token: [_line(token)], as_json=as_json)
 
 
 @token.command()
