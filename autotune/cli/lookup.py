@@ -103,7 +103,8 @@ def _print_match(match: Match, snapshot: int | None, as_json: bool) -> None:
             record["config"] = to_data(match.config)
         print_json({"match": match.kind, "why": match.why, "snapshot": snapshot, **record})
     elif match.config is not None and match.kind == RULE:
-        echo(f"{match.config}\n  {match.kind}: {match.why}{of}")
+        echo(str(match.config))
+        echo(f"  {match.kind}: {match.why}{of}")
     elif match.record:
         _print(in_words(match.record))
         echo(f"  {match.kind}: {match.why}{of}")

@@ -95,6 +95,8 @@ def test_no_text_of_others_acts_on_the_terminal(database: Path, command: tuple[s
     assert not any(line.startswith("fake line") for line in text.splitlines()), text
     if command[0] not in ("token", "snapshots") or command[1] == "records":
         assert r"\x1b]0;" in text, text
+    if command[0] in ("lookup", "show", "snapshots"):  # no tables: no text is cut
+        assert r"\x0a" not in text.replace(r"\x0afake line", ""), "our own lines are lines"
 
 
 def test_every_character_that_acts_is_spelt_out() -> None:
