@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from autotune.declaring.sources import code
+from autotune.declaring.sources import code, whole_text
 from autotune.domain.errors import KernelImportError, UnknownNameError
 from autotune.domain.kernel_ref import KernelRef
 
@@ -59,6 +59,16 @@ def fingerprint(ref: KernelRef, form: str = "") -> str:
     statements = code(Path(ref.path), ref.attribute, ref.source)
     parts = [*statements, ref.attribute, *filter(None, [form])]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def searched_source(ref: KernelRef) -> str:
+    """The same of all that is written there: with another default, or other choices, there may be
+    more to try. Empty where it cannot be read."""
+    try:
+        text = whole_text(Path(ref.path), ref.source)
+    except OSError:
+        return ""
+    return hashlib.sha256("\n".join([*text, ref.attribute]).encode()).hexdigest()[:12]
 
 
 def _from_file(text: str) -> KernelRef:

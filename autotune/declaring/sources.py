@@ -28,6 +28,12 @@ def code(path: Path, attribute: str, source: str = "") -> list[str]:
     return [line for module in _reached(path, attribute, source).values() for line in module.text]
 
 
+def whole_text(path: Path, source: str = "") -> list[str]:
+    """Of a module and of what it imports from beside it, as it is written, choices and defaults
+    included. Raises ``OSError``."""
+    return [module.raw for module in _reached(path, None, source).values()]
+
+
 def files(path: Path, attribute: str) -> list[Path]:
     """The files that ``code`` reads, that of the declaration first."""
     return list(_reached(path, attribute, ""))
@@ -59,10 +65,10 @@ class _Module:
     def __init__(self, path: Path, source: str) -> None:
         self.path, self.text, self.wanted = path, list[str](), set[str]()
         self.whole = False
-        self._raw = source or path.read_text(encoding="utf-8")
+        self.raw = source or path.read_text(encoding="utf-8")
         try:
             with _PARSING:
-                parsed = normal.without_docstring(ast.parse(self._raw).body)
+                parsed = normal.without_docstring(ast.parse(self.raw).body)
             self._body: list[ast.stmt] | None = parsed
             self._axes = normal.tuned(parsed)
         except (ValueError, SyntaxError):
@@ -76,7 +82,7 @@ class _Module:
         self.whole |= names is None
         self.wanted |= names or set()
         if self._body is None:
-            self.text = [self._raw]
+            self.text = [self.raw]
             return []
         wanted = self.wanted
         statements, needed = reachable(self._body, wanted, self._prepare)

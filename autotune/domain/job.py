@@ -55,7 +55,8 @@ class Request:
 class Progress:
     """Of a running search. ``note`` says in words what it does; times in microseconds. ``asked``:
     what was searched, as the command line says it, where it was begun by hand; ``exhausted``: it
-    has tried all that there is; ``predicted``: all that may be faster, by other problems."""
+    has tried all that there is; ``predicted``: all that may be faster, by other problems;
+    ``source``: what the kernel's source was then, with its default and its choices."""
 
     done: Count = 0
     goal: Count = 0
@@ -65,6 +66,7 @@ class Progress:
     asked: Local[OmitDefault[str]] = ""
     exhausted: Local[OmitDefault[bool]] = False
     predicted: Local[OmitDefault[bool]] = False
+    source: Local[OmitDefault[str]] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

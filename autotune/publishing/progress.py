@@ -47,7 +47,7 @@ class Tally:
 class Reported(SearchObserver):
     """Around the observer of a search: tells ``searches`` what that hears. What cannot be told is
     not worth a search: the trials themselves are kept in any case. ``asked``: what is searched, as
-    the command line says it."""
+    the command line says it; ``source``: as in ``Progress``."""
 
     def __init__(
         self,
@@ -55,10 +55,11 @@ class Reported(SearchObserver):
         searches: Searches,
         key: Key,
         asked: str = "",
+        source: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observer, self._searches, self._key, self._clock = observer, searches, key, clock
-        self._tally, self._progress, self._space = Tally(), Progress(asked=asked), ""
+        self._tally, self._progress, self._space = Tally(), Progress(asked=asked, source=source), ""
         self._reported = float("-inf")
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:

@@ -4,9 +4,10 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from autotune.compiling.environments.environment import environments, environments_folder
-from autotune.declaring.discovery import fingerprint
+from autotune.declaring.discovery import fingerprint, searched_source
 from autotune.domain.arguments import asked
 from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
@@ -40,12 +41,14 @@ def ended_search(
     store: Store, task: TuningTask, spec: KernelSpec, key: Key, plan: Plan
 ) -> TuningResult | None:
     """The same of a key, where the search has the trials that the plan asks for, or all that there
-    are; where a prediction may end it, all that may be faster."""
+    are; where a prediction may end it, all that may be faster. With another default, or other
+    choices, there may be more."""
     if not _may_answer(task, plan):
         return None
     record, trials, progress = store.record(key), store.trials(key), store.searches.progress(key)
     predicted = progress.predicted and plan.limits.may_end_early(plan.method)
-    is_done = len(trials) >= plan.limits.trials or progress.exhausted or predicted
+    ended = progress.exhausted or predicted
+    is_done = len(trials) >= plan.limits.trials or (ended and _is_unchanged(task, progress))
     if record is None or not (
         is_done and _is_of(record, trials) and _is_answer(record, trials, plan)
     ):
@@ -71,6 +74,11 @@ def ended_search(
         ids=store.trial_ids(key),
         place=str(store),
     )
+
+
+def _is_unchanged(task: TuningTask, progress: Progress) -> bool:
+    source = searched_source(task.ref)
+    return bool(source) and source == progress.source
 
 
 def _may_answer(task: TuningTask, plan: Plan) -> bool:

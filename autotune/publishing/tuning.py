@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
+from autotune.declaring.discovery import searched_source
 from autotune.domain.arguments import NODES_JAX, asked
 from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
@@ -210,7 +211,13 @@ class _Run:
         what = subject.ref.call or subject.problem
         command = asked(subject.ref, subject.spec.name, what, task.chip, python)
         command = "" if subject.ref.source else command  # of a notebook, which is no file
-        reported = Reported(explored.observer, self.store.searches, subject.key, command)
+        reported = Reported(
+            explored.observer,
+            self.store.searches,
+            subject.key,
+            command,
+            searched_source(subject.ref),
+        )
         known = tuned_elsewhere(self.compilers, self.store, subject, reported.announce)
         announce_other_sources(self.store, subject, reported.announce)
         return _Opened(

@@ -66,7 +66,7 @@ def trial(number: int) -> Trial:
 
 
 def started(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> Reported:
-    observer = Reported(SilentObserver(), heard, KEY, "mm --shape m=8", clock)
+    observer = Reported(SilentObserver(), heard, KEY, "mm --shape m=8", clock=clock)
     observer.space_ready(SPACE, earlier, 9)
     return observer
 

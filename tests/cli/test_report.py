@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from autotune.declaring.discovery import find_kernel, fingerprint
+from autotune.declaring.discovery import find_kernel, fingerprint, searched_source
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import Progress
@@ -181,6 +181,7 @@ def ended(tmp_path: Path) -> Key:
     return key
 
 
+ENDED = Progress(done=4, goal=4, source=searched_source(find_kernel("vector_add")))
 ASKED = ("search", "vector_add", "--shape", "n=65536", "--chip", "v5e")
 PROBE = """
 import sys
@@ -205,9 +206,23 @@ def test_a_search_that_has_ended_prints_its_result_without_a_compiler(tmp_path: 
 
 def test_a_space_that_was_exhausted_is_done_with_fewer(ended: Key, tmp_path: Path) -> None:
     with open_store(str(tmp_path / "test.db"), create=False) as store:
-        store.searches.report(ended, "", Progress(done=4, goal=4, exhausted=True), over=True)
+        store.searches.report(ended, "", replace(ENDED, exhausted=True), over=True)
     done = autotune(*ASKED, "--trials", "40", cwd=tmp_path)
     assert "Searched before" in done.stdout
+
+
+@pytest.mark.parametrize("source", ["", "of other choices"])
+def test_an_end_says_nothing_of_another_default_or_other_choices(
+    ended: Key, tmp_path: Path, source: str
+) -> None:
+    """They are no part of the key. Older versions did not keep the source."""
+    with open_store(str(tmp_path / "test.db"), create=False) as store:
+        for end in ({"exhausted": True}, {"predicted": True}):
+            progress = replace(ENDED, source=source, **end)
+            store.searches.report(ended, "", progress, over=True)
+            assert not searched_before(store, TASK, Plan())
+            store.searches.report(ended, "", replace(ENDED, **end), over=True)
+            assert searched_before(store, TASK, Plan())
 
 
 def test_what_a_prediction_ended_is_done_unless_more_is_asked_for(
@@ -215,7 +230,7 @@ def test_what_a_prediction_ended_is_done_unless_more_is_asked_for(
 ) -> None:
     place = str(tmp_path / "test.db")
     with open_store(place, create=False) as store:
-        store.searches.report(ended, "", Progress(done=4, goal=4, predicted=True), over=True)
+        store.searches.report(ended, "", replace(ENDED, predicted=True), over=True)
     assert "Searched before" in autotune(*ASKED, "--trials", "40", cwd=tmp_path).stdout
     with open_store(place, create=False) as store:
         plan = Plan(allow_unverified=True)
