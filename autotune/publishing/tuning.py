@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from math import inf
+from threading import Event
 from typing import TYPE_CHECKING, Protocol
 
 from autotune.declaring.discovery import searched_source
@@ -250,11 +251,15 @@ class _Run:
             # Not waited for after Ctrl-C: closing the compilers ends what runs.
             threads = ThreadPoolExecutor(self.compilers.size, thread_name_prefix="publishing")
             stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+            left = Event()
+            stack.callback(left.set)  # nobody waits for a race that still runs
             pending: dict[int, Future[TuningResult]] = {}
 
             def publish_soon(search: "Search") -> None:
                 place = next(n for n, other in enumerate(searches) if other is search)
-                pending[place] = threads.submit(self._published, opened[place], search.result())
+                pending[place] = threads.submit(
+                    self._published, opened[place], search.result(), left.is_set
+                )
 
             left_s = self.deadline - time.monotonic()
             stop = self.observer.is_stopped
@@ -284,22 +289,31 @@ class _Run:
             weight=opened.task.weight,
         )
 
-    def _published(self, opened: _Opened, result: SearchResult) -> TuningResult:
+    def _published(
+        self, opened: _Opened, result: SearchResult, is_left: Callable[[], bool]
+    ) -> TuningResult:
         try:
-            return self._ended(opened, result, self._publication(opened, result))
+            return self._ended(opened, result, self._publication(opened, result, is_left))
         except _WithdrawnError:
             return self._ended(opened, result, None)
         except AutotuneError as error:
             return self._ended(opened, result, unpublished(result, str(error)), error)
 
-    def _publication(self, opened: _Opened, result: SearchResult) -> Publication:
+    def _publication(
+        self, opened: _Opened, result: SearchResult, is_left: Callable[[], bool]
+    ) -> Publication:
         # The measuring process: not for what was searched before.
         from autotune.publishing.timing import new_measure
 
-        may_publish = opened.observer.may_publish
+        def may_publish() -> bool:
+            return not is_left() and opened.observer.may_publish()
+
+        def stop() -> bool:
+            return is_left() or opened.observer.is_stopped()
+
         if not may_publish():
             raise _WithdrawnError
-        announce, stop = opened.reported.announce, opened.observer.is_stopped
+        announce = opened.reported.announce
         measure = new_measure(self.compilers, opened.subject, self.plan, announce, stop)
         return publish(
             self.compilers,

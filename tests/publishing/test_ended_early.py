@@ -12,6 +12,7 @@ from autotune.domain.kernel_spec import Choices
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.record import Evidence, Record
 from autotune.domain.verdict import Verdict
+from autotune.publishing import searched_before, tuning
 from autotune.publishing import task as task_module
 from autotune.publishing.task import Plan, Timing, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import better
@@ -87,7 +88,11 @@ def test_what_others_know_is_told_once(store: SqlStore) -> None:
     assert len([line for line in lines if "a table" in line]) == 1
 
 
-def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(store: SqlStore) -> None:
+def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (tuning, searched_before):
+        monkeypatch.setattr(module, "searched_source", lambda _: "as it is")
     result = tuned(store, ROWS, lambda _: Verdict(ok=True, reason="right"))
     assert result.record is not None and result.search is not None
     assert (result.stopped_by, result.record.config["block"]) == ("prediction", BEST)

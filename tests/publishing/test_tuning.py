@@ -1,8 +1,11 @@
 """Several problems of a model: each is tuned once, and none takes the others with it."""
 
 import sys
+import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,6 +124,42 @@ def test_nothing_is_published_that_the_observer_withdraws(
     (result,) = tuned(monkeypatch, store, tasks(8), Withdrawn(after))
     assert result.publication is None and len(store.kept) == 2
     assert len(measured) == after
+
+
+def test_ctrl_c_ends_a_race_and_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The race runs in a thread, which hears no signal."""
+    timed, ended, left = Event(), Event(), list[bool]()
+
+    def new_measure(*asked: Any) -> Any:
+        stop = asked[-1]
+
+        def measure(*_: Any) -> NotMeasured:
+            timed.set()
+            for _ in range(60):
+                if stop():
+                    break
+                time.sleep(0.05)
+            left.append(stop())
+            return NotMeasured("it was ended")
+
+        return measure
+
+    class Waiting(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            timed.wait(60)
+            raise KeyboardInterrupt
+
+    class Threads(tuning.ThreadPoolExecutor):  # type: ignore[name-defined]
+        def submit(self, *asked: Any) -> Any:  # type: ignore[override]
+            super().submit(*asked).add_done_callback(lambda _: ended.set())
+            return Waiting()
+
+    monkeypatch.setattr(timing, "new_measure", new_measure)
+    monkeypatch.setattr(tuning, "ThreadPoolExecutor", Threads)
+    store = MemoryStore()
+    with pytest.raises(KeyboardInterrupt):
+        tuned(monkeypatch, store, tasks(8))
+    assert ended.wait(60) and left == [True] and not store.published
 
 
 def test_finalists_are_timed_where_the_chip_is_attached(monkeypatch: pytest.MonkeyPatch) -> None:
