@@ -37,8 +37,9 @@ from autotune.domain.record import Record
 from autotune.domain.rule import NoRule, ShapeRule
 from autotune.domain.store import Store
 from autotune.domain.verdict import Verdict
+from autotune.publishing.opening import opened, running
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
-from autotune.publishing.tuning import opened, running, tune_one
+from autotune.publishing.tuning import tune_one
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
 from autotune.tables.rule_maker import LeftOut, RuleMaker

@@ -22,8 +22,8 @@ from autotune.wording.output import echo
 
 if TYPE_CHECKING:
     from autotune.compiling.pool import PooledCompilers
+    from autotune.publishing.opening import NewCompilers
     from autotune.publishing.task import Plan
-    from autotune.publishing.tuning import NewCompilers
 
 _PASSWORD = re.compile(r"://[^/@\s]*:[^@\s]+@|[?&]password=", re.IGNORECASE)
 _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones

@@ -117,8 +117,9 @@ def tune_workload(
     ``name``: that what became of it is kept under; ``python``: in the place of the toolchains of
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.workload_report import print_workload, tuned_workload
+    from autotune.publishing.opening import opened
     from autotune.publishing.task import NotTuned, TuningResult
-    from autotune.publishing.tuning import opened, tune_all
+    from autotune.publishing.tuning import tune_all
     from autotune.publishing.workload import workload_tasks
     from autotune.wording.bars import workload_observer
 

@@ -6,11 +6,11 @@ The commands, a notebook, a worker and what follows a check all begin here, with
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
 from threading import Event
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from autotune.declaring.discovery import searched_source
 from autotune.domain.arguments import NODES_JAX, asked
@@ -21,6 +21,7 @@ from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.store import Store
 from autotune.estimating.space import Space
+from autotune.publishing.opening import NewCompilers, OpenStore
 from autotune.publishing.progress import Reported
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.searched_before import ended_search, searched_before
@@ -34,26 +35,6 @@ from autotune.searching.tuned_elsewhere import announce_other_sources, tuned_els
 
 if TYPE_CHECKING:
     from autotune.searching.loop import Search
-
-NewCompilers = Callable[[], AbstractContextManager[Compilers]]
-"""Opens compilers for as long as they are needed."""
-
-
-class OpenStore(Protocol):
-    """Opens the database; one that is not there is made where ``create`` is true. Raises
-    ``StoreError``."""
-
-    def __call__(self, *, create: bool) -> AbstractContextManager[Store]: ...
-
-
-def running(compilers: Compilers) -> NewCompilers:
-    """Compilers that are there already, and stay."""
-    return lambda: nullcontext(compilers)
-
-
-def opened(store: Store) -> OpenStore:
-    """A database that is open already, and stays."""
-    return lambda *, create: nullcontext(store)  # noqa: ARG005 (it is there)
 
 
 class _WithdrawnError(Exception):

@@ -23,8 +23,9 @@ from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.record_check import RecordChecker
+from autotune.publishing.opening import opened, running
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
-from autotune.publishing.tuning import opened, running, tune_one
+from autotune.publishing.tuning import tune_one
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import Subject, describe_subject

@@ -14,9 +14,10 @@ from autotune.domain.record import Evidence, Record
 from autotune.domain.verdict import Verdict
 from autotune.publishing import searched_before, tuning
 from autotune.publishing import task as task_module
+from autotune.publishing.opening import opened, running
 from autotune.publishing.task import Plan, Timing, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import better
-from autotune.publishing.tuning import limits_of, opened, running, tune_one
+from autotune.publishing.tuning import limits_of, tune_one
 from autotune.searching.limits import SearchLimits
 from autotune.wording.publication import default_note, record_reason, times_default
 from autotune_db import SqlStore, open_store

@@ -20,8 +20,9 @@ from autotune.domain.measurement import NotMeasured
 from autotune.domain.verdict import Verdict
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.publishing import task, timing, tuning
+from autotune.publishing.opening import opened, running
 from autotune.publishing.task import NotTuned, Plan, Timing, TuningObserver, TuningTask
-from autotune.publishing.tuning import opened, running, tune_all
+from autotune.publishing.tuning import tune_all
 from autotune.publishing.workload import workload_tasks
 from autotune.searching.limits import SearchLimits
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers, MemoryStore

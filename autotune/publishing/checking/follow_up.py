@@ -16,9 +16,10 @@ from autotune.domain.outcome import Estimated, WrongResult
 from autotune.domain.record import Decision, Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
+from autotune.publishing.opening import opened, running
 from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
-from autotune.publishing.tuning import opened, running, tune_one
+from autotune.publishing.tuning import tune_one
 
 
 def publish_checked(

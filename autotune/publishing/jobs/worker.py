@@ -23,9 +23,10 @@ from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.result import KeyResult
 from autotune.domain.store import Store
 from autotune.domain.visible import visible_lines
+from autotune.publishing.opening import opened, running
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
-from autotune.publishing.tuning import opened, running, tune_one
+from autotune.publishing.tuning import tune_one
 from autotune.searching.limits import SearchLimits
 
 _log = logging.getLogger("autotune.worker")
