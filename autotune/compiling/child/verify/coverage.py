@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -16,33 +17,36 @@ from autotune.domain.problem import Problem
 class CallBorders:
     """What one ``pallas_call`` walks. ``grid``: steps of each axis, None where an argument decides.
     ``blocks``: of each operand and dimension the block and the array, in elements. ``loops``: turns
-    of each loop of the body in the order of the program, None where they depend on data. ``body``:
-    the primitives in it, which tell branches of the kernel's own Python code apart."""
+    of each loop of the body in the order of the program, None where they depend on data."""
 
     grid: tuple[int | None, ...]
     blocks: tuple[tuple[int, int], ...]
     loops: tuple[int | None, ...]
-    body: frozenset[str]
 
     @property
     def is_idle(self) -> bool:
         return 0 in self.grid
 
-    def lacking(self, real: "CallBorders", count: int) -> Iterator[str]:
-        """Where this walks fewer than ``count`` blocks and the real call walks more, or no ragged
-        block where the real one does."""
-        for axis, (steps, wanted) in enumerate(zip_longest(self.grid, real.grid)):
-            if steps is not None and wanted is not None and steps < min(count, wanted):
-                yield f"grid axis {axis}: {steps} of {wanted} steps"
-        if len(self.loops) == len(real.loops):
-            for place, (turns, wanted) in enumerate(zip(self.loops, real.loops, strict=True)):
-                if turns is not None and wanted is not None and turns < min(count, wanted):
-                    yield f"loop {place}: {turns} of {wanted} turns"
-        for (block, extent), (real_block, real_extent) in zip(
-            self.blocks, real.blocks, strict=False
-        ):
-            if block == real_block and real_extent % real_block and not extent % block:
-                yield f"no ragged block of {block} of {real_extent}"
+    def covers(self, real: "CallBorders", count: int) -> bool:
+        """Whether this walks ``count`` blocks and turns, fewer only where the real call does, and a
+        ragged block wherever that does."""
+        has_steps = all(map(partial(_is_enough, count), zip_longest(self.grid, real.grid)))
+        same_loops = len(self.loops) == len(real.loops)
+        has_turns = not same_loops or all(
+            map(partial(_is_enough, count), zip(self.loops, real.loops, strict=True))
+        )
+        return has_steps and has_turns and all(map(_is_as_ragged, self.blocks, real.blocks))
+
+
+def _is_enough(count: int, numbers: tuple[int | None, int | None]) -> bool:
+    """Of steps or turns, those of the small problem first; what is not known is not compared."""
+    small, real = numbers
+    return small is None or real is None or small >= min(count, real)
+
+
+def _is_as_ragged(small: tuple[int, int], real: tuple[int, int]) -> bool:
+    (block, extent), (real_block, real_extent) = small, real
+    return block != real_block or not real_extent % block or bool(extent % block)
 
 
 Borders = tuple[CallBorders, ...]
@@ -55,7 +59,7 @@ def borders(jaxpr: Any) -> Borders:
 
 
 def _of_call(call: Any) -> CallBorders:
-    mapping, body = call.params["grid_mapping"], call.params["jaxpr"]
+    mapping = call.params["grid_mapping"]
     return CallBorders(
         grid=tuple(size if isinstance(size, int) else None for size in mapping.grid),
         blocks=tuple(
@@ -63,8 +67,7 @@ def _of_call(call: Any) -> CallBorders:
             for operand in mapping.block_mappings
             for pair in zip(block_shape(operand), array_of(operand).shape, strict=True)
         ),
-        loops=tuple(_loops(body)),
-        body=frozenset(eqn.primitive.name for eqn in walked(body)),
+        loops=tuple(_loops(call.params["jaxpr"])),
     )
 
 
@@ -90,31 +93,16 @@ class Coverage:
             self._known[problem] = self._trace(problem)
         return self._known[problem]
 
-    def lacking(self, problem: Problem, count: int) -> list[str] | None:
-        """What a small problem does not cross; None where the kernel cannot be built for it."""
+    def covers(self, problem: Problem, count: int) -> bool:
+        """Whether the kernel can be built for a small problem, and each of its calls walks as many
+        blocks as that, or as the real one."""
         small = self.of(problem)
         if small is None or any(call.is_idle for call in small):
-            return None
+            return False
         if self.real is None:
-            return []
-        if len(small) != len(self.real):
-            return ["another number of calls"]
-        return [
-            sentence
-            for call, real in zip(small, self.real, strict=True)
-            for sentence in call.lacking(real, count)
-        ]
-
-    def covers(self, problem: Problem, count: int) -> bool:
-        return self.lacking(problem, count) == []
-
-    def takes_same_path(self, problem: Problem) -> bool:
-        """Whether the bodies do what the real ones do."""
-        small = self.of(problem)
-        return (
-            self.real is None
-            or small is None
-            or [c.body for c in small] == [c.body for c in self.real]
+            return True
+        return len(small) == len(self.real) and all(
+            call.covers(real, count) for call, real in zip(small, self.real, strict=True)
         )
 
     def blocks_of(self, extent: int) -> frozenset[int]:

@@ -174,7 +174,7 @@ def walking(axis: str, block: int, **parts: Any) -> Callable[[Problem], tuple[Ca
 
     def of(p: Problem) -> tuple[CallBorders, ...]:
         pair = (block, p[axis])
-        made = {"loops": (), "body": frozenset[str](), **parts}
+        made = {"loops": (), **parts}
         return (CallBorders(grid=(-(-p[axis] // block),), blocks=(pair,), **made),)
 
     return of
