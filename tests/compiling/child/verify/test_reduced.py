@@ -208,3 +208,12 @@ def test_what_a_declaration_makes_too_small_to_be_walked_is_three() -> None:
     coverage = Coverage(walking("heads", 1), whole)
     small = reduced_problems(made, whole, config(128, 128, 128), coverage, shorten=True)
     assert {p["heads"] for p in small} == {3}
+
+
+def test_a_ragged_block_is_wanted_only_where_the_real_problem_has_one() -> None:
+    def walked(extent: int) -> CallBorders:
+        return CallBorders(grid=(-(-extent // 384),), blocks=((384, extent),), loops=())
+
+    assert not walked(1152).covers(walked(2048), 3)  # three whole blocks
+    assert walked(1280).covers(walked(2048), 3)
+    assert walked(1152).covers(walked(3840), 3)
