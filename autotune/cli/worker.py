@@ -47,7 +47,7 @@ _TIMEOUT_S = 60.0  # of one call to a service
     show_default=True,
     metavar="SECONDS",
     type=click.FloatRange(1, 3600),
-    help="After so long without a sign of life a worker's job is given to another.",
+    help="After so long without a sign of life the job of this worker is given to another.",
 )
 @click.option("--url", default=None, metavar="URL", help="Take the jobs of this service instead.")
 @click.option(

@@ -47,8 +47,8 @@ Positive = Annotated[float, Limit(least=0)]
 _Whole = Annotated[int, Limit(least=-_MOST_BYTES, most=_MOST_BYTES, integral=True)]
 Choice = bool | _Whole | Word
 """The value of an option or of an axis."""
-When = Annotated[datetime, Limit(least=1970)]
-"""``least``: the year. At the ends of the calendar a time has no day in other zones."""
+When = Annotated[datetime, Limit(least=1970, most=9998)]
+"""Years. At the ends of the calendar a time has no day in other zones."""
 
 
 def is_time(time_us: float) -> bool:

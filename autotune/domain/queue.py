@@ -10,9 +10,9 @@ class Queue(Protocol):
     they come from cannot be used for now."""
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
-        """The oldest job that this worker can run and that nobody has, or whose worker was not
-        heard of for ``lease_s``; it is this worker's until it is as silent. ``worker`` names one
-        process. None: there is nothing to do."""
+        """The oldest job that this worker can run and that nobody has, or whose worker was silent
+        for longer than its own lease. It is this worker's until it is silent for ``lease_s``.
+        ``worker`` names one process. None: there is nothing to do."""
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
         """A sign of life. False: stop, it was cancelled or is another worker's now."""

@@ -28,6 +28,7 @@ from autotune_db.rows import AnyRow
 from autotune_db.tables import JOB_LOGS, JOBS
 from autotune_db.transaction import Adapter, reads, writes
 
+_LEASE = timedelta(seconds=LEASE_S)  # of a job that was taken by an earlier version
 _GONE = "its workers died: {n} of them, the last was {worker}"
 
 
@@ -64,10 +65,7 @@ class SqlJobs(Adapter):
             # The first attempt may have claimed it.
             row = connection.execute(mine).first() if again else None
             if row is None:
-                late = JOBS.c.heard_at < now - timedelta(seconds=lease_s)
-                row = _claimed(
-                    connection, worker, able, and_(JOBS.c.state == State.RUNNING, late), now
-                )
+                row = _claimed(connection, worker, able, timedelta(seconds=lease_s), now)
             return rows.job_from_row(row) if row else None
 
         return self._work.write(write)
@@ -78,7 +76,9 @@ class SqlJobs(Adapter):
         if row is None:
             return False
         now, content = self._now(connection), to_text(asdict(progress))
-        return not _change(connection, row, heard_at=now, progress=content).cancel_wanted
+        lapses = now + (row.lapses_at - row.heard_at if row.lapses_at else _LEASE)
+        beat = {"heard_at": now, "lapses_at": lapses, "progress": content}
+        return not _change(connection, row, **beat).cancel_wanted
 
     @writes
     def write_log(self, connection: Connection, job: Job, text: str) -> bool:
@@ -175,10 +175,14 @@ def queue(connection: Connection, request: Request, by: str, now: datetime) -> t
 
 
 def _claimed(
-    connection: Connection, worker: str, able: Ability, silent: ColumnElement[bool], now: datetime
+    connection: Connection, worker: str, able: Ability, lease: timedelta, now: datetime
 ) -> AnyRow | None:
-    """The oldest job that this worker can run and that nobody has. ``silent``: those whose worker
-    was not heard of in time."""
+    """The oldest job that this worker can run and that nobody has, for ``lease``. What others have
+    is theirs until their own lease ends, however short this one is."""
+    silent = and_(
+        JOBS.c.state == State.RUNNING,
+        func.coalesce(JOBS.c.lapses_at < now, JOBS.c.heard_at < now - _LEASE),
+    )
     _expire(connection, silent, now)
     row = connection.execute(_next(able, silent)).first()
     if row is None:
@@ -191,6 +195,7 @@ def _claimed(
         attempt=row.attempt + 1,
         started_at=now,
         heard_at=now,
+        lapses_at=now + lease,
         progress=to_text(asdict(Progress())),
     )
     note(connection, now, "job", f"{worker} took job {row.id}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE = PREFIX + "alembic_version"  # Optuna has an alembic_version in the same database
-HEAD = "0013"  # kept here so that opening a database does not import Alembic
+HEAD = "0014"  # kept here so that opening a database does not import Alembic
 OLDEST = "0013"  # that is brought along
 
 _SCRIPTS = Path(__file__).parent / "migrations"

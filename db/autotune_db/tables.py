@@ -257,6 +257,7 @@ JOBS = _table(
     _column("cancel_wanted", Boolean),
     Column("started_at", UtcDateTime),
     Column("heard_at", UtcDateTime),
+    Column("lapses_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
     *_texts("progress", "message"),
     UniqueConstraint("open_digest"),
@@ -264,7 +265,8 @@ JOBS = _table(
 )
 """``open_digest`` is that of the request while the job is open: only one such job is open at a
 time. Empty texts in ``fingerprint`` and versions: any. ``candidate``: which one to check, where
-nothing is to be searched."""
+nothing is to be searched. ``lapses_at``: when the lease of the worker ends that has the job; NULL
+where it took the job before this column was there."""
 
 JOB_LOGS = _table(
     "job_logs",

@@ -1,19 +1,22 @@
 """Work that a caller can have done as often as they like: little at a time, and a bound in all."""
 
+import copy
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from autotune.domain.codec import to_data
+from autotune.domain.job import Request
 from autotune_db import SqlStore, query
 from autotune_service.pages import problem
 from tests.samples.dashboard import fill
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, running, until
-from tests.service.test_writing_routes import body
+from tests.service.test_writing_routes import body, trial
 
 BUSY = b"is being computed for others"
 
@@ -83,6 +86,35 @@ def test_nobody_describes_kernels_without_end(
         assert status == 200, said
     assert len(store.kernels()) == 5
     assert "kernels are not described" in caplog.text
+
+
+def test_nobody_takes_a_job_by_a_shorter_lease(
+    service: Running, store: SqlStore, writer: str, admin: str
+) -> None:
+    store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
+    claim = {"kernels": [to_data(SPEC)], "toolchain": to_data(question(7).toolchain)}
+    first = service.post("/v1/claims", claim | {"worker": "a", "lease_s": 60}, writer)[1]["job"]
+    time.sleep(1.2)
+    for token in (writer, admin):
+        asked = claim | {"worker": "thief", "lease_s": 1}
+        assert service.post("/v1/claims", asked, token) == (200, {"job": None})
+    job = store.jobs.get(first["number"])
+    assert job is not None and (job.worker, job.attempt) == (first["worker"], 1)
+
+
+@pytest.mark.parametrize("when", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])
+def test_a_time_at_the_end_of_the_calendar_is_refused(
+    service: Running, writer: str, when: str
+) -> None:
+    pushed = body(record(question(7)), trials=(trial(1, 8),))
+    for part in ("record", "trial"):
+        sent = copy.deepcopy(pushed)
+        (result,) = sent["results"]
+        changed = result["record"] if part == "record" else result["trials"][0]
+        changed["created_at"] = when
+        status, answer = service.post("/v1/results", sent, writer)
+        assert status == 422, answer
+        assert answer["error"]["field"].endswith("created_at")
 
 
 @pytest.mark.parametrize("recheck", [False, True])

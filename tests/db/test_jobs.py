@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, update
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Ability, Progress, Request, State
@@ -14,6 +16,7 @@ from autotune.domain.token import ADMIN, READER, WRITER
 from autotune_db import query
 from autotune_db.jobs import SqlJobs
 from autotune_db.store import SqlStore, open_store
+from autotune_db.tables import JOBS
 from autotune_db.tokens import SqlTokens
 from tests.samples.records import NOON, key
 
@@ -58,6 +61,41 @@ class TestQueue:
         )
         made, is_new = jobs.add(request())
         assert (made.state, is_new, answers) == (State.QUEUED, True, [])
+
+
+class TestLease:
+    def test_a_shorter_lease_takes_nothing_from_another(self, jobs: SqlJobs) -> None:
+        jobs.add(request())
+        mine = jobs.claim("a", ABLE, LONG)
+        assert mine is not None
+        time.sleep(2 * SHORT)
+        assert jobs.claim("b", ABLE, SHORT) is None
+        assert jobs.heartbeat(mine, Progress())
+        time.sleep(2 * SHORT)
+        assert jobs.claim("b", ABLE, SHORT) is None
+
+    def test_it_ends_when_its_holder_said_whatever_others_wait_for(self, jobs: SqlJobs) -> None:
+        jobs.add(request())
+        mine = jobs.claim("a", ABLE, SHORT)
+        assert mine is not None and jobs.heartbeat(mine, Progress())
+        time.sleep(2 * SHORT)
+        job = jobs.claim("b", ABLE, LONG)
+        assert job is not None and (job.worker, job.attempt) == ("b", 2)
+        assert not jobs.heartbeat(mine, Progress())
+
+    def test_of_a_job_that_an_earlier_version_took(self, store: SqlStore) -> None:
+        jobs = store.jobs
+        jobs.add(request())
+        mine = jobs.claim("a", ABLE, SHORT)
+        assert mine is not None
+
+        def forget(connection: Connection, _: bool) -> None:
+            connection.execute(update(JOBS).values(lapses_at=None))
+
+        store._work.write(forget)
+        time.sleep(2 * SHORT)
+        assert jobs.claim("b", ABLE, SHORT) is None
+        assert jobs.heartbeat(mine, Progress())
 
 
 class TestCancel:

@@ -140,7 +140,7 @@ def _annotated(hint: Any, marks: tuple[Any, ...], *, sent: bool) -> Any:
 def _limited(cls: type[Any], limit: Limit) -> Any:
     checks: list[Any] = [AfterValidator(_printable)] if limit.printable else []
     if cls is datetime:
-        return Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_since(limit))]
+        return Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_within(limit))]
     if cls is str:
         length = ModelField(min_length=limit.shortest, max_length=limit.longest)
         return Annotated[str, ModelField(strict=True, pattern=limit.pattern), length, *checks]
@@ -176,10 +176,12 @@ def _no_number(given: Any) -> Any:
     return given
 
 
-def _since(limit: Limit) -> Callable[[datetime], datetime]:
+def _within(limit: Limit) -> Callable[[datetime], datetime]:
     def check(given: datetime) -> datetime:
         if limit.least is not None and given.year < limit.least:
             raise ValueError(f"must be of {limit.least} or later")
+        if limit.most is not None and given.year > limit.most:
+            raise ValueError(f"must be of {limit.most} or earlier")
         return given
 
     return check

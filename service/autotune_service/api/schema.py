@@ -143,7 +143,7 @@ class JobLogs(BaseModel):
 class ClaimRequest(Part):
     """``worker`` names one process. ``kernels``: those that it has, which jobs may be asked for
     from then on; it takes jobs for these versions of them and for its toolchain. ``lease_s``: after
-    how many silent seconds a job may be taken from another worker."""
+    how many silent seconds its job may be given to another worker."""
 
     worker: Name = Field(examples=["tpu-vm-3-4711"])
     kernels: Annotated[list[Sent[KernelSpec]], FailFast(), _RESULTS]
