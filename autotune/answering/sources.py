@@ -23,6 +23,7 @@ from autotune.answering.matching import (
     checked_kinds,
     match_in,
 )
+from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.key import Key
 
@@ -90,6 +91,10 @@ class SourceSettings:
     accept: tuple[str, ...] = ACCEPT
     chip: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.chip is not None:
+            parse_chip(self.chip)  # a wrong name is refused now, not when a kernel is called
+
 
 _settings: SourceSettings | None = None
 
@@ -105,7 +110,7 @@ def configure(
     ``source``: the URL of a service, a bundle file, a database (its URL or file), or an object like
     ``Client``; None: what ``AUTOTUNE_SOURCE`` says. ``accept``: which answers are taken beside the
     kernel's default. ``chip``: the TPU to answer for, by default the one that JAX sees first.
-    Raises ``InvalidInputError`` for what is none of these.
+    Raises ``InvalidInputError`` for what is none of these, ``UnknownNameError`` for another chip.
     """
     global _settings
     _settings = SourceSettings(source=_opened(source), accept=checked_kinds(accept), chip=chip)

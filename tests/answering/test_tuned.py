@@ -15,12 +15,12 @@ import pytest
 
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.matching import Index, Match
-from autotune.answering.sources import BundleAnswers, StoreAnswers, configure, open_source
+from autotune.answering.sources import BundleAnswers, StoreAnswers, configure, open_source, settings
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
-from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.errors import InvalidInputError, StoreError, UnknownNameError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -290,6 +290,14 @@ def test_the_configured_chip_stays_beside_a_source_of_its_own(
     asked.kernel = replace(KERNEL, default_on=lambda _, chip: {"block": 16 if chip == "v5e" else 8})
     assert asked.answer(key().problem).config["block"] == 16
     assert source.asked == [key()]
+
+
+def test_a_chip_that_does_not_exist_is_refused_at_once(request: pytest.FixtureRequest) -> None:
+    request.addfinalizer(configure)
+    configure(chip="TPU v5 lite", accept=("exact",))
+    with pytest.raises(UnknownNameError, match="v5e"):
+        configure(chip="v9")
+    assert settings().chip == "TPU v5 lite"  # as before
 
 
 def test_a_database_without_the_package_that_opens_it_is_a_store_error(
