@@ -57,9 +57,9 @@ def silence(store: SqlStore, job: Job) -> None:
 
     def write(connection: Connection, _: bool) -> None:
         is_job = JOBS.c.id == job.number
-        heard_at = connection.scalars(select(JOBS.c.heard_at).where(is_job)).one()
-        earlier = heard_at - timedelta(seconds=2 * LEASE_S)
-        connection.execute(update(JOBS).where(is_job).values(heard_at=earlier))
+        times = connection.execute(select(JOBS.c.heard_at, JOBS.c.lapses_at).where(is_job)).one()
+        values = {name: at - timedelta(seconds=2 * LEASE_S) for name, at in times._mapping.items()}
+        connection.execute(update(JOBS).where(is_job).values(values))
 
     store._work.write(write)
 
