@@ -49,9 +49,10 @@ def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyRes
 
 
 def _of_result(result: KeyResult, spec: KernelSpec, now: datetime) -> str | None:
-    made_at = result.record.created_at
-    if made_at > now + _MOST_AHEAD:
-        return f"it was made at {made_at.isoformat()}, which is yet to come"
+    tried_at = (trial.created_at for trial in result.trials)
+    why = _yet_to_come(max((result.record.created_at, *tried_at)), now)
+    if why is not None:
+        return why
     default = result.record.default.config
     others = {trial.config for trial in result.trials} | ({default} if default else set())
     for config in (result.record.config, *others):
@@ -59,6 +60,12 @@ def _of_result(result: KeyResult, spec: KernelSpec, now: datetime) -> str | None
         if why is not None:
             return why
     return None
+
+
+def _yet_to_come(made_at: datetime, now: datetime) -> str | None:
+    if made_at <= now + _MOST_AHEAD:
+        return None
+    return f"it was made at {made_at.isoformat()}, which is yet to come"
 
 
 def _of_record(record: Record) -> str | None:
@@ -109,8 +116,9 @@ def possible_check(check: Check, spec: KernelSpec | None, now: datetime) -> Chec
 
 
 def _of_check(check: Check, now: datetime) -> str | None:
-    if check.checked_at > now + _MOST_AHEAD:
-        return f"it was made at {check.checked_at.isoformat()}, which is yet to come"
+    why = _yet_to_come(check.checked_at, now)
+    if why is not None:
+        return why
     if check.target == check.key:
         return "a record is not checked where it was made"
     if (check.cause is None) is (check.verdict is CheckVerdict.NOT_CHECKED):

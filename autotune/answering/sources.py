@@ -91,10 +91,6 @@ class SourceSettings:
     accept: tuple[str, ...] = ACCEPT
     chip: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.chip is not None:
-            parse_chip(self.chip)  # a wrong name is refused now, not when a kernel is called
-
 
 _settings: SourceSettings | None = None
 
@@ -113,7 +109,10 @@ def configure(
     Raises ``InvalidInputError`` for what is none of these, ``UnknownNameError`` for another chip.
     """
     global _settings
-    _settings = SourceSettings(source=_opened(source), accept=checked_kinds(accept), chip=chip)
+    if chip is not None:
+        parse_chip(chip)  # a wrong name is refused now, not when a kernel is called
+    kinds = checked_kinds(accept)
+    _settings = SourceSettings(source=_opened(source), accept=kinds, chip=chip)
 
 
 def settings() -> SourceSettings:

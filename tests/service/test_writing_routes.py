@@ -161,6 +161,11 @@ class TestResults:
         assert (status, answer["error"]["code"]) == (422, "contradiction")
         assert "axis bm is a block size" in answer["error"]["message"]
 
+    def test_nor_is_a_trial_of_the_future(self, service: Running, writer: str) -> None:
+        late = replace(trial(0, 8), created_at=datetime.now(UTC) + timedelta(days=2))
+        status, answer = service.post("/v1/results", body(record(), trials=(late,)), writer)
+        assert (status, answer["error"]["code"]) == (422, "contradiction")
+
     @pytest.mark.parametrize(
         "path, value",
         [
