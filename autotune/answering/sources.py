@@ -109,7 +109,7 @@ def configure(
     Raises ``InvalidInputError`` for what is none of these, ``UnknownNameError`` for another chip.
     """
     global _settings
-    if chip is not None:
+    if chip:
         parse_chip(chip)  # a wrong name is refused now, not when a kernel is called
     kinds = checked_kinds(accept)
     _settings = SourceSettings(source=_opened(source), accept=kinds, chip=chip)

@@ -298,6 +298,7 @@ def test_a_chip_that_does_not_exist_is_refused_at_once(request: pytest.FixtureRe
     with pytest.raises(UnknownNameError, match="v5e"):
         configure(chip="v9")
     assert settings().chip == "TPU v5 lite"  # as before
+    configure(chip="")  # an environment variable that is not set: the chip that JAX sees
 
 
 def test_a_database_without_the_package_that_opens_it_is_a_store_error(
