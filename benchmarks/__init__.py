@@ -8,6 +8,7 @@ GROUPS = {
     "Is what the rules, the gate and the race decide right?": (
         "verdicts",
         "legality",
+        "verification",
         "rivals",
         "deciding",
     ),

@@ -7,13 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import wraps
 from math import prod
 from typing import Any
 
 from autotune.compiling.child.chips import Axes, mesh_of, told_of
-from autotune.compiling.child.patching import patched
 from autotune.compiling.child.verify.grids import with_static_grids
+from autotune.compiling.child.verify.races import watched
 from autotune.compiling.child.verify.repairs import repaired
 from autotune.domain.chip import Chip
 from autotune.domain.verdict import FailedCheck, ProofLevel
@@ -92,7 +91,7 @@ def outputs(
         with (
             _forced(run),
             repaired(unchecked=run.unchecked),
-            _watched(run.unread) as raced,
+            watched(run.unread) as raced,
             _on_mesh(axes),
         ):
             compiled = _compiled(_built(build), given, chip, axes)
@@ -204,60 +203,3 @@ def _params(pltpu: Any, run: Run) -> Any:
         **{cores: 2 if full else 1},
         **({"on_race": "warn"} if "on_race" in known else {}),
     )
-
-
-@contextmanager
-def _watched(unread: Sequence[int]) -> Iterator[list[str]]:
-    """The first race in any of the calls: JAX itself remembers whether the last has one. Without
-    DMAs that move nothing, which up to jax 0.12 race with all others, and without ``unread`` arrays
-    in HBM, which are numbered as they are allocated: the inputs, then the outputs that share no
-    memory with an input."""
-    from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionState
-
-    ids = _buffer_ids(unread) if unread else frozenset()
-    raced: list[str] = []
-    checks = {
-        name: _except_for(getattr(RaceDetectionState, name), ids, raced)
-        for name in ("check_read", "check_write")
-    }
-    with patched(RaceDetectionState, **checks):
-        yield raced
-
-
-def _buffer_ids(buffers: Sequence[int]) -> frozenset[int]:
-    from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
-
-    fields = {field.name: field for field in dataclasses.fields(SharedMemory)}
-    counters: Any = fields["next_buffer_id"].default_factory
-    first = counters()[None]
-    return frozenset(first + number for number in buffers)
-
-
-def _except_for(
-    check: Callable[..., None], ids: frozenset[int], raced: list[str]
-) -> Callable[..., None]:
-    signature = inspect.signature(check)
-
-    @wraps(check)
-    def checked(*args: Any, **more: Any) -> None:
-        given = signature.bind(*args, **more).arguments
-        space, number, *_ = given["buffer_key"]
-        is_unwatched = str(space).lower() in ("hbm", "any") and int(number) in ids
-        if not (is_unwatched or any(map(_is_empty, given["rnge"]))):
-            check(*args, **more)
-            if given["self"].races_found and not raced:
-                kind, place = (
-                    check.__name__.removeprefix("check_"),
-                    ", ".join(map(_part, given["rnge"])),
-                )
-                raced.append(f"a {kind} of [{place}] in {space} is not ordered with another access")
-
-    return checked
-
-
-def _part(part: Any) -> str:
-    return f"{part.start or 0}:{part.stop}" if isinstance(part, slice) else str(part)
-
-
-def _is_empty(part: Any) -> bool:
-    return isinstance(part, slice) and part.stop is not None and part.stop <= (part.start or 0)
