@@ -55,13 +55,14 @@ __all__ = [
     "estimate",
     "lookup",
     "override",
+    "refresh",
     "search",
     "tunable",
 ]
 
 if TYPE_CHECKING:
     from autotune.answering.matching import Match
-    from autotune.answering.sources import configure
+    from autotune.answering.sources import configure, refresh
     from autotune.declaring.kernel import Array, Axis, Kernel, block
     from autotune.declaring.pallas import Grid, compiler_params
     from autotune.domain.chip import Chip
@@ -109,6 +110,7 @@ else:
         "estimate": "python.notebook",
         "lookup": "python.notebook",
         "override": "python.decorator",
+        "refresh": "answering.sources",
         "search": "python.notebook",
         "tunable": "python.decorator",
     }

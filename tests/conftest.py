@@ -31,6 +31,9 @@ settings.load_profile("any machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# The last snapshot of a service that is configured by its URL is kept there.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="autotune-cache-")
+
 ROOT = Path(__file__).parent
 
 # Files with slow tests that rarely break and take long: ``make test-nightly`` has them. Those that

@@ -40,6 +40,7 @@ NAMES = [
     "estimate",
     "lookup",
     "override",
+    "refresh",
     "search",
     "tunable",
 ]

@@ -5,7 +5,8 @@
         ...  # answer.config, answer.match …; None: the kernel's own default
 
 A service that is down, slow, or answers what cannot be read is logged once; the answers then come
-from the snapshot that was kept on disk, else they are *default*. Only the standard library and
+from the snapshot that was kept on disk, else they are *default*. It is asked again in the
+background; once it answers, ``match`` does. Only the standard library and
 light modules of this package are imported: this runs before every start of a model.
 """
 
@@ -16,18 +17,18 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote, urlencode
 
+from autotune.answering.asking_again import GENERATION, RETRY_AFTER_S, Retry
 from autotune.answering.bundle import bundle_from_bytes, read_bundle, write_whole
 from autotune.answering.http import Remote
+from autotune.answering.http_answers import read_answer
 from autotune.answering.matching import (
     DEFAULT,
-    EXACT,
     KINDS,
-    RULE,
     Index,
     Match,
     MatchKind,
@@ -37,11 +38,9 @@ from autotune.answering.matching import (
 )
 from autotune.domain.check import Check
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, InvalidInputError, ServiceError
-from autotune.domain.key import Identity, Key, identity_of, may_be_same
-from autotune.domain.record import Record
-from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.key import Identity, Key, identity_of
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 
 _log = logging.getLogger("autotune")
@@ -52,7 +51,6 @@ _MOST_PAGES = 1_000
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
 _NOT_UNDERSTOOD = 422
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
-_RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question would wait
 _ALL = beside_default(KINDS)
 
 
@@ -79,12 +77,15 @@ class ServiceAnswers:
         """Nothing is asked yet. Raises ``InvalidInputError`` for what is no address."""
         self._service = None if url is None else Remote(url, timeout_s, token)
         self._cache = None if cache is None else Path(cache)
-        self._pinned, self._strict = snapshot, strict
+        self._pinned, self.strict = snapshot, strict
         self._answers: dict[tuple[Identity, frozenset[str]], Match] = {}
+        self._generation = GENERATION.number
+        self._unanswered: dict[frozenset[str], dict[Identity, Key]] = {}
+        self._retry = Retry(self._ask_unanswered)
         self._disk: Index | None = None
         self._retry_after = 0.0
         self._takes_accept = True  # an older service does not
-        self._warned = False
+        self._said: set[str] = set()
         self._refresh_thread: threading.Thread | None = None
         self._refresh_lock = threading.Lock()  # asked for, and after a lookup
         self.snapshot: int | None = None
@@ -100,19 +101,25 @@ class ServiceAnswers:
         ``strict``: then ``ServiceError`` when the service cannot be used.
         """
         accept = checked_kinds(accept)
+        self._begin_generation()
         try:
             answers = self._ask(questions, accept)
         except Exception as error:
-            if self._strict and isinstance(error, AutotuneError):
+            if self.strict and isinstance(error, AutotuneError):
                 raise
-            if self._strict:
+            if self.strict:
                 why = f"{type(error).__name__}: {error}"
                 raise ServiceError(f"the service cannot be used: {why}") from error
             self._warn_once(error)
-            answers = self._offline(questions, accept)
+            answers = self._without_service(questions, accept, error)
+        self._keep(questions, accept, answers)
+        return answers
+
+    def _keep(
+        self, questions: Sequence[Key], accept: Collection[str], answers: Sequence[Match]
+    ) -> None:
         for key, answer in zip(questions, answers, strict=True):
             self._answers[identity_of(key), beside_default(accept)] = answer
-        return answers
 
     def lookup_shape(
         self,
@@ -136,7 +143,7 @@ class ServiceAnswers:
             path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
             answer = json.loads(service.call("GET", path))
             self.snapshot = int(answer["snapshot"])
-            return _match(None, answer)
+            return read_answer(None, answer)
 
     def checks(
         self,
@@ -188,11 +195,18 @@ class ServiceAnswers:
     def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
         """The best answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
         identity, accept = identity_of(key), checked_kinds(accept)
+        self._begin_generation()
         for kinds in (KINDS, accept):
             known = self._answers.get((identity, beside_default(kinds)))
             if known is not None and known.kind in (*accept, DEFAULT):
                 return known  # the best of all is the best of some, and a default says why itself
         return self.lookup([key], accept)[0]
+
+    def _begin_generation(self) -> None:
+        """Forgets what was asked before the last ``autotune.refresh``."""
+        if self._generation != GENERATION.number:
+            self._generation = GENERATION.number
+            self._answers, self._disk, self._retry_after = {}, None, 0.0
 
     def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
         """The service has counted it when it was asked."""
@@ -215,8 +229,8 @@ class ServiceAnswers:
     def _ask(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
         if self._service is None or not questions:
             return self._offline(questions, accept)
-        if time.monotonic() < self._retry_after and not self._strict:
-            raise ServiceError("the service failed a moment ago")
+        if time.monotonic() < self._retry_after and not self.strict:
+            raise ServiceError("it failed a moment ago")
         answers: list[Match] = []
         snapshot = self._pinned
         try:
@@ -226,7 +240,7 @@ class ServiceAnswers:
                 answers += matches
         except Exception as error:
             if not _is_busy(error):
-                self._retry_after = time.monotonic() + _RETRY_AFTER_S
+                self._retry_after = time.monotonic() + RETRY_AFTER_S
             raise
         self.snapshot = snapshot
         self._start_refresh()
@@ -241,7 +255,7 @@ class ServiceAnswers:
         number, answers = answer["snapshot"], answer["answers"]
         if type(number) is not int or pinned not in (None, number):
             raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
-        matches = [_match(*pair) for pair in zip(questions, answers, strict=True)]
+        matches = [read_answer(*pair) for pair in zip(questions, answers, strict=True)]
         return number, [
             match if match.kind in (*kinds, DEFAULT) else default_match(not_accepted=match.kind)
             for match in matches
@@ -264,6 +278,36 @@ class ServiceAnswers:
         index = self._disk_index()
         return [index.match(key, accept) for key in questions]
 
+    def _without_service(
+        self, questions: Sequence[Key], accept: Collection[str], error: Exception
+    ) -> list[Match]:
+        """As the disk has it, until the service answers."""
+        unanswered = self._unanswered.setdefault(beside_default(accept), {})
+        unanswered |= {identity_of(key): key for key in questions}
+        self._retry.start()
+        answers = self._offline(questions, accept)
+        return [replace(answer, unreachable=f"{self._service}: {error}") for answer in answers]
+
+    def _ask_unanswered(self) -> bool:
+        """Whether there is nothing left to ask."""
+        asked, self._unanswered, self._retry_after = self._unanswered, {}, 0.0
+        try:
+            answers = [self._ask([*keys.values()], accept) for accept, keys in asked.items()]
+        except Exception:
+            for accept, keys in asked.items():
+                self._unanswered.setdefault(accept, {}).update(keys)
+            return False
+        self._said.clear()
+        for (accept, keys), matches in zip(asked.items(), answers, strict=True):
+            self._keep([*keys.values()], accept, matches)
+        self._generation = GENERATION.next()
+        _log.warning(
+            "autotune: the service at %s answers again: what is traced from now on takes its "
+            "configs; what JAX has compiled keeps its blocks",
+            self._service,
+        )
+        return True
+
     def _disk_index(self) -> Index:
         if self._disk is None:
             self._disk, self.snapshot = Index(), None
@@ -273,21 +317,22 @@ class ServiceAnswers:
                     self._disk = Index(bundle.records, bundle.kernels)
                     self.snapshot = bundle.snapshot
             except Exception as error:  # a damaged file must not stop a model either
-                if self._strict:
+                if self.strict:
                     raise
                 _log.warning("autotune: no snapshot on disk can be used (%s)", error)
         return self._disk
 
     def _warn_once(self, error: Exception) -> None:
-        if not self._warned:
-            self._warned = True
-            _log.warning(
-                "autotune: the service at %s cannot be used (%s: %s): configs come from the "
-                "snapshot on disk where there is one, else they are defaults",
-                self._service,
-                type(error).__name__,
-                error,
-            )
+        self._say_once(
+            f"the service at {self._service}",
+            f"cannot be used ({type(error).__name__}: {error}): configs come from the snapshot on "
+            "disk where there is one, else they are defaults; it is asked again in the background",
+        )
+
+    def _say_once(self, subject: str, text: str) -> None:
+        if subject not in self._said:
+            self._said.add(subject)
+            _log.warning("autotune: %s %s", subject, text)
 
     def _start_refresh(self) -> None:
         if self._cache is None or (self._refresh_thread and self._refresh_thread.is_alive()):
@@ -299,7 +344,7 @@ class ServiceAnswers:
         try:
             self.refresh()
         except Exception as error:
-            _log.warning("autotune: the snapshot could not be kept on disk (%s)", error)
+            self._say_once("the snapshot", f"could not be kept on disk ({error})")
 
     def _label_path(self) -> Path:
         """Beside the cache: what is in it, so that it need not be read to know."""
@@ -337,50 +382,6 @@ def _patiently(remote: Remote, body: bytes) -> bytes:
 
 def _is_busy(error: Exception) -> TypeGuard[ServiceError]:
     return isinstance(error, ServiceError) and error.status == _TOO_MANY_CALLS
-
-
-def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
-    """Raises ``ServiceError`` for an answer to something else."""
-    if "error" in data:
-        why = str(data["error"]["message"])
-        _log.warning("autotune: a kernel takes its default: %s", why)
-        return default_match(why=why)
-    kind = data["match"]
-    if kind not in KINDS:  # a newer service has words that cannot be judged here
-        why = (
-            f"the service answered {str(kind)[:50]!r}, which this version does not know: upgrade it"
-        )
-        _log.warning("autotune: a kernel takes its default: %s", why)
-        return default_match(why=why)
-    record = data["record"] and from_data(Record, data["record"])
-    config = data["config"] and from_data(Config, data["config"])
-    if (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
-        raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
-    if record is not None and config != record.config and kind != RULE:
-        raise ServiceError("it answered with a config that is not the one of its record")
-    check = from_data(RecordCheck, data["check"]) if data.get("check") else None
-    return Match(
-        kind=MatchKind(kind),
-        config=config,
-        record=record,
-        why=str(data["why"]),
-        check=check,
-        expected_regret=data.get("expected_regret"),
-    )
-
-
-def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
-    if record is None or key is None:
-        return True
-    if kind == EXACT:
-        return may_be_same(record.key, key)
-    recorded = record.key
-    return (recorded.kernel, recorded.fingerprint, recorded.chip, recorded.problem.dtype) == (
-        key.kernel,
-        key.fingerprint,
-        key.chip,
-        key.problem.dtype,
-    )
 
 
 def _name(number: int | None) -> str:

@@ -66,7 +66,8 @@ class Match:
 
     ``passed_over``: a record that is nearer, and known not to work there. Of *default*:
     ``not_accepted``, the kind of a better answer; ``earlier``, what is published for an earlier
-    source of the kernel."""
+    source of the kernel. ``unreachable``: why the service could not be asked, of an answer from
+    disk."""
 
     kind: MatchKind
     config: Config | None
@@ -77,6 +78,7 @@ class Match:
     passed_over: Record | None = None
     not_accepted: MatchKind | None = None
     earlier: Record | None = None
+    unreachable: str = ""
 
 
 class Index:

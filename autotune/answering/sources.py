@@ -5,6 +5,7 @@
 or ``AUTOTUNE_SOURCE`` in the environment. No JAX and no database is imported before it is needed.
 """
 
+import hashlib
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from autotune.answering.asking_again import GENERATION
 from autotune.answering.bundle import read_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import (
@@ -51,6 +53,7 @@ class BundleAnswers:
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._index: Index | None = None
+        self._generation = GENERATION.number
         self.misses: dict[Key, int] = {}
 
     def __str__(self) -> str:
@@ -58,9 +61,10 @@ class BundleAnswers:
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
         """Raises ``InvalidInputError`` for a file that cannot be read."""
-        if self._index is None:
-            bundle = read_bundle(self._path)
+        if self._index is None or self._generation != GENERATION.number:
+            generation, bundle = GENERATION.number, read_bundle(self._path)
             self._index = Index(bundle.records, bundle.kernels)
+            self._generation = generation
         return self._index.match(key, accept)
 
     def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:  # noqa: ARG002 (a file keeps none)
@@ -85,11 +89,13 @@ class StoreAnswers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSettings:
-    """What ``configure`` has set. ``chip``: None is the one that JAX sees first."""
+    """What ``configure`` has set. ``chip``: None is the one that JAX sees first. ``strict``: a
+    config that cannot be looked up is an error, not the default."""
 
     source: Source | None = None
     accept: tuple[str, ...] = ACCEPT
     chip: str | None = None
+    strict: bool = False
 
 
 _settings: SourceSettings | None = None
@@ -100,33 +106,65 @@ def configure(
     *,
     accept: Collection[str] = ACCEPT,
     chip: str | None = None,
+    strict: bool = False,
 ) -> None:
-    """Say where the configs of this process come from; what was answered before stays.
+    """Say where the configs of this process come from, at any time: what is traced from now on asks
+    there, what JAX has compiled keeps its blocks.
 
     ``source``: the URL of a service, a bundle file, a database (its URL or file), or an object like
-    ``Client``; None: what ``AUTOTUNE_SOURCE`` says. ``accept``: which answers are taken beside the
-    kernel's default. ``chip``: the TPU to answer for, by default the one that JAX sees first.
+    ``Client``; None: what ``AUTOTUNE_SOURCE`` says. The last snapshot of a service at a URL is kept
+    under ``~/.cache/pallas-autotune`` (``XDG_CACHE_HOME``), and answers while the service is down.
+    ``accept``: which answers are taken beside the kernel's default. ``chip``: the TPU to answer
+    for, by default the one that JAX sees first. ``strict``: a call whose config cannot be looked up
+    raises what was wrong; where nothing is published, the default is right.
     Raises ``InvalidInputError`` for what is none of these, ``UnknownNameError`` for another chip.
     """
     global _settings
     if chip:
         parse_chip(chip)  # a wrong name is refused now, not when a kernel is called
     kinds = checked_kinds(accept)
-    _settings = SourceSettings(source=_opened(source), accept=kinds, chip=chip)
+    _settings = SourceSettings(source=_opened(source), accept=kinds, chip=chip, strict=strict)
+    GENERATION.next()
+
+
+def refresh() -> None:
+    """Have every problem that is traced from now on asked for again, of the service or file as it
+    is then. What JAX has compiled keeps its blocks: ``jax.clear_caches()`` has it traced again."""
+    GENERATION.next()
+
+
+def is_strict(source: Source | None) -> bool:
+    """Whether a question to this source, or to the configured one, must be answered or raise."""
+    configured = _settings or SourceSettings()
+    asked = configured.source if source is None else source
+    return configured.strict or bool(getattr(asked, "strict", False))
 
 
 def settings() -> SourceSettings:
     """What was configured, else what the environment says. Raises ``InvalidInputError`` as
     ``configure`` does."""
+    global _settings
     if _settings is None:
-        configure()
-    assert _settings is not None
+        _settings = SourceSettings(source=_opened(None))
     return _settings
 
 
 def _opened(source: "str | Path | Source | None") -> Source | None:
     given = os.environ.get(ENVIRONMENT, "") if source is None else source
+    if isinstance(given, str) and given.startswith(("http://", "https://")):
+        return ServiceAnswers(given, cache=_snapshot_file(given))
     return None if given == "" else open_source(given)
+
+
+def _snapshot_file(url: str) -> Path | None:
+    """Where the last snapshot of a service is kept; None where there is no such place."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder /= "pallas-autotune"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # read-only, or nobody's home
+        return None
+    return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:12]}.bundle"
 
 
 def open_source(source: "str | Path | Source") -> Source:

@@ -14,7 +14,7 @@ from autotune.cli.options import (
     print_json,
     problem_options,
 )
-from autotune.cli.searched_source import places, source_change
+from autotune.cli.searched_source import key_now, places, source_change
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.kernel_spec import KernelSpec
@@ -80,9 +80,10 @@ def lookup(
             chip=target,
             toolchain=versions,
         )
+        changed = source_change(store, key)
+        key = key_now(store, key)
         match = match_in_words(match_in(store, key), key)
         others = [] if match.record else _others(store, key)
-        changed = source_change(store, key)
     if changed:
         echo(changed, err=True)
     if as_json and not match.record:

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from autotune.declaring.calls.from_problem import called
@@ -27,15 +28,20 @@ def source_now(store: Any, key: Key, ref: KernelRef) -> str:
     return fingerprint(ref, spec.form if spec else "")
 
 
+def key_now(store: Any, key: Key) -> Key:
+    """For the source of the kernel as it is now; the same where nobody knows where that is."""
+    try:
+        return replace(key, fingerprint=source_now(store, key, kernel_of(store, key)))
+    except (AutotuneError, OSError):
+        return key
+
+
 def source_change(store: Any, key: Key) -> str:
     """A sentence where the source of a kernel is not what the key is of; empty where it is, or
     nobody knows where it is."""
-    try:
-        ref = kernel_of(store, key)
-        is_same = source_now(store, key, ref) == key.fingerprint
-    except (AutotuneError, OSError):
+    if key_now(store, key) == key:
         return ""
-    return "" if is_same else earlier_source(key, store.searches.progress(key).asked)
+    return earlier_source(key, store.searches.progress(key).asked)
 
 
 def places(store: Any, keys: Iterable[Key]) -> dict[str, KernelRef]:

@@ -126,8 +126,7 @@ class Kernel:
       the program of one device.
     - ``reduced(problem)``: the problem with dimensions that no axis cuts (batch, heads) made small
       for verification; those with a block axis are reduced to two blocks in any case.
-    - ``form``: of a decorated function, what kind of call this is the declaration for, and
-      ``call(problem)`` such a call in words.
+    - ``form``: of a decorated function, what kind of call this is the declaration for.
     """
 
     name: str
@@ -148,7 +147,6 @@ class Kernel:
     mesh: Callable[[Problem], Mapping[str, int]] | None = None
     doc: str = ""
     form: str = ""
-    call: Callable[[Problem], str] | None = None
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` with a sentence for an axis that cuts no dimension there is."""

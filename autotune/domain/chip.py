@@ -131,7 +131,7 @@ def parse_chip(text: str) -> Chip:
 
     Raises ``UnknownNameError`` with the list of chips.
     """
-    name = " ".join(text.strip().lower().replace("_", " ").split())
+    name = " ".join(str(text).strip().lower().replace("_", " ").split())
     found = _BY_NAME.get(name) or _BY_NAME.get(_SLICE_SUFFIX.sub("", name))
     if found is None:
         raise UnknownNameError(f"unknown chip {text!r}: choose one of {', '.join(Chip)}")

@@ -20,8 +20,9 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from autotune.answering.asking_again import GENERATION
 from autotune.answering.matching import DEFAULT
-from autotune.answering.sources import Source
+from autotune.answering.sources import Source, is_strict
 from autotune.declaring.calls.function import PARAMS, FunctionKernel
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.place import place_of
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_Answer = tuple[TunedConfig, dict[str, Any]]
+_Answer = tuple[TunedConfig, dict[str, Any], int]
+"""An answer, the arguments that it means, and the generation that it was asked for in."""
 
 _log = logging.getLogger("autotune")
 
@@ -183,14 +185,17 @@ class Tunable(Generic[P, R]):
         return str(getattr(self.function, "__qualname__", self.declaration.name))
 
     def _found(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Answer:
-        """The answer, and the arguments that it means."""
         try:
-            return self._answers[_fast_key(given, kwargs)]
+            answer = self._answers[_fast_key(given, kwargs)]
+            if answer[2] == GENERATION.number:
+                return answer
         except (KeyError, TypeError):
-            return self._looked_up(given, kwargs)
+            pass
+        return self._looked_up(given, kwargs)
 
     def _looked_up(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Answer:
         with self._lock:
+            generation = GENERATION.number
             answer = self._answer(given, kwargs)
             values: dict[str, Any] = {}
             if answer.match != DEFAULT:
@@ -203,11 +208,12 @@ class Tunable(Generic[P, R]):
                     if name in taken.parameters and name not in said
                 }
             with suppress(TypeError):  # an argument that cannot be hashed: looked up each time
-                self._answers[_fast_key(given, kwargs)] = (answer, values)
-            return answer, values
+                self._answers[_fast_key(given, kwargs)] = (answer, values, generation)
+            return answer, values, generation
 
     def _answer(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TunedConfig:
-        """Whatever goes wrong in describing a call is a default, and one line."""
+        """Whatever goes wrong in describing a call is a default, and one line, unless the source is
+        strict."""
         try:
             arguments = self.declaration.arguments(given, kwargs)
             problem = self.declaration.problem(arguments)
@@ -219,6 +225,8 @@ class Tunable(Generic[P, R]):
                 self._tuned[kernel.form, problem.dtype] = tuned
             return tuned.answer(problem)
         except Exception as error:  # a model must start with whatever it is called
+            if is_strict(self._source):
+                raise
             why = error_sentence(error)
             if why not in self._said:
                 self._said.add(why)

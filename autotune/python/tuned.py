@@ -6,9 +6,10 @@
         problem = TUNED.problem(dtype=x.dtype, rows=x.shape[0], columns=x.shape[1])
         return KERNEL.build(problem, TUNED.config(problem))(x)
 
-The first answer for a problem stays: a function that is traced again gets the same config. Nothing
-here raises because a config is missing or a source is broken: the answer is then the kernel's
-default, logged once for each problem. No JAX is imported here.
+An answer for a problem stays, so that a function that is traced again gets the same config, until
+``autotune.refresh``, another ``autotune.configure``, or the end of an outage. Nothing here raises
+because a config is missing or a source is broken, unless it is strict: the answer is then the
+kernel's default, logged once for each problem. No JAX is imported here.
 """
 
 import logging
@@ -20,6 +21,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from autotune.answering.asking_again import GENERATION
 from autotune.answering.matching import (
     DEFAULT,
     EXACT,
@@ -28,7 +30,8 @@ from autotune.answering.matching import (
     MatchKind,
     checked_kinds,
 )
-from autotune.answering.sources import ENVIRONMENT, Source, with_settings
+from autotune.answering.sources import ENVIRONMENT, Source, is_strict, with_settings
+from autotune.declaring.calls.from_problem import call_text
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
@@ -45,6 +48,8 @@ from autotune.python.fitting import misfit
 from autotune.wording.match import why
 
 _log = logging.getLogger("autotune")
+
+_ASKED_AGAIN = "it is asked again in the background, and by autotune.refresh()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +103,8 @@ class Tuned:
     def _use(self, kernel: Kernel, ref: KernelRef) -> None:
         self.kernel, self._ref = kernel, ref
         self._fingerprint = ""  # read once, at the first question
-        self._answers: dict[Problem, TunedConfig] = {}
+        self._answers: dict[Problem, tuple[int, TunedConfig]] = {}
+        self._said: set[tuple[Problem, str]] = set()
         self._lock = threading.Lock()
 
     def problem(self, *, dtype: Any = None, **sizes: OptionValue) -> Problem:
@@ -117,39 +123,50 @@ class Tuned:
         return self.answer(problem).config
 
     def answer(self, problem: Problem) -> TunedConfig:
-        """The same for a problem as long as the process lives."""
+        """The same for a problem until it is to be asked for again. Raises what is wrong with the
+        source where that is strict."""
         listener = LISTENER.get()
         if listener is not None and not self.kernel.form:
             listener.asked(self._ref, problem)
-        answer = self._answers.get(problem)
-        if answer is None:
+        generation = GENERATION.number
+        number, answer = self._answers.get(problem, (-1, None))
+        if answer is None or number != generation:
             with self._lock:
-                answer = self._answers.get(problem) or self._look_up(problem)
-                self._answers[problem] = answer
+                number, answer = self._answers.get(problem, (-1, None))
+                if answer is None or number != generation:
+                    answer = self._look_up(problem)
+                    self._answers[problem] = generation, answer
         return answer
 
     def _look_up(self, problem: Problem) -> TunedConfig:
-        chip = self._chip
+        chip, key = self._chip, None
         try:
             settings = with_settings(self.source, self._accept, chip)
             chip = settings.chip
             if settings.source is None:
                 reason = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
+                if settings.strict:
+                    raise InvalidInputError(reason)
                 return self._default(problem, chip, reason, logging.INFO)
             key = self._key(problem, chip)
             match, wrong, is_published = self._fitting(settings.source, key, settings.accept)
         except Exception as error:  # a broken source must not stop a model from starting
+            if is_strict(self.source):
+                raise
+            if key is not None:  # the source has failed
+                GENERATION.next_later()
             reason = f"no config can be looked up ({error_sentence(error)})"
             return self._default(problem, chip, reason)
         if not is_published:
             self._record_miss(settings.source, key, match.kind)
         if match.record is None or match.config is None:
-            return self._default(problem, chip, f"{wrong or why(match, key)}; {self._remedy(key)}")
+            remedy = _ASKED_AGAIN if match.unreachable else self._remedy(key)
+            return self._default(problem, chip, f"{wrong or why(match, key)}; {remedy}")
         if wrong:
-            _log.warning("autotune: %s", wrong)
+            self._say(problem, logging.WARNING, wrong)
         level = logging.INFO if match.kind == EXACT else logging.WARNING
         said = why(match, key)
-        _log.log(level, "autotune: %s takes %s, %s: %s", self, match.config, match.kind, said)
+        self._say(problem, level, f"{self} takes {match.config}, {match.kind}: {said}")
         return TunedConfig(config=match.config, match=match.kind, record=match.record, why=said)
 
     def _fitting(
@@ -178,11 +195,12 @@ class Tuned:
         return f"{self.kernel.name} ({self._ref})"
 
     def _remedy(self, key: Key) -> str:
-        call = self.kernel.call and self.kernel.call(key.problem)
         if not Path(self._ref.path).is_file():  # a notebook's
             return f"search it with {self._ref.attribute}.search(…, chip={key.chip.value!r})"
         place = quote(f"{self._ref.path}:{self._ref.attribute}")
-        asked = f"--args {quote(call)}" if call else problem_arguments(key.problem)
+        form = self.kernel.form
+        call = f"--args {quote(call_text(form, key.problem))}" if form else ""
+        asked = call or problem_arguments(key.problem)
         return f"search it with `autotune search {place} {asked} --chip {key.chip}`"
 
     def _record_miss(self, source: Source, key: Key, kind: MatchKind) -> None:
@@ -196,8 +214,14 @@ class Tuned:
     ) -> TunedConfig:
         axes = self.kernel.default_axes(problem, _chip_name(chip))
         config = make_config(axes, grid_order=self.kernel.grid)
-        _log.log(level, "autotune: %s takes its default, %s: %s", self, config, reason)
+        self._say(problem, level, f"{self} takes its default, {config}: {reason}")
         return TunedConfig(config=config, match=DEFAULT, why=reason)
+
+    def _say(self, problem: Problem, level: int, text: str) -> None:
+        """Once of a problem, however often it is asked for again."""
+        if (problem, text) not in self._said:
+            self._said.add((problem, text))
+            _log.log(level, "autotune: %s", text)
 
     def _key(self, problem: Problem, chip: str | None) -> Key:
         self._toolchain = self._toolchain or installed_toolchain()

@@ -16,6 +16,14 @@ def why(match: Match, key: Key) -> str:
     """Why this is the answer to ``key``, in one sentence."""
     if match.why:
         return match.why
+    if match.unreachable:
+        offline = replace(match, unreachable="")
+        answer = (
+            f"{why(offline, key)} when the snapshot was kept on disk"
+            if match.record
+            else ("not known: no snapshot on disk has anything for it")
+        )
+        return f"{answer}; the service cannot be used now ({match.unreachable})"
     record, asked = match.record, key.toolchain
     text = _answer(match, key) if record else ""
     if match.passed_over:

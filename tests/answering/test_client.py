@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from autotune.answering.asking_again import GENERATION
 from autotune.answering.bundle import new_bundle, read_bundle, write_bundle
 from autotune.answering.client import MAX_QUESTIONS
 from autotune.answering.http import Remote
@@ -96,7 +97,13 @@ def test_the_snapshot_is_kept_on_disk(service: Running, tmp_path: Path) -> None:
     until(lambda: path.exists() and path.with_name("new.bundle.note").exists())
     assert read_bundle(path).snapshot == 2
     offline = Client(NOBODY, cache=path)
-    assert offline.lookup(QUESTIONS) == online  # the same question, the same answer
+    answers = offline.lookup(QUESTIONS)
+    assert all("cannot be used" in answer.why for answer in answers)
+    said = [
+        replace(answer, why=before.why, unreachable="")
+        for answer, before in zip(answers, online, strict=True)
+    ]
+    assert said == online  # the same question, the same answer
     assert offline.snapshot == 2
 
 
@@ -218,6 +225,30 @@ def test_a_service_that_is_of_no_use(
     warnings = [entry.message for entry in caplog.records if entry.levelno >= logging.WARNING]
     assert len(warnings) == 1
     assert url in warnings[0]
+
+
+def test_after_an_outage_the_answers_come_without_a_restart(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that were asked for before, in the background: who holds an answer asks again."""
+    monkeypatch.setattr("autotune.answering.asking_again.RETRY_AFTER_S", 0.05)
+    monkeypatch.setattr("autotune.answering.client.RETRY_AFTER_S", 0.05)
+    client, call, calls = Client(service.url), Remote.call, count()
+
+    def flaky(self: Remote, *args: Any) -> bytes:
+        if next(calls) < 3:
+            raise OSError("no route to host")
+        return call(self, *args)
+
+    monkeypatch.setattr(Remote, "call", flaky)
+    generation = GENERATION.number
+    answer = client.match(question(1024))
+    assert (answer.kind, "no route to host" in answer.why) == (DEFAULT, True)
+    assert "nothing is published" not in answer.why
+    until(lambda: GENERATION.number > generation)
+    asked = next(calls)
+    assert client.match(question(1024)).kind == EXACT
+    assert next(calls) == asked + 1  # nobody waited for this one
 
 
 @pytest.mark.parametrize("name", ["silence", "nothing", "a page", "busy"])

@@ -15,7 +15,14 @@ import pytest
 
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.matching import Index, Match
-from autotune.answering.sources import BundleAnswers, StoreAnswers, configure, open_source, settings
+from autotune.answering.sources import (
+    BundleAnswers,
+    StoreAnswers,
+    configure,
+    open_source,
+    refresh,
+    settings,
+)
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
@@ -30,6 +37,7 @@ from autotune.python.tuned import Tuned
 from tests.samples.database import new_store
 from tests.samples.records import key as sample_key
 from tests.samples.records import record as sample_record
+from tests.servers.service import until
 
 TOOLCHAIN = sample_key().toolchain
 TUNED_CONFIG = make_config({"block": 32})
@@ -233,6 +241,70 @@ def test_under_jit_the_first_answer_stays() -> None:
     assert len(source.asked) == 1
 
 
+def test_what_is_configured_or_refreshed_later_counts_for_the_next_trace(
+    request: pytest.FixtureRequest,
+) -> None:
+    """The order in a notebook: call first, configure then."""
+    request.addfinalizer(configure)
+    configure()
+    asked = tuned(None)
+    assert asked.config(key().problem)["block"] == 8
+    source = FakeSource()
+    configure(source)
+    assert asked.config(key().problem)["block"] == 8 and source.asked == [key()]
+    source.records[key()] = record()
+    assert asked.config(key().problem)["block"] == 8
+    refresh()
+    assert asked.config(key().problem) == TUNED_CONFIG
+
+
+def test_a_source_that_failed_is_asked_again_by_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr("autotune.answering.asking_again.RETRY_AFTER_S", 0.05)
+    source = FakeSource(record(), error=StoreError("locked"))
+    asked = tuned(source)
+    until(lambda: asked.config(key().problem)["block"] == 8 and len(source.asked) > 2)
+    assert len(caplog.records) == 1  # the same is not said again
+    source.error = None
+    until(lambda: asked.config(key().problem) == TUNED_CONFIG)
+
+
+@pytest.mark.parametrize("how", ["the source", "configured"])
+def test_strict_raises_what_is_wrong_with_the_source(
+    how: str, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(configure)
+    source = FakeSource(error=StoreError("the database is gone"))
+    source.strict = how == "the source"  # type: ignore[attr-defined]
+    configure(source, chip="v5e", strict=how == "configured")
+    for asked in (tuned(None), tuned(source)):
+        with pytest.raises(StoreError, match="gone"):
+            asked.config(key().problem)
+    source.error = None
+    assert (
+        tuned(source).answer(key().problem).match == "default"
+    )  # that nothing is there is no error
+    configure(strict=True)
+    with pytest.raises(InvalidInputError, match="no source is set"):
+        tuned(None).config(key().problem)
+
+
+def test_a_service_at_a_url_is_kept_on_disk(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request.addfinalizer(configure)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    configure("http://127.0.0.1:9")
+    (place,) = tmp_path.iterdir()
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert settings().source._cache.parent == place  # type: ignore[union-attr]
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    configure("http://127.0.0.1:9")  # nothing can be kept there
+    assert settings().source._cache is None  # type: ignore[union-attr]
+
+
 def test_threads_that_ask_at_once_ask_once() -> None:
     source = FakeSource(record())
     asked = tuned(source)
@@ -295,8 +367,9 @@ def test_the_configured_chip_stays_beside_a_source_of_its_own(
 def test_a_chip_that_does_not_exist_is_refused_at_once(request: pytest.FixtureRequest) -> None:
     request.addfinalizer(configure)
     configure(chip="TPU v5 lite", accept=("exact",))
-    with pytest.raises(UnknownNameError, match="v5e"):
-        configure(chip="v9")
+    for wrong in ("v9", 5):
+        with pytest.raises(UnknownNameError, match="v5e"):
+            configure(chip=wrong)  # type: ignore[arg-type]
     assert settings().chip == "TPU v5 lite"  # as before
     configure(chip="")  # an environment variable that is not set: the chip that JAX sees
 

@@ -15,12 +15,13 @@ import pytest
 
 import autotune
 from autotune.answering.bundle import new_bundle, write_bundle
-from autotune.answering.matching import exact_match
+from autotune.answering.matching import default_match, exact_match
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
 from autotune.declaring.calls.text import option_value
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
+from autotune.domain.errors import ServiceError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.verdict import Standard
@@ -248,6 +249,40 @@ def test_params_that_are_given_by_place_are_left_as_they_are() -> None:
     autotune.configure(source=Always(), chip="v6e")
     model = limited.asking(None)
     assert (model(X, 77), model(X)) == ((77, 64), (None, 64))
+
+
+class Nothing:
+    """Has no record of anything, or is broken."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.strict = error, error is not None
+
+    def match(self, key: Key, accept: Any = ()) -> Any:
+        if self.error:
+            raise self.error
+        return default_match()
+
+    def miss(self, key: Key, kind: Any = None) -> None:
+        """Nothing is."""
+
+
+def test_the_command_that_is_suggested_has_the_arguments_of_this_call() -> None:
+    autotune.configure(source=Nothing(), chip="v6e")
+    model = TREE.asking(None)
+    for negate in (False, True):
+        why = model.answer(X, Weights(scale=W), Options(negate=negate)).why
+        command = why.partition("--args")[2]  # what is not published is named before
+        assert f"negate={negate}" in command, why
+
+
+def test_a_call_asks_again_after_configure_and_raises_when_strict(tmp_path: Path) -> None:
+    model = scaled.asking(None)
+    assert grid(model, X, W) == (32, 4)
+    autotune.configure(published(tmp_path, {"block_rows": 64, "block_columns": 512}), chip="v6e")
+    assert grid(model, X, W) == (4, 1)
+    autotune.configure(Nothing(ServiceError("down")), chip="v6e")
+    with pytest.raises(ServiceError, match="down"):
+        model(X, W)
 
 
 @pytest.mark.parametrize("axes", [{"block": [1]}, {"x": [1]}])

@@ -132,7 +132,6 @@ class FunctionKernel:
             build=lambda _, config: form.bound(self.function, config),
             reference=reference and (lambda _: form.bound(reference, None)),
             form=form.text(),
-            call=form.call,
             doc=inspect.getdoc(self.function) or "",
         )
 
@@ -242,13 +241,6 @@ class _Form:
 
         tree = {name: mapped(value, name, shown) for name, value in self.arguments.items()}
         return f"{value_text(tree, self.kernel.home)} {sorted(self.options())}"
-
-    def call(self, problem: Problem) -> str:
-        """In words."""
-        arrays = {
-            array.name: AbstractArray(array.shape, array.dtype) for array in self.inputs(problem)
-        }
-        return self.kernel.text(self._filled(arrays))
 
     def _filled(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with these arrays in their places."""
