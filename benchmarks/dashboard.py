@@ -275,7 +275,6 @@ PAGES = {
     "jobs": "/jobs",
     "snapshots": "/snapshots?from=100&to=200",
     "compare": "/compare?key=1&key=2&trial=500",
-    "importance": "/keys/1?importance=1",
     "most wanted": "/misses",
     "upgrades": "/upgrades",
     "kernel": "/kernels/kernel_0",

@@ -1,6 +1,7 @@
 """``autotune explain``: where the time of a trial goes, beside another, and as a trace."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,17 @@ from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
 from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.searched_source import source_change
 from autotune.cli.show import StoredTrial, find_trial, heading
+from autotune.domain.changes import faster_trial, part_effects
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import Comparison, NamedEstimate
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import measured_config
+from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
-from autotune.wording.facts import explanation_data
+from autotune.wording.facts import effect_text, explanation_data, faster_text
 from autotune.wording.json_output import trial_data
 from autotune.wording.measurement import measured_line
 from autotune.wording.outcome import kind_and_reason, reason_of
@@ -80,6 +83,8 @@ def explain(
             for t in stored
         ]
         changed = list(dict.fromkeys(filter(None, (source_change(store, t.key) for t in stored))))
+        others = store.trials(stored[0].key) if len(stored) == 1 else ()
+        ids = store.trial_ids(stored[0].key) if others else {}
         refs = [] if target is None else [unchanged_kernel(store, t, kernel) for t in stored]
     if len(stored) == 2:
         _check_same_problem(*stored)
@@ -87,6 +92,9 @@ def explain(
     comparison = _compared(stored)
     if not as_json:
         _print(stored, comparison, sentences, measured_lines)
+        if not sentences:
+            for line in _tried_lines(stored[0].trial, others, ids):
+                echo(line)
         for line in changed:
             echo(line, err=True)
     if target is not None:
@@ -146,6 +154,19 @@ def _print(
         echo(why(comparison))
     for sentence in sentences:
         echo(sentence, err=True)
+
+
+def _tried_lines(trial: Trial, trials: Sequence[Trial], ids: Mapping[int, int]) -> list[str]:
+    """What the other trials of the problem say about this one."""
+    if trial.estimate is None or len(trials) < 2:
+        return []
+    faster = faster_trial(trial, trials)
+    first = f"None of the {len(trials)} trials of this problem is faster."
+    if faster is not None:
+        name = f"trial {ids[faster.trial.number]}"
+        first = f"Of what was tried, {faster_text(faster, trial.estimate, name)}."
+    effects = "; ".join(map(effect_text, part_effects(trial, trials)))
+    return [first, f"One change at a time: {effects}."]
 
 
 def _heading(trials: list[StoredTrial]) -> list[str]:

@@ -84,6 +84,19 @@ def physical_bound_us(
     return max(memory_us, trace.least_mxu_flops / peak * 1e6)
 
 
+def least_us(trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = ()) -> float:
+    """The least that one run of a call takes with any config, on all cores of the chip: its certain
+    operations at the peak rate, and each block whose visits are known moved once. ``in_vmem`` as
+    in ``physical_bound_us``."""
+    once_bytes = sum(
+        op.hbm_bytes * op.blocks / max(1, op.fetches)
+        for n, op in enumerate(trace.operands)
+        if n not in in_vmem and op.is_pipelined and op.exact
+    )
+    compute_s = trace.least_mxu_flops / peak_ops_per_s(trace.mxu_dtype, chip)
+    return max(once_bytes / chip.hbm_bytes_per_s, compute_s) / chip.num_cores * 1e6
+
+
 def peak_ops_per_s(dtype: str | None, chip: ChipInfo) -> float:
     """Peak of the matrix unit. A float32 product at default precision is one bf16 pass."""
     narrow = chip.fp8_ops_per_s if dtype and dtype.startswith("float8") else 0.0

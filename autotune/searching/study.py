@@ -173,17 +173,6 @@ def _fill(study: optuna.Study, trials: _Trials) -> None:
         )
 
 
-def axis_importances(
-    timed: Sequence[tuple[Mapping[str, str], float]],
-) -> dict[str, float]:
-    """By PED-ANOVA: the share of each coordinate in what tells the best tenth from the others."""
-    with _errors_only():
-        study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
-        _fill(study, timed)
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
-
-
 @contextmanager
 def _errors_only() -> Iterator[None]:
     """Optuna tells every study and every trial that was finished before; its level is the whole
@@ -194,24 +183,3 @@ def _errors_only() -> Iterator[None]:
         yield
     finally:
         optuna.logging.set_verbosity(before)
-
-
-def importances(
-    timed: Sequence[tuple[Mapping[str, object], float]],
-) -> Sequence[tuple[str, float]]:
-    """Of each part of some configs with their times, the largest first; () where too few differ.
-
-    Only parts that all of them have, and that are not the same in all, are looked at.
-    """
-    names = set.intersection(*(set(values) for values, _ in timed)) if timed else set()
-    texts = [({name: str(values[name]) for name in sorted(names)}, us) for values, us in timed]
-    varying = [name for name in sorted(names) if len({values[name] for values, _ in texts}) > 1]
-    if len(texts) < _FEWEST or not varying:
-        return ()
-    shares = axis_importances(
-        [({name: values[name] for name in varying}, us) for values, us in texts]
-    )
-    return sorted(shares.items(), key=lambda pair: -pair[1])
-
-
-_FEWEST = 8  # trials with a time

@@ -1,10 +1,11 @@
 """What is known of one estimate: as plain data, and as facts in words, all numbers with units."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from autotune.domain.explanation import WORTH_SHARE, Explanation, TimePart
+from autotune.domain.changes import FasterTrial, PartEffect
+from autotune.domain.explanation import GROWING, WORTH_SHARE, Explanation, TimePart
 from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate
 from autotune.wording.time_parts import PART_WORDS
@@ -23,6 +24,8 @@ def explanation_data(e: Estimate, why: Explanation) -> dict[str, Any]:
         "model": e.model,
         "parts": [{"name": name, "us": us, "share": us / e.time_us} for name, us in why.parts_us],
         "roofline_us": why.roofline_us,
+        "least_us": why.least_us or None,
+        "saving_us": why.saving_us,
         "times_roofline": _over(e.time_us, why.roofline_us),
         "mxu_us": why.mxu_us,
         "mxu_share": why.mxu_us / e.time_us,
@@ -100,13 +103,39 @@ def _limit(e: Estimate, why: Explanation) -> str:
     return f"{part}, {part_us(why.part_us(part))} of {micros(e.time_us)}: {what_to_change(e, why)}"
 
 
-def what_to_change(e: Estimate, why: Explanation) -> str:
-    """In a config, to make the limiting part smaller."""
-    saved_us = why.reducible_us.get(why.limiting_part, 0.0)
-    if saved_us < WORTH_SHARE * e.time_us:
+def what_to_change(e: Estimate, why: Explanation, larger: Mapping[str, int] | None = None) -> str:
+    """In a config, to make the limiting part smaller. ``larger``: the axes whose blocks can be
+    larger, and how large; None where that is not known."""
+    if why.saving_us < WORTH_SHARE * e.time_us:
         return "no other config can save much of it"
     change = PART_WORDS[TimePart(why.limiting_part)].change
-    return f"{change} (at most {part_us(saved_us)} less)"
+    if why.limiting_part in GROWING and larger is not None:
+        if not larger:
+            return "no block can be larger"
+        sizes = ", ".join(f"{name} up to {size}" for name, size in larger.items())
+        change = change.replace("larger blocks", f"larger blocks ({sizes})", 1)
+    return f"{change} (at most {part_us(why.saving_us)} less)"
+
+
+def faster_text(faster: FasterTrial, base: Estimate, name: str) -> str:
+    """Which changes of the config saved most among the trials, and the VMEM that they cost."""
+    e = faster.trial.estimate
+    assert e is not None
+    changes = ", ".join(f"{part}={value}" for part, value in faster.changed.items())
+    vmem = f"VMEM {mebibytes(base.vmem_used_bytes)} → {mebibytes(e.vmem_used_bytes)}"
+    return f"{changes} saves {part_us(faster.saved_us)} ({name}, {vmem})"
+
+
+def effect_text(effect: PartEffect) -> str:
+    """What one part of a config does to the time, when nothing else changes."""
+    if not effect.ratios:
+        return f"{effect.part}: not known, no trial changes it alone"
+    if effect.largest == 1:
+        return f"{effect.part}: no difference that can be told"
+    value, slowest = effect.ratios[0]
+    if slowest < 1 + effect.resolution:
+        value, slowest = effect.ratios[-1]
+    return f"{effect.part}={value} takes {slowest:.2f} times as long"
 
 
 def _roofline(e: Estimate, why: Explanation) -> str:

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from autotune.domain.changes import larger_blocks
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config_parts import limit_text, order_text, semantics_text
@@ -326,12 +327,15 @@ def _winner_lines(report: SearchReport) -> list[str]:
     winner = report.publication.winner
     if winner is None or winner.estimate is None:
         return []
-    e = winner.estimate
+    e, search = winner.estimate, report.tuned.search
+    failed = {trial.config for trial in report.trials if trial.estimate is None}
+    fitting = [c.config for c in search.space.candidates] if search else None
+    larger = None if fitting is None else larger_blocks(winner.config, fitting, failed)
     lines = []
     if e.explanation:
         lines = [
             f"The winner's time: {parts_line(e)}.",
-            f"It is limited by {e.limiting_part}: {what_to_change(e, e.explanation)}.",
+            f"It is limited by {e.limiting_part}: {what_to_change(e, e.explanation, larger)}.",
         ]
     lines += [f"Note: {note}." for note in e.notes]
     note = baseline_note(e, report.publication.baseline)

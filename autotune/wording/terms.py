@@ -24,8 +24,8 @@ TERMS: dict[str, str] = {
     "broken": "A check has compiled the config with another toolchain: there it does not work.",
     "semantics": "For each grid axis in order: P, its steps may run in parallel on two cores; A, "
     "they run one after another (arbitrary).",
-    "importance": "The share of the differences among fast and slow trials that one part of the "
-    "config explains (PED-ANOVA of Optuna, over the trials drawn here).",
+    "effect": "How the time changes when one part of the config is another, and nothing else: from "
+    "the trials that differ in this part alone from what is served.",
     "pin": "A pinned record is served for its problem, whatever is published later.",
     "job": "A request for a search, which a worker takes from the queue.",
 }

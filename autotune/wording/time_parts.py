@@ -23,7 +23,7 @@ PART_WORDS: Mapping[TimePart, PartWords] = {
     TimePart.ISSUE: PartWords(
         meaning="The core issues vector and matrix operations.",
         does="needs {} to issue vector and matrix operations",
-        change="larger blocks over what is summed, so that sums are loaded and stored less often",
+        change="larger blocks, so that sums are loaded and stored less often",
     ),
     TimePart.SCALAR: PartWords(
         meaning="The core issues scalar operations only: addresses, and starting DMAs.",
@@ -33,12 +33,12 @@ PART_WORDS: Mapping[TimePart, PartWords] = {
     TimePart.MATRIX: PartWords(
         meaning="The core waits for a matrix unit to take or give a product.",
         does="stalls {} for the matrix units",
-        change="blocks with more rows, so that a product need not wait for the one before",
+        change="larger blocks, so that a product need not wait for the one before",
     ),
     TimePart.LANES: PartWords(
         meaning="The core waits for sums, shuffles and transposes across lanes.",
         does="stalls {} for cross-lane results",
-        change="blocks that are longer where the kernel reduces, so that it does so less often",
+        change="larger blocks, so that the kernel reduces less often",
     ),
     TimePart.HBM: PartWords(
         meaning="The core waits for the bytes that HBM delivers or takes.",

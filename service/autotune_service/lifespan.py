@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from threading import Lock
 from typing import Any
 
 import anyio
@@ -73,7 +72,6 @@ async def _filled(store: SqlStore, meter: Meter, settings: Settings) -> dict[str
         "misses": MissBuffer(store, known_only=not settings.unknown_kernels),
         "access": Access(store.tokens, database, closed=settings.closed),
         "streams": Counter(),
-        "importance": Lock(),
         "recheck": settings.recheck,
         "error_page": error_page,
         "pushes": ThreadPoolExecutor(1, "pushes"),  # each may take a hundred times its size

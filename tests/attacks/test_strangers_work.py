@@ -1,9 +1,7 @@
 """Work that a caller can have done as often as they like: little at a time, and a bound in all."""
 
 import copy
-import threading
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,62 +9,9 @@ import pytest
 from autotune.domain.codec import to_data
 from autotune.domain.job import Request
 from autotune_db import SqlStore, query
-from autotune_service.pages import problem
-from tests.samples.dashboard import fill
-from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, running, until
+from tests.servers.service import Running, running
 from tests.service.test_writing_routes import body, trial
-
-BUSY = b"is being computed for others"
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
-    """Set when the importance of axes is being computed, and to be set for it to end."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def importance(_: Sequence[object]) -> list[tuple[str, float]]:
-        begun.set()
-        assert go_on.wait(300)
-        return [("bm", 1.0)]
-
-    monkeypatch.setattr(problem, "importance", importance)
-    return begun, go_on
-
-
-def test_importance_is_computed_for_one_reader_at_a_time(
-    database: str, slow: tuple[threading.Event, threading.Event]
-) -> None:
-    begun, go_on = slow
-    new_store(database, fill).close()
-    pages: list[bytes] = []
-    with running(database, wait_s=60) as service:
-
-        def ask() -> None:
-            pages.append(service.raw("GET", "/keys/1?importance=1")[2])
-
-        first = threading.Thread(target=ask)
-        first.start()
-        assert begun.wait(300)
-        ask()
-        go_on.set()
-        first.join()
-        assert [BUSY in page for page in pages] == [True, False]
-        ask()
-    assert BUSY not in pages[-1]
-
-
-def test_importance_that_nobody_waits_for_any_more_is_still_the_only_one(
-    database: str, slow: tuple[threading.Event, threading.Event]
-) -> None:
-    begun, go_on = slow
-    with new_store(database, fill), running(database, wait_s=3.0) as service:
-        assert service.raw("GET", "/keys/1?importance=1")[0] == 503
-        assert begun.is_set()
-        assert BUSY in service.raw("GET", "/keys/1?importance=1")[2]
-        go_on.set()
-        until(lambda: BUSY not in service.raw("GET", "/keys/1?importance=1")[2])
 
 
 def test_nobody_describes_kernels_without_end(

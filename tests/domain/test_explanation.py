@@ -14,8 +14,10 @@ from autotune.wording.time_parts import PART_WORDS
 from tests.samples.estimates import estimate, parts
 
 
-def explained(*, roofline_us: float = 0.0, mxu_us: float = 0.0, **us: float) -> Estimate:
-    return estimate(parts(**us), roofline_us=roofline_us, mxu_us=mxu_us)
+def explained(
+    *, roofline_us: float = 0.0, mxu_us: float = 0.0, least_us: float = 0.0, **us: float
+) -> Estimate:
+    return estimate(parts(**us), roofline_us=roofline_us, mxu_us=mxu_us, least_us=least_us)
 
 
 def why(found: Estimate) -> Explanation:
@@ -62,6 +64,20 @@ def test_there_is_a_remedy_for_each_part_that_can_be_reduced() -> None:
         assert ("µs less" in what_to_change(found, why(found))) == (name != names.XLA)
 
 
+def test_traffic_above_the_least_of_any_config_can_be_saved() -> None:
+    """A config that fetches its operands again and again waits for its own traffic alone."""
+    again = explained(hbm=80, scalar=20, roofline_us=95, least_us=5)
+    assert again.limiting_part == names.HBM
+    assert why(again).saving_us == 95
+    assert why(explained(hbm=80, scalar=20, roofline_us=95, least_us=95)).saving_us == 5
+
+
+def test_no_block_is_to_be_larger_where_none_can() -> None:
+    found = explained(hbm=80, scalar=20, roofline_us=40, least_us=40)
+    assert "block_m up to 512" in what_to_change(found, why(found), {"block_m": 512})
+    assert what_to_change(found, why(found), {}) == "no block can be larger"
+
+
 @given(st.lists(st.floats(0, 1e6), min_size=8, max_size=8), st.floats(0, 1e6), st.floats(0, 1e6))
 def test_no_more_than_a_part_can_be_saved_of_it(
     us: list[float], roofline_us: float, mxu_us: float
@@ -69,3 +85,4 @@ def test_no_more_than_a_part_can_be_saved_of_it(
     found = estimate(dict(zip(PARTS, us, strict=True)), roofline_us=roofline_us, mxu_us=mxu_us)
     for name, saved_us in why(found).reducible_us.items():
         assert 0 <= saved_us <= why(found).part_us(name)
+    assert 0 <= why(found).saving_us <= sum(us[: PARTS.index(names.XLA)])

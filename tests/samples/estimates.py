@@ -35,6 +35,7 @@ def estimate(parts_us: dict[str, float], **changes: Any) -> Estimate:
         "least_hbm_bytes": 1 << 20,
         "vmem": (("args[0]", 65536), ("outputs", 2 << 20)),
         "spill_bundles": 0,
+        "least_us": 0.0,
     }
     fields: dict[str, Any] = {
         "time_us": sum(parts_us.values()),

@@ -14,7 +14,7 @@ from autotune.domain.step_cost import StepCost
 from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.cost_model.prediction import step_facts
-from autotune.estimating.roofline import physical_bound_us, roofline
+from autotune.estimating.roofline import least_us, physical_bound_us, roofline
 from autotune.estimating.simulator.constants import error_bar, resolution, xla_error
 from autotune.estimating.vmem import limit_bytes, vmem_by_name
 
@@ -168,6 +168,7 @@ def _explained_together(explanations: Sequence[tuple[Explanation | None, int]]) 
         least_hbm_bytes=sum(e.least_hbm_bytes * n for e, n in each),
         vmem=max((e.vmem for e, _ in each), key=lambda vmem: sum(size for _, size in vmem)),
         spill_bundles=sum(e.spill_bundles for e, _ in each),
+        least_us=sum(e.least_us * n for e, n in each),
     )
 
 
@@ -223,6 +224,7 @@ def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explan
         least_hbm_bytes=trace.io_bytes,
         vmem=vmem_by_name(trace, chip),
         spill_bundles=run["spill_bundles"],
+        least_us=least_us(trace, chip, _placed(trace, run)),
     )
 
 

@@ -3,23 +3,20 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import lru_cache
-from importlib.util import find_spec
 from shlex import quote
-from threading import Lock
 from typing import Any
 
 from autotune.domain.browsing import NumberedTrial, SearchedKey
+from autotune.domain.changes import PartEffect, part_effects
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
-from autotune.domain.config import Config
-from autotune.domain.config_parts import parts_of
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.command import search_command
 from autotune.wording.comparison import why
+from autotune.wording.facts import effect_text
 from autotune.wording.publication import in_words, not_served
 from autotune.wording.units import micros
 from autotune_service.pages.call import PageCall
@@ -70,7 +67,6 @@ def show(call: PageCall) -> dict[str, Any]:
         "served": browse.published(searched.id, _VERSIONS),
         "is_pinned": browse.is_pinned(searched.id),
         "take": taken(record, address) if record else (),
-        "importance": _importance_asked_for(call, drawn),
     }
 
 
@@ -111,6 +107,7 @@ def view(
         "axes": chosen,
         "plots": _plots(call, searched, record, shown, refusals, chosen),
         "hovers": {c.link: c.hover for c in shown},
+        "effects": _effects(shown),
         "slices": slices(shown),
         "groups": outcome_groups(searched),
         "facts": _facts(beside),
@@ -221,41 +218,13 @@ def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
     )
 
 
-def _importance_asked_for(
-    call: PageCall, drawn: Sequence[NumberedTrial]
-) -> Sequence[tuple[str, float]] | None:
-    """None: it was not asked for, or cannot be computed here. For one reader at a time: it takes a
-    second, which many together would take from the lookups."""
-    if call.query.choice("importance", ["1"]) is None:
-        return None
-    lock: Lock = call.request.state.importance
-    if not lock.acquire(blocking=False):
-        busy = "The importance of axes is being computed for others: load it again."
-        call.query.notes.append(busy)
-        return None
-    try:
-        shares = importance(drawn)
-    finally:
-        lock.release()
-    if shares is None:
-        call.query.notes.append("The importance of axes needs Optuna: pip install optuna.")
-    return shares
-
-
-def importance(drawn: Sequence[NumberedTrial]) -> Sequence[tuple[str, float]] | None:
-    """The share of each part of the config in what makes trials fast, the largest first; None
-    where Optuna is not installed."""
-    if find_spec("optuna") is None:
-        return None
-    timed = [numbered.trial for numbered in drawn if numbered.trial.estimate]
-    return _importance(tuple((t.config, t.estimate.time_us) for t in timed if t.estimate))
-
-
-@lru_cache(maxsize=16)  # Optuna needs a third of what the page needs
-def _importance(timed: Sequence[tuple[Config, float]]) -> Sequence[tuple[str, float]]:
-    from autotune.searching.study import importances
-
-    return importances([(parts_of(config), us) for config, us in timed])
+def _effects(shown: Sequence[ShownTrial]) -> list[tuple[PartEffect, str]]:
+    """What each part of the config does to the time, changed alone, around what is served or else
+    the fastest trial."""
+    timed = fastest(shown)
+    base = next((c for c in timed if c.role == WINNER), next(iter(timed), None))
+    effects = part_effects(base.trial, [c.trial for c in shown]) if base else []
+    return [(effect, effect_text(effect)) for effect in effects]
 
 
 def _facts(beside: Named) -> list[Line]:

@@ -267,17 +267,14 @@ class TestCompare:
         assert f"Only the first {MOST} are compared" in text
 
 
-class TestImportance:
-    def test_what_decides_comes_first(self, fresh: Running, store: SqlStore) -> None:
-        key = question(3, 3)
-        for number in range(24):
-            slow = 100.0 * (1 + number // 3 % 4)
-            save_trial(store, key, trial(number, estimated(slow + number % 3)))
-        path = f"/keys/{key_id(store, key)}"
-        assert "Compute it" in html(fresh, path)
-        text = html(fresh, f"{path}?importance=1")
-        shown = plain(text[text.index('id="importance"') :])
-        assert re.search(r"bm \d+ % unroll \d+ %", shown)
+def test_an_axis_matters_by_what_changing_it_alone_does(fresh: Running, store: SqlStore) -> None:
+    key = question(3, 3)
+    for number in range(24):
+        slow = 100.0 * (1 + number // 3 % 4)
+        save_trial(store, key, trial(number, estimated(slow + number % 3)))
+    text = html(fresh, f"/keys/{key_id(store, key)}")
+    shown = plain(text[text.index('id="effects"') :])
+    assert "takes 4.00 times as long" in shown
 
 
 STYLES = Path(heat.__file__).parent / "static" / "dashboard.css"

@@ -90,7 +90,6 @@ SAY: dict[str, tuple[str, ...]] = {
         "P is parallel, A arbitrary",
         "Plain XLA is likely faster: it needs at least 4.8 µs",
     ),
-    "/keys/1?importance=1": ("This needs eight trials",),
     "/keys/2": ("kept nothing of what the rules refuse",),
     "/trials/7": (
         "second line",

@@ -207,7 +207,7 @@ PAGES = (
     "/",
     "/problems",
     "/kernels/mm",
-    "/keys/1?importance=1",
+    "/keys/1",
     "/trials/3",
     "/compare?trial=1&trial=3",
     "/toolchains/1",

@@ -1,0 +1,65 @@
+"""What changing a config does to its time, from trials."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.domain.changes import faster_trial, larger_blocks, part_effects
+from autotune.domain.config import Config
+from autotune.domain.outcome import Estimated
+from autotune.domain.trial import Trial
+from tests.samples.estimates import estimate, parts
+from tests.samples.records import trial
+
+SIZES = (64, 128, 256)
+
+
+def timed(number: int, us: float, **axes: int | str) -> Trial:
+    found = estimate(parts(issue=us), resolution=0.05)
+    config = Config(axes=tuple(axes.items()))
+    return replace(
+        trial(number, Estimated(estimate=found, program="p")), number=number, config=config
+    )
+
+
+def test_a_part_counts_only_where_nothing_else_changes() -> None:
+    base = timed(0, 10, m=64, n=64, order="a")
+    others = [
+        timed(1, 70, m=128, n=64, order="a"),
+        timed(2, 10.2, m=64, n=128, order="a"),
+        timed(3, 900, m=256, n=64, order="b"),  # two changes: neither is the cause
+    ]
+    m, n, order = part_effects(base, [base, *others])
+    assert (m.part, m.ratios, m.largest) == ("m", ((128, 7.0),), 7.0)
+    assert (n.part, n.largest) == ("n", 1.0)  # less than can be told
+    assert (order.part, order.ratios) == ("order", ())
+
+
+def test_the_trial_that_saves_most_with_the_fewest_changes_is_named() -> None:
+    base = timed(0, 100, m=64, n=64)
+    both, alone = timed(1, 39.5, m=128, n=128), timed(2, 40, m=256, n=64)
+    faster = faster_trial(base, [base, both, alone])
+    assert faster is not None
+    assert (faster.trial, faster.changed, faster.saved_us) == (alone, {"m": 256}, 60)
+    assert faster_trial(alone, [base, both, alone]) is None  # a tie is not faster
+
+
+def test_a_block_that_is_the_largest_already_cannot_grow() -> None:
+    config = Config(axes=(("m", 128), ("n", 64), ("way", "x")))
+    others = [Config(axes=(("m", m), ("n", n), ("way", "y"))) for m, n in ((64, 64), (128, 256))]
+    assert larger_blocks(config, others) == {"n": 256}
+    assert larger_blocks(config, others, failed={others[1]}) == {}
+
+
+@given(st.lists(st.tuples(*[st.sampled_from(SIZES)] * 2, st.floats(1, 1e3)), min_size=1))
+def test_nothing_that_was_tried_saves_more_than_is_said(
+    drawn: list[tuple[int, int, float]],
+) -> None:
+    trials = [timed(place, us, m=m, n=n) for place, (m, n, us) in enumerate(drawn)]
+    base = trials[0]
+    faster = faster_trial(base, trials)
+    most_us = drawn[0][2] - min(us for _, _, us in drawn)
+    saved_us = faster.saved_us if faster else 0.0
+    resolution = 0.05 * drawn[0][2]
+    assert most_us - resolution <= saved_us <= most_us or abs(most_us - saved_us) < 1e-6
