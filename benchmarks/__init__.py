@@ -34,6 +34,7 @@ GROUPS = {
         "published_splash",
         "published_profiles",
         "published_xla",
+        "reasons",
         "simulator_speed",
     ),
     "How good are the service, its pages and its client?": (

@@ -165,8 +165,8 @@ def _tried_lines(trial: Trial, trials: Sequence[Trial], ids: Mapping[int, int]) 
     if faster is not None:
         name = f"trial {ids[faster.trial.number]}"
         first = f"Of what was tried, {faster_text(faster, trial.estimate, name)}."
-    effects = "; ".join(map(effect_text, part_effects(trial, trials)))
-    return [first, f"One change at a time: {effects}."]
+    effects = [f"  {e.part}: {effect_text(e)}" for e in part_effects(trial, trials)]
+    return [first, "One change at a time, and nothing else:", *effects]
 
 
 def _heading(trials: list[StoredTrial]) -> list[str]:

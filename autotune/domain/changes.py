@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from autotune.domain.config import AxisValue, Config
-from autotune.domain.config_parts import parts_of
+from autotune.domain.config_parts import VMEM_LIMIT, parts_of
 from autotune.domain.trial import Trial
 
 
@@ -98,5 +98,9 @@ def larger_blocks(
 
 
 def _changed(base: Config, other: Config) -> dict[str, AxisValue]:
+    """The VMEM limit only where nothing else differs: it goes with the blocks that need it."""
     before = parts_of(base)
-    return {part: value for part, value in parts_of(other).items() if before.get(part) != value}
+    changed = {part: value for part, value in parts_of(other).items() if before.get(part) != value}
+    return {
+        part: value for part, value in changed.items() if part != VMEM_LIMIT or len(changed) == 1
+    }

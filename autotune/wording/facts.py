@@ -129,13 +129,13 @@ def faster_text(faster: FasterTrial, base: Estimate, name: str) -> str:
 def effect_text(effect: PartEffect) -> str:
     """What one part of a config does to the time, when nothing else changes."""
     if not effect.ratios:
-        return f"{effect.part}: not known, no trial changes it alone"
+        return "not known: no trial changes it alone"
     if effect.largest == 1:
-        return f"{effect.part}: no difference that can be told"
+        return "no difference that can be told"
     value, slowest = effect.ratios[0]
     if slowest < 1 + effect.resolution:
         value, slowest = effect.ratios[-1]
-    return f"{effect.part}={value} takes {slowest:.2f} times as long"
+    return f"{value} takes {slowest:.2f} times as long"
 
 
 def _roofline(e: Estimate, why: Explanation) -> str:
