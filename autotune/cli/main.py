@@ -4,6 +4,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import signal
 import sys
 from typing import Any, NoReturn
@@ -14,34 +15,61 @@ from autotune.domain.errors import AutotuneError
 from autotune.domain.version import VERSION
 from autotune.wording.output import echo
 
-_COMMANDS = {
-    "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),
-    "tune": ("autotune.cli.tune:tune", "Tune all problems of a model, on all its chips."),
-    "collect": ("autotune.cli.collect:collect", "Find the kernels that a model calls."),
-    "import": ("autotune.cli.import_table:import_table", "Read a table of tuned configs."),
-    "audit": ("autotune.cli.audit:audit", "Say what a table of tuned configs is worth."),
-    "estimate": ("autotune.cli.estimate:estimate", "Estimate single configs, side by side."),
-    "lookup": ("autotune.cli.lookup:lookup", "Print the published config for a problem."),
-    "explain": ("autotune.cli.explain:explain", "Say where the time of a trial goes."),
-    "show": ("autotune.cli.show:show", "Print one trial."),
-    "history": ("autotune.cli.history:history", "List what has been searched."),
-    "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
-    "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),
-    "env": ("autotune.cli.env:env", "Keep other versions of JAX to compile with."),
-    "check": ("autotune.cli.check:check", "Check what is published against another JAX or chip."),
-    "calibrate": ("autotune.cli.calibrate:calibrate", "Compare estimates with measurements."),
-    "rule": ("autotune.cli.rule:rule", "Make a rule for shapes that nobody tuned."),
-    "export": ("autotune.cli.export:export", "Write the published records to a file."),
-    "misses": ("autotune.cli.misses:misses", "List what was asked for and is not published."),
-    "serve": ("autotune.cli.serve:serve", "Answer lookups over HTTP, take what is pushed."),
-    "push": ("autotune.cli.push:push", "Send results to a service."),
-    "worker": ("autotune.cli.worker:worker", "Run the tuning jobs of a service."),
-    "token": ("autotune.cli.token:token", "Make and revoke tokens for writing."),
-    "snapshots": ("autotune.cli.snapshots:snapshots", "Roll back, pin, prune."),
-    "log": ("autotune.cli.log:log", "Say who wrote what."),
-    "db": ("autotune.cli.database:db", "Look after the database."),
-    "doctor": ("autotune.cli.doctor:doctor", "Say what does not work here, and what to do."),
-    "completion": ("autotune.cli.doctor:completion", "Complete commands in your shell."),
+_GROUPS = {
+    "Tune": {
+        "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),
+        "tune": ("autotune.cli.tune:tune", "Tune all problems of a model, on all its chips."),
+        "collect": ("autotune.cli.collect:collect", "Find the kernels that a model calls."),
+        "estimate": ("autotune.cli.estimate:estimate", "Estimate single configs, side by side."),
+    },
+    "Look": {
+        "history": ("autotune.cli.history:history", "List what has been searched."),
+        "explain": ("autotune.cli.explain:explain", "Say where the time of a trial goes."),
+        "lookup": ("autotune.cli.lookup:lookup", "Print the published config for a problem."),
+        "show": ("autotune.cli.show:show", "Print one trial."),
+        "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
+        "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),
+        "misses": ("autotune.cli.misses:misses", "List what was asked for and is not published."),
+        "log": ("autotune.cli.log:log", "Say who wrote what."),
+    },
+    "Check": {
+        "check": (
+            "autotune.cli.check:check",
+            "Check what is published against another JAX or chip.",
+        ),
+        "calibrate": ("autotune.cli.calibrate:calibrate", "Compare estimates with measurements."),
+        "audit": ("autotune.cli.audit:audit", "Say what a table of tuned configs is worth."),
+    },
+    "Share": {
+        "export": ("autotune.cli.export:export", "Write the published records to a file."),
+        "import": ("autotune.cli.import_table:import_table", "Read a table of tuned configs."),
+        "push": ("autotune.cli.push:push", "Send results to a service."),
+        "rule": ("autotune.cli.rule:rule", "Make a rule for shapes that nobody tuned."),
+    },
+    "Serve": {
+        "serve": ("autotune.cli.serve:serve", "Answer lookups over HTTP, take what is pushed."),
+        "worker": ("autotune.cli.worker:worker", "Run the tuning jobs of a service."),
+        "token": ("autotune.cli.token:token", "Make and revoke tokens for writing."),
+        "snapshots": ("autotune.cli.snapshots:snapshots", "Roll back, pin, prune."),
+    },
+    "Set up": {
+        "doctor": ("autotune.cli.doctor:doctor", "Say what does not work here, and what to do."),
+        "env": ("autotune.cli.env:env", "Keep other versions of JAX to compile with."),
+        "db": ("autotune.cli.database:db", "Look after the database."),
+        "completion": ("autotune.cli.doctor:completion", "Complete commands in your shell."),
+    },
+}
+_COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}
+_FIRST = frozenset(  # what a first look at the help says in full
+    {"search", "tune", "collect", "history", "explain", "lookup", "check", "export", "serve"}
+    | {"worker", "doctor", "env"}
+)
+_PLAIN = {  # what click calls numbers and their ranges
+    r"is not a valid integer( range)?": "is no whole number",
+    r"is not a valid float( range)?": "is no number",
+    r"is not in the range x>=(\S+)$": r"is not at least \1",
+    r"is not in the range x>(\S+)$": r"is not more than \1",
+    r"is not in the range (\S+)<=x<=(\S+)$": r"is not between \1 and \2",
 }
 
 
@@ -55,14 +83,21 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
+            if not name.startswith("-"):
+                raise click.NoSuchCommand(name, possibilities=_COMMANDS, ctx=ctx)
             return None
         module, _, attribute = _COMMANDS[name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        for title, commands in _GROUPS.items():
+            rows = [(name, text) for name, (_, text) in commands.items() if name in _FIRST]
+            others = ", ".join(name for name in commands if name not in _FIRST)
+            with formatter.section(title):
+                formatter.write_dl([*rows, *([("and", others)] if others else [])])
+        formatter.write_paragraph()
+        formatter.write_text("Each says more with --help.")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,12 +118,14 @@ def main(args: list[str] | None = None) -> Any:
     gc.set_threshold(50_000, 20, 20)
     try:
         sys.exit(cli.main(args=given, prog_name="autotune", standalone_mode=False))
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _refuse(_usage_text(error), given)
     except (click.Abort, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        echo("interrupted", err=True)
+        echo("interrupted: what was finished is kept, the same command goes on", err=True)
         sys.exit(130)
     except AutotuneError as error:
         from autotune.wording.outcome import error_text
@@ -96,6 +133,18 @@ def main(args: list[str] | None = None) -> Any:
         _refuse(error_text(error), given)
     except ModuleNotFoundError as error:
         _refuse(_what_to_install(error), given)
+
+
+def _usage_text(error: click.ClickException) -> str:
+    """What click refuses, in our style: one sentence, and where to read more."""
+    near = getattr(error, "possibilities", None) or ()
+    text = error.message if near else error.format_message()
+    for click_words, plain in _PLAIN.items():
+        text = re.sub(click_words, plain, text.rstrip("."))
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    more = [f"did you mean {' or '.join(sorted(near))}?"] if near else []
+    more += [f"see `{context.command_path} --help`"] if context else []
+    return ": ".join([text[:1].lower() + text[1:], *filter(None, [" ".join(more)])])
 
 
 def _refuse(reason: str, given: list[str]) -> NoReturn:

@@ -5,6 +5,7 @@ Nothing is imported here: a kernel's module may need JAX, so it is loaded where 
 
 import hashlib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,9 +42,13 @@ def named_kernel(name: str) -> KernelRef:
     """The kernel of the catalogue; no file, whoever named it. Raises as ``find_kernel``."""
     known = catalogue()
     if name not in known:
+        near = get_close_matches(name, known)
+        choices = (
+            f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(known)}"
+        )
         raise UnknownNameError(
-            f"unknown kernel {name!r}: choose one of {', '.join(known) or 'none installed'}, or "
-            "give path/to/file.py:NAME"
+            f"unknown kernel {name!r}: {choices if known else 'none is installed'} "
+            "`autotune kernels` lists them; a kernel of your own is path/to/file.py:NAME"
         )
     kernel = known[name]
     if isinstance(kernel, str):

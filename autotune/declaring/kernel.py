@@ -110,6 +110,7 @@ class Kernel:
     derived from what ``build`` traces to.
 
     - ``dims``: names of the problem's dimensions, in the order of ``--shape 8x128x…``.
+    - ``alike``: (dimension, another): as long as the other where a shape leaves it out.
     - ``axes``: what can be chosen; ``default``: the values that a user has without tuning, and
       ``default_on(problem, chip)`` where they depend on the chip (its name, such as v5e).
     - ``grid``: names of the grid axes in their default order; a config brings them in any order
@@ -145,6 +146,7 @@ class Kernel:
     constraint: Callable[[Problem, Config], str | None] | None = None
     reduced: Callable[[Problem], Problem] | None = None
     mesh: Callable[[Problem], Mapping[str, int]] | None = None
+    alike: tuple[tuple[str, str], ...] = ()
     doc: str = ""
     form: str = ""
 
@@ -169,4 +171,6 @@ class Kernel:
 
     @property
     def problem_spec(self) -> ProblemSpec:
-        return ProblemSpec(dims=self.dims, dtypes=self.dtypes, options=self.options)
+        return ProblemSpec(
+            dims=self.dims, dtypes=self.dtypes, options=self.options, alike=self.alike
+        )

@@ -67,8 +67,10 @@ class Explanation:
         waits for the least traffic of any config."""
         us = dict.fromkeys(PARTS, 0.0) | dict(self.parts_us)
         least_us = self.least_us or self.roofline_us
+        # Small blocks fill the matrix units badly: another config keeps them busy for less time.
+        arithmetic_us = min(self.mxu_us, self.least_us) if self.least_us else self.mxu_us
         return {
-            **_above(us, (ISSUE, MATRIX), self.mxu_us or us[ISSUE]),
+            **_above(us, (ISSUE, MATRIX), arithmetic_us or us[ISSUE]),
             **_above(us, (HBM, FILL, LATENCY), max(0.0, least_us - self.busy_us)),
             SCALAR: us[SCALAR],
             LANES: us[LANES],

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from autotune.domain.codec import ByName
+from autotune.domain.codec import ByName, OmitDefault
 from autotune.domain.dtype import parse_dtype
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.limits import MAX_DIMENSION, MOST_NAMES, Choice, Limit, Name, Names, Size
@@ -63,11 +63,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemSpec:
-    """What problems a kernel takes: enough to parse one without importing the kernel."""
+    """What problems a kernel takes: enough to parse one without importing the kernel. ``alike``:
+    dimensions that are as long as another where they are left out."""
 
     dims: Names
     dtypes: Names
     options: Annotated[tuple[Option, ...], Limit(longest=MOST_NAMES)] = field(default=())
+    alike: OmitDefault[ByName[Name]] = ()
 
     def parse(self, shape: str, dtype: str | None = None, options: Sequence[str] = ()) -> Problem:
         """A problem from ``m=8,k=128`` or ``8x128``, a dtype name and ``name=value`` options.
@@ -102,6 +104,8 @@ class ProblemSpec:
                 raise UnknownNameError(
                     f"unknown dimension {name!r}: this kernel has {', '.join(self.dims)}"
                 )
+        alike = {name: given[other] for name, other in self.alike if other in given}
+        given = {**alike, **given}
         missing = [name for name in self.dims if name not in given]
         if missing:
             raise InvalidInputError(
@@ -112,12 +116,15 @@ class ProblemSpec:
 
     def _positional(self, shape: str) -> dict[str, str]:
         sizes = shape.lower().split("x")
-        if len(sizes) != len(self.dims):
+        short = [name for name in self.dims if name not in dict(self.alike)]
+        forms = dict.fromkeys("x".join(names) for names in (self.dims, short))
+        names = short if len(sizes) == len(short) else list(self.dims)
+        if len(sizes) != len(names):
             raise InvalidInputError(
-                f"shape {shape!r} has {len(sizes)} dimensions, this kernel has {len(self.dims)}: "
-                f"{'x'.join(self.dims)}"
+                f"shape {shape!r} has {len(sizes)} dimensions, this kernel has {len(names)}: give "
+                f"numbers as {' or '.join(forms)}, or {','.join(f'{name}=…' for name in names)}"
             )
-        return dict(zip(self.dims, sizes, strict=True))
+        return dict(zip(names, sizes, strict=True))
 
     def _checked_options(
         self, given: Mapping[str, OptionValue]

@@ -182,6 +182,7 @@ def _reduced(problem: Problem) -> Problem:
 KERNEL = Kernel(
     name="flash_attention",
     dims=("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim"),
+    alike=(("kv_heads", "q_heads"), ("kv_len", "q_len")),
     dtypes=("bfloat16", "float32"),
     options=(Option(name="causal", choices=(False, True), default=False),),
     axes=(

@@ -1,11 +1,13 @@
 """Bad input: one clear sentence, exit code 2, nothing written."""
 
+import re
 import sqlite3
 import sys
 from pathlib import Path
 
 import pytest
 
+from autotune.cli.main import _COMMANDS, main
 from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 
 GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
@@ -28,6 +30,46 @@ GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
 def test_wrong_names(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
     assert_one_sentence(autotune_here("search", *args, cwd=tmp_path), says)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("serch", "did you mean search or serve?"),
+        ("histroy", "did you mean history?"),
+        ("env lisst", "did you mean list?"),
+        ("search matmul --trails 3", "did you mean --ray or --trials?"),
+        ("explain abc", "'abc' is no whole number"),
+        ("search matmul --trials 0", "0 is not at least 1"),
+        ("search matmul --compilers 65", "65 is not between 1 and 64"),
+        ("search", "missing argument 'KERNEL'"),
+        ("lookup matmul", "missing option '--shape'"),
+        ("search matmull --shape 8 --chip v5e", "did you mean matmul?"),
+        ("search matmul --shape 64,64,64 --chip v5e", "or m=…,k=…,n=…"),
+        ("search flash_attention --shape 1x2 --chip v5e", "or batchxq_headsxq_lenxhead_dim"),
+        ("env create jax==0.10.2", "name a folder that can be written with AUTOTUNE_ENVIRONMENTS"),
+    ],
+)
+def test_what_is_mistyped(
+    args: str, says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_ENVIRONMENTS", "/proc/environments")
+    with pytest.raises(SystemExit) as left:
+        main(args.split())
+    printed, said = capsys.readouterr()
+    assert (left.value.code, printed) == (2, "")
+    assert said.startswith("error: ") and says in said and len(said.splitlines()) == 1
+
+
+def test_the_help_has_twelve_commands_by_task_and_names_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    described = [line for line in text.splitlines() if line.startswith("  ") and line.endswith(".")]
+    assert len([line for line in described if line.split()[0] in _COMMANDS]) == 12
+    assert all(re.search(rf"\b{name}\b", text) for name in _COMMANDS)
 
 
 @pytest.mark.slow
@@ -54,7 +96,7 @@ def test_wrong_problems(args: tuple[str, ...], says: str, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_how_many_compilers_may_be_said_by_a_variable(tmp_path: Path) -> None:
     done = autotune_here("search", "matmul", *GOOD, cwd=tmp_path, env={"AUTOTUNE_COMPILERS": "65"})
-    assert done.returncode == 2 and "65 is not in the range 1<=x<=64" in done.stderr
+    assert done.returncode == 2 and "65 is not between 1 and 64" in done.stderr
     assert "AUTOTUNE_COMPILERS" in autotune_here("search", "--help", cwd=tmp_path).stdout
 
 

@@ -41,7 +41,13 @@ def create_environment(
     ``InvalidInputError`` for what cannot be had, ``AutotuneError`` for what fails on the way.
     """
     version = _version_of(release)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"environments cannot be kept in {folder} ({error.strerror}): name a folder that can "
+            "be written with AUTOTUNE_ENVIRONMENTS"
+        ) from None
     with _alone(folder / f".{version}.lock", announce):
         for environment in environments(folder):
             if environment.name == version and set(extra) <= set(environment.extra):

@@ -132,6 +132,7 @@ def _kernel(name: str, axes: tuple[Axis, ...], **parts: Any) -> Kernel:
     return Kernel(
         name=name,
         dims=("batch", "heads", "q_len", "kv_len", "head_dim"),
+        alike=(("kv_len", "q_len"),),
         dtypes=("bfloat16", "float32"),
         options=(Option(name="causal", choices=(False, True), default=False),),
         axes=axes,
