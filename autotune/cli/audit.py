@@ -26,7 +26,7 @@ from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables
 from autotune.wording.bars import terminal_observer
-from autotune.wording.outcome import reason_of
+from autotune.wording.outcome import best_time, reason_of
 from autotune.wording.output import echo
 from autotune.wording.units import micros
 
@@ -196,9 +196,11 @@ def _times(row: RowAudit) -> str:
         said += f", {micros(row.fallback_us)} with the fallback"
     if row.standing in (RowStanding.BEATEN, RowStanding.TIE) and row.best_us is not None:
         share = row.row_us / row.best_us - 1
-        said += f", {micros(row.best_us)} with {row.best}: the row takes {share:.1%} longer"
+        best = best_time(row.best_us, verified=row.best_verified)
+        said += f", {best}, with {row.best}: the row takes {share:.1%} longer"
     if row.contest is not None and row.searched_us is not None:
-        said += f"; {row.contest}: {micros(row.searched_us)} with {row.searched}"
+        searched = best_time(row.searched_us, verified=row.searched_verified)
+        said += f"; {row.contest}: {searched}, with {row.searched}"
     return said
 
 
@@ -247,7 +249,9 @@ def _write(path: Path, tables: Sequence[FoundTable], rows: Sequence[RowAudit]) -
     for row in rows:
         if _is_bad(row) or row.standing is not RowStanding.NOT_COMPILED:
             cells = [f"{row.place}: {row.key}", row.chip.value, row.reach.value]
-            cells += [row.standing.value, *map(_time, (row.row_us, row.fallback_us, row.best_us))]
+            best = row.best_us and best_time(row.best_us, verified=row.best_verified)
+            times = map(_time, (row.row_us, row.fallback_us))
+            cells += [row.standing.value, *times, best or ""]
             lines.append("| " + " | ".join(map(_cell, [*cells, row.why])) + " |")
     write_file(path, "\n".join(lines) + "\n")
 

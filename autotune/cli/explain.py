@@ -175,7 +175,7 @@ def _heading(trials: list[StoredTrial]) -> list[str]:
     first, other = (t.key for t in trials)
     lines = [f"{first.kernel} {first.problem}"]
     for t in trials:
-        lines.append(f"  trial {t.id}: {t.trial.config}{_wrong(t)}")
+        lines.append(f"  trial {t.id}: {t.trial.config}{_state(t)}")
     same = {
         f"chip: {first.chip} and {other.chip}": first.chip == other.chip,
         f"toolchain: {first.toolchain} and {other.toolchain}": first.toolchain == other.toolchain,
@@ -187,9 +187,10 @@ def _heading(trials: list[StoredTrial]) -> list[str]:
     return lines + [f"  NOT the same {what}" for what, is_same in same.items() if not is_same]
 
 
-def _wrong(stored: StoredTrial) -> str:
+def _state(stored: StoredTrial) -> str:
     outcome = stored.trial.outcome
-    return "" if outcome.kind == OutcomeKind.ESTIMATED else f" ({kind_and_reason(outcome)})"
+    is_estimated = outcome.kind == OutcomeKind.ESTIMATED
+    return f" ({stored.state if is_estimated else kind_and_reason(outcome)})"
 
 
 def _explained(trials: list[StoredTrial]) -> list[Explained]:
@@ -222,11 +223,11 @@ def _data(
 
 def _trial_data(stored: StoredTrial) -> dict[str, Any]:
     explained = [explanation_data(*pair) for pair in _explained([stored])]
-    data = trial_data(stored.trial)
+    data = trial_data(stored.trial, stored.state)
     return {
         "id": stored.id,
         "key": to_data(stored.key),
-        **{name: data[name] for name in ("number", "config", "reason")},
+        **{name: data[name] for name in ("number", "config", "reason", "state")},
         "kind": stored.trial.outcome.kind,
         "explanation": explained[0] if explained else None,
     }

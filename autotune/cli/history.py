@@ -10,7 +10,9 @@ from autotune.domain.browsing import SearchedKey
 from autotune.domain.config_parts import parts_of
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
+from autotune.domain.record import gate_state
 from autotune.wording.json_output import summary_data, trial_data
+from autotune.wording.outcome import best_time
 from autotune.wording.output import echo
 from autotune.wording.units import micros, ratio
 
@@ -44,6 +46,7 @@ def history(
         summaries = store.history(kernel, only, limit)
         details = [list(store.trials(s.key)) if trials else [] for s in summaries]
         ids = [store.trial_ids(s.key) if trials else {} for s in summaries]
+        records = [store.record(s.key) if trials else None for s in summaries]
         if studies:
             _write_studies(store, [summary.key for summary in summaries])
     if as_json:
@@ -51,20 +54,23 @@ def history(
             [
                 {
                     **summary_data(s),
-                    "trials": [{"id": n[t.number], **trial_data(t)} for t in ts],
+                    "trials": [{"id": n[t.number], **trial_data(t, gate_state(t, r))} for t in ts],
                 }
-                for s, ts, n in zip(summaries, details, ids, strict=True)
+                for s, ts, n, r in zip(summaries, details, ids, records, strict=True)
             ]
         )
         return
     if not summaries:
         echo("nothing has been searched yet")
-    for summary, rows, numbers in zip(summaries, details, ids, strict=True):
+    for summary, rows, numbers, record in zip(summaries, details, ids, records, strict=True):
         echo(_line(summary))
         for trial in rows:
             time_us = trial.estimate.time_us if trial.estimate else None
             number = numbers[trial.number]
-            echo(f"  {number:>6} {micros(time_us):>12}  {trial.config}  {trial.outcome.kind}")
+            state = f", {gate_state(trial, record)}" if trial.estimate else ""
+            echo(
+                f"  {number:>6} {micros(time_us):>12}  {trial.config}  {trial.outcome.kind}{state}"
+            )
 
 
 def _write_studies(store: "SqlStore", keys: Sequence[Key]) -> None:
@@ -85,10 +91,11 @@ def _write_studies(store: "SqlStore", keys: Sequence[Key]) -> None:
 
 def _line(summary: SearchedKey) -> str:
     key = summary.key
+    best = best_time(summary.best_us, verified=summary.best_verified)
     counts = ", ".join(f"{n} {kind}" for kind, n in summary.outcomes)
     return (
         f"{summary.last_at:%Y-%m-%d %H:%M}  {key.kernel}  {key.problem}  {key.chip}  "
-        f"jax {key.toolchain.jax}  best {micros(summary.best_us)} "
+        f"jax {key.toolchain.jax}  best {best} "
         f"({ratio(summary.default_us, summary.best_us)} default)  [{counts}]"
         + ("" if summary.has_record else "  nothing published")
     )

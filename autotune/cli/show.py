@@ -10,9 +10,9 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import UnknownNameError
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
-from autotune.domain.record import Record, measured_config
+from autotune.domain.record import Record, gate_state, measured_config
 from autotune.domain.store import Store
-from autotune.domain.trial import Trial
+from autotune.domain.trial import GateState, Trial
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
 from autotune.wording.json_output import trial_data
@@ -31,6 +31,7 @@ class StoredTrial:
     id: int
     key: Key
     trial: Trial
+    state: GateState
 
     @property
     def estimate(self) -> Estimate | None:
@@ -58,7 +59,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
             {
                 "id": trial_id,
                 "key": to_data(stored.key),
-                **trial_data(stored.trial),
+                **trial_data(stored.trial, stored.state),
                 "measurement": measured and measured.to_data(),
                 "record": published,
                 "source_changed": bool(changed),
@@ -81,7 +82,9 @@ def find_trial(store: Store, trial_id: int) -> StoredTrial:
     stored = store.trial(trial_id)
     if stored is None:
         raise UnknownNameError(f"there is no trial {trial_id}: see autotune history --trials")
-    return StoredTrial(id=trial_id, key=stored[0], trial=stored[1])
+    key, trial = stored
+    state = gate_state(trial, store.record(key))
+    return StoredTrial(id=trial_id, key=key, trial=trial, state=state)
 
 
 def heading(stored: StoredTrial) -> list[str]:
@@ -92,7 +95,8 @@ def heading(stored: StoredTrial) -> list[str]:
         f"trial {stored.id}{role} of {key.kernel} {key.problem}",
         f"  on {key.chip} with {key.toolchain}, kernel {key.fingerprint}",
         f"config: {trial.config}",
-        f"outcome: {trial.outcome.kind}, {reason_of(trial.outcome)}",
+        f"outcome: {trial.outcome.kind}, {reason_of(trial.outcome)}"
+        + f"; {stored.state}" * (trial.estimate is not None),
         f"took {seconds(trial.seconds)}, finished {trial.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
 

@@ -36,7 +36,8 @@ class NumberedTrial:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedKey:
     """A key with its number and what its trials came to. ``outcomes``: trials by kind; times in
-    microseconds, None where there is no estimate; ``last_at``: of the newest trial;
+    microseconds, None where there is no estimate; ``best_verified``: whether a record that was
+    verified has the best time; ``last_at``: of the newest trial;
     ``has_record``: whether anything was ever published."""
 
     id: int
@@ -46,6 +47,7 @@ class SearchedKey:
     default_us: float | None
     last_at: datetime | None
     has_record: bool
+    best_verified: bool = False
 
     @property
     def trials(self) -> int:

@@ -9,10 +9,11 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.limits import Count, Limit, Share, Text, Time, When, Word, is_time
 from autotune.domain.measurement import MeasuredConfig, Measurement
-from autotune.domain.outcome import Estimate, Outcome
+from autotune.domain.outcome import Estimate, Outcome, WrongResult
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.rule import ShapeRule
 from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import GateState, Trial
 from autotune.domain.verdict import FULL_PROOF, Proof
 
 MOST_CHECKS = 100
@@ -134,6 +135,14 @@ class Record:
         for timed in self.measurement.timed if self.measurement else ():
             times += timed.samples_us
         return all(time_us is None or is_time(time_us) for time_us in times)
+
+
+def gate_state(trial: Trial, record: Record | None) -> GateState:
+    """What the gate said of a stored trial. ``record``: what is published for its key."""
+    if isinstance(trial.outcome, WrongResult):
+        return GateState.REFUSED
+    is_verified = record is not None and record.verified and record.config == trial.config
+    return GateState.VERIFIED if is_verified else GateState.NOT_VERIFIED
 
 
 def measured_config(record: Record | None, config: Config) -> MeasuredConfig | None:

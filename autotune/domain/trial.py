@@ -2,10 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from autotune.domain.config import Config
 from autotune.domain.limits import Count, Share, When, Word
 from autotune.domain.outcome import Estimate, Estimated, Outcome
+
+
+class GateState(StrEnum):
+    """What the gate said of a trial; it stands beside each time that is called the best, or a
+    tie."""
+
+    VERIFIED = "verified"
+    NOT_VERIFIED = "not verified"
+    """The gate was not asked, or could not say."""
+    REFUSED = "refused as wrong"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """From the trials of a key to its published record: compare, verify, decide, and say why."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimated, Outcome, WrongResult
 from autotune.domain.record import Decision, Evidence, Method, Record
 from autotune.domain.store import Store
-from autotune.domain.trial import Trial, default_trial
-from autotune.domain.verdict import Verdict
+from autotune.domain.trial import GateState, Trial, default_trial
+from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.publishing.baseline import evidence
 from autotune.publishing.ties import (
     Measure,
@@ -31,9 +31,9 @@ from autotune.publishing.ties import (
 
 if TYPE_CHECKING:  # Optuna is not needed here
     from autotune.searching.result import SearchResult
-    from autotune.searching.subject import Subject
 
 _MAX_FINALISTS = 8
+_STATES = {True: GateState.VERIFIED, False: GateState.REFUSED, None: GateState.NOT_VERIFIED}
 NO_DEFAULT = Evidence(config=None, time_us=None)
 
 
@@ -42,8 +42,9 @@ class Publication:
     """The record, or None; and the winner. ``failure``: what kept it from being made.
 
     ``ties``: what could have won as well, the fastest first; ``wrong`` and ``unverified``: the
-    finalists that came before the winner, each with what the gate said. ``verification_s``: wall
-    clock of the winner's.
+    finalists that came before the winner, each with what the gate said; ``states``: by the number
+    of a trial, of each program that the gate was asked about. ``verification_s``: wall clock of the
+    winner's.
     """
 
     record: Record | None
@@ -54,6 +55,7 @@ class Publication:
     ties: tuple[Trial, ...] = ()
     wrong: tuple[tuple[Trial, Verdict], ...] = ()
     unverified: tuple[tuple[Trial, Verdict], ...] = ()
+    states: Mapping[int, GateState] = field(default_factory=dict)
     failure: str = ""
 
 
@@ -76,13 +78,18 @@ def publish(
     default = default_trial(result.trials)
     before = _verified_before(store, result.subject.key)
     gate = _Gate(
-        compilers, store, result.subject, announce, allow_unverified=allow_unverified, before=before
+        compilers, store, result, announce, allow_unverified=allow_unverified, before=before
     )
     draft = _Draft(result, default, _baseline(compilers, result), gate)
     published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
     if published.record is not None:
         store.save_record(published.record)
-    return replace(published, wrong=tuple(gate.wrong), unverified=tuple(gate.unverified))
+    return replace(
+        published,
+        wrong=tuple(gate.wrong),
+        unverified=tuple(gate.unverified),
+        states={number: _STATES[verdict.ok] for number, verdict in gate.verdicts.items()},
+    )
 
 
 def unpublished(result: "SearchResult", failure: str) -> Publication:
@@ -104,47 +111,58 @@ def _verified_before(store: Store, key: Key) -> Record | None:
 
 @dataclass(slots=True)
 class _Gate:
-    """Verifies each trial once, and marks in the store what is wrong. What won ``before`` is not
+    """Verifies each program once, and marks in the store what is wrong. What won ``before`` is not
     verified again."""
 
     compilers: Compilers
     store: Store
-    subject: "Subject"
+    result: "SearchResult"
     announce: Callable[[str], None]
     allow_unverified: bool
     before: Record | None = None
     wrong: list[tuple[Trial, Verdict]] = field(default_factory=list)
     unverified: list[tuple[Trial, Verdict]] = field(default_factory=list)
-    _passed: dict[int, Verdict | None] = field(default_factory=dict)
+    verdicts: dict[int, Verdict] = field(default_factory=dict)
 
     def passed(self, trial: Trial) -> Verdict | None:
         """The verdict of a trial that may be published, else None."""
-        if trial.number not in self._passed:
-            self._passed[trial.number] = self._asked(trial)
-        return self._passed[trial.number]
+        if trial.number not in self.verdicts:
+            verdict, key = self._asked(trial), self.result.subject.key
+            for same in same_verdict(trial, verdict, self.result.trials):
+                self.verdicts[same.number] = verdict
+                if verdict.ok is False:
+                    self.store.replace_outcome(key, same.number, wrong_result(same, verdict))
+            if self.is_out(trial):
+                (self.unverified if verdict.ok is None else self.wrong).append((trial, verdict))
+        return None if self.is_out(trial) else self.verdicts[trial.number]
 
     def known(self, trial: Trial) -> Record | None:
         return self.before if self.before and self.before.config == trial.config else None
 
-    def _asked(self, trial: Trial) -> Verdict | None:
+    def _asked(self, trial: Trial) -> Verdict:
         known = self.known(trial)
         if known is not None:
             return Verdict(ok=True, reason=known.proof.ran, proof=known.proof)
         self.announce(f"verifying {trial.config}")
-        question = self.subject.question(VerifyConfig, config=trial.config)
-        verdict = self.compilers.ask(question)
-        if verdict.ok is False:
-            self.wrong.append((trial, verdict))
-            self.store.replace_outcome(self.subject.key, trial.number, wrong_result(trial, verdict))
-        elif verdict.ok is None and not self.allow_unverified:
-            self.unverified.append((trial, verdict))
-        else:
-            return verdict
-        return None
+        return self.compilers.ask(self.result.subject.question(VerifyConfig, config=trial.config))
 
-    def out(self) -> list[Trial]:
-        """What is out of the question."""
-        return [trial for trial, _ in (*self.wrong, *self.unverified)]
+    def is_out(self, trial: Trial) -> bool:
+        """Whether it is out of the question."""
+        allowed = (True, None) if self.allow_unverified else (True,)
+        return trial.number in self.verdicts and self.verdicts[trial.number].ok not in allowed
+
+
+def same_verdict(trial: Trial, verdict: Verdict, trials: Sequence[Trial]) -> list[Trial]:
+    """What is right or wrong with a trial, itself among them: the others of its program; of what
+    races only those with the same semantics: in order the same program may be right."""
+    program, semantics = candidate(trial).identity, trial.config.dimension_semantics
+    is_race = verdict.check is FailedCheck.RACE
+    return [
+        other
+        for other in trials
+        if candidate(other).identity == program
+        and (other.config.dimension_semantics == semantics or not is_race)
+    ]
 
 
 @dataclass(slots=True)
@@ -227,8 +245,7 @@ def finalists(
 
 def _equal(draft: _Draft) -> tuple[Trial, ...]:
     """What could have won as well, but for what is out of the question."""
-    out = draft.gate.out()
-    trials = [t for t in draft.result.trials if t not in out]
+    trials = [t for t in draft.result.trials if not draft.gate.is_out(t)]
     return contenders(trials, draft.default, draft.result.default)
 
 

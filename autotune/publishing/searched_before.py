@@ -11,7 +11,7 @@ from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record
+from autotune.domain.record import Record, gate_state
 from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.domain.trial import Trial, default_trial
@@ -67,6 +67,7 @@ def ended_search(
         publication=Publication(
             record=record,
             winner=next((trial for trial in trials if trial.config == record.config), None),
+            states={t.number: gate_state(t, record) for t in trials},
             default=default,
             baseline=record.baseline,
             ties=contenders(trials, default, record.default),

@@ -73,7 +73,8 @@ class RowAudit:
     became of a row that has no time, which compiles under ``least_limit_bytes`` where that is
     given. Times are estimates in microseconds: of the row, of what the library falls back to, of
     the best config that is known here (``best``), of the best that a search has tried beside the
-    row (``searched``), with the ``contest`` of the two. ``table_us``: what the table says."""
+    row (``searched``), with the ``contest`` of the two; each may not be verified. ``table_us``:
+    what the table says."""
 
     table: str
     place: str
@@ -88,9 +89,11 @@ class RowAudit:
     fallback_us: float | None = None
     best: str = ""
     best_us: float | None = None
+    best_verified: bool = False
     table_us: float | None = None
     searched: str = ""
     searched_us: float | None = None
+    searched_verified: bool = False
     contest: Contest | None = None
     refused: Outcome | None = None
     least_limit_bytes: int | None = None
@@ -303,6 +306,7 @@ class _Judge:
         if not others or not isinstance(check.winner, Estimated):
             return audit
         config, best = min(others, key=_time)
+        audit = replace(audit, searched_verified=self._is_verified(subject, config))
         return _with_contest(audit, check.winner.estimate, config, best)
 
     def _problem(self, spec: KernelSpec, known: KnownConfig) -> Problem:
@@ -353,7 +357,17 @@ class _Judge:
             worth = RowStanding.BEATEN
         else:
             worth = RowStanding.TIE
-        return replace(audit, standing=worth, best=str(config), best_us=best.time_us)
+        return replace(
+            audit,
+            standing=worth,
+            best=str(config),
+            best_us=best.time_us,
+            best_verified=self._is_verified(subject, config),
+        )
+
+    def _is_verified(self, subject: Subject, config: Config) -> bool:
+        record = self.store.record(subject.key)
+        return record is not None and record.verified and record.config == config
 
     def _estimates(
         self, subject: Subject, first: int | None = None

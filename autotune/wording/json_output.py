@@ -4,16 +4,17 @@ from typing import Any
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
-from autotune.domain.trial import Trial
+from autotune.domain.trial import GateState, Trial
 from autotune.wording.outcome import reason_of
 
 
-def trial_data(trial: Trial) -> dict[str, Any]:
+def trial_data(trial: Trial, state: GateState) -> dict[str, Any]:
     return {
         "number": trial.number,
         "config": to_data(trial.config),
         "outcome": to_data(trial.outcome),
         "reason": reason_of(trial.outcome),
+        "state": state,
         "seconds": trial.seconds,
         "created_at": trial.created_at.isoformat(),
     }
@@ -24,6 +25,7 @@ def summary_data(summary: SearchedKey) -> dict[str, Any]:
         "key": to_data(summary.key),
         "outcomes": dict(summary.outcomes),
         "best_us": summary.best_us,
+        "best_verified": summary.best_verified,
         "default_us": summary.default_us,
         "has_record": summary.has_record,
         "last_at": summary.last_at and summary.last_at.isoformat(),

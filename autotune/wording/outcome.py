@@ -14,6 +14,7 @@ from autotune.domain.outcome import (
     TimedOut,
 )
 from autotune.domain.refusals import Refused
+from autotune.domain.trial import GateState
 from autotune.domain.verdict import Verdict
 from autotune.domain.violation import (
     Dependency,
@@ -27,7 +28,7 @@ from autotune.domain.violation import (
     UnwrittenOutput,
     Violation,
 )
-from autotune.wording.units import mebibytes, part_us
+from autotune.wording.units import mebibytes, micros, part_us
 
 # Refusals are counted by rule: their figures differ from point to point.
 _RULES = {
@@ -101,6 +102,16 @@ def reason_of(outcome: Outcome) -> str:
                 "and operations take at the chip's peak rates: something was misread"
             )
     return outcome.reason
+
+
+BEFORE_GATE = "before verification"
+
+
+def best_time(time_us: float | None, *, verified: bool | None) -> str:
+    """The time of the fastest trial, and what it lacks. ``verified`` None: while a search runs, the
+    gate comes after it."""
+    state = BEFORE_GATE if verified is None else "" if verified else GateState.NOT_VERIFIED
+    return ", ".join(filter(None, [micros(time_us), state if time_us else ""]))
 
 
 def kind_and_reason(outcome: Outcome) -> str:

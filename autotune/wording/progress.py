@@ -8,8 +8,8 @@ from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Tally
 from autotune.publishing.task import TuningObserver
-from autotune.wording.outcome import group_text
-from autotune.wording.units import micros, seconds
+from autotune.wording.outcome import best_time, group_text
+from autotune.wording.units import seconds
 
 _SHORT: dict[str, str] = {
     OutcomeKind.ESTIMATED: "ok",
@@ -64,7 +64,7 @@ class Lines(SilentObserver):
 
 def tally_line(tally: Tally) -> str:
     counts = " ".join(f"{_SHORT[kind]} {n}" for kind, n in tally.kinds.most_common())
-    best = f"best {micros(tally.best_us)}"
+    best = f"best {best_time(tally.best_us, verified=None)}"
     if tally.default_us and tally.best_us:
         best += f" ({tally.default_us / tally.best_us:.2f}×)"
     slowest = f" · slowest {seconds(tally.slowest_s)}" if tally.slowest_s else ""

@@ -1,7 +1,7 @@
 """The table at the end of a search, and the same as JSON."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
 from typing import Any
@@ -16,8 +16,7 @@ from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config_parts import limit_text, order_text, semantics_text
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.record import Evidence
-from autotune.domain.trial import Trial
-from autotune.domain.verdict import Verdict
+from autotune.domain.trial import GateState, Trial
 from autotune.estimating.cost_model.comparison import compare
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import TuningResult
@@ -68,11 +67,18 @@ class SearchReport:
         """Finalists of which the gate could not say whether they are right."""
         return [trial for trial, _ in self.publication.unverified]
 
+    def state(self, trial: Trial) -> GateState:
+        """What the gate said of its program."""
+        return self.publication.states.get(trial.number, GateState.NOT_VERIFIED)
+
+    def is_refused(self, trial: Trial) -> bool:
+        return self.state(trial) is GateState.REFUSED
+
     @property
     def kinds(self) -> Counter[str]:
         """Trials by what became of them, the gate's verdicts included."""
         return Counter(
-            OutcomeKind.WRONG_RESULT.value if trial in self.wrong else trial.outcome.kind
+            OutcomeKind.WRONG_RESULT.value if self.is_refused(trial) else trial.outcome.kind
             for trial in self.trials
         )
 
@@ -96,6 +102,12 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
     """Everything that the table of a search of this run says."""
     report = SearchReport(tuned)
     search, published, ids = tuned.search, report.publication, tuned.ids
+
+    def data(trial: Trial | None) -> dict[str, Any] | None:
+        if trial is None:
+            return None
+        return {"id": ids.get(trial.number), **trial_data(trial, report.state(trial))}
+
     assert search is not None
     space, chip = search.space, search.subject.chip
     return {
@@ -111,20 +123,22 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
             "refused": {group_text(group): n for group, n in space.refused.items()},
         },
         "outcomes": dict(report.kinds),
-        "winner": _trial_data(published.winner, ids),
-        "default": _trial_data(published.default, ids),
+        "winner": data(published.winner),
+        "default": data(published.default),
         "default_predicted": search.default
         and to_data(replace(search.default, note=default_note(search.default))),
         "baseline": to_data(_with_note(published)),
-        "top": [_trial_data(t, ids) for t in _top(report)],
-        "given": [_trial_data(t, ids) for t in report.tuned.given],
+        "top": [data(t) for t in _top(report)],
+        "given": [data(t) for t in report.tuned.given],
         "compared_with_given": _against_given(report),
         "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else to_data(in_words(published.record)),
         "reason": publication_reason(published),
         "verification_s": published.verification_s,
-        "wrong": _refused(published.wrong, ids),
-        "unverified": _refused(published.unverified, ids),
+        "wrong": [{"trial": data(t), "reason": verdict_reason(v)} for t, v in published.wrong],
+        "unverified": [
+            {"trial": data(t), "reason": verdict_reason(v)} for t, v in published.unverified
+        ],
         "chip": {**asdict(chip), "chip": chip.chip.value},
     }
 
@@ -272,7 +286,7 @@ def _table(
 
 def _top(report: SearchReport) -> list[Trial]:
     """The best estimated trials that are not known to be wrong, the fastest first."""
-    timed = [t for t in report.trials if t.estimate is not None and t not in report.wrong]
+    timed = [t for t in report.trials if t.estimate is not None and not report.is_refused(t)]
     return sorted(timed, key=lambda t: t.estimate.time_us if t.estimate else 0.0)[:_TOP]
 
 
@@ -295,7 +309,10 @@ def _roles(trial: Trial, report: SearchReport) -> list[str]:
         "given": trial in report.tuned.given,
     }
     names = [name for name, is_so in roles.items() if is_so]
-    return names or ["tie"] * (trial in report.publication.ties)
+    names = names or ["tie"] * (trial in report.publication.ties)
+    state = report.state(trial)
+    is_said = state is GateState.VERIFIED or "NOT VERIFIED" in names or "WRONG" in names
+    return names if is_said or not {"winner", "tie"} & set(names) else [*names, state]
 
 
 def _config_cells(trial: Trial) -> list[str]:
@@ -376,16 +393,3 @@ def _with_note(published: Publication) -> Evidence:
     winner = published.winner and published.winner.estimate
     note = baseline_note(winner, published.baseline) if winner else ""
     return replace(published.baseline, note=note)
-
-
-def _refused(
-    finalists: Sequence[tuple[Trial, Verdict]], ids: Mapping[int, int]
-) -> list[dict[str, Any]]:
-    return [
-        {"trial": _trial_data(trial, ids), "reason": verdict_reason(verdict)}
-        for trial, verdict in finalists
-    ]
-
-
-def _trial_data(trial: Trial | None, ids: Mapping[int, int]) -> dict[str, Any] | None:
-    return None if trial is None else {"id": ids.get(trial.number), **trial_data(trial)}

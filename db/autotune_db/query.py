@@ -288,6 +288,10 @@ def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
     last_at = {key_id: at for key_id, at in connection.execute(moments)}  # noqa: C416, typed
     published = select(RECORDS.c.key_id).where(RECORDS.c.key_id.in_(kinds)).distinct()
     recorded = set(connection.scalars(published))
+    at_best = published.join(KEYS, KEYS.c.id == RECORDS.c.key_id).where(
+        RECORDS.c.verified, RECORDS.c.time_us == KEYS.c.best_us
+    )
+    verified = set(connection.scalars(at_best))
     return [
         SearchedKey(
             id=key.id,
@@ -297,6 +301,7 @@ def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
             default_us=key.default_us,
             last_at=last_at.get(key.id),
             has_record=key.id in recorded,
+            best_verified=key.id in verified,
         )
         for key in keys
     ]

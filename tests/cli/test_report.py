@@ -22,14 +22,14 @@ from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import ProblemSpec
 from autotune.domain.record import Evidence
 from autotune.domain.toolchain import installed_toolchain
-from autotune.domain.trial import Trial
+from autotune.domain.trial import GateState, Trial
 from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication
 from autotune.publishing.searched_before import searched_before
 from autotune.publishing.task import Plan, TuningResult, TuningTask
 from autotune.searching.limits import SearchLimits
-from autotune.wording.report import print_report, report_html, report_text
+from autotune.wording.report import SearchReport, print_report, report_html, report_text
 from autotune_db import open_store
 from tests.samples import estimates, records
 from tests.samples.records import save_trial
@@ -52,7 +52,10 @@ def tried(number: int, us: float, model: str = MODEL) -> Trial:
 
 
 def reported(
-    *wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Trial] = ()
+    *wrong: int,
+    unverified: tuple[int, ...] = (),
+    trials: Sequence[Trial] = (),
+    ties: Sequence[int] = (),
 ) -> TuningResult:
     trials = trials or [tried(number, 100.0 / (number + 1)) for number in range(4)]
     published = Publication(
@@ -65,6 +68,8 @@ def reported(
         unverified=tuple(
             (trials[number], Verdict(ok=None, reason="timed out")) for number in unverified
         ),
+        ties=tuple(trials[number] for number in ties),
+        states=dict.fromkeys(wrong, GateState.REFUSED) | {1: GateState.VERIFIED},
     )
     spec: Any = SimpleNamespace(axes=AXES)
     search: Any = SimpleNamespace(
@@ -136,6 +141,15 @@ def test_what_the_gate_could_not_verify_is_marked() -> None:
     (row,) = [line for line in text.splitlines() if line.lstrip().startswith("NOT VERIFIED")]
     assert row.split()[2] == "4"
     assert "stopped by trials: 4 estimated." in text
+
+
+def test_a_tie_says_what_the_gate_said_of_it() -> None:
+    rows = shown(200, ties=(1, 3)).splitlines()
+    assert [row.split("  ")[0].strip() for row in rows if row.lstrip().startswith("tie")] == [
+        "tie, not verified",
+        "tie",
+    ]
+    assert [SearchReport(reported(3)).state(tried(n, 1.0)) for n in (1, 2, 3)] == [*GateState]
 
 
 def test_the_limit_that_the_default_wants_is_said() -> None:

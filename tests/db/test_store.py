@@ -234,8 +234,11 @@ class TestHistory:
         assert store.history() == [expected]
         store.save_record(record())
         assert store.history() == [replace(expected, has_record=True)]
+        for verified in (False, True):
+            store.save_record(replace(record(time_us=5.0), verified=verified))
+            assert store.history()[0].best_verified is verified
         store.replace_outcome(key(), 1, WrongResult(reason="off", estimate=estimate(5.0)))
-        assert store.history()[0].best_us == 7.0
+        assert (store.history()[0].best_us, store.history()[0].best_verified) == (7.0, False)
 
     def test_one_by_one_they_come_to_the_same_as_summed_up(self, store: SqlStore) -> None:
         for number, time_us in ((3, None), (1, 7.0), (0, 9.0), (4, 5.0), (2, 8.0)):

@@ -19,11 +19,11 @@ from autotune.domain.problem import ProblemSpec
 from autotune.domain.record import Decision, Evidence, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Trial
+from autotune.domain.trial import GateState, Trial
 from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate, Space
-from autotune.publishing.publish import Publication, finalists, publish
+from autotune.publishing.publish import Publication, finalists, publish, same_verdict
 from autotune.publishing.ties import by_rule, ties
 from autotune.searching.result import SearchResult
 from autotune.searching.subject import Subject
@@ -313,6 +313,32 @@ def test_what_compiles_to_the_same_program_is_verified_once() -> None:
     published, _, compiler = run(outcomes, {1: False})
     assert verified_blocks(compiler) == [1, 3]
     assert published.winner is not None and published.winner.number == 3
+
+
+def test_a_verdict_is_that_of_its_program() -> None:
+    same = [replace(estimated(40), program="one"), replace(estimated(40, vmem=2), program="one")]
+    right = [replace(estimated(40, vmem=9), program="two")] * 2
+    published, store, compiler = run([estimated(100), *same, *right], {1: False})
+    assert verified_blocks(compiler) == [1, 4]
+    assert [t.number for t in published.ties] == [3, 4]
+    refused, verified = [GateState.REFUSED] * 2, [GateState.VERIFIED] * 2
+    assert [published.states.get(n) for n in range(5)] == [None, *refused, *verified]
+    assert {n: type(outcome) for n, outcome in store.wrong.items()} == {
+        1: WrongResult,
+        2: WrongResult,
+    }
+
+
+def test_what_races_in_parallel_may_be_right_in_order() -> None:
+    outcome = replace(estimated(40), program="one")
+    parallel = trial(1, outcome)
+    config = parallel.config.replace(dimension_semantics=("parallel",))
+    parallel = replace(parallel, config=config)
+    in_order = trial(2, outcome)
+    for check, same in ((FailedCheck.RACE, [1]), (FailedCheck.VALUES, [1, 2])):
+        verdict = Verdict(ok=False, check=check)
+        shared = same_verdict(parallel, verdict, [parallel, in_order])
+        assert [t.number for t in shared] == same
 
 
 def test_what_was_wrong_is_no_tie() -> None:

@@ -9,8 +9,8 @@ from autotune.domain.browsing import NumberedTrial
 from autotune.domain.config_parts import parts_of
 from autotune.domain.measurement import MeasuredConfig
 from autotune.domain.outcome import Estimate, NotEstimated, Outcome, OutcomeKind, OutOfVmem
-from autotune.domain.record import Record, measured_config
-from autotune.domain.trial import Trial
+from autotune.domain.record import Record, gate_state, measured_config
+from autotune.domain.trial import GateState, Trial
 from autotune.wording.measurement import measured_line
 from autotune.wording.outcome import reason_of
 from autotune.wording.units import error_bar, mebibytes, micros
@@ -52,6 +52,7 @@ class ShownTrial:
     group: str
     estimate: Estimate | None
     role: str
+    state: GateState
     used_bytes: int | None
     allowed_bytes: int | None
     values: Mapping[str, str | int | bool]
@@ -99,7 +100,9 @@ def outcome_line(c: ShownTrial) -> str:
     """What became of it, in words."""
     if c.estimate is not None and c.group == ESTIMATED:
         e = c.estimate
-        return f"estimated {micros(e.time_us)} {error_bar(e.error)}, limited by {e.limiting_part}"
+        state = f", {c.state}" * (c.state is not GateState.VERIFIED)
+        limit = f"limited by {e.limiting_part}{state}"
+        return f"estimated {micros(e.time_us)} {error_bar(e.error)}, {limit}"
     return f"{c.kind}: {c.reason}"
 
 
@@ -133,6 +136,7 @@ def candidate(numbered: NumberedTrial, record: Record | None) -> ShownTrial:
         group=group,
         estimate=estimate,
         role=WINNER if is_winner else DEFAULT if trial.number == 0 else "",
+        state=gate_state(trial, record),
         used_bytes=used,
         allowed_bytes=allowed,
         values=parts_of(trial.config),

@@ -8,6 +8,8 @@ from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimate
+from autotune.domain.record import Record, gate_state
+from autotune.domain.trial import GateState
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
@@ -69,25 +71,28 @@ def _key(call: PageCall, number: int) -> Compared | None:
     if record is not None:
         trial = call.browse.with_config(number, record.config)
         return Compared(
-            name=place,
+            name=place if record.verified else f"{place} ({GateState.NOT_VERIFIED})",
             link=f"/keys/{number}",
             searched=searched,
             config=record.config,
             estimate=served(record, trial.trial.estimate if trial else None),
         )
     best = call.browse.trials(number, None, fastest=True, offset=0, limit=1)
-    return _compared(f"the best trial of {place}", searched, best[0]) if best else None
+    name = f"the best trial of {place}"
+    return _compared(name, searched, best[0], record) if best else None
 
 
 def _trial(call: PageCall, number: int) -> Compared | None:
     pair = find(call, number)
-    return _compared(f"trial {number}", *pair) if pair else None
+    return _compared(f"trial {number}", *pair, call.record(pair[0].key)) if pair else None
 
 
-def _compared(name: str, searched: SearchedKey, numbered: NumberedTrial) -> Compared:
+def _compared(
+    name: str, searched: SearchedKey, numbered: NumberedTrial, record: Record | None
+) -> Compared:
     trial = numbered.trial
     return Compared(
-        name=name,
+        name=f"{name} ({gate_state(trial, record)})" if trial.estimate else name,
         link=f"/trials/{numbered.id}",
         searched=searched,
         config=trial.config,

@@ -235,6 +235,7 @@ def _problem(row: ProblemRow) -> Line:
         **_key(searched.key),
         "trials": searched.trials,
         "best_estimated_us": searched.best_us,
+        "best_verified": searched.best_verified,
         "default_estimated_us": searched.default_us,
         "published": record is not None,
         "published_estimated_us": record and record.estimate.time_us,

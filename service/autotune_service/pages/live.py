@@ -105,6 +105,7 @@ def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any] | None]:
         "trials": searched.trials,
         "outcomes": dict(searched.outcomes),
         "best_us": best_us,
+        "best_verified": searched.best_verified,
         "times_default": default_us / best_us if default_us and best_us else None,
         "job": job
         and {

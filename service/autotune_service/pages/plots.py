@@ -8,6 +8,7 @@ from typing import Any
 from autotune.domain.browsing import Improvement
 from autotune.domain.config_parts import VMEM_LIMIT, limit_sizes
 from autotune.domain.outcome import Estimate
+from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import (
     DEFAULT,
@@ -133,7 +134,7 @@ def _best_line(best: Points, end: float) -> Figure:
     points = [*best, (end, best[-1][1])] if best else []
     line = {"shape": "hv", "color": "@best", "width": 3}
     x, y = [x for x, _ in points], [us for _, us in points]
-    return lines("best so far", x, y, line=line, hoverinfo="skip")
+    return lines(f"best so far, {BEFORE_GATE}", x, y, line=line, hoverinfo="skip")
 
 
 def _level(name: str, across: Sequence[float], us: float, colour: str, dash: str) -> Figure:

@@ -181,7 +181,7 @@ def _beside(shown: Sequence[ShownTrial], record: Record | None) -> Named:
         named.append((name, served(record, winner.estimate if winner else None)))
     elif timed:
         winner = timed[0]
-        named.append((f"fastest so far (trial {winner.id})", winner.estimate))
+        named.append((f"fastest so far (trial {winner.id}, {winner.state})", winner.estimate))
     default = next((c for c in timed if c.trial.number == 0), None)
     if default is not None and default is not winner and not (record and record.is_default):
         named.append((f"default (trial {default.id})", default.estimate))
@@ -212,7 +212,7 @@ def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
     winner = next((c.estimate for c in timed if c.role == WINNER), None)
     return not_served(
         compare(
-            NamedEstimate(name=f"trial {timed[0].id}", estimate=best),
+            NamedEstimate(name=f"trial {timed[0].id} ({timed[0].state})", estimate=best),
             NamedEstimate(name="what is served", estimate=served(record, winner)),
         )
     )

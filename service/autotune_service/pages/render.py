@@ -22,7 +22,7 @@ from autotune.domain.version import VERSION
 from autotune.wording.checks import action, finding
 from autotune.wording.command import search_command
 from autotune.wording.measurement import ratio_interval, run_line, told_apart
-from autotune.wording.outcome import refused_reason
+from autotune.wording.outcome import best_time, refused_reason
 from autotune.wording.publication import default_time, times_default, verified_label, who_says
 from autotune.wording.terms import TERMS
 from autotune.wording.time_parts import PART_WORDS
@@ -149,7 +149,7 @@ def config_call(key: Key) -> str:
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(link, kernel_path, config_call, search_command, toolchain_name, colour_of, time_lines),
-    *(ratio, times_default, default_time, finding, who_says),
+    *(ratio, best_time, times_default, default_time, finding, who_says),
     *(run_line, ratio_interval, told_apart),
 )
 """What templates call, by its name."""

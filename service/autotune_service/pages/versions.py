@@ -7,6 +7,7 @@ from typing import Any
 from autotune.domain.browsing import SameConfig, SearchedKey
 from autotune.domain.config import Config
 from autotune.domain.record import Record
+from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
@@ -109,7 +110,7 @@ def _times(shown: Sequence[ToolchainColumn]) -> Figure | None:
     known = [us for s in old_first for us in (s.best_us, s.default_us) if us and us >= LEAST_US]
     if len(shown) < 2 or not known:
         return None
-    best = _line("fastest", names, [s.best_us for s in old_first], "@best", "star")
+    best = _line(f"fastest, {BEFORE_GATE}", names, [s.best_us for s in old_first], "@best", "star")
     default = _line("default", names, [s.default_us for s in old_first], "@default", "square")
     layout = {
         "xaxis": {"type": "category"},

@@ -140,7 +140,8 @@ def test_progress_is_told(store: SqlStore, script: Script) -> None:
     begin, told, first, second, end = said(store)
     assert begin == f"attempt 1: mm {question().problem} on v5e"
     assert (told, end) == (note, "twice as fast")
-    assert "best 9.0 µs (1.00×)" in first and "best 3.0 µs (3.00×)" in second
+    assert "best 9.0 µs, before verification (1.00×)" in first
+    assert "best 3.0 µs, before verification (3.00×)" in second
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(

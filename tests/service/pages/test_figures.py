@@ -185,8 +185,8 @@ def test_the_best_so_far_and_the_lines() -> None:
     ]
     figure = plots.over_trials(shown, steps, (4.75, 7.6))
     by_name = {trace["name"]: trace for trace in figure["data"]}
-    assert by_name["best so far"]["y"] == [100.0, 25.0, 9.5, 9.5]
-    assert by_name["best so far"]["x"] == [0, 1, 2, 10]
+    assert by_name["best so far, before verification"]["y"] == [100.0, 25.0, 9.5, 9.5]
+    assert by_name["best so far, before verification"]["x"] == [0, 1, 2, 10]
     assert by_name["default 100.0 µs"]["y"] == [100.0, 100.0]
     assert by_name["plain XLA ≥ 4.8 µs"]["y"] == [4.75, 4.75]
     assert by_name["XLA's own estimate 7.6 µs"]["y"] == [7.6, 7.6]

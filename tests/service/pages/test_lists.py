@@ -234,7 +234,10 @@ class TestCompare:
         text = html(service, "/compare?trial=1&trial=3&trial=5")
         assert re.search(r'<tr class="differs"><th scope="row">unroll', text)
         assert not re.search(r'<tr class="differs"><th scope="row">chip', text)
-        assert "Trial 3 is 10.53 times as fast as trial 1, by estimate." in text
+        assert (
+            "Trial 3 (verified) is 10.53 times as fast as trial 1 (not verified), by estimate."
+            in text
+        )
         assert "out of VMEM: needs 32 MiB" in text
         assert "issue 60.0 µs, 60.0% 5.7 µs, 60.0% –" in plain(text)  # where the cycles go
 

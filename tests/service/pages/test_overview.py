@@ -31,7 +31,9 @@ class TestRunning:
         store.searches.report(question(), "9 points", said, over=False)
         text = html(fresh, "/")
         shown = section(text, "running")
-        assert "3 of 9 trials · best so far 9.5 µs, 10.53× the default" in shown
+        assert (
+            "3 of 9 trials · best so far 9.5 µs, before verification, 10.53× the default" in shown
+        )
         assert "about 18.0 s left · compiling" in shown  # six trials, one every three seconds
         assert text.index('id="running"') < text.index('class="tiles"')
         assert '<progress max="9" value="3"' in text

@@ -225,7 +225,7 @@ function progressOf(now) {
   const counts = Object.entries(now.outcomes).map(([kind, n]) => `${n} ${kind}`).join(", ");
   const parts = [`${now.trials} trials: ${counts || "none yet"}`];
   if (now.search) parts.unshift(`${now.search.done} of ${now.search.goal}: ${now.search.note}`);
-  if (now.best_us) parts.push(`best trial ${now.best_us.toLocaleString("en", { maximumFractionDigits: 1 })} µs, estimated`);
+  if (now.best_us) parts.push(`best trial ${now.best_us.toLocaleString("en", { maximumFractionDigits: 1 })} µs, estimated${now.best_verified ? "" : ", not verified"}`);
   if (now.times_default) parts.push(`${now.times_default.toFixed(2)}× the default`);
   if (now.job) parts.push(`job ${now.job.number} is ${now.job.state}, ${now.job.done} of ${now.job.goal}${now.job.note ? ": " + now.job.note : ""}`);
   return parts.join(" · ");
