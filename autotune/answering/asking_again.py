@@ -3,11 +3,16 @@ outage that has ended. Who keeps an answer keeps the number of ``GENERATION`` be
 
 import random
 import threading
-import time
 from collections.abc import Callable
-from weakref import WeakMethod
 
 RETRY_AFTER_S = 30.0  # a source that failed is left alone: else each question would wait
+
+Attempt = Callable[[], Callable[[], bool] | None]
+"""Gives what says whether a source answers again; None where nobody needs it any more."""
+
+
+def _at_once() -> Callable[[], bool]:
+    return lambda: True
 
 
 class Generation:
@@ -16,52 +21,33 @@ class Generation:
     def __init__(self) -> None:
         self.number = 0
         self._lock = threading.Lock()
-        self._timer: threading.Timer | None = None
+        self._waiting: set[Attempt] = set()
 
-    def next(self) -> int:
+    def next(self) -> None:
         """What is traced from now on asks again."""
         with self._lock:
             self.number += 1
-            return self.number
 
-    def next_later(self) -> None:
-        """After ``RETRY_AFTER_S``: a source has failed."""
+    def next_later(self, attempt: Attempt = _at_once) -> None:
+        """In the background, after ``RETRY_AFTER_S`` or a little more: a source has failed. Each
+        ``attempt`` that fails is followed by another one."""
         with self._lock:
-            if self._timer is None or not self._timer.is_alive():
-                self._timer = threading.Timer(RETRY_AFTER_S, self.next)
-                self._timer.daemon = True
-                self._timer.start()
+            if attempt in self._waiting:
+                return
+            self._waiting.add(attempt)
+        pause_s = RETRY_AFTER_S * random.uniform(1, 1.5)  # noqa: S311 (not all at once)
+        timer = threading.Timer(pause_s, self._try, [attempt])
+        timer.daemon = True
+        timer.start()
+
+    def _try(self, attempt: Attempt) -> None:
+        with self._lock:
+            self._waiting.remove(attempt)
+        answers_again = attempt()
+        if answers_again and answers_again():
+            self.next()
+        elif answers_again:
+            self.next_later(attempt)
 
 
 GENERATION = Generation()
-
-
-class Retry:
-    """Calls ``attempt`` in the background every ``RETRY_AFTER_S`` or a little later, until it says
-    that nothing is left to do, or its object is gone."""
-
-    def __init__(self, attempt: Callable[[], bool]) -> None:
-        self._attempt = WeakMethod(attempt)
-        self._lock = threading.Lock()
-        self._wanted = self._runs = False
-
-    def start(self) -> None:
-        """Once more is certain to come after this call."""
-        with self._lock:
-            self._wanted = True
-            if not self._runs:
-                self._runs = True
-                threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(RETRY_AFTER_S * random.uniform(1, 1.5))  # noqa: S311 (not all at once)
-            with self._lock:
-                self._wanted = False
-            attempt = self._attempt()
-            is_done = attempt is None or attempt()
-            del attempt  # while it sleeps, nobody is kept alive
-            with self._lock:
-                if is_done and not self._wanted:
-                    self._runs = False
-                    return

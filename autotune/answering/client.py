@@ -21,8 +21,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote, urlencode
+from weakref import WeakMethod
 
-from autotune.answering.asking_again import GENERATION, RETRY_AFTER_S, Retry
+from autotune.answering.asking_again import GENERATION, RETRY_AFTER_S
 from autotune.answering.bundle import bundle_from_bytes, read_bundle, write_whole
 from autotune.answering.http import Remote
 from autotune.answering.http_answers import read_answer
@@ -80,8 +81,7 @@ class ServiceAnswers:
         self._pinned, self.strict = snapshot, strict
         self._answers: dict[tuple[Identity, frozenset[str]], Match] = {}
         self._generation = GENERATION.number
-        self._unanswered: dict[frozenset[str], dict[Identity, Key]] = {}
-        self._retry = Retry(self._ask_unanswered)
+        self._unanswered: tuple[Sequence[Key], Collection[str]] = (), ()
         self._disk: Index | None = None
         self._retry_after = 0.0
         self._takes_accept = True  # an older service does not
@@ -112,14 +112,9 @@ class ServiceAnswers:
                 raise ServiceError(f"the service cannot be used: {why}") from error
             self._warn_once(error)
             answers = self._without_service(questions, accept, error)
-        self._keep(questions, accept, answers)
-        return answers
-
-    def _keep(
-        self, questions: Sequence[Key], accept: Collection[str], answers: Sequence[Match]
-    ) -> None:
         for key, answer in zip(questions, answers, strict=True):
             self._answers[identity_of(key), beside_default(accept)] = answer
+        return answers
 
     def lookup_shape(
         self,
@@ -282,25 +277,18 @@ class ServiceAnswers:
         self, questions: Sequence[Key], accept: Collection[str], error: Exception
     ) -> list[Match]:
         """As the disk has it, until the service answers."""
-        unanswered = self._unanswered.setdefault(beside_default(accept), {})
-        unanswered |= {identity_of(key): key for key in questions}
-        self._retry.start()
+        self._unanswered = questions, accept
+        GENERATION.next_later(WeakMethod(self._answers_again))
         answers = self._offline(questions, accept)
         return [replace(answer, unreachable=f"{self._service}: {error}") for answer in answers]
 
-    def _ask_unanswered(self) -> bool:
-        """Whether there is nothing left to ask."""
-        asked, self._unanswered, self._retry_after = self._unanswered, {}, 0.0
+    def _answers_again(self) -> bool:
+        self._retry_after = 0.0
         try:
-            answers = [self._ask([*keys.values()], accept) for accept, keys in asked.items()]
+            self._ask(*self._unanswered)
         except Exception:
-            for accept, keys in asked.items():
-                self._unanswered.setdefault(accept, {}).update(keys)
             return False
         self._said.clear()
-        for (accept, keys), matches in zip(asked.items(), answers, strict=True):
-            self._keep([*keys.values()], accept, matches)
-        self._generation = GENERATION.next()
         _log.warning(
             "autotune: the service at %s answers again: what is traced from now on takes its "
             "configs; what JAX has compiled keeps its blocks",

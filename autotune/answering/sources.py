@@ -7,7 +7,7 @@ or ``AUTOTUNE_SOURCE`` in the environment. No JAX and no database is imported be
 
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -28,6 +28,7 @@ from autotune.answering.matching import (
 from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.key import Key
+from autotune.domain.trial import Trial
 
 if TYPE_CHECKING:
     from autotune.domain.store import Store
@@ -82,6 +83,10 @@ class StoreAnswers:
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
         return match_in(self._store, key, accept)
+
+    def trials(self, key: Key) -> Sequence[Trial]:
+        """What was tried for a key: a source may know it."""
+        return self._store.trials(key)
 
     def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
         self._store.save_misses({(key, kind): 1})

@@ -56,7 +56,8 @@ class Progress:
     """Of a running search. ``note`` says in words what it does; times in microseconds. ``asked``:
     what was searched, as the command line says it, where it was begun by hand; ``exhausted``: it
     has tried all that there is; ``predicted``: all that may be faster, by other problems;
-    ``source``: what the kernel's source was then, with its default and its choices."""
+    ``source``: what the kernel's source was then, with its default and its choices; ``choices``:
+    the digest of these alone; ``before``: how many trials there were when they were others."""
 
     done: Count = 0
     goal: Count = 0
@@ -67,6 +68,8 @@ class Progress:
     exhausted: Local[OmitDefault[bool]] = False
     predicted: Local[OmitDefault[bool]] = False
     source: Local[OmitDefault[str]] = ""
+    choices: Local[OmitDefault[str]] = ""
+    before: Local[OmitDefault[Count]] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

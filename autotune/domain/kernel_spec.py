@@ -1,5 +1,6 @@
 """A kernel as plain data: what the parent process and the database know of it."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -35,3 +36,9 @@ class Choices:
     axes: dict[str, list[AxisValue]]
     default: dict[str, AxisValue]
     grid: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Of what there is to be tried; the default is apart."""
+        values = [sorted(self.axes.items()), self.grid]
+        return hashlib.sha256(repr(values).encode()).hexdigest()[:12]

@@ -65,6 +65,10 @@ class Store(TrialStore, Protocol):
         """Keep where the rules leave nothing of the space of a key, in the place of what was kept
         before."""
 
+    def place_default(self, key: Key, default: Config) -> None:
+        """Number 0 among the trials of a key is from now on that of this config, where it was
+        tried, and free where it was not."""
+
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
         """Those of the newest snapshot, newest first: what won elsewhere is tried here."""
 

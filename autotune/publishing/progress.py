@@ -47,7 +47,8 @@ class Tally:
 class Reported(SearchObserver):
     """Around the observer of a search: tells ``searches`` what that hears. What cannot be told is
     not worth a search: the trials themselves are kept in any case. ``asked``: what is searched, as
-    the command line says it; ``source``: as in ``Progress``."""
+    the command line says it; ``source``, ``choices``: as in
+    ``Progress``. ``before``: trials of other choices."""
 
     def __init__(
         self,
@@ -56,10 +57,15 @@ class Reported(SearchObserver):
         key: Key,
         asked: str = "",
         source: str = "",
+        choices: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._observer, self._searches, self._key, self._clock = observer, searches, key, clock
-        self._tally, self._progress, self._space = Tally(), Progress(asked=asked, source=source), ""
+        self._tally, self._space = Tally(), ""
+        earlier = searches.progress(key)
+        is_same = earlier.choices in ("", choices)
+        self.before = earlier.before if is_same else earlier.done
+        self._progress = Progress(asked=asked, source=source, choices=choices, before=self.before)
         self._reported = float("-inf")
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:

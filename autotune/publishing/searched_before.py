@@ -8,7 +8,7 @@ from autotune.declaring.discovery import fingerprint, searched_source
 from autotune.domain.arguments import asked
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Progress
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, gate_state
@@ -38,19 +38,27 @@ def searched_before(store: Store, task: TuningTask, plan: Plan) -> TuningResult 
 
 
 def ended_search(
-    store: Store, task: TuningTask, spec: KernelSpec, key: Key, plan: Plan
+    store: Store,
+    task: TuningTask,
+    spec: KernelSpec,
+    key: Key,
+    plan: Plan,
+    choices: Choices | None = None,
 ) -> TuningResult | None:
     """The same of a key, where the search has the trials that the plan asks for, or all that there
-    are; where a prediction may end it, all that may be faster. With another default, or other
-    choices, there may be more."""
+    are; where a prediction may end it, all that may be faster. Not with another default, or other
+    choices: ``choices`` has them where a compiler was asked, else only the same source has the
+    same."""
     if not _may_answer(task, plan):
         return None
     record, trials, progress = store.record(key), store.trials(key), store.searches.progress(key)
     predicted = progress.predicted and plan.limits.may_end_early(plan.method)
-    ended = progress.exhausted or predicted
-    is_done = len(trials) >= plan.limits.trials or (ended and _is_unchanged(task, progress))
+    done = len(trials) - progress.before >= plan.limits.trials
     if record is None or not (
-        is_done and _is_of(record, trials) and _is_answer(record, trials, plan)
+        (done or progress.exhausted or predicted)
+        and _is_unchanged(task, progress, record, choices)
+        and _is_of(record, trials)
+        and _is_answer(record, trials, plan)
     ):
         return None
     default = default_trial(trials)
@@ -77,9 +85,15 @@ def ended_search(
     )
 
 
-def _is_unchanged(task: TuningTask, progress: Progress) -> bool:
-    source = searched_source(task.ref)
-    return bool(source) and source == progress.source
+def _is_unchanged(
+    task: TuningTask, progress: Progress, record: Record, choices: Choices | None
+) -> bool:
+    source, default = searched_source(task.ref), record.default.config
+    if source and source == progress.source:
+        return True
+    if choices is None or default is None or choices.digest != progress.choices:
+        return False
+    return dict(default.axes) == choices.default
 
 
 def _may_answer(task: TuningTask, plan: Plan) -> bool:

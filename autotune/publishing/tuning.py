@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from autotune.declaring.discovery import searched_source
 from autotune.domain.arguments import NODES_JAX, asked
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import Compilers, ListChoices
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.key import Key
@@ -142,7 +142,8 @@ def _described(
     """What the compilers know of a task, or how its search ended before."""
     try:
         subject = describe_subject(compilers, task.ref, task.chip, task.problem_of)
-        before = store and ended_search(store, task, subject.spec, subject.key, plan)
+        choices = compilers.ask(subject.question(ListChoices))
+        before = store and ended_search(store, task, subject.spec, subject.key, plan, choices)
     except AutotuneError as error:
         return NotTuned(task=task, error=error)
     return before or _Described(task=task, subject=subject)
@@ -199,6 +200,7 @@ class _Run:
             subject.key,
             command,
             searched_source(subject.ref),
+            self.compilers.ask(subject.question(ListChoices)).digest,
         )
         known = tuned_elsewhere(self.compilers, self.store, subject, reported.announce)
         announce_other_sources(self.store, subject, reported.announce)
@@ -267,6 +269,7 @@ class _Run:
             seed=self.plan.seed,
             method=self.plan.method,
             start_from=opened.start_from,
+            before=opened.reported.before,
             weight=opened.task.weight,
         )
 

@@ -1,8 +1,14 @@
 """Whether a config from outside can be handed to a kernel: a service may be old, or lie."""
 
+from collections.abc import Callable, Sequence
+
 from autotune.declaring.kernel import Axis, Kernel
-from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config
+from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
+from autotune.domain.key import Key
 from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.trial import Trial
+from autotune.wording.units import micros
 
 
 def misfit(kernel: Kernel, problem: Problem, config: Config) -> str | None:
@@ -17,6 +23,26 @@ def misfit(kernel: Kernel, problem: Problem, config: Config) -> str | None:
         if not _fits(known[name], problem, value):
             return f"{name}={value!r} is no choice of that axis for {problem}"
     return _misfit_of_grid(kernel, config)
+
+
+def of_another_default(
+    kernel: Kernel, record: Record, trials: Callable[[Key], Sequence[Trial]]
+) -> str | None:
+    """Why it may be slower than the default that the kernel has now, in one sentence; None where it
+    was compared with that, or ``trials`` of its key know better."""
+    key, compared = record.key, record.default.config or Config(axes=())
+    today, known = kernel.default_axes(key.problem, key.chip.value), dict(compared.axes)
+    if known.keys() != today.keys() or today in (known, dict(record.config.axes)):
+        return None
+    tried = [t.estimate for t in trials(key) if t.estimate and dict(t.config.axes) == today]
+    known_us = [e.time_us for e in tried if e.model == record.estimate.model]
+    if known_us and record.estimate.time_us <= min(known_us):
+        return None
+    time = f"takes {micros(min(known_us))}" if known_us else "has no known time"
+    return (
+        f"{micros(record.estimate.time_us)}, was compared with the default {compared}: that of "
+        f"today, {make_config(today)}, {time}"
+    )
 
 
 def _fits(axis: Axis, problem: Problem, value: AxisValue) -> bool:

@@ -44,7 +44,7 @@ from autotune.domain.key import Key
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.python.fitting import misfit
+from autotune.python.fitting import misfit, of_another_default
 from autotune.wording.match import why
 
 _log = logging.getLogger("autotune")
@@ -173,7 +173,8 @@ class Tuned:
         self, source: Source, key: Key, accept: Collection[str]
     ) -> tuple[Match, str, bool]:
         """The best answer whose config can be handed to the kernel; what is wrong with a better
-        one, empty where nothing is; whether the key has a record of its own, accepted or not."""
+        one, empty where nothing is; whether the key has a usable record of its own, accepted or
+        not."""
         wrong, left, is_published = "", {*accept, EXACT}, False
         while True:
             match = source.match(key, [kind for kind in KINDS if kind in left])
@@ -183,13 +184,21 @@ class Tuned:
             ):  # only whether it is there was asked
                 left.remove(match.kind)
                 continue
-            if match.config is None or not (bad := misfit(self.kernel, key.problem, match.config)):
+            if match.config is None or not (bad := self._refused(source, key, match)):
                 return match, wrong, is_published
-            wrong = f"what {source} published for it, {match.config}, does not fit: {bad}"
+            is_published = False
+            wrong = f"what {source} published for it, {match.config}, {bad}"
             if match.kind not in left:  # it answers what was not asked for
                 default = replace(match, kind=DEFAULT, config=None, record=None)
                 return default, wrong, is_published
             left.remove(match.kind)
+
+    def _refused(self, source: Source, key: Key, match: Match) -> str:
+        """Why what is published is not taken; empty where it is."""
+        if match.config and (bad := misfit(self.kernel, key.problem, match.config)):
+            return f"does not fit: {bad}"
+        trials = getattr(source, "trials", lambda _: ())
+        return (match.record and of_another_default(self.kernel, match.record, trials)) or ""
 
     def __str__(self) -> str:
         return f"{self.kernel.name} ({self._ref})"

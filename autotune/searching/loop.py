@@ -47,12 +47,15 @@ def open_search(
     seed: int = 0,
     method: str = "gp",
     start_from: Sequence[Config] = (),
+    before: int = 0,
     weight: float = 1.0,
 ) -> "Search":
-    """A search that knows what earlier runs have found, and has started nothing yet."""
+    """A search that knows what earlier runs have found, and has started nothing yet. ``before``:
+    how many of their trials do not count, as the choices were others."""
     store.save_kernel(subject.spec)
     if space.judged:
         store.save_refusals(subject.key, survey(space, subject.chip))
+    store.place_default(subject.key, space.default)
     earlier = list(store.trials(subject.key))
     study = CandidateStudy(
         space.candidates,
@@ -68,13 +71,13 @@ def open_search(
         study,
         observer,
         list(earlier),
-        goal=limits.trials,
+        goal=limits.trials + before,
         full=not limits.may_end_early(method),
         weight=weight,
         lessons=lessons_of(subject.key, subject.chip, space) if method == "gp" else None,
     )
     search.reuse()
-    observer.space_ready(space, earlier, max(len(earlier), min(limits.trials, search.reachable)))
+    observer.space_ready(space, earlier, max(len(earlier), min(search.goal, search.reachable)))
     elsewhere = winners_elsewhere(store.records(subject.spec.name), subject.key, space)
     search.begin_with(start_from, elsewhere)
     return search

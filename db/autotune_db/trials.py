@@ -7,12 +7,15 @@ from sqlalchemy import Connection, func, select, update
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
+from autotune.domain.config import Config
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Trial
 from autotune_db import query, rows
+from autotune_db.json_columns import digest
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
 from autotune_db.tables import KERNELS, KEYS, SPACES, TRIALS
@@ -93,6 +96,21 @@ class SqlTrials(Adapter):
         ids = connection.scalars(changed.returning(TRIALS.c.key_id)).all()
         query.lock_keys(connection, ids)
         query.sum_up(connection, ids)
+
+    @writes
+    def place_default(self, connection: Connection, key: Key, default: Config) -> None:
+        key_id = query.key_id(connection, key)
+        query.lock_keys(connection, [key_id])
+        columns = TRIALS.c.id, TRIALS.c.number, TRIALS.c.config_digest
+        rows = connection.execute(select(*columns).where(TRIALS.c.key_id == key_id)).all()
+        wanted = digest(to_data(default))
+        moved = [row for row in rows if (row.number == 0) != (row.config_digest == wanted)]
+        last = max((row.number for row in rows), default=0)
+        for row in sorted(moved, key=lambda row: row.number):  # what was the default, first
+            number = 0 if row.number else last + 1
+            connection.execute(update(TRIALS).where(TRIALS.c.id == row.id).values(number=number))
+        if moved:
+            query.sum_up(connection, [key_id])
 
     def trials(self, key: Key) -> Sequence[Trial]:
         return self._rows(_of_key(key), rows.trial_from_row)

@@ -230,7 +230,7 @@ def test_a_service_that_is_of_no_use(
 def test_after_an_outage_the_answers_come_without_a_restart(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that were asked for before, in the background: who holds an answer asks again."""
+    """Found out in the background: who holds an answer asks again."""
     monkeypatch.setattr("autotune.answering.asking_again.RETRY_AFTER_S", 0.05)
     monkeypatch.setattr("autotune.answering.client.RETRY_AFTER_S", 0.05)
     client, call, calls = Client(service.url), Remote.call, count()
@@ -246,9 +246,7 @@ def test_after_an_outage_the_answers_come_without_a_restart(
     assert (answer.kind, "no route to host" in answer.why) == (DEFAULT, True)
     assert "nothing is published" not in answer.why
     until(lambda: GENERATION.number > generation)
-    asked = next(calls)
     assert client.match(question(1024)).kind == EXACT
-    assert next(calls) == asked + 1  # nobody waited for this one
 
 
 @pytest.mark.parametrize("name", ["silence", "nothing", "a page", "busy"])
@@ -330,7 +328,7 @@ class TestInModelCode:
                 Axis(name="bm", choices=lambda _: [64], dim="m"),
                 Axis(name="unroll", choices=lambda _: [False, True]),
             ),
-            default=lambda _: {"bm": 64, "unroll": False},
+            default=lambda _: {"bm": 128, "unroll": False},
             inputs=lambda _: [],
             grid=("m",),
             build=lambda *_: lambda: None,
@@ -351,7 +349,7 @@ class TestInModelCode:
         write_bundle(path, new_bundle([self._fitting(tuned(Client(None)))]))
         model = tuned(Client(NOBODY, cache=path))
         assert model.config(model.problem(m=1024, k=128))["bm"] == 256
-        assert model.config(model.problem(m=512, k=128))["bm"] == 64
+        assert model.config(model.problem(m=512, k=128))["bm"] == 128
 
     def test_only_exact_records_are_found(self, service: Running) -> None:
         client = Client(service.url)

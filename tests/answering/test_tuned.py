@@ -31,12 +31,14 @@ from autotune.domain.errors import InvalidInputError, StoreError, UnknownNameErr
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Option
-from autotune.domain.record import Record
+from autotune.domain.record import Evidence, Record
 from autotune.python.tuned import Tuned
 from tests.samples.database import new_store
 from tests.samples.records import key as sample_key
 from tests.samples.records import record as sample_record
+from tests.samples.records import trial as sample_trial
 from tests.servers.service import until
 
 TOOLCHAIN = sample_key().toolchain
@@ -84,8 +86,9 @@ def key(**changes: Any) -> Key:
     return replace(found, **changes)
 
 
-def record(**changes: Any) -> Record:
-    return replace(sample_record(key(**changes)), config=TUNED_CONFIG)
+def record(*, default: Evidence | None = None, **changes: Any) -> Record:
+    found = replace(sample_record(key(**changes)), config=TUNED_CONFIG)
+    return replace(found, default=default or found.default)
 
 
 def tuned(source: Any, **changes: Any) -> Tuned:
@@ -303,6 +306,32 @@ def test_a_service_at_a_url_is_kept_on_disk(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     configure("http://127.0.0.1:9")  # nothing can be kept there
     assert settings().source._cache is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("today", "tried_us", "is_taken"),
+    [(8, 9.0, True), (16, None, False), (16, 9.0, True), (16, 2.0, False), (32, None, True)],
+)
+def test_a_record_that_was_compared_with_another_default_is_taken_where_it_is_faster(
+    today: int, tried_us: float | None, is_taken: bool
+) -> None:
+    compared = Evidence(config=make_config({"block": 8}), time_us=9.0)
+    found = record(default=compared)
+    source = FakeSource(replace(found, estimate=replace(found.estimate, time_us=5.0)))
+    now = make_config({"block": today})
+    trials = [
+        sample_trial(
+            0, Estimated(estimate=replace(found.estimate, time_us=tried_us or 1), program="p")
+        )
+    ]
+    source.trials = lambda _: [replace(t, config=now) for t in trials if tried_us]  # type: ignore[attr-defined]
+    asked = tuned(source)
+    asked.kernel = replace(KERNEL, default=lambda _: {"block": today})
+    answer = asked.answer(key().problem)
+    expected = ("exact", TUNED_CONFIG) if is_taken else ("default", now)
+    assert (answer.match, answer.config) == expected
+    assert source.missed == ([] if is_taken else [key()])
+    assert ("autotune search" in answer.why) != is_taken
 
 
 def test_threads_that_ask_at_once_ask_once() -> None:

@@ -192,6 +192,7 @@ def ended(tmp_path: Path) -> Key:
         assert won.estimate is not None
         found = replace(records.record(key), config=won.config, estimate=won.estimate, trials=4)
         store.save_record(found)
+        store.searches.report(key, "", ENDED, over=True)
     return key
 
 
@@ -231,12 +232,13 @@ def test_an_end_says_nothing_of_another_default_or_other_choices(
 ) -> None:
     """They are no part of the key. Older versions did not keep the source."""
     with open_store(str(tmp_path / "test.db"), create=False) as store:
-        for end in ({"exhausted": True}, {"predicted": True}):
+        for end in ({"exhausted": True}, {"predicted": True}, {}):
             progress = replace(ENDED, source=source, **end)
             store.searches.report(ended, "", progress, over=True)
-            assert not searched_before(store, TASK, Plan())
+            plan = Plan() if end else Plan(limits=SearchLimits(trials=4))
+            assert not searched_before(store, TASK, plan)
             store.searches.report(ended, "", replace(ENDED, **end), over=True)
-            assert searched_before(store, TASK, Plan())
+            assert searched_before(store, TASK, plan)
 
 
 def test_what_a_prediction_ended_is_done_unless_more_is_asked_for(
@@ -315,6 +317,7 @@ def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_p
         assert won.estimate is not None
         own = replace(record, config=won.config, estimate=won.estimate, default=told, trials=2)
         store.save_record(own)
+        store.searches.report(ended, "", ENDED, over=True)
         plan = Plan(limits=SearchLimits(trials=2), allow_unverified=True)
         tuned = searched_before(store, TASK, plan)
         assert tuned is not None and tuned.publication is not None

@@ -55,6 +55,19 @@ class TestTrials:
         assert all(save_trial(store, key(), published) for published in saved)
         assert store.trials(key()) == saved
 
+    def test_another_default_takes_the_place_of_the_first(self, store: SqlStore) -> None:
+        """Where it was tried; else the place is free."""
+        for number in range(3):
+            save_trial(store, key(), trial(number))
+        store.place_default(key(), trial(2).config)
+        by_number = {t.number: t.config for t in store.trials(key())}
+        assert by_number == {0: trial(2).config, 1: trial(1).config, 3: trial(0).config}
+        store.place_default(key(), trial(2).config)
+        assert {t.number: t.config for t in store.trials(key())} == by_number
+        store.place_default(key(), trial(7).config)
+        assert [t.number for t in store.trials(key())] == [1, 3, 4]
+        assert store.history()[0].default_us is None
+
     def test_names_come_back_in_their_order(self, store: SqlStore) -> None:
         save_trial(store, key(), trial())
         trial_row = store.trial(1)

@@ -167,6 +167,9 @@ class MemoryStore:
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
         self.kept = [replace(t, outcome=outcome) if t.number == number else t for t in self.kept]
 
+    def place_default(self, key: Key, default: Config) -> None:
+        """It is in its place."""
+
     def trials(self, key: Key) -> Sequence[Trial]:
         return sorted(self.kept, key=lambda t: t.number)
 

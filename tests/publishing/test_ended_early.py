@@ -1,13 +1,13 @@
 """What a prediction ends is not the last word where the gate refuses it, or a TPU can tell."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config
+from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.record import Evidence, Record
@@ -48,19 +48,23 @@ def tuned(
     rows: int,
     verified: Callable[[Config], Verdict],
     observer: TuningObserver | None = None,
+    block: int = kernel.BLOCKS[kernel.DEFAULT],
+    blocks: Sequence[int] = kernel.BLOCKS,
+    plan: Plan | None = None,
 ) -> TuningResult:
-    block = kernel.BLOCKS[kernel.DEFAULT]
     compilers: Any = kernel.compilers(
         rows,
         verified=verified,
         spec=SUBJECT.spec,
         chip=V5E,
-        choices=Choices(axes={"block": list(kernel.BLOCKS)}, default={"block": block}, grid=()),
+        choices=Choices(axes={"block": list(blocks)}, default={"block": block}, grid=()),
         traced=lambda config: [kernel.traced(rows, config["block"])],
     )
     subject = kernel.subject(rows)
     task = TuningTask(ref=subject.ref, chip=V5E.chip, problem_of=lambda _: subject.problem)
-    return tune_one(running(compilers), opened(store), task, Plan(), observer or TuningObserver())
+    return tune_one(
+        running(compilers), opened(store), task, plan or Plan(), observer or TuningObserver()
+    )
 
 
 def test_a_search_goes_on_when_the_gate_refuses_its_winner(store: SqlStore) -> None:
@@ -100,6 +104,30 @@ def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(
     again = tuned(store, ROWS, verdict)
     assert (again.search, again.stopped_by) == (None, "prediction")
     assert again.record == result.record
+
+
+def test_another_default_and_other_choices_go_on_searching(tmp_path: Path) -> None:
+    """What was compiled is used again; the default is that of today wherever one looks."""
+    plan = Plan(limits=SearchLimits(trials=3))
+
+    def searched(block: int, blocks: Sequence[int]) -> TuningResult:
+        right = Verdict(ok=True, reason="right")
+        return tuned(store, ROWS, lambda _: right, block=block, blocks=blocks, plan=plan)
+
+    with open_store(f"{tmp_path}/fresh.db", create=True) as store:
+        first = searched(8, (8, 16, 32))
+        assert (first.stopped_by, len(first.trials)) == ("trials", 3)
+        assert searched(8, (8, 16, 32)).search is None
+        for block in (16, 64):
+            other = searched(block, (8, 16, 32, *[64] * (block == 64)))
+            assert other.search is not None and other.record is not None
+            assert other.record.default.config == make_config({"block": block})
+            assert other.before == store.trials(other.key)[0]
+            assert store.history()[0].default_us == other.record.default.time_us
+        assert len(other.trials) == 4
+        more = searched(64, kernel.BLOCKS)
+        assert (more.stopped_by, len(more.trials)) == ("trials", 7)  # three more
+        assert searched(64, kernel.BLOCKS).search is None
 
 
 def test_what_a_tpu_times_is_searched_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

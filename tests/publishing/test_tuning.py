@@ -16,6 +16,7 @@ from autotune.cli.tune import _interpreters, tune
 from autotune.compiling.environments.environment import FOLDER_VARIABLE, Environment, keep
 from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.kernel_spec import Choices
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.verdict import Verdict
 from autotune.domain.workload import Workload, WorkloadProblem
@@ -61,6 +62,7 @@ def tuned(
     compilers: Any = FakeCompilers(
         spec=SUBJECT.spec,
         chip=CHIP,
+        choices=Choices(axes={}, default={}, grid=()),
         compiled=answer,
         verified=lambda _: Verdict(ok=True, reason="right"),
     )
