@@ -58,11 +58,12 @@ def print_workload(
         predicted = row["predicted"]
         echo(
             f"All {row['problems']} problems on {row['chip']} with jax {row['jax']}, by weight: "
-            f"{micros(row['before_us'])} before, {micros(row['after_us'])} after, "
-            f"{ratio(row['before_us'], row['after_us'])}"
+            f"{micros(row['before_us'])} with the kernels' defaults, {micros(row['after_us'])} "
+            f"tuned, {ratio(row['before_us'], row['after_us'])}"
             + f" {error_bar(row['before_error'])}" * bool(predicted)
             + f" ({left_out} without a time left out)" * bool(left_out)
-            + f" ({predicted} of those before are predicted)" * bool(predicted)
+            + f" ({predicted} of the defaults are predicted)" * bool(predicted)
+            + f"; {_share(row['calls'], undeclared)}" * bool(undeclared)
         )
     for problem in invalid:
         echo(f"not tuned: {problem}")
@@ -117,8 +118,16 @@ def model_times(tuned: Sequence[TuningResult]) -> list[dict[str, Any]]:
             (entry.task.weight, entry.before_us, entry.before_error, entry.after_us)
             for entry in part
         )
-        rows.append({"chip": chip, "jax": jax, "problems": len(part), **asdict(times)})
+        calls = sum(entry.task.weight for entry in part)
+        row = {"chip": chip, "jax": jax, "problems": len(part), "calls": calls}
+        rows.append(row | asdict(times))
     return rows
+
+
+def _share(calls: float, undeclared: Sequence[UndeclaredKernel]) -> str:
+    """Of the model's Pallas calls, those that the times speak of."""
+    every = calls + sum(kernel.weight for kernel in undeclared)
+    return f"{calls:g} of the model's {every:g} Pallas calls, the others are not declared"
 
 
 def _target(entry: TuningResult) -> tuple[str, str]:

@@ -230,8 +230,9 @@ def axis_features(config: Config) -> dict[str, float]:
 
 
 def _sizes(candidate: Candidate) -> list[float]:
-    values = [value for _, value in candidate.config.axes if not isinstance(value, (bool, str))]
-    return [log2(max(value, 1)) for value in values]
+    """Of each axis; 0.0 where its value is no size."""
+    values = [value for _, value in candidate.config.axes]
+    return [0.0 if isinstance(value, bool | str) else log2(max(value, 1)) for value in values]
 
 
 def _kinds(candidates: Sequence[Candidate]) -> NDArray[np.int64]:

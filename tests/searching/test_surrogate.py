@@ -1,5 +1,6 @@
 """The surrogate knows what it was shown, doubts the rest, and fears what is too large."""
 
+from dataclasses import replace
 from math import exp, log, pi
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
+from autotune.domain.config import Config
 from autotune.searching.surrogate import Posterior, Risk, Surrogate, features, log_improvement
 from tests.samples.candidates import SIZES, candidate, fits, space, time_us
 
@@ -41,6 +43,13 @@ def test_starts_from_the_roofline() -> None:
     found = _posterior([])
     guesses = [entry.roofline.guess_us for entry in SPACE]
     assert np.exp(found.mean) == pytest.approx(guesses)
+
+
+def test_an_axis_may_have_a_word_beside_its_sizes() -> None:
+    sized = [candidate(m, 128) for m in SIZES]
+    auto = replace(sized[0], config=Config(axes=(("block_m", "auto"), ("block_n", 128))))
+    odds = Risk([auto, *sized]).odds(fine=[3], failed=[6])
+    assert odds[6] > odds[0] > odds[3]  # nothing is known of the word's size
 
 
 def test_pending_candidates_take_away_doubt_and_change_no_prediction() -> None:

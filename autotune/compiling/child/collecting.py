@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from inspect import signature
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from autotune.compiling.child.chips import attached, compile_only_device, told_of
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.matching import KnownKernels
 from autotune.compiling.child.pallas_calls import MARK, ModelCalls
+from autotune.compiling.child.patching import patched
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.text import AbstractArray, read_arguments
 from autotune.domain.chip import Chip
@@ -47,7 +50,7 @@ def kernels_of(
     def step(arrays: Any) -> Any:
         every = given | arrays
         first = [every.pop(place) for place in placed]
-        return function(*first, **every)
+        return function(*first, *_by_place(function, len(first), every), **every)
 
     tries: list[tuple[Heard, Any]] = []
     for surroundings in _surroundings(chip):
@@ -65,6 +68,17 @@ def kernels_of(
     calls.walk(closed, 1, counted=False)
     with told_of(chip, {}):  # some declarations ask for it, too
         return None, _named(heard, calls, KnownKernels(loader, catalogue))
+
+
+def _by_place(function: Callable[..., Any], first: int, named: dict[str, Any]) -> list[Any]:
+    """Takes those out of ``named`` that can be given by their place, behind the ``first`` ones: a
+    ``jit`` with ``in_shardings`` takes none by name."""
+    try:
+        parameters = list(signature(function).parameters.values())[first:]
+    except (TypeError, ValueError):
+        return []
+    names = [p.name if p.kind is p.POSITIONAL_OR_KEYWORD else "" for p in parameters]
+    return [named.pop(name) for name in takewhile(named.__contains__, names)]
 
 
 def _surroundings(chip: Chip | None) -> Iterator[AbstractContextManager[Any]]:
@@ -90,12 +104,22 @@ def _traced(
     heard = Heard()
     token = LISTENER.set(heard)
     try:
-        with surroundings:
+        with surroundings, _meshes_in_trace():
             return heard, jax.make_jaxpr(step)(arrays)
     except Exception as error:
         return heard, error
     finally:
         LISTENER.reset(token)
+
+
+def _meshes_in_trace() -> AbstractContextManager[Any]:
+    """A model may set its mesh, which JAX refuses in a trace: there the mesh is an abstract one."""
+    import jax
+
+    if not hasattr(jax, "set_mesh"):  # before jax 0.7
+        return nullcontext()
+    enter = jax.sharding.use_abstract_mesh
+    return patched(jax, set_mesh=lambda mesh: enter(getattr(mesh, "abstract_mesh", mesh)))
 
 
 def _named(heard: "Heard", calls: ModelCalls, known: KnownKernels) -> Collected:

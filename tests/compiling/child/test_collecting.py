@@ -128,6 +128,14 @@ def made(x):
     with jax.default_device(jax.devices("cpu")[0]):
         return double(x + jnp.ones(x.shape))
 
+def entered(x):
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.PartitionSpec("rows")
+    with jax.set_mesh(mesh):
+        return jax.shard_map(double, in_specs=rows, out_specs=rows, check_vma=False)(x)
+
+placed = jax.jit(double, in_shardings=None)
+
 def trained(q):
     return jax.grad(lambda q: attention(q, 1.0).sum())(q)
 
@@ -204,7 +212,7 @@ def test_the_blocks_of_a_call_decide_the_size_of_what_it_gives_back(tmp_path: Pa
     assert found.config == "block_q=256,block_kv=256,block_kv_compute=256"
 
 
-@pytest.mark.parametrize("function", ["meshed", "made"])
+@pytest.mark.parametrize("function", ["meshed", "made", "entered", "placed"])
 def test_a_model_with_a_mesh_of_its_own_is_told_that_it_has_the_chip(
     tmp_path: Path, function: str
 ) -> None:

@@ -45,7 +45,7 @@ def test_what_a_model_gained_is_as_uncertain_as_what_it_ran_is_predicted(store: 
     with running(store.url) as service:
         page = html(service, "/workloads/model")
     times = ratio(50.0, 2 * published(question()).estimate.time_us)
-    assert f"{times} ± 20%" in page and "1 of those before are predicted" in page
+    assert f"{times} ± 20%" in page and "1 of the defaults are predicted" in page
 
 
 def test_lists_end_and_a_name_in_no_encoding_is_one_everywhere(store: SqlStore) -> None:
