@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from autotune.cli.options import database_and_json, pool_options, ray_option
+from autotune.declaring.calls.text import with_contents
 from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
@@ -93,6 +94,7 @@ _FOLLOWED = ("workload", "verify", "retune", "again", "xla")  # what is for all 
     "calls",
     multiple=True,
     metavar="q=bf16[2,8,4096,128],causal=true…",
+    callback=lambda _, __, calls: tuple(map(with_contents, calls)),
     help="With --against: such calls of a decorated function; may be given several times.",
 )
 @click.option("--dtype", default=None, help="Element type of each --shape.")

@@ -50,6 +50,10 @@ def tunable(
     name: str | None = None,
     dims: str | Mapping[str, str] | None = None,
     reference: Callable[..., Any] | None = None,
+    baseline: Callable[..., Any] | None = None,
+    check: Callable[..., str | None] | None = None,
+    mesh: Mapping[str, int] | None = None,
+    values: Mapping[str, Callable[..., Any]] | None = None,
     **axes: Blocks | Sequence[AxisValue],
 ) -> "Callable[[Callable[P, R]], Tunable[P, R]]":
     """A decorator. Each of ``axes`` is a keyword parameter of the function, with the values worth
@@ -59,13 +63,20 @@ def tunable(
     ``dims``: names of the dimensions, as in ``{"q": "b h q d", "k": "b h kv d"}``, or in the order
     of the arrays, ``"b h q d, b h kv d"``. A name that comes twice says that they are as long.
     ``reference``: a function of the same arguments in plain JAX, less the axes; without one a
-    result is right when it agrees with the default config. Raises ``ValueError`` for an axis that
-    is no parameter with a default.
+    result is right when it agrees with the default config. ``baseline``: the same, the plain-XLA
+    competitor, by default the reference. ``check``: of the same arguments, which have a ``shape``
+    and a ``dtype``: a sentence about why such a call is impossible, or None. ``mesh``: names and
+    sizes of the axes that a ``shard_map`` in it is over. ``values``: by argument, a function of the
+    same arguments that returns the integers in it (lengths, page tables) as a NumPy array; each
+    function takes those arguments that it needs. Raises ``ValueError`` for an axis that is no
+    parameter with a default.
     """
-    if not isinstance(name, str | None) or not (reference is None or callable(reference)):
+    functions = all(given is None or callable(given) for given in (reference, baseline, check))
+    mappings = all(isinstance(given, Mapping | None) for given in (mesh, values))
+    if not (isinstance(name, str | None) and functions and mappings):
         raise ValueError(
-            "name= and reference= are about the kernel: a parameter of that name cannot be tuned, "
-            "call it otherwise"
+            "name=, reference=, baseline=, check=, mesh= and values= are about the kernel: a "
+            "parameter of that name cannot be tuned, call it otherwise"
         )
     caller = sys._getframe(1)
     module, filename = str(caller.f_globals.get("__name__")), caller.f_code.co_filename
@@ -79,6 +90,10 @@ def tunable(
             axes=axes,
             dims=dims or "",
             reference=reference,
+            baseline=baseline,
+            check=check,
+            mesh=mesh or {},
+            values=values or {},
         )
         return Tunable(function, declaration, module, filename)
 

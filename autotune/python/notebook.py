@@ -260,6 +260,7 @@ def _problem(
     options: Mapping[str, OptionValue] | None,
 ) -> "tuple[KernelRef, ProblemOf]":
     """Where the kernel is, and its problem. Raises ``InvalidInputError``."""
+    from autotune.declaring.calls.function import abstract
     from autotune.declaring.discovery import find_kernel
     from autotune.python.tuned import dtype_name
 
@@ -274,8 +275,8 @@ def _problem(
                 'jax.ShapeDtypeStruct((256, 512), "bfloat16")'
             ) from error
         arguments = {**arguments, **described}
-        ref, problem = kernel.ref(*args, **arguments), kernel.problem(*args, **arguments)
-        return ref, lambda _: problem
+        problem, known = kernel.problem(*args, **arguments), partial(abstract, contents=True)
+        return kernel.ref(*map(known, args), **known(arguments)), lambda _: problem
     if not isinstance(kernel, str) or args or arguments or shape is None:
         raise InvalidInputError(
             "give a function under autotune.tunable with its arguments, or the name of a "

@@ -121,6 +121,8 @@ HARMFUL: dict[str, list[Edit]] = {
     DECORATED: [
         ("kernel.py", "body(x, block)", "body(x, 2 * block)"),
         ("kernel.py", 'block("x.0"', 'block("x.1"'),
+        ("kernel.py", "how=[1, 2]", "how=[1, 2], check=lambda x: None"),
+        ("kernel.py", "how=[1, 2]", "how=[1, 2], values={'x': unrelated}"),
     ],
 }
 

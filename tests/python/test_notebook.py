@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import autotune
@@ -73,7 +74,16 @@ def test_it_works_by_its_place_in_the_model_and_under_names_that_are_no_options(
     assert read["trials"] == 9
 
 
-@pytest.mark.parametrize("name", ["name", "reference"])
+@pytest.mark.parametrize("name", ["name", "reference", "baseline", "check", "mesh", "values"])
 def test_a_parameter_that_cannot_be_an_axis_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be tuned"):
         autotune.tunable(**{name: [1, 2]})
+
+
+def test_integers_of_a_concrete_array_are_contents() -> None:
+    arrays = {"x": np.ones((8, 128), np.float32), "chip": {"n": np.array([3, 4], np.int32)}}
+    ref, _ = notebook._problem(options_of_its_own, (), arrays, None, None, None)
+    assert "{'n': int32[2]@[3, 4]}" in ref.call and "float32[8,128]," in ref.call
+    known = options_of_its_own.declaration.read(ref.call)["chip"]["n"]
+    assert known.contents == (3, 4)
+    assert "@" not in options_of_its_own.ref(**arrays).call  # of a model: nobody reads its arrays

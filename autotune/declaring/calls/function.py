@@ -5,6 +5,8 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import prod
 from typing import Any
 
 from autotune.declaring.calls.text import (
@@ -31,13 +33,18 @@ Arguments = Mapping[str, Any]
 PARAMS = ("dimension_semantics", "vmem_limit_bytes")
 """A function that has these parameters gets those of the config."""
 
+_STEERING = ("int32", "uint32", "int64")
+_MOST_INTEGERS = 1 << 16
+"""Of an array whose contents are taken: lengths, page tables, group sizes; more are numbers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionKernel:
     """What ``autotune.tunable`` says of a function.
 
     ``axes``: for each block parameter the values worth trying. ``dims``: names of the dimensions by
-    argument. ``reference``: None: the function itself with its default config.
+    argument. ``reference``: None: the function itself with its default config. The others are as
+    ``tunable`` has them.
     """
 
     name: str
@@ -45,6 +52,10 @@ class FunctionKernel:
     axes: Mapping[str, Blocks | Sequence[AxisValue]]
     dims: str | Mapping[str, str] = ""
     reference: Callable[..., Any] | None = None
+    baseline: Callable[..., Any] | None = None
+    check: Callable[..., str | None] | None = None
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     signature: inspect.Signature = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +94,7 @@ class FunctionKernel:
             if name in self.axes or name in PARAMS:
                 continue
             if kind is inspect.Parameter.VAR_KEYWORD:
-                arguments |= {key: abstract(item) for key, item in value.items()}
+                arguments |= abstract(value)
             else:
                 arguments[name] = abstract(value)
         return arguments
@@ -117,7 +128,8 @@ class FunctionKernel:
     def kernel(self, arguments: Arguments) -> Kernel:
         """The declaration for calls of this form. Raises ``InvalidInputError``."""
         form = _Form(self, arguments)
-        sizes, default, reference = form.sizes(), self.defaults, self.reference
+        sizes, default, mesh = form.sizes(), self.defaults, self.mesh
+        reference, baseline = self.reference, self.baseline
         return Kernel(
             name=self.name,
             dims=tuple(sizes),
@@ -131,6 +143,9 @@ class FunctionKernel:
             inputs=form.inputs,
             build=lambda _, config: form.bound(self.function, config),
             reference=reference and (lambda _: form.bound(reference, None)),
+            baseline=baseline and (lambda _: form.bound(baseline, None)),
+            check=form.complaint,
+            mesh=(lambda _: mesh) if mesh else None,
             form=form.text(),
             doc=inspect.getdoc(self.function) or "",
         )
@@ -149,19 +164,23 @@ class FunctionKernel:
         return Axis(name=name, choices=choices, dim=axis.dim)
 
 
-def abstract(value: Any) -> Any:
-    """The same tree with ``AbstractArray`` in the place of arrays."""
+def abstract(value: Any, *, contents: bool = False) -> Any:
+    """The same tree with ``AbstractArray`` in the place of arrays; with ``contents`` the integers
+    of concrete ones in it."""
     if isinstance(value, AbstractArray):
         return value
     if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
-        return AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
+        array = AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
+        is_known = contents and array.dtype in _STEERING and hasattr(value, "__array__")
+        return array.of(value) if is_known and prod(array.shape) <= _MOST_INTEGERS else array
+    inner = partial(abstract, contents=contents)
     if type(value) is dict:
-        return {key: abstract(item) for key, item in value.items()}
+        return {key: inner(item) for key, item in value.items()}
     if is_named_tuple(value) or is_record(value):
-        items = {key: abstract(item) for key, item in record_fields(value).items()}
+        items = {key: inner(item) for key, item in record_fields(value).items()}
         return type(value)(**items) if any(map(has_arrays, items.values())) else value
     if type(value) in (list, tuple):
-        return type(value)(abstract(item) for item in value)
+        return type(value)(map(inner, value))
     return value
 
 
@@ -249,6 +268,28 @@ class _Form:
             for name, value in self.arguments.items()
         }
 
+    def complaint(self, problem: Problem) -> str | None:
+        """Why such a call is impossible, or None. Contents that nobody can make anew are those of
+        the call itself."""
+        kept = [path for path, array in self.arrays.items() if array.contents is not None]
+        unknown = [path for path in kept if path not in self.kernel.values]
+        if unknown and dict(problem.dims) != self.sizes():
+            return f"the contents of {', '.join(unknown)} are of another problem"
+        check = self.kernel.check
+        return check and _called(check, self._sized(problem), lenient=True)
+
+    def _sized(self, problem: Problem) -> dict[str, Any]:
+        """The arguments, with arrays as large as the problem says."""
+        arrays = {a.name: AbstractArray(a.shape, a.dtype) for a in self.inputs(problem)}
+        return self._filled(arrays)
+
+    def _values(self, path: str, problem: Problem) -> Callable[[], Any] | None:
+        """What makes the contents of an array: those that were given, for the call's own sizes."""
+        array, make = self.arrays[path], self.kernel.values.get(path)
+        if array.contents is not None and dict(problem.dims) == self.sizes():
+            return array.integers
+        return make and (lambda: _called(make, self._sized(problem), lenient=True))
+
     def dim_named(self, axis: str, dim: str) -> str:
         """``q.-2`` is the last but one of q. Raises ``InvalidInputError`` where there is none."""
         path, _, place = dim.rpartition(".")
@@ -271,6 +312,7 @@ class _Form:
                 name=path,
                 shape=tuple(problem[name] for name in self.names(path)),
                 dtype=str(options.get(f"{path}.dtype", problem.dtype)),
+                values=self._values(path, problem),
             )
             for path in self.arrays
         ]

@@ -6,10 +6,12 @@ name, dataclasses and named tuples by their fields, and ``dtype[sizes]`` for an 
 
 import ast
 import enum
+import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
+from math import prod
 from typing import Any
 
 from autotune.domain.dtype import DTYPES, parse_dtype
@@ -19,6 +21,8 @@ from autotune.domain.problem import OptionValue
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}
 
 
+_FILE = re.compile(r"\]\s*@\s*['\"]?([^\s,'\"\[\](){}]+)['\"]?")
+
 _WRITTEN = (
     *(ast.Constant, ast.UnaryOp, ast.USub, ast.Tuple, ast.List, ast.Dict, ast.Subscript),
     *(ast.Call, ast.keyword, ast.Name, ast.Attribute, ast.Load),
@@ -27,13 +31,37 @@ _WRITTEN = (
 
 @dataclass(frozen=True, slots=True)
 class AbstractArray:
-    """An array without its numbers. ``dtype``: its full name."""
+    """An array without its numbers. ``dtype``: its full name. ``contents``: the integers in it, row
+    by row, where they are known."""
 
     shape: tuple[int, ...]
     dtype: str
+    contents: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join(map(str, self.shape)) or '()'}]"
+        text = f"{self.dtype}[{','.join(map(str, self.shape)) or '()'}]"
+        return text if self.contents is None else f"{text}@{list(self.contents)}"
+
+    def of(self, contents: Any) -> "AbstractArray":
+        """With these integers in it. Raises ``InvalidInputError`` for others."""
+        import numpy as np
+
+        numbers = np.asarray(contents)
+        if (
+            "int" not in self.dtype
+            or numbers.dtype.kind not in "iu"
+            or numbers.size != prod(self.shape)
+        ):
+            raise InvalidInputError(
+                f"{self}@… takes {prod(self.shape)} integers: i32[2]@[5,9], i32[16]@lengths.npy"
+            )
+        return replace(self, contents=tuple(numbers.reshape(-1).tolist()))
+
+    def integers(self) -> Any:
+        """The contents, as an array of NumPy."""
+        import numpy as np
+
+        return np.array(self.contents, self.dtype).reshape(self.shape)
 
 
 def is_named_tuple(value: Any) -> bool:
@@ -150,6 +178,8 @@ def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
             return {_read(key, home): _read(item, home) for key, item in pairs if key is not None}
         case ast.Subscript(value=ast.Name(id=name)):
             return _array(name, _read(node.slice, home))
+        case ast.BinOp(left=ast.Subscript() as array, op=ast.MatMult(), right=contents):
+            return _read(array, home).of(_read(contents, home))
         case ast.Call(args=[ast.Constant(value=str(name))]) if (
             ast.unparse(node.func) == "numpy.dtype"
         ):
@@ -172,6 +202,21 @@ def _array(dtype: str, sizes: Any) -> AbstractArray:
         if type(size) is not int or size < 0:
             raise InvalidInputError(f"{dtype}[{size}]: a size of an array is a whole number")
     return AbstractArray(shape, parse_dtype(dtype))
+
+
+def with_contents(text: str) -> str:
+    """The text of a call with the integers of each ``@FILE`` of NumPy in the place of its name.
+    Raises ``InvalidInputError``."""
+
+    def loaded(found: re.Match[str]) -> str:
+        import numpy as np
+
+        try:
+            return f"]@{np.load(found[1]).reshape(-1).tolist()}"
+        except (OSError, ValueError, EOFError, AttributeError) as error:
+            raise InvalidInputError(f"{found[1]} is no file of numpy.save: {error}") from error
+
+    return _FILE.sub(loaded, text)
 
 
 def _found(name: str, home: Mapping[str, Any]) -> Any:

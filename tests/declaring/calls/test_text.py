@@ -1,13 +1,15 @@
 """Arguments as text are read, and nothing but dataclasses and named tuples is called."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import autotune
-from autotune.declaring.calls.text import read_arguments
+from autotune.declaring.calls.text import AbstractArray, read_arguments, with_contents
 from autotune.domain.errors import InvalidInputError
 from tests.samples.decorated import Options, Weights, plain_scaled
 
@@ -46,6 +48,9 @@ def test_records_are_made() -> None:
         "x=Weights()",
         "x=-Refusing(one=1)",
         "x=numpy.dtype('odd')",
+        "x=i32[2]@[1,2,3]",
+        "x=i32[2]@[1.5,2]",
+        "x=i32[2]@name",
         "x=\0",
         "x=" + "-" * 5000 + "1",
     ],
@@ -69,3 +74,53 @@ def test_a_function_with_more_arguments_by_place_is_read_and_called() -> None:
     assert jax.eval_shape(called, x, w, w).shape == x.shape
     with pytest.raises(InvalidInputError, match="missing a required argument"):
         function.read("scale=1.0")
+
+
+def test_integers_are_written_behind_an_array_or_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.npy"
+    np.save(path, np.array([[5, -1], [9, 0]], np.int32))
+    text = with_contents(f"n=i32[2,2]@{path}, x=f32[4], o=(i32[1]@[7], 2)")
+    read = read_arguments(text, {})
+    array = AbstractArray((2, 2), "int32", (5, -1, 9, 0))
+    assert (read["n"], read["o"][0].contents) == (array, (7,))
+    assert read_arguments(f"n={array}", {})["n"] == array
+    assert array.integers().tolist() == [[5, -1], [9, 0]]
+    for bad in (tmp_path / "none.npy", __file__):
+        with pytest.raises(InvalidInputError, match=r"numpy\.save"):
+            with_contents(f"n=i32[4]@'{bad}'")
+
+
+def rows_of(lengths: Any, x: Any, *, block: int = 8) -> Any:
+    return x[: block + lengths[0]]
+
+
+def declared(**words: Any) -> tuple[Any, Any]:
+    """Such a function and its declaration for a call with integers."""
+    function: Any = autotune.tunable(block=[8, 16], **words)(rows_of)
+    read = function.declaration.read("lengths=i32[2]@[3,4], x=f32[64,128]")
+    return function.declaration.problem(read), function.declaration.kernel(read)
+
+
+def test_integers_that_are_given_are_those_of_the_call_alone() -> None:
+    problem, kernel = declared()
+    lengths, x = kernel.inputs(problem)
+    assert lengths.values().tolist() == [3, 4] and x.values is None
+    assert kernel.check(problem) is None
+    smaller = problem.with_dims(**{"x.0": 16})
+    assert "lengths" in kernel.check(smaller)
+    assert [array.values for array in kernel.inputs(smaller)] == [None, None]
+
+
+def test_a_decorated_function_says_what_a_declaration_says() -> None:
+    problem, kernel = declared(
+        baseline=lambda x: x * 2,
+        check=lambda lengths, x: f"{lengths.shape} of {x.shape[0]}" if x.shape[0] < 32 else None,
+        mesh={"i": 2},
+        values={"lengths": lambda lengths, x: np.full(lengths.shape, x.shape[0])},
+    )
+    smaller = problem.with_dims(**{"x.0": 16})
+    assert kernel.inputs(problem)[0].values().tolist() == [3, 4]
+    assert kernel.inputs(smaller)[0].values().tolist() == [16, 16]
+    assert (kernel.check(problem), kernel.check(smaller)) == (None, "(2,) of 16")
+    assert kernel.mesh_axes(problem) == {"i": 2}
+    assert kernel.baseline(problem)(None, 3.0) == 6.0
