@@ -203,6 +203,9 @@ class TableCompiler:
     def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
         return map(self.ask, questions)
 
+    def left_s(self, _: CompilerQuestion[Any]) -> float | None:
+        return None
+
 
 def _progress(title: str) -> Callable[[int, int], None]:
     def show(done: int, total: int) -> None:

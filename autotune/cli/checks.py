@@ -129,7 +129,9 @@ class CheckQuestion:
         progress = progress_lines(len(run.pairs(priors, self.chips)))
         checks = run.run(priors, self.chips, progress)
         if self.verify:
-            checks = publish_all_checked(compilers, store, checks, chosen, refs, _verifying)
+            checks = publish_all_checked(
+                compilers, store, checks, chosen, refs, _verifying, partial(echo, err=True)
+            )
         if self.retune:
             plan = Plan(limits=SearchLimits(trials=self.trials))
             retune_each(compilers, store, plan, checks, refs, _searching, _say_retuned)

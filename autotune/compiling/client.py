@@ -34,6 +34,9 @@ class ChildProcess(Protocol):
     python: str
 
     @property
+    def left_s(self) -> float | None: ...
+
+    @property
     def running(self) -> bool: ...
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]: ...
@@ -67,11 +70,13 @@ class Compiler:
 
     process: ChildProcess
     limit_s: float = 120.0
+    asked: CompilerQuestion[Any] | None = None
 
     def ask(self, question: CompilerQuestion[T]) -> T:
         """Raises ``CompilerUnavailableError`` when the child cannot even be started, and
         ``CompilerInterruptedError`` when the process has been interrupted."""
         answer: T
+        self.asked = question
         answer = self._required(question) if isinstance(question, Required) else self._try(question)
         return answer
 

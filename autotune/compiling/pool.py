@@ -25,6 +25,8 @@ class PooledCompilers(ABC):
     """``domain.compilers.Compilers`` of whatever answers ``size`` questions side by side. Leaves
     none of them behind its ``with``."""
 
+    _everyone: Sequence[Compiler] = ()
+
     def __init__(self, size: int) -> None:
         self.size = size
         self._shared = SharedAcrossChips()
@@ -49,6 +51,10 @@ class PooledCompilers(ABC):
         finally:
             for future in pending:
                 future.cancel()
+
+    def left_s(self, question: CompilerQuestion[Any]) -> float | None:
+        asked = (compiler for compiler in self._everyone if compiler.asked is question)
+        return next((compiler.process.left_s for compiler in asked), None)
 
     @abstractmethod
     def _answer(self, question: CompilerQuestion[T]) -> T:
@@ -93,6 +99,7 @@ class CompilerPool(PooledCompilers):
             [Compiler(CompilerProcess(p, memory_bytes, worker), limit_s=limit_s) for p in pythons]
             for pythons in ([python] * size, verify_with)
         )
+        self._everyone = (*self._compilers, *self._others)
         self._others_lock = Lock()
         # The one that answered last is asked again: it has just traced what it is to compile.
         self._free: LifoQueue[Compiler] = LifoQueue()
@@ -120,11 +127,10 @@ class CompilerPool(PooledCompilers):
         return verdict
 
     def _stop(self) -> None:
-        everyone = (*self._compilers, *self._others)
-        for compiler in everyone:
+        for compiler in self._everyone:
             compiler.process.interrupt()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for compiler in everyone:
+        for compiler in self._everyone:
             compiler.close()
 
 

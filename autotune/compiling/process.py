@@ -81,6 +81,13 @@ class CompilerProcess:
         """Whether the next ``ask`` meets a child that is there already."""
         return self._child is not None
 
+    @property
+    def left_s(self) -> float | None:
+        """For how long what was asked last goes on, as the child says. From any thread."""
+        with contextlib.suppress(OSError, ValueError):
+            return float(Path(str(self._folder), protocol.LEFT).read_text())
+        return None
+
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """The child's answer.
 
@@ -165,6 +172,7 @@ class CompilerProcess:
         assert self._folder is not None
         with _no_folder():
             os.truncate(self._folder / "log", 0)
+            (self._folder / protocol.LEFT).unlink(missing_ok=True)
             free = shutil.disk_usage(self._folder).free
         if free < _NEEDED_BYTES:
             raise CompilerUnavailableError(

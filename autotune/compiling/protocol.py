@@ -34,6 +34,7 @@ from autotune.estimating.simulator.drawing.picture import Picture
 CONSTRAINT, REFUSED, COMPILE = "constraint", "refused", "compile"
 LISTING = "listing"  # ask again where libtpu prints it
 OPEN, RUN = "open", "run"
+LEFT = "left"  # file in the child's folder: seconds to its answer, while it knows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,7 +187,7 @@ class CompileBaseline(Attempted[XlaCost | Failure]):
 @dataclass(frozen=True, kw_only=True)
 class VerifyConfig(Attempted[Verdict]):
     """Run it in interpret mode against its reference; a config that ends the compiler, or hangs, is
-    not verified."""
+    not verified. ``budget_s``: what is known to take much longer is not run."""
 
     kind = "verify"
     form = Verdict
@@ -195,6 +195,7 @@ class VerifyConfig(Attempted[Verdict]):
     problem: Problem
     config: Config
     chip: Chip
+    budget_s: float = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +225,9 @@ class Compilers(Protocol):
 
     def submit(self, question: CompilerQuestion[T]) -> Future[T]:
         """Answered as soon as a compiler is free."""
+
+    def left_s(self, question: CompilerQuestion[Any]) -> float | None:
+        """For how long a question that was submitted goes on, as far as that is known."""
 
     def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
         """The answers in the order of the questions. All compilers take part; what is not waited

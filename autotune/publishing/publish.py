@@ -1,6 +1,9 @@
 """From the trials of a key to its published record: compare, verify, decide, and say why."""
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -33,6 +36,11 @@ if TYPE_CHECKING:  # Optuna is not needed here
     from autotune.searching.result import SearchResult
 
 _MAX_FINALISTS = 8
+_LEAST_BUDGET_S = 15.0
+_EVERY_S = 4.0
+
+_log = logging.getLogger("autotune.gate")
+
 _STATES = {True: GateState.VERIFIED, False: GateState.REFUSED, None: GateState.NOT_VERIFIED}
 NO_DEFAULT = Evidence(config=None, time_us=None)
 
@@ -66,6 +74,7 @@ def publish(
     *,
     allow_unverified: bool = False,
     announce: Callable[[str], None] = lambda _: None,
+    hear: Callable[[str], None] = lambda _: None,
     measure: Measure | None = None,
 ) -> Publication:
     """Verify the best candidates in turn and publish the first that is right and faster.
@@ -78,7 +87,7 @@ def publish(
     default = default_trial(result.trials)
     before = _verified_before(store, result.subject.key)
     gate = _Gate(
-        compilers, store, result, announce, allow_unverified=allow_unverified, before=before
+        compilers, store, result, announce, hear, allow_unverified=allow_unverified, before=before
     )
     draft = _Draft(result, default, _baseline(compilers, result), gate)
     published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
@@ -118,6 +127,7 @@ class _Gate:
     store: Store
     result: "SearchResult"
     announce: Callable[[str], None]
+    hear: Callable[[str], None]
     allow_unverified: bool
     before: Record | None = None
     wrong: list[tuple[Trial, Verdict]] = field(default_factory=list)
@@ -144,7 +154,9 @@ class _Gate:
         if known is not None:
             return Verdict(ok=True, reason=known.proof.ran, proof=known.proof)
         self.announce(f"verifying {trial.config}")
-        return self.compilers.ask(self.result.subject.question(VerifyConfig, config=trial.config))
+        budget_s = max(_LEAST_BUDGET_S, sum(trial.seconds for trial in self.result.trials))
+        subject, more = self.result.subject, {"config": trial.config, "budget_s": budget_s}
+        return verdict_on(self.compilers, subject.question(VerifyConfig, **more), self.hear)
 
     def is_out(self, trial: Trial) -> bool:
         """Whether it is out of the question."""
@@ -163,6 +175,18 @@ def same_verdict(trial: Trial, verdict: Verdict, trials: Sequence[Trial]) -> lis
         if candidate(other).identity == program
         and (other.config.dimension_semantics == semantics or not is_race)
     ]
+
+
+def verdict_on(
+    compilers: Compilers, question: VerifyConfig, hear: Callable[[str], None] = _log.info
+) -> Verdict:
+    """``hear`` is told every few seconds for how long it goes on."""
+    started, verdict = time.monotonic(), compilers.submit(question)
+    while not wait([verdict], _EVERY_S).done:
+        left_s = compilers.left_s(question)
+        left = "" if left_s is None else f", about {left_s:.0f} s left"
+        hear(f"verifying {question.config} for {time.monotonic() - started:.0f} s{left}")
+    return verdict.result()
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from autotune.estimating.space import Space, explore
 ProblemOf = Callable[[KernelSpec], Problem]
 """Reads a problem by the description of its kernel. Raises ``InvalidInputError``."""
 
-T = TypeVar("T")
+Asked = TypeVar("Asked", bound=CompilerQuestion[Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,9 +50,7 @@ class Subject:
             toolchain=self.toolchain,
         )
 
-    def question(
-        self, kind: Callable[..., CompilerQuestion[T]], **more: Any
-    ) -> CompilerQuestion[T]:
+    def question(self, kind: Callable[..., Asked], **more: Any) -> Asked:
         """One about this problem on this chip."""
         return kind(ref=self.ref, problem=self.problem, chip=self.chip.chip, **more)
 

@@ -126,6 +126,9 @@ class _ProblemObserver(SilentObserver):
     def tuned(self, tuned: TuningResult) -> None:
         self._lines.tuned(tuned)
 
+    def verifying(self, line: str) -> None:
+        self._lines.announce(f"{problem_name(self._key)}: {line}")
+
 
 class WorkloadBars(_Live, WorkloadLines):
     """The trials of all problems, and of those that have run last."""

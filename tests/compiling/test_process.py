@@ -61,6 +61,17 @@ def test_what_goes_out_comes_back(fake: CompilerProcess, value: object) -> None:
     assert fake.ask(echo(value), 20) == {"ok": value}
 
 
+@pytest.mark.parametrize(("left", "left_s"), [("7.5", 7.5), ("7.5 s", None), ("", None)])
+def test_a_child_may_tell_for_how_long_its_answer_takes(
+    fake: CompilerProcess, left: str, left_s: float | None
+) -> None:
+    assert fake.left_s is None
+    fake.ask({"kind": "tell", "left": left}, 20)
+    assert fake.left_s == left_s
+    fake.ask(echo(1), 20)
+    assert fake.left_s is None
+
+
 def pid_of(process: CompilerProcess) -> int:
     pid: int = process.ask({"kind": "pid"}, 20)["ok"]
     return pid

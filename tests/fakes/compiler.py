@@ -60,6 +60,7 @@ class FakeCompilers:
         self._spec, self._compiled, self._traced, self._verified = spec, compiled, traced, verified
         self.compiled_configs: list[Config] = []
         self.verified_configs: list[Config] = []
+        self.budgets: list[float] = []
         self.traced_chips: list[Chip | None] = []
 
     def ask(self, question: CompilerQuestion[T]) -> T:
@@ -69,6 +70,9 @@ class FakeCompilers:
         future: Future[T] = Future()
         future.set_result(self.answer(question))
         return future
+
+    def left_s(self, _: CompilerQuestion[Any]) -> float | None:
+        return None
 
     def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
         return map(self.ask, questions)
@@ -90,8 +94,9 @@ class FakeCompilers:
             case CompileConfig(config=config):
                 self.compiled_configs.append(config)
                 return Attempt(answer=_known(self._compiled)(config), seconds=0.1)
-            case VerifyConfig(config=config):
+            case VerifyConfig(config=config, budget_s=budget_s):
                 self.verified_configs.append(config)
+                self.budgets.append(budget_s)
                 return _known(self._verified)(config)
             case CompileBaseline():
                 return XlaCost(flops=2e8, schedule=())

@@ -140,9 +140,10 @@ def run(
     outcomes: list[Outcome],
     verdicts: dict[int, bool | None] | None = None,
     known: Sequence[Record] = (),
+    seconds: float = 0.0,
     **options: Any,
 ) -> tuple[Publication, FakeStore, FakeCompilers]:
-    trials = [trial(number, outcome) for number, outcome in enumerate(outcomes)]
+    trials = [replace(trial(n, outcome), seconds=seconds) for n, outcome in enumerate(outcomes)]
     line = Roofline(compute_us=1, memory_us=1, overhead_us=0, fill_us=0, cores=1)
     space = Space(
         candidates=[Candidate(config=trials[0].config, trace=TRACE, roofline=line)],
@@ -163,6 +164,12 @@ def test_the_fastest_right_one_wins() -> None:
     assert store.saved[0].verified and not store.saved[0].is_default
     assert verified_blocks(compiler) == [2]
     assert publication_reason(published) == "estimated 2.50 times as fast as the default"
+
+
+@pytest.mark.parametrize(("seconds", "budget_s"), [(0.1, 15.0), (40.0, 80.0)])
+def test_a_verification_may_take_what_its_search_took(seconds: float, budget_s: float) -> None:
+    asked = run([estimated(100), estimated(50)], seconds=seconds)[2].budgets
+    assert asked == [budget_s]
 
 
 def test_what_won_before_is_not_verified_again() -> None:

@@ -144,7 +144,11 @@ class CompilerWorker:
     def do_verify(self, question: VerifyConfig) -> Verdict:
         from autotune.compiling.child.verify import gate
 
-        return gate.check(*self._candidate(question))
+        def tell(left_s: float) -> None:
+            (self.dump.parent / protocol.LEFT).write_text(f"{left_s:.1f}")
+
+        candidate = self._candidate(question)
+        return gate.check(*candidate, budget_s=question.budget_s, tell=tell)
 
     def do_collect(self, question: CollectKernels) -> Collected:
         from autotune.compiling.child.collecting import collect

@@ -79,6 +79,7 @@ class FarmProcess:
     """What is asked as one child is asked, by as many threads as there are slots."""
 
     python, running = "the nodes' Python", True
+    left_s: float | None = None
 
     def __init__(self, slots: Slots, memory_bytes: int) -> None:
         self._slots, self._memory_bytes = slots, memory_bytes

@@ -17,13 +17,15 @@ from autotune.domain.record import Decision, Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
 from autotune.publishing.opening import opened, running
-from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
+from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of, verdict_on
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
 
+Hear = Callable[[str], None]
+
 
 def publish_checked(
-    compilers: Compilers, store: Store, check: Check, record: Record, ref: KernelRef
+    compilers: Compilers, store: Store, check: Check, record: Record, ref: KernelRef, hear: Hear
 ) -> Check:
     """Run the gate under the new toolchain, and publish the config that it passes: answers are
     exact then. The check again, with what the gate found; nothing is published that is broken,
@@ -31,9 +33,8 @@ def publish_checked(
     winner, config = check.winner, usable_config(check)
     if config is None or not isinstance(winner, Estimated) or check.chip is not check.key.chip:
         return check
-    verdict = compilers.ask(
-        VerifyConfig(ref=ref, problem=check.key.problem, config=config, chip=check.chip)
-    )
+    question = VerifyConfig(ref=ref, problem=check.key.problem, config=config, chip=check.chip)
+    verdict = verdict_on(compilers, question, hear)
     if verdict.ok is None:
         return replace(check, detail=f"not verified: {verdict.said}")
     if not verdict.ok:
@@ -74,6 +75,7 @@ def publish_all_checked(
     records: Iterable[Record],
     refs: Mapping[str, KernelRef],
     announce: Callable[[Check], None],
+    hear: Hear,
 ) -> list[Check]:
     """``publish_checked`` for each that was not verified before; what the gate says is kept."""
     by_key = {record.key: record for record in records}
@@ -83,7 +85,7 @@ def publish_all_checked(
         if ref is not None and not check.verified:
             announce(check)
             here = called(ref, store.kernels(), check.key)
-            check = publish_checked(compilers, store, check, by_key[check.key], here)
+            check = publish_checked(compilers, store, check, by_key[check.key], here, hear)
             store.save_check(check)
         done.append(check)
     tell_of(store, done)

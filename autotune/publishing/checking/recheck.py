@@ -15,7 +15,7 @@ from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
 from autotune.publishing.checking.prior import prior_of
 from autotune.publishing.checking.record_check import RecordChecker
-from autotune.publishing.publish import NO_DEFAULT, evidence_of
+from autotune.publishing.publish import NO_DEFAULT, evidence_of, verdict_on
 from autotune.searching.subject import describe_subject
 
 
@@ -47,11 +47,10 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
         return Rechecked(decision=undecided, check=check)
     if check.verdict in _refused(record) or not isinstance(check.winner, Estimated):
         return Rechecked(decision=refused, check=check)
-    verdict = compilers.ask(
-        VerifyConfig(
-            ref=ref, problem=record.key.problem, config=record.config, chip=record.key.chip
-        )
+    question = VerifyConfig(
+        ref=ref, problem=record.key.problem, config=record.config, chip=record.key.chip
     )
+    verdict = verdict_on(compilers, question)
     if not verdict.ok:
         decision = undecided if verdict.ok is None else refused
         return Rechecked(decision=decision, check=check, verdict=verdict)

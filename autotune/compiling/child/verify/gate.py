@@ -1,11 +1,11 @@
 """Running a candidate against its reference on small problems, in the child."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count, cycle, islice
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError
 from autotune.compiling.child.verify.numbers import values
 from autotune.compiling.child.verify.reduced import reduced_problems
 from autotune.compiling.child.verify.tolerance import Errors, allowed_errors, reduction_length
-from autotune.compiling.child.verify.work import is_bounded, work_of
+from autotune.compiling.child.verify.work import Meter, OverBudgetError, work_of
 from autotune.declaring.kernel import Kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
@@ -29,11 +29,19 @@ from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
 
 _RUNS = 3
 _FEWEST_RUNS = 2  # of both small problems, or of the only one with DMAs late and early
-_MOST_WORK = 20_000.0  # of all runs, by ``work_of``: more is run less often, or short only
+_MOST_WORK = 50_000.0  # of all runs, by ``work_of``: more is run less often, or short only
 _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
-def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = None) -> Verdict:
+def check(
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    chip: Chip | None = None,
+    *,
+    budget_s: float = 60.0,
+    tell: Callable[[float], None] = lambda _: None,
+) -> Verdict:
     """Whether a config gives the reference's result in :data:`_RUNS` runs of small problems, or
     :data:`_FEWEST_RUNS` where these are more than :data:`_MOST_WORK`. Each is in another order of
     the parallel axes, with other numbers, with DMAs late and early in turn. Long dimensions that no
@@ -43,17 +51,20 @@ def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = 
     What is run follows from the problem and the config alone: on a machine that is busy or slow it
     proves as much, or runs into the limit of the question.
 
-    ``ok`` is None where this JAX cannot do it, or cannot trace the kernel so. Code that asks for
-    the TPU while it is traced is told of ``chip``.
+    ``ok`` is None where this JAX cannot do it, or cannot trace the kernel so, or where the fewest
+    runs are more work than ``budget_s`` on two cores. Code that asks for the TPU while it is traced
+    is told of ``chip``. ``tell`` hears for how many seconds it goes on.
     """
     started = time.perf_counter()
-    verdict = _check(kernel, problem, config, chip)
+    verdict = _check(kernel, problem, config, chip, Meter(budget_s, tell))
     standard = Standard.REFERENCE if kernel.reference else Standard.DEFAULT
     proof = replace(verdict.proof, standard=standard)
     return replace(verdict, seconds=time.perf_counter() - started, proof=proof)
 
 
-def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Verdict:
+def _check(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None, meter: Meter
+) -> Verdict:
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
@@ -72,22 +83,38 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
         ]
         for shorten in (True, False)
     )
-    verdict = _verdict(short)
     is_same = [run.problem for run in short] == [run.problem for run in whole]
-    is_little = all(run.is_bounded for run in whole) and _is_little(whole)
-    return verdict if is_same or not verdict.ok or not is_little else _verdict(whole)
+    both = _work(short, _RUNS) + _work(whole, _RUNS)
+    stages = [short, whole] if not is_same and both <= _MOST_WORK else [short]
+    try:
+        runs = (run.work for stage in stages for run in _runs(stage))
+        meter.plan(_work(short, _FEWEST_RUNS), runs)
+        for stage in stages:
+            verdict = _verdict(stage, meter)
+            if not verdict.ok:
+                break
+    except OverBudgetError:
+        smallest = " and ".join(str(subject.problem) for subject in short)
+        reason = f"what crosses its borders, {smallest}, takes more than {meter.budget_s:.0f} s"
+        remedy = "give the declaration a `reduced` that makes it smaller, or smaller blocks"
+        return Verdict(ok=None, reason=f"{reason}: {remedy}")
+    return verdict
 
 
-def _is_little(subjects: Sequence["_Subject"]) -> bool:
-    """Whether all runs are no more than :data:`_MOST_WORK`."""
-    runs = islice(cycle(subjects), _RUNS)
-    return sum(subject.work for subject in runs) <= _MOST_WORK
+def _work(subjects: Sequence["_Subject"], runs: int) -> float:
+    return sum(subject.work for subject in islice(cycle(subjects), runs))
 
 
-def _verdict(subjects: Sequence["_Subject"]) -> Verdict:
+def _runs(subjects: Sequence["_Subject"]) -> Iterable["_Subject"]:
+    """What is run in turn."""
+    is_much = _MOST_WORK < _work(subjects, _RUNS) < inf
+    return islice(cycle(subjects), _FEWEST_RUNS if is_much else _RUNS)
+
+
+def _verdict(subjects: Sequence["_Subject"], meter: Meter) -> Verdict:
     lacks: list[str] = []
     for level in ProofLevel:
-        verdict = _run_in(level, subjects, "; ".join(lacks))
+        verdict = _run_in(level, subjects, "; ".join(lacks), meter)
         if not verdict.not_run:
             return verdict
         if verdict.reason not in lacks:
@@ -95,17 +122,20 @@ def _verdict(subjects: Sequence["_Subject"]) -> Verdict:
     return replace(verdict, reason=f"interpret mode cannot run it: {lacks[0]}")
 
 
-def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Verdict:
+def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str, meter: Meter) -> Verdict:
     """The verdict of one level. What only the plain interpreter calls wrong is not known to be: it
     is not what runs on a TPU."""
     proof, worst, runs = Proof(level=level, lacks=lacks), 0.0, 0
     problems = [subject.problem for subject in subjects]
-    wanted = _RUNS if _is_little(subjects) else _FEWEST_RUNS
-    for seed, subject, dmas in islice(zip(count(), cycle(subjects), _dmas(problems)), wanted):
+    for seed, subject, dmas in zip(count(), _runs(subjects), _dmas(problems), strict=False):
         run = subject.run(seed, dmas, level)
         what = f"{run}, {subject.problem}"
         try:
-            difference = subject.compared(run)
+            difference = subject.compared(run, meter)
+        except OverBudgetError:
+            if runs < _FEWEST_RUNS:
+                raise
+            break
         except NotRunError as error:
             return Verdict(ok=None, reason=str(error), runs=runs, not_run=True)
         except WrongRunError as error:
@@ -121,6 +151,7 @@ def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Ve
                 runs=runs,
                 proof=proof,
             )
+        meter.end_run(subject.work)
         runs += 1
     tested = " and ".join(str(small) for small in problems)
     said = f"{runs} run{'s' * (runs > 1)} of {tested}"
@@ -197,18 +228,14 @@ class _Subject:
         """Of one run; each device of a mesh does its own."""
         return prod(self.axes.values()) * work_of(self._calls)
 
-    @property
-    def is_bounded(self) -> bool:
-        return is_bounded(self._calls)
-
-    def compared(self, run: Run) -> Difference:
-        """With the numbers of the run's seed. Raises ``NotRunError`` and ``WrongRunError``."""
+    def compared(self, run: Run, meter: Meter) -> Difference:
+        """With the numbers of the run's seed. Raises as ``interpreter.outputs`` does."""
         given = [
             values(array, np.random.default_rng([run.seed, n]))
             for n, array in enumerate(self.arrays)
         ]
-        expected = self._expected(given, run.level)
-        results = interpreter.outputs(self._build, given, run, self.chip, self.axes)
+        expected = self._expected(given, run.level, meter)
+        results = interpreter.outputs(self._build, given, run, self.chip, self.axes, meter)
         inputs = [array.dtype for array in given]
         allowed = [
             allowed_errors([*inputs, want.dtype], self._length, natural)
@@ -216,7 +243,7 @@ class _Subject:
         ]
         return compare(results, expected, allowed)
 
-    def _expected(self, given: Sequence[Any], level: ProofLevel) -> list[Any]:
+    def _expected(self, given: Sequence[Any], level: ProofLevel, meter: Meter) -> list[Any]:
         """Of the reference, or of the default config where there is none. Raises ``NotRunError``
         where that cannot be had."""
         if self.reference is not None:
@@ -230,6 +257,7 @@ class _Subject:
                 plain,
                 self.chip,
                 self.axes,
+                meter,
             )
         except (NotRunError, WrongRunError) as error:
             raise NotRunError(

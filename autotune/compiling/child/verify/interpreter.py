@@ -14,6 +14,7 @@ from autotune.compiling.child.chips import Axes, mesh_of, told_of
 from autotune.compiling.child.verify.grids import with_static_grids
 from autotune.compiling.child.verify.races import watched
 from autotune.compiling.child.verify.repairs import repaired
+from autotune.compiling.child.verify.work import Meter, OverBudgetError
 from autotune.domain.chip import Chip
 from autotune.domain.verdict import FailedCheck, ProofLevel
 
@@ -80,9 +81,10 @@ def outputs(
     run: Run,
     chip: Chip | None,
     axes: Axes,
+    meter: Meter,
 ) -> list[Any]:
     """NumPy arrays of the function that ``build`` gives: a ``pallas_call`` takes up interpret mode
-    as it is made. Raises ``NotRunError`` and ``WrongRunError``."""
+    as it is made. Raises ``NotRunError``, ``WrongRunError`` and ``OverBudgetError``."""
     import jax
     import numpy as np
     from jax.experimental.pallas import tpu as pltpu
@@ -90,7 +92,7 @@ def outputs(
     try:
         with (
             _forced(run),
-            repaired(unchecked=run.unchecked),
+            repaired(unchecked=run.unchecked, count=meter.count),
             watched(run.unread) as raced,
             _on_mesh(axes),
         ):
@@ -101,6 +103,8 @@ def outputs(
         raise
     except Exception as error:
         pltpu.reset_tpu_interpret_mode_state()
+        if meter.is_over:
+            raise OverBudgetError from error
         reason = _root_cause(error)
         if run.level is ProofLevel.PLAIN or _INTERPRETER_LACKS.match(reason):
             raise NotRunError(reason) from error

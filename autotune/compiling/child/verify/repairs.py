@@ -23,8 +23,11 @@ from autotune.compiling.child.verify.packing import add_rules
 
 
 @contextmanager
-def repaired(*, unchecked: bool = False) -> Iterator[None]:
+def repaired(
+    *, unchecked: bool = False, count: Callable[[], None] = lambda: None
+) -> Iterator[None]:
     """All of it put right while it lasts; nothing on a JAX whose interpreter looks otherwise.
+    ``count``: called before each access to simulated memory; what it raises ends the run.
 
     ``unchecked``: the kernel turns bounds checks off. What it loads past the end of a buffer in
     VMEM is uninitialised memory, as on a TPU: vLLM's latent attention reads a row ahead after its
@@ -52,11 +55,12 @@ def repaired(*, unchecked: bool = False) -> Iterator[None]:
     }
     if (semantics := getattr(calls, "_get_parallel_dim_semantics", None)) is not None:
         repairs["_get_parallel_dim_semantics"] = _with_added_axes(semantics)
+    direct = _direct(callback.io_callback_impl, calls.__name__, count)
     with (
         patched(calls, **repairs),
         patched(SharedMemory, swap_buffer_content=_storing(swap)),
         patched(Semaphore, wait=_waiting(wait)),
-        patched(callback, io_callback_impl=_direct(callback.io_callback_impl, calls.__name__)),
+        patched(callback, io_callback_impl=direct),
         _compiled_once(),
     ):
         yield
@@ -86,15 +90,16 @@ def _run_jaxpr(jaxpr: Any, consts: Any, *args: Any) -> None:
     traced.lower().compile()(consts, *args)
 
 
-def _direct(implementation: Callable[..., Any], module: str) -> Callable[..., Any]:
+def _direct(impl: Callable[..., Any], module: str, count: Callable[[], None]) -> Callable[..., Any]:
     """What the interpreter's own functions are given stays in NumPy. JAX puts each argument on a
     device first, and they read it back: that was more than half of what a loop over rows took."""
 
-    @wraps(implementation)
+    @wraps(impl)
     def called(*args: Any, callback: Any, **more: Any) -> Any:
         function = getattr(callback, "callback_func", None)
         if getattr(getattr(function, "func", function), "__module__", None) != module:
-            return implementation(*args, callback=callback, **more)
+            return impl(*args, callback=callback, **more)
+        count()
         return [np.asarray(value) for value in callback(*args)]
 
     return called

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from math import inf
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.compiling.child.trace import reader
-from autotune.compiling.child.verify import gate, interpreter, reduced
+from autotune.compiling.child.verify import gate, interpreter, reduced, work
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
@@ -573,11 +574,46 @@ def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work() -> None:
         return pl.pallas_call(body, grid=grid, in_specs=[block], out_specs=block, out_shape=shape)
 
     problem = running_sums().problem_spec.parse("rows=64,columns=2048")
-    bounded, endless = (
-        gate._Subject(made, problem, make_config({"block": ROWS}), None).is_bounded
+    known, unknown = (
+        gate._Subject(made, problem, make_config({"block": ROWS}), None).work
         for made in (running_sums(), replace(running_sums(), build=build))
     )
-    assert bounded and not endless
+    assert known < unknown == inf
+
+
+def counting(*, is_known: bool) -> Kernel:
+    """Adds one to each block 2,000 times, in its memory."""
+
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any) -> None:
+            def add(step: Any) -> Any:
+                out[...] = out[...] + 1.0
+                return step + 1
+
+            out[...] = x[...]
+            start = 0 if is_known else (x[0, 0] * 0).astype(jnp.int32)
+            jax.lax.fori_loop(start, 2000, lambda _, step: add(step), start)
+
+        return call_of(body, rows)
+
+    return kernel(build, lambda x: x + 2000.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_known", [True, False])
+def test_what_is_more_work_than_its_budget_is_not_verified(
+    is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the trace before it runs, or by what it has done, where the trace does not know."""
+    monkeypatch.setattr(work, "_TELL_S", 0.0)
+    made, told = counting(is_known=is_known), list[float]()
+    problem, config = made.problem_spec.parse("64"), make_config({"block": ROWS})
+    verdict = gate.check(made, problem, config, budget_s=1.0, tell=told.append)
+    assert (verdict.ok, verdict.runs, verdict.is_final) == (None, 0, True), verdict
+    assert "rows=16" in verdict.reason and "`reduced`" in verdict.reason
+    verdict = gate.check(made, problem, config, budget_s=60.0, tell=told.append)
+    assert verdict.ok and verdict.runs >= 2
+    assert bool(told) is is_known and all(0 <= left_s < 600 for left_s in told)
 
 
 @pytest.mark.slow
