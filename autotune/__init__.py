@@ -53,11 +53,13 @@ __all__ = [
     "compiler_params",
     "configure",
     "estimate",
+    "install",
     "lookup",
     "override",
     "refresh",
     "search",
     "tunable",
+    "uninstall",
 ]
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from autotune.python.client import Client
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable
+    from autotune.python.install import install, uninstall
     from autotune.python.notebook import Tuning, compare, estimate, lookup, search
     from autotune.python.sources import BundleSource, StoreSource
     from autotune.python.tuned import Tuned, TunedConfig
@@ -108,11 +111,13 @@ else:
         "compiler_params": "declaring.pallas",
         "configure": "answering.sources",
         "estimate": "python.notebook",
+        "install": "python.install",
         "lookup": "python.notebook",
         "override": "python.decorator",
         "refresh": "answering.sources",
         "search": "python.notebook",
         "tunable": "python.decorator",
+        "uninstall": "python.install",
     }
 
     def __getattr__(name):

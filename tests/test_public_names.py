@@ -38,11 +38,13 @@ NAMES = [
     "compiler_params",
     "configure",
     "estimate",
+    "install",
     "lookup",
     "override",
     "refresh",
     "search",
     "tunable",
+    "uninstall",
 ]
 
 LOADED = """

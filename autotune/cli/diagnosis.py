@@ -1,6 +1,7 @@
 """What ``autotune doctor`` looks at. Each look gives findings and raises nothing."""
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.version import VERSION
+from autotune.tables.hooks import ENVIRONMENT, PACKAGES, untouched
 from autotune.wording.outcome import reason_of
 
 EXTRAS = {
@@ -144,6 +146,16 @@ def _chip(chip: Chip, failure: str) -> Finding:
         return good(chip, "compiles")
     remedy = "another release of JAX may: autotune env create jax==VERSION, then --jax VERSION"
     return bad(chip, failure, remedy)
+
+
+def hooks() -> Iterator[Finding]:
+    """What ``autotune.install`` would patch in this environment."""
+    named = os.environ.get(ENVIRONMENT, "").split(",")
+    for package in PACKAGES.values():
+        by = ENVIRONMENT if package.name in named else "autotune.install"
+        takes = f"{len(package.hooks)} lookups of {package.name} take tuned blocks by {by}"
+        left_alone = untouched(package)
+        yield not_there("install", left_alone) if left_alone else good("install", takes)
 
 
 def attached() -> Finding:

@@ -12,6 +12,7 @@ from autotune.cli.diagnosis import (
     attached,
     chips,
     database,
+    hooks,
     interpreters,
     packages,
     service,
@@ -47,6 +48,7 @@ def _look(url: str | None, quick: bool, python: str, db: str | None) -> Iterator
     yield from compilers
     if compilers[0].condition == Condition.GOOD and not quick:
         yield from chips(python)
+    yield from hooks()
     yield attached()
     yield database(db)
     if url is not None:

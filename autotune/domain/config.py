@@ -31,6 +31,10 @@ class Config:
         """The value of a declared axis. ``KeyError`` for one that is not declared."""
         return dict(self.axes)[axis]
 
+    def keys(self) -> list[str]:
+        """So that ``BlockSizes(**config)`` and ``dict(config)`` take the axes."""
+        return [name for name, _ in self.axes]
+
     def replace(self, **changes: Any) -> "Config":
         return replace(self, **changes)
 

@@ -232,6 +232,10 @@ class Tuned:
             self._said.add((problem, text))
             _log.log(level, "autotune: %s", text)
 
+    def key(self, problem: Problem) -> Key:
+        """What is asked for. Raises ``AutotuneError`` where no chip or toolchain is known."""
+        return self._key(problem, with_settings(self.source, self._accept, self._chip).chip)
+
     def _key(self, problem: Problem, chip: str | None) -> Key:
         self._toolchain = self._toolchain or installed_toolchain()
         if self._toolchain is None:

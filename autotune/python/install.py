@@ -1,0 +1,182 @@
+"""``autotune.install``: tuned blocks in the code of others, which stays as it is.
+
+    autotune.install("jax", "tokamax", workload="model.toml")
+
+or ``AUTOTUNE_INSTALL=jax,tokamax`` where a package has plug-ins (vLLM). ``autotune.tables.hooks``
+says which lookups decide on block sizes; while a model is traced they take what is published, for
+calls that say none themselves. Nothing here stops a model because of a config, a source or another
+release: the call then runs as it would have.
+"""
+
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import cache, partial, reduce
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from autotune.answering.client import ServiceAnswers
+from autotune.answering.sources import is_strict, settings
+from autotune.declaring.calls.listening import LISTENER
+from autotune.declaring.discovery import installed_kernels
+from autotune.domain.errors import AutotuneError, InvalidInputError
+from autotune.domain.problem import parsed_parts
+from autotune.domain.workload_text import read_workload
+from autotune.python.tuned import Tuned, error_sentence
+from autotune.tables.hooks import ENVIRONMENT, PACKAGES, untouched
+from autotune.tables.hooks.hook import Hook, Named, Package, Published
+from autotune.tables.table import UNTYPED
+
+WORKLOAD = "AUTOTUNE_WORKLOAD"
+
+_log = logging.getLogger("autotune")
+_asking: ContextVar[bool] = ContextVar("autotune_asking", default=False)
+_undo: dict[str, list[Callable[[], None]]] = {}
+_catalogue = cache(installed_kernels)
+
+
+def install(*packages: str, workload: str | Path | None = None) -> list[str]:
+    """Let these packages take block sizes from what is published, for calls that say none: without
+    names those of ``AUTOTUNE_INSTALL``. Which ones it was done for; why not for another is logged.
+    What JAX has traced before keeps its blocks, until ``jax.clear_caches()``.
+
+    ``workload``: a file that ``autotune.collect`` wrote, by default what ``AUTOTUNE_WORKLOAD``
+    says: a service is asked for its problems now, in one call. Raises ``InvalidInputError`` for a
+    package that there is not, and a file that is no workload.
+    """
+    named = packages or tuple(filter(None, os.environ.get(ENVIRONMENT, "").split(",")))
+    if not named or not {*named} <= {*PACKAGES}:
+        said = ", ".join(named) or "nothing"
+        raise InvalidInputError(f"install {', '.join(PACKAGES)}, not {said} ({ENVIRONMENT})")
+    installed = [name for name in named if _install(PACKAGES[name])]
+    if file := workload or os.environ.get(WORKLOAD):
+        _ask_at_once(Path(file))
+    return installed
+
+
+def uninstall() -> None:
+    """Give all lookups back what they did. What was traced with tuned blocks keeps them, until
+    ``jax.clear_caches()``."""
+    while _undo:
+        for undo in reversed(_undo.popitem()[1]):
+            undo()
+    _tuned.cache_clear()
+
+
+def install_from_environment() -> None:
+    """``install`` for plug-ins: nothing where ``AUTOTUNE_INSTALL`` is not set."""
+    try:
+        if os.environ.get(ENVIRONMENT):
+            install()
+    except AutotuneError as error:
+        _log.warning("autotune: %s", error)
+
+
+def _install(package: Package) -> bool:
+    if (why := untouched(package)) is not None:
+        _log.warning("autotune: %s", why)
+        return False
+    if package.name not in _undo:
+        _undo[package.name] = []
+        for hook in package.hooks:
+            try:
+                _undo[package.name].append(_put(hook))
+            except Exception as error:  # its other kernels need not lack what this one lacks
+                _log.warning("autotune: %s is left alone: %s", hook, error_sentence(error))
+    return True
+
+
+def _put(hook: Hook) -> Callable[[], None]:
+    """What takes it out again. Raises what the import of its module raises."""
+    *owners, name = hook.path.split(".")
+    owner: Any = reduce(getattr, owners, import_module(hook.module))
+    theirs = getattr(owner, name)
+    before = vars(owner).get(name, theirs)
+    ours = hook.put(theirs, _lookup(hook, hook.original or theirs))
+    setattr(owner, name, staticmethod(ours) if isinstance(before, classmethod) else ours)
+    return partial(setattr, owner, name, before)
+
+
+def _lookup(hook: Hook, original: Callable[..., Any]) -> Callable[..., Any]:
+    """In the place of the original."""
+    signature = inspect.signature(original)
+
+    def lookup(*args: Any, **kwargs: Any) -> Any:
+        default, frame = partial(original, *args, **kwargs), sys._getframe(1)
+        # while a default is asked for, or a model collected, nothing changes
+        if not _is_caller(hook, frame) or _asking.get() or LISTENER.get() is not None:
+            return default()
+        token = _asking.set(True)
+        try:
+            variables = frame.f_locals if hook.callers else {}
+            call = {**variables, **signature.bind(*args, **kwargs).arguments}
+            published = _published(hook, call)
+            return hook.result(call, published, default) if published else default()
+        except Exception as error:  # what stands in the way of tuned blocks must not stop a model
+            if isinstance(error, AutotuneError) and is_strict(None):
+                raise
+            result = default()  # raises what is not of our blocks
+            _log.warning("autotune: %s runs as it is: %s", hook, error_sentence(error))
+            return result
+        finally:
+            _asking.reset(token)
+
+    return lookup
+
+
+def _is_caller(hook: Hook, frame: FrameType) -> bool:
+    caller = frame.f_globals.get("__name__"), frame.f_code.co_name
+    return not hook.callers or (caller[0] == hook.module and caller[1] in hook.callers)
+
+
+def _published(hook: Hook, call: Named) -> Published | None:
+    """Of the records for a call; None where there is none for its first kernel."""
+    if hook.problems is None:
+        return Published(axes={})
+    try:
+        problems = [(_tuned(n), _tuned(n).problem(**p)) for n, p in hook.problems(call).items()]
+    except (AutotuneError, *UNTYPED) as error:  # nothing that the catalogue has
+        _log.debug("autotune: %s runs as it is: %s", hook, error_sentence(error))
+        return None
+    axes: Named = {}
+    records = []
+    for tuned, problem in problems:
+        answer = tuned.answer(problem)
+        if answer.config.vmem_limit_bytes is not None:
+            _log.warning("autotune: %s has no place for the limit of %s", hook, answer.config)
+        elif answer.record is not None:
+            axes.update(answer.config.axes)
+            records.append(str(answer.record.key))
+        if not axes:
+            return None
+    return Published(axes=axes, records="; ".join(records)) if axes else None
+
+
+@cache
+def _tuned(kernel: str) -> Tuned:
+    ref = _catalogue()[kernel]
+    return Tuned.at(getattr(import_module(ref.module), ref.attribute), ref)
+
+
+def _ask_at_once(file: Path) -> None:
+    """A service, for all problems of a workload. Raises ``InvalidInputError``."""
+    try:
+        workload = read_workload(file.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{file} cannot be read: {error}") from error
+    try:
+        source, keys = settings().source, []
+        for problem in workload.problems:
+            if problem.kernel in _catalogue() and not problem.args:
+                tuned = _tuned(problem.kernel)
+                parts = parsed_parts(",".join([problem.shape, *problem.options]), "problem")
+                keys.append(tuned.key(tuned.problem(dtype=problem.dtype, **parts)))
+        if isinstance(source, ServiceAnswers):
+            source.lookup(keys)
+    except Exception as error:  # each is asked for again when it is traced
+        _log.warning("autotune: %s is not asked for: %s", file, error_sentence(error))

@@ -1,0 +1,22 @@
+"""Where packages decide on block sizes while a model is traced: for each its releases, the lookup
+that decides, what a call of it means in the words of the catalogue, and how tuned axes become what
+it returns. ``autotune.python.install`` puts these into a process. No package is imported here.
+"""
+
+from autotune.tables.hooks.from_jax import JAX
+from autotune.tables.hooks.hook import Package
+
+ENVIRONMENT = "AUTOTUNE_INSTALL"
+PACKAGES = {package.name: package for package in (JAX,)}
+
+
+def untouched(package: Package) -> str | None:
+    """Why nothing of what is installed is touched; None where the release is known."""
+    from autotune.compiling.environments.packages import installed_version
+
+    release = installed_version(package.name)
+    if release in package.releases:
+        return None
+    known = f"known are {', '.join(package.releases)}"
+    is_other = f"{package.name} {release} is left alone: {known}"
+    return is_other if release else f"{package.name} is not installed ({known})"

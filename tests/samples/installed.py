@@ -1,0 +1,60 @@
+"""What kernels of packages do after ``autotune.install``: their grids, from published axes. Used
+under the Python of the repository and under those of other packages."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from autotune.answering.matching import DEFAULT, Index, Match
+from autotune.domain.config import make_config
+from autotune.domain.key import Key
+from tests.samples.records import record
+
+
+class PublishedAxes:
+    """A ``Source``: by kernel the axes that are published for whatever problem, on one chip."""
+
+    def __init__(self, limit: int | None = None, **axes: dict[str, Any]) -> None:
+        self.axes, self.limit = axes, limit
+        self.asked: list[Key] = []
+
+    def match(self, key: Key, accept: Any = ()) -> Match:
+        self.asked.append(key)
+        axes = self.axes.get(key.kernel)
+        config = None if axes is None else make_config(axes, vmem_limit_bytes=self.limit)
+        return Index([replace(record(key), config=config)] if config else []).match(key, accept)
+
+    def miss(self, key: Key, kind: Any = DEFAULT) -> None:
+        """Nobody counts."""
+
+    def problem(self, kernel: str) -> str:
+        """The last that was asked for."""
+        return str([key.problem for key in self.asked if key.kernel == kernel][-1])
+
+
+def array(dtype: str, *shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def calls(function: Callable[..., Any], *arrays: Any) -> list[dict[str, Any]]:
+    """The parameters of each ``pallas_call`` in it, as JAX traces them."""
+    return [*_calls(jax.make_jaxpr(function)(*arrays).jaxpr)]
+
+
+def grids(function: Callable[..., Any], *arrays: Any) -> list[tuple[Any, ...]]:
+    return [call["grid_mapping"].grid for call in calls(function, *arrays)]
+
+
+def _calls(jaxpr: Any) -> Iterator[dict[str, Any]]:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "pallas_call":
+            yield equation.params
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(value):
+                yield from _calls(getattr(value, "jaxpr", value))
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
