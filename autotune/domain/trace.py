@@ -21,6 +21,8 @@ class Operand:
     ``exact``: the visits are known; where not, a new block at every step is counted.
     ``is_unread``: an output that nothing uses after the call. One whose block never changes is
     scratch memory by another name.
+    ``reached``: how many elements of each dimension the grid gets to, where its block index is a
+    grid index as it is; None for any other dimension: blocks may be left out of it on purpose.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Operand:
     at_boundary: bool = False
     is_unread: bool = False
     exact: OmitDefault[bool] = True
+    reached: OmitDefault[tuple[int | None, ...]] = ()
 
     @property
     def is_pipelined(self) -> bool:

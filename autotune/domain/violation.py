@@ -14,6 +14,7 @@ class Rule(StrEnum):
     BLOCK_ALIGNMENT = "block alignment"
     OUTPUT_REVISITED = "output revisited"
     OUTPUT_UNWRITTEN = "output not written"
+    INPUT_UNREAD = "input not read"
     UNSAFE_ALIAS = "unsafe alias"
     SEMANTICS_RANK = "rank of dimension semantics"
     PARALLEL_AFTER_ARBITRARY = "parallel after arbitrary"
@@ -62,6 +63,18 @@ class UnwrittenOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadInput:
+    """The grid gets to ``read`` of the ``whole`` elements of a dimension, that of the default
+    config to all."""
+
+    kind: ClassVar[str] = Rule.INPUT_UNREAD.value
+    operand: Text
+    dimension: Count
+    read: Bytes
+    whole: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeAlias:
     """An input that shares memory with an output is read where another step writes."""
 
@@ -96,6 +109,7 @@ Violation = (
     MisalignedBlock
     | RevisitedOutput
     | UnwrittenOutput
+    | UnreadInput
     | UnsafeAlias
     | SemanticsRank
     | ParallelAfterArbitrary

@@ -15,6 +15,7 @@ from autotune.domain.violation import (
     RevisitedOutput,
     SemanticsRank,
     SequentialAxis,
+    UnreadInput,
     UnsafeAlias,
     UnwrittenOutput,
     Violation,
@@ -52,6 +53,33 @@ def bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | Unsaf
                 return UnwrittenOutput(operand=op.name, blocks=op.blocks, blocks_total=total)
         if not call.alias_safe:
             return UnsafeAlias()
+    return None
+
+
+def unread_input(trace: Trace, default: Trace | None) -> UnreadInput | None:
+    """The first input of which less is read than the default reads, which reads it whole; None
+    where the calls differ, or nothing is known of the default.
+
+    An array that XLA makes may be padded for any config, and the default's last block be padding:
+    of such a one at least such a block must be missing.
+    """
+    if default is None or len(trace.calls) != len(default.calls):
+        return None
+    for call, other in zip(trace.calls, default.calls, strict=True):
+        if len(call.operands) == len(other.operands):
+            for op, whole in zip(call.operands, other.operands, strict=True):
+                if unread := _unread_input(op, whole):
+                    return unread
+    return None
+
+
+def _unread_input(op: Operand, default: Operand) -> UnreadInput | None:
+    if op.is_output or not op.is_pipelined or op.shape != default.shape:
+        return None
+    for place, (read, whole) in enumerate(zip(op.reached, default.reached, strict=True)):
+        least = 1 if op.at_boundary else default.block[place]
+        if read is not None and whole == op.shape[place] and whole - read >= least:
+            return UnreadInput(operand=op.name, dimension=place, read=read, whole=whole)
     return None
 
 
@@ -156,9 +184,16 @@ def _illegal_semantics(
     return None
 
 
-def violation(trace: Trace, chip: ChipInfo) -> Violation | None:
-    """The first rule that a traced candidate breaks, or None."""
-    return misaligned(trace, chip) or bad_output_visits(trace) or illegal_semantics(trace)
+def violation(trace: Trace, chip: ChipInfo, default: Trace | None = None) -> Violation | None:
+    """The first rule that a traced candidate breaks, or None. ``default``: of the default config,
+    where it is known."""
+    return bad_blocks(trace, chip, default) or illegal_semantics(trace)
+
+
+def bad_blocks(trace: Trace, chip: ChipInfo, default: Trace | None) -> Violation | None:
+    """The first rule on blocks that it breaks whatever the semantics, or None."""
+    visits = bad_output_visits(trace)
+    return misaligned(trace, chip) or visits or unread_input(trace, default)
 
 
 def illegal(broken: Violation) -> Illegal:

@@ -81,6 +81,7 @@ class Space:
     candidates: list[Candidate]
     default: Config
     default_verdict: Outcome | None
+    default_trace: Trace | None = None
     refused: Counter[Failure] = field(default_factory=Counter)
     merged: int = 0
     climbed: int = 0
@@ -211,7 +212,7 @@ def _judge_default(space: Space, traced: list[Trace] | Failure, chip: ChipInfo) 
     if not isinstance(traced, list):
         space.default_verdict = traced
         return None
-    trace = traced[0]
+    trace = space.default_trace = traced[0]
     if trace.io_bytes > chip.hbm_capacity_bytes:
         raise InvalidInputError(
             f"the problem needs {trace.io_bytes / 2**30:.1f} GiB of HBM, {chip.chip} has "
@@ -225,11 +226,12 @@ def _judge_default(space: Space, traced: list[Trace] | Failure, chip: ChipInfo) 
 
 
 def refusal(
-    trace: Trace, chip: ChipInfo, passed_on: Callable[[], PassedOn]
+    trace: Trace, chip: ChipInfo, passed_on: Callable[[], PassedOn], default: Trace | None = None
 ) -> Illegal | OutOfVmem | None:
     """Why a config with this trace is not compiled, by the rules or by arithmetic; None where it
-    may be. ``passed_on`` is asked only where VMEM is the reason."""
-    broken = legality.violation(trace, chip)
+    may be. ``passed_on`` is asked only where VMEM is the reason. ``default``: the trace of the
+    default config, which reads what there is to read."""
+    broken = legality.violation(trace, chip, default)
     if broken:
         return legality.illegal(broken)
     over = over_limit(trace, chip)
@@ -260,7 +262,7 @@ def _add_point(space: Space, config: Config, traced: list[Trace] | Failure, chip
 
 def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Judged:
     illegal = None if space.passed_on.semantics else legality.illegal_semantics(trace)
-    broken = legality.misaligned(trace, chip) or legality.bad_output_visits(trace) or illegal
+    broken = legality.bad_blocks(trace, chip, space.default_trace) or illegal
     if broken:
         return Judged(config=config, refused=_count(space, legality.illegal(broken)))
     use = vmem_use(trace, chip)

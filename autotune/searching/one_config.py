@@ -69,8 +69,9 @@ class ConfigJudge:
 
     def outcome(self, config: Config) -> Outcome:
         """By trace, rules and arithmetic where they refuse it, else by the compiler."""
-        traced = trace_one(self.compilers, self.subject, config)
-        refused = refused_early(traced, self.subject, lambda: self.passed_on)
+        refused = refused_early(
+            self.compilers, self.subject, config, self.default, lambda: self.passed_on
+        )
         return refused or evaluate(self.compilers, self.subject, config)
 
     def _axes(self, given: Mapping[str, str]) -> dict[str, AxisValue]:
@@ -107,12 +108,18 @@ def trace_one(compilers: Compilers, subject: Subject, config: Config) -> Trace |
 
 
 def refused_early(
-    traced: Trace | Failure, subject: Subject, passed_on: Callable[[], PassedOn]
+    compilers: Compilers,
+    subject: Subject,
+    config: Config,
+    default: Config,
+    passed_on: Callable[[], PassedOn],
 ) -> Failure | Illegal | OutOfVmem | None:
-    """Why it need not be compiled; None where it may be."""
+    """Why it need not be compiled, by trace, rules and arithmetic; None where it may be."""
+    traced = trace_one(compilers, subject, config)
     if not isinstance(traced, Trace):
         return traced
-    return refusal(traced, subject.chip, passed_on)
+    whole = traced if config == default else trace_one(compilers, subject, default)
+    return refusal(traced, subject.chip, passed_on, whole if isinstance(whole, Trace) else None)
 
 
 def parts_of_text(text: str) -> dict[str, str]:

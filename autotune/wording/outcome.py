@@ -24,6 +24,7 @@ from autotune.domain.violation import (
     Rule,
     SemanticsRank,
     SequentialAxis,
+    UnreadInput,
     UnsafeAlias,
     UnwrittenOutput,
     Violation,
@@ -35,6 +36,7 @@ _RULES = {
     Rule.BLOCK_ALIGNMENT: "block not aligned",
     Rule.OUTPUT_REVISITED: "output block visited again after others",
     Rule.OUTPUT_UNWRITTEN: "output not fully written",
+    Rule.INPUT_UNREAD: "input not fully read",
     Rule.UNSAFE_ALIAS: "an input that shares memory with an output is read too late",
     Rule.SEMANTICS_RANK: "another number of dimension semantics than of grid axes",
     Rule.PARALLEL_AFTER_ARBITRARY: "a parallel grid axis behind an arbitrary one",
@@ -76,6 +78,11 @@ def violation_text(violation: Violation) -> str:
             )
         case UnwrittenOutput(operand=name, blocks=blocks, blocks_total=total):
             return f"only {blocks} of {total} blocks of output {name} are ever written"
+        case UnreadInput(operand=name, dimension=dimension, read=read, whole=whole):
+            return (
+                f"only {read} of {whole} elements of dimension {dimension} of {name} are ever "
+                "read, the default reads all: does the grid round down?"
+            )
         case UnsafeAlias():
             return "an input that shares memory with an output is read where another step writes"
         case SemanticsRank(semantics=semantics, grid=grid):

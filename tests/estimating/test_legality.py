@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.compiling.child.trace.visits import BlockWalk, visits
 from autotune.domain.chip import Chip
-from autotune.domain.violation import MisalignedBlock, UnsafeAlias, UnwrittenOutput
+from autotune.domain.violation import MisalignedBlock, UnreadInput, UnsafeAlias, UnwrittenOutput
 from autotune.estimating import legality
 from autotune.wording.outcome import violation_text
 from tests.samples.traces import V4, V5E, V7X, operand, scratch, trace
@@ -202,6 +202,25 @@ def test_an_output_must_be_written_whole_unless_it_shares_memory_with_an_input()
     assert found == UnwrittenOutput(operand="out", blocks=2, blocks_total=4)
     x = operand((64, 512), (16, 128))
     assert legality.bad_output_visits(trace(x, half, aliases=((0, 1),))) is None
+
+
+def test_a_candidate_must_read_what_the_default_reads():
+    whole = trace(operand((1024, 64), (128, 64), reached=(1024, 64)))
+    short = trace(operand((1024, 64), (768, 64), reached=(768, 64)))
+    unread = UnreadInput(operand="x", dimension=0, read=768, whole=1024)
+    assert legality.unread_input(short, whole) == unread
+    assert legality.unread_input(whole, short) is None  # the default may leave out what it likes
+    assert legality.unread_input(short, None) is None
+    unknown = trace(operand((1024, 64), (768, 64), reached=(None, 64)))
+    assert legality.unread_input(unknown, whole) is None
+
+
+def test_padding_that_xla_made_may_be_left_out():
+    """Of what is no argument of the function, up to the last block of the default."""
+    whole = trace(operand((1024, 64), (256, 64), reached=(1024, 64), at_boundary=False))
+    for read, is_unread in ((896, False), (768, True)):
+        short = trace(operand((1024, 64), (128, 64), reached=(read, 64), at_boundary=False))
+        assert (legality.unread_input(short, whole) is not None) == is_unread
 
 
 def test_an_unsafe_alias_is_refused():

@@ -117,8 +117,13 @@ class RecordChecker:
 
     def _refused(self, config: Config) -> Outcome | None:
         """By trace, rules and arithmetic alone: cheap, and often enough."""
-        traced = trace_one(self.compilers, self.subject, config)
-        return refused_early(traced, self.subject, lambda: self._passes(config))
+        return refused_early(
+            self.compilers,
+            self.subject,
+            config,
+            self._default or config,
+            lambda: self._passes(config),
+        )
 
     def _passes(self, config: Config) -> PassedOn:
         if self._passed_on is None:

@@ -5,6 +5,7 @@ computes. Whether an edit does harm is for who applies it to find out.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -46,8 +47,12 @@ def _of_node(source: str, node: ast.AST) -> Iterator[Mutation]:
         yield from _of_compare(source, node)
     elif isinstance(node, ast.BinOp):
         yield from _of_operation(source, node)
-    elif isinstance(node, ast.Lambda):
-        yield from _of_index_map(source, node)
+    elif isinstance(node, ast.Lambda) and isinstance(node.body, ast.Tuple):
+        yield from _of_index_map(source, node.body)
+    elif isinstance(node, ast.FunctionDef) and re.search("index_map|indices", node.name):
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Return) and isinstance(inner.value, ast.Tuple):
+                yield from _of_index_map(source, inner.value)
     elif isinstance(node, ast.Constant) and node.value == "arbitrary":
         yield _replaced(source, node, "parallel axis", '"parallel"')
 
@@ -98,28 +103,26 @@ def _of_operation(source: str, node: ast.BinOp) -> Iterator[Mutation]:
         yield _replaced(source, node, "one step short", f"({_text(source, node)} - 1)")
 
 
-def _of_index_map(source: str, node: ast.Lambda) -> Iterator[Mutation]:
+def _of_index_map(source: str, node: ast.Tuple) -> Iterator[Mutation]:
     """A map of grid indices to a block: a tuple in which names stand alone."""
-    if not isinstance(node.body, ast.Tuple):
-        return
-    for element in node.body.elts:
+    for element in node.elts:
         if isinstance(element, ast.Name):
             name = element.id
             yield _replaced(
                 source, element, "block of the neighbour", f"jnp.maximum({name} - 1, 0)"
             )
             yield _replaced(source, element, "first block always", "0")
-    names = [element for element in node.body.elts if isinstance(element, ast.Name)]
+    names = [element for element in node.elts if isinstance(element, ast.Name)]
     if len(names) == 2:
         first, second = names
         swapped = (
-            source[_start(source, node.body) : _start(source, first)]
+            source[_start(source, node) : _start(source, first)]
             + second.id
             + source[_end(source, first) : _start(source, second)]
             + first.id
-            + source[_end(source, second) : _end(source, node.body)]
+            + source[_end(source, second) : _end(source, node)]
         )
-        yield _replaced(source, node.body, "indices swapped", swapped)
+        yield _replaced(source, node, "indices swapped", swapped)
 
 
 def _between(

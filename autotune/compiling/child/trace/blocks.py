@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.compiling.child.trace.visits import Visits
 from autotune.domain.dtype import bits, memory_bits
 from autotune.domain.tiling import round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand
 
 
-def operand_of(mapping: Any, block_visits: Visits, is_output: bool) -> Operand:
-    """What a ``BlockMapping`` says, and what is known of its visits."""
+def operand_of(mapping: Any, block_visits: Visits, grid: Sequence[Any], is_output: bool) -> Operand:
+    """What a ``BlockMapping`` says, and what is known of its visits. ``grid``: as it was built."""
     array = array_of(mapping)
     shape, block, dtype = tuple(array.shape), block_shape(mapping), str(array.dtype)
     mode = mapping.pipeline_mode
@@ -32,6 +33,28 @@ def operand_of(mapping: Any, block_visits: Visits, is_output: bool) -> Operand:
         hbm_bytes=_operand_bytes(mapping, block_visits, dtype),
         exact=block_visits.exact,
         buffers=int(getattr(mode, "buffer_count", 0) or 0),
+        reached=_reached(mapping, grid),
+    )
+
+
+def _reached(mapping: Any, grid: Sequence[Any]) -> tuple[int | None, ...]:
+    """As ``Operand.reached``. ``grid``: as it was built; an axis that an argument decides is no
+    number."""
+    jaxpr = open_jaxpr(mapping.index_map_jaxpr)
+    steps = dict(zip(jaxpr.invars, grid, strict=False))
+    sizes = zip(
+        jaxpr.outvars,
+        mapping.block_shape,
+        block_shape(mapping),
+        array_of(mapping).shape,
+        strict=True,
+    )
+    return tuple(
+        min(extent, count * size)
+        if isinstance(count := None if hasattr(var, "val") else steps.get(var), int)
+        and not _is_in_elements(dimension)
+        else None
+        for var, dimension, size, extent in sizes
     )
 
 
@@ -70,9 +93,13 @@ def _starts(mapping: Any, index: Sequence[Any]) -> list[Any]:
     """First element of the visited block in each dimension; ``Element`` indices are elements."""
     starts = []
     for dimension, size, i in zip(mapping.block_shape, block_shape(mapping), index, strict=True):
-        is_element = type(dimension).__name__ in ("Element", "BoundedSlice")
-        starts.append(i if i is None or is_element else i * size)
+        starts.append(i if i is None or _is_in_elements(dimension) else i * size)
     return starts
+
+
+def _is_in_elements(dimension: Any) -> bool:
+    """Whether an index of it is that of an element, not of a block."""
+    return type(dimension).__name__ in ("Element", "BoundedSlice")
 
 
 def _moved(start: Any, size: int, extent: int, rank: int) -> Any:

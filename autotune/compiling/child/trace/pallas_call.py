@@ -92,7 +92,8 @@ class Call:
             block_visits = visits(walk, grid)
             if not block_visits.exact:
                 notes.append(f"block visits of operand {number} are not known exactly")
-            operand = operand_of(mapping, block_visits, number >= self.mapping.num_inputs)
+            is_output = number >= self.mapping.num_inputs
+            operand = operand_of(mapping, block_visits, self.mapping.grid, is_output)
             operands.append(self._outside(number, operand))
         aliases, safe = self._aliases(walks)
         params = compiler_params(self.eqn)

@@ -1,0 +1,37 @@
+"""JAX's own kernels pass the gate; copies of them with one small fault do not."""
+
+import pytest
+
+from autotune.compiling.child.verify import gate
+from autotune.domain.verdict import Verdict
+from tests.samples.twins.packages import CASES, CHIP, Case, Edit, declared, edits
+
+pytestmark = pytest.mark.slow
+TWINS = edits()
+USED = tuple(dict.fromkeys(edit.case for edit in TWINS))
+
+
+def verdict_on(case: Case, source: str) -> Verdict:
+    with declared(case, source) as (kernel, problem, config):
+        return gate.check(kernel, problem, config, CHIP)
+
+
+@pytest.mark.parametrize("name", USED)
+def test_a_kernel_of_jax_passes(name: str) -> None:
+    verdict = verdict_on(CASES[name], CASES[name].source)
+    assert verdict.ok is True, verdict
+
+
+@pytest.mark.parametrize("edit", TWINS, ids=str)
+def test_a_copy_with_a_fault_does_not(edit: Edit) -> None:
+    """Refused; or it cannot be run, which is not verified either."""
+    mutation = edit.mutation()
+    if mutation is None:
+        pytest.skip("this JAX has another source there")
+    verdict = verdict_on(CASES[edit.case], mutation.apply(CASES[edit.case].source))
+    assert verdict.ok is not True, verdict
+
+
+def test_the_corpus_is_what_it_says() -> None:
+    assert len(TWINS) >= 40
+    assert len({edit.fault for edit in TWINS}) >= 10
