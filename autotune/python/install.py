@@ -97,8 +97,10 @@ def _put(hook: Hook) -> Callable[[], None]:
     owner: Any = reduce(getattr, owners, import_module(hook.module))
     theirs = getattr(owner, name)
     before = vars(owner).get(name, theirs)
-    ours = hook.put(theirs, _lookup(hook, hook.original or theirs))
-    setattr(owner, name, staticmethod(ours) if isinstance(before, classmethod) else ours)
+    original = hook.original or getattr(theirs, "fget", theirs)
+    ours = hook.put(theirs, _lookup(hook, original))
+    wraps: dict[type, Callable[[Any], Any]] = {classmethod: staticmethod, property: property}
+    setattr(owner, name, wraps[type(before)](ours) if type(before) in wraps else ours)
     return partial(setattr, owner, name, before)
 
 

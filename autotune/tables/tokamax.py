@@ -25,6 +25,7 @@ _MODES: dict[str, str] = {
 }
 
 Named = dict[str, Any]
+_NO_AXES: Named = {"varying": [], "unreduced": [], "reduced": []}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class TokamaxCache:
 
     def known(self, row: TableRow) -> KnownConfig | str:
         op, arguments = row["op"], row["arguments"]
-        means = _OPS.get(op)
+        means = OPS.get(op)
         if means is None:
             return f"{op} is not in the catalogue"
         try:
@@ -192,13 +193,16 @@ def _ragged_dot(arguments: Named) -> tuple[str, Named, Sequence[str]]:
         raise ValueError(
             "these dimension numbers, or groups of unequal size, are not in the catalogue"
         )
+    dtype = _alike(lhs, rhs)
+    plain = {"preferred_element_type": dtype, "manual_axis_type": _NO_AXES}  # as a gradient says it
     used = ["lhs", "rhs", "group_sizes", "ragged_dot_dimension_numbers", "precision"]
+    used += ["return_residuals", *(name for name in plain if arguments.get(name) == plain[name])]
     _nothing_else(arguments, used)
     m, k = lhs[1]
     n = rhs[1][1 if mode == "dlhs" else -1]
     dims = {"m": m, "k": k, "n": n, "groups": sizes["num_groups"]}
     blocks = ["tile_m", "tile_k", "tile_n", "input_buffer_count"]
-    return "tokamax_ragged_dot", {**dims, "dtype": _alike(lhs, rhs), "mode": mode}, blocks
+    return "tokamax_ragged_dot", {**dims, "dtype": dtype, "mode": mode}, blocks
 
 
 def _splash(arguments: Named) -> tuple[str, Named, Sequence[str]]:
@@ -223,7 +227,7 @@ def _cross_entropy(kernel: str) -> Callable[[Named], tuple[str, Named, Sequence[
         blocks = ["b_block_size", "h_block_size", "v_block_size"]
         if arguments["reduction"] != "sum":
             raise ValueError(f"reduction={arguments['reduction']} is not in the catalogue")
-        _nothing_else(arguments, [*_LOSS_GIVEN, "residuals", "out", "dout"])
+        _nothing_else(arguments, [*_LOSS_GIVEN, "residuals", "return_residuals", "out", "dout"])
         is_mixed = (x[0], w[0]) == ("float32", "bfloat16")
         types = {"dtype": w[0] if is_mixed else _alike(x, w)}
         return kernel, {**sizes, **types, "x": "float32" if is_mixed else "as w"}, blocks
@@ -233,7 +237,7 @@ def _cross_entropy(kernel: str) -> Callable[[Named], tuple[str, Named, Sequence[
 
 _LOSS_GIVEN = "x", "labels", "w", "reduction"
 _LOSS = "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss"
-_OPS: Mapping[str, Callable[[Named], tuple[str, Named, Sequence[str]]]] = {
+OPS: Mapping[str, Callable[[Named], tuple[str, Named, Sequence[str]]]] = {
     "pallas_mosaic_tpu_ragged_dot": _ragged_dot,
     "pallas_mosaic_tpu_splash_attention": _splash,
     _LOSS: _cross_entropy("tokamax_cross_entropy"),

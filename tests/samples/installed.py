@@ -2,6 +2,7 @@
 under the Python of the repository and under those of other packages."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,22 @@ def calls(function: Callable[..., Any], *arrays: Any) -> list[dict[str, Any]]:
 
 def grids(function: Callable[..., Any], *arrays: Any) -> list[tuple[Any, ...]]:
     return [call["grid_mapping"].grid for call in calls(function, *arrays)]
+
+
+def program(function: Callable[..., Any], *arrays: Any) -> str:
+    """What JAX makes of it, to compare; of nothing that was traced before."""
+    jax.clear_caches()
+    return str(jax.make_jaxpr(function)(*arrays))
+
+
+@contextmanager
+def told(kind: str) -> Iterator[None]:
+    """Code under trace is for that TPU."""
+    device = jax.sharding.AbstractDevice(device_kind=kind, num_cores=1, platform="tpu")
+    with jax.sharding.use_abstract_mesh(
+        jax.sharding.AbstractMesh((1,), ("device",), abstract_device=device)
+    ):
+        yield
 
 
 def _calls(jaxpr: Any) -> Iterator[dict[str, Any]]:

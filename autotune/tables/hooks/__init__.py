@@ -4,10 +4,11 @@ it returns. ``autotune.python.install`` puts these into a process. No package is
 """
 
 from autotune.tables.hooks.from_jax import JAX
+from autotune.tables.hooks.from_tokamax import TOKAMAX
 from autotune.tables.hooks.hook import Package
 
 ENVIRONMENT = "AUTOTUNE_INSTALL"
-PACKAGES = {package.name: package for package in (JAX,)}
+PACKAGES = {package.name: package for package in (JAX, TOKAMAX)}
 
 
 def untouched(package: Package) -> str | None:
