@@ -41,7 +41,12 @@ class Remote:
         return f"{'https' if self._https else 'http'}://{self._host}{port}{self._path}"
 
     def call(
-        self, method: str, path: str, body: bytes | None = None, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        timeout_s: float | None = None,
+        **headers: str,
     ) -> bytes:
         """Raises ``ServiceError`` for a refusal, ``TimeoutError``, and what the network raises."""
         limit_s = timeout_s or self.timeout_s
@@ -49,7 +54,7 @@ class Remote:
 
         def work() -> None:
             try:
-                done.append(self._call(method, path, body, limit_s))
+                done.append(self._call(method, path, body, limit_s, headers))
             except BaseException as error:
                 done.append(error)
 
@@ -62,13 +67,15 @@ class Remote:
             raise done[0]
         return done[0]
 
-    def _call(self, method: str, path: str, body: bytes | None, limit_s: float) -> bytes:
+    def _call(
+        self, method: str, path: str, body: bytes | None, limit_s: float, more: dict[str, str]
+    ) -> bytes:
         from http.client import HTTPConnection, HTTPSConnection  # a bundle alone needs none
 
         kind = HTTPSConnection if self._https else HTTPConnection
         connection = kind(self._host, self._port, timeout=limit_s)
         try:
-            headers = {"Content-Type": "application/json", "Connection": "close"}
+            headers = {"Content-Type": "application/json", "Connection": "close", **more}
             headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
             connection.request(method, self._path + path, body, headers)
             return _content(connection.getresponse())

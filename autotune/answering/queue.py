@@ -1,8 +1,10 @@
 """The queue of a service, for workers that do not share its database."""
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.client import HTTPException
 from typing import Any
 
@@ -15,6 +17,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.store import Store
 
+CLAIM_HEADER = "Autotune-Claim"
 _WITHIN_S = 10.0  # a fraction of a lease
 
 
@@ -29,6 +32,7 @@ class RemoteJobs:
     def __init__(self, remote: Remote, store: Store) -> None:
         self._remote, self._store = remote, store
         self._able: Ability | None = None
+        self._claim = secrets.token_urlsafe()
         self._described: list[dict[str, Any]] = []
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
@@ -36,16 +40,18 @@ class RemoteJobs:
             specs = (self._spec(*item) for item in able.kernels.items())
             self._described = [to_data(spec, sent=True) for spec in specs]
             self._able = able
-        job = self._call(
-            "/v1/claims",
-            {
-                "worker": worker,
-                "kernels": self._described,
-                "toolchain": to_data(able.toolchain),
-                "lease_s": lease_s,
-            },
-        )["job"]
-        return None if job is None else from_data(Job, job)
+        asked = {
+            "worker": worker,
+            "kernels": self._described,
+            "toolchain": to_data(able.toolchain),
+            "lease_s": lease_s,
+        }
+        job = self._call("/v1/claims", asked, self._claim)["job"]
+        if job is None:
+            return None
+        # Until then the same: where an answer was lost, the next one is the same job.
+        mine, self._claim = self._claim, secrets.token_urlsafe()
+        return replace(from_data(Job, job), claim=mine)
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
         # A token may be replaced: the lease decides.
@@ -98,14 +104,17 @@ class RemoteJobs:
 
     def _tell(self, job: Job, what: str, data: Mapping[str, Any]) -> bool:
         whose = {"worker": job.worker, "attempt": job.attempt}
-        answer = self._call(f"/v1/jobs/{job.number}/{what}", {**whose, **data}, _WITHIN_S)
+        path = f"/v1/jobs/{job.number}/{what}"
+        answer = self._call(path, {**whose, **data}, job.claim, _WITHIN_S)
         return bool(answer["holds"])
 
     def _call(
-        self, path: str, data: Mapping[str, Any], within_s: float | None = None
+        self, path: str, data: Mapping[str, Any], claim: str, within_s: float | None = None
     ) -> dict[str, Any]:
+        """``claim`` is a header: services of before refuse a field that they do not know."""
+        body, header = json.dumps(data).encode(), {CLAIM_HEADER: claim}
         with self._understood():
-            answer = self._remote.call("POST", path, json.dumps(data).encode(), within_s)
+            answer = self._remote.call("POST", path, body, within_s, **header)
             try:
                 return dict(json.loads(answer))
             except (TypeError, ValueError) as error:

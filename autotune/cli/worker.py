@@ -20,6 +20,7 @@ from autotune.cli.options import (
     print_result,
 )
 from autotune.domain.compilers import Compilers
+from autotune.domain.job import LEASE_S, LEAST_LEASE_S, MOST_LEASE_S
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import Rechecked
@@ -43,10 +44,10 @@ _TIMEOUT_S = 60.0  # of one call to a service
 )
 @click.option(
     "--lease",
-    default=60.0,
+    default=LEASE_S,
     show_default=True,
     metavar="SECONDS",
-    type=click.FloatRange(1, 3600),
+    type=click.FloatRange(LEAST_LEASE_S, MOST_LEASE_S),
     help="After so long without a sign of life the job of this worker is given to another.",
 )
 @click.option("--url", default=None, metavar="URL", help="Take the jobs of this service instead.")

@@ -22,8 +22,20 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Ending(StrEnum):
+    """Of an attempt that another one followed. *Late*: its worker was heard again when another one
+    had the job already."""
+
+    DIED = "died"
+    LATE = "late"
+    FAILED = "failed"
+
+
 LEASE_S = 60.0
 """A worker that has not been heard of for so long has died: its job is given to another."""
+
+LEAST_LEASE_S, MOST_LEASE_S = 1.0, 3600.0
+"""What a worker may ask for in the place of that."""
 
 MOST_ATTEMPTS = 3
 """How many workers may die of one job before it has failed."""
@@ -75,7 +87,8 @@ class Progress:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """``attempt`` counts the workers that have claimed it; ``heard_at``: the last sign of life of
-    the one that has it. ``message``: what came of it, or why it failed."""
+    the one that has it. ``message``: what came of it, or why it failed. ``claim``: what only that
+    worker knows, or the digest of it; empty where a worker of an earlier version took it."""
 
     number: int
     request: Request
@@ -90,6 +103,7 @@ class Job:
     finished_at: datetime | None = None
     progress: Progress = field(default_factory=Progress)
     message: str = ""
+    claim: Local[OmitDefault[str]] = field(default="", compare=False, repr=False)
 
     @property
     def goal(self) -> int:
@@ -100,10 +114,12 @@ class Job:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLog:
     """What workers have said of a job in one attempt, which several have one after another where
-    they were stopped: its end, where they said very much."""
+    where they were stopped: its end, where they said very much. ``ended``: None where it is the
+    last one."""
 
     attempt: int
     text: str
+    ended: OmitNone[Ending | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

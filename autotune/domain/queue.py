@@ -11,7 +11,8 @@ class Queue(Protocol):
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
         """The oldest job that this worker can run and that nobody has, or whose worker was silent
-        for longer than its own lease. It is this worker's until it is silent for ``lease_s``.
+        for longer than its own lease. It is this worker's until it is silent for ``lease_s``, and
+        only who has this job, with its ``claim``, may report of it. A report may be repeated.
         ``worker`` names one process. None: there is nothing to do."""
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:

@@ -1,6 +1,12 @@
 """Sentences about the queue."""
 
-from autotune.domain.job import Request
+from autotune.domain.job import Ending, Request
+
+ENDINGS = {
+    Ending.DIED: "its worker was not heard of again",
+    Ending.LATE: "its lease ended while its worker was alive, which has stopped",
+    Ending.FAILED: "its worker could not go on",
+}
 
 
 def why_waiting(asked: Request, workers: int) -> str:

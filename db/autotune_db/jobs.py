@@ -1,17 +1,21 @@
 """The queue of tuning requests: exactly one worker has a job, also when workers die."""
 
+import secrets
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, and_, case, func, or_, select, tuple_, update
 
 from autotune.domain.codec import to_data
 from autotune.domain.job import (
     LEASE_S,
     MOST_ATTEMPTS,
+    MOST_LEASE_S,
     Ability,
+    Ending,
     Job,
     JobLog,
     Progress,
@@ -25,11 +29,12 @@ from autotune_db.audit import note
 from autotune_db.json_columns import digest, to_text
 from autotune_db.query import Query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import JOB_LOGS, JOBS
+from autotune_db.tables import CANDIDATES, JOB_LOGS, JOBS, KEYS, RECORDS
 from autotune_db.transaction import Adapter, reads, writes
 
 _LEASE = timedelta(seconds=LEASE_S)  # of a job that was taken by an earlier version
 _GONE = "its workers died: {n} of them, the last was {worker}"
+_LATE = "; {n} more were heard again too late: give them a longer autotune worker --lease"
 
 
 class SqlJobs(Adapter):
@@ -58,14 +63,19 @@ class SqlJobs(Adapter):
         counted = select(JOBS.c.state, func.count()).group_by(JOBS.c.state)
         return dict(self._rows(counted, lambda row: (str(row[0]), int(row[1]))))
 
-    def claim(self, worker: str, able: Ability, lease_s: float = LEASE_S) -> Job | None:
+    def claim(
+        self, worker: str, able: Ability, lease_s: float = LEASE_S, claim: str | None = None
+    ) -> Job | None:
+        """``claim``: by which the same question is known again, whose answer was lost."""
+        lease = timedelta(seconds=min(lease_s, MOST_LEASE_S))
+        whose = {"worker": worker, "claim": secrets.token_hex(16) if claim is None else claim}
+
         def write(connection: Connection, again: bool) -> Job | None:
-            now = self._now(connection)
-            mine = select(JOBS).where(JOBS.c.state == State.RUNNING, JOBS.c.worker == worker)
-            # The first attempt may have claimed it.
-            row = connection.execute(mine).first() if again else None
+            mine = [JOBS.c[name] == value for name, value in whose.items()]
+            known = select(JOBS).where(JOBS.c.state == State.RUNNING, *mine)
+            row = connection.execute(known).first() if again or claim else None
             if row is None:
-                row = _claimed(connection, worker, able, timedelta(seconds=lease_s), now)
+                row = _claimed(connection, whose, able, lease, self._now(connection))
             return rows.job_from_row(row) if row else None
 
         return self._work.write(write)
@@ -74,6 +84,7 @@ class SqlJobs(Adapter):
     def heartbeat(self, connection: Connection, job: Job, progress: Progress) -> bool:
         row = _leased(connection, job)
         if row is None:
+            _end_attempt(connection, job, Ending.LATE)
             return False
         now, content = self._now(connection), to_text(asdict(progress))
         lapses = now + (row.lapses_at - row.heard_at if row.lapses_at else _LEASE)
@@ -91,29 +102,40 @@ class SqlJobs(Adapter):
 
     def logs(self, number: int) -> Sequence[JobLog]:
         of_job = select(JOB_LOGS).where(JOB_LOGS.c.job_id == number).order_by(JOB_LOGS.c.attempt)
-        return self._rows(of_job, lambda row: JobLog(attempt=row.attempt, text=_whole(row)))
+        return self._rows(of_job, _log_from_row)
 
-    def finish(self, job: Job, state: State, message: str) -> bool:
+    @writes
+    def finish(self, connection: Connection, job: Job, state: State, message: str) -> bool:
         assert state in (State.DONE, State.FAILED, State.CANCELLED)
+        row = _leased(connection, job)
+        if row is None:
+            return _is_repeated(connection, job, state=state, message=message)
+        now = self._now(connection)
+        _end(connection, row, state, message, now)
+        note(connection, now, "job", f"{row.worker} ended job {row.id}: {state}")
+        return True
 
-        def write(connection: Connection, again: bool) -> bool:
-            row = _leased(connection, job)
-            if row is None:
-                row = query.get(connection, JOBS, job.number)
-                return again and row is not None and (row.state, row.message) == (state, message)
-            now = self._now(connection)
-            _end(connection, row, state, message, now)
-            note(connection, now, "job", f"{row.worker} ended job {row.id}: {state}")
-            return True
-
-        return self._work.write(write)
+    @reads
+    def is_answered(self, connection: Connection, request: Request) -> bool:
+        """Whether there is a record of what it asks for, or one that waits to be checked."""
+        asked = rows.asked_identity(request).items()
+        keys = select(KEYS.c.id).where(*(KEYS.c[name] == value for name, value in asked))
+        wanted = select(RECORDS.c.id).where(RECORDS.c.key_id.in_(keys))
+        data = to_data(request).items()
+        parts = (to_text(dict([part]))[1:-1] for part in data if part[0] in ("kernel", "problem"))
+        held = select(CANDIDATES.c.id).where(
+            *(CANDIDATES.c.record.contains(part, autoescape=True) for part in parts)
+        )
+        return connection.scalar(wanted.union_all(held).limit(1)) is not None
 
     @writes
     def give_back(self, connection: Connection, job: Job, message: str, *, counts: bool) -> bool:
         row = _leased(connection, job)
         if row is None:
-            return False
+            return _is_repeated(connection, job)
         now = self._now(connection)
+        if counts:
+            _end_attempt(connection, job, Ending.FAILED)
         if row.cancel_wanted:
             why = "cancelled while it ran; its trials are kept"
             _end(connection, row, State.CANCELLED, why, now)
@@ -175,31 +197,44 @@ def queue(connection: Connection, request: Request, by: str, now: datetime) -> t
 
 
 def _claimed(
-    connection: Connection, worker: str, able: Ability, lease: timedelta, now: datetime
+    connection: Connection, whose: dict[str, str], able: Ability, lease: timedelta, now: datetime
 ) -> AnyRow | None:
     """The oldest job that this worker can run and that nobody has, for ``lease``. What others have
     is theirs until their own lease ends, however short this one is."""
+    _bring_back(connection, now)
     silent = and_(
         JOBS.c.state == State.RUNNING,
-        func.coalesce(JOBS.c.lapses_at < now, JOBS.c.heard_at < now - _LEASE),
+        case(
+            (JOBS.c.lapses_at >= JOBS.c.heard_at, JOBS.c.lapses_at < now),
+            else_=JOBS.c.heard_at < now - _LEASE,  # an earlier version moved only this one
+        ),
     )
     _expire(connection, silent, now)
     row = connection.execute(_next(able, silent)).first()
     if row is None:
         return None
+    if row.state == State.RUNNING:
+        _end_attempt(connection, rows.job_from_row(row), Ending.DIED)
     row = _change(
         connection,
         row,
+        **whose,
         state=State.RUNNING,
-        worker=worker,
         attempt=row.attempt + 1,
         started_at=now,
         heard_at=now,
         lapses_at=now + lease,
         progress=to_text(asdict(Progress())),
     )
-    note(connection, now, "job", f"{worker} took job {row.id}")
+    note(connection, now, "job", f"{row.worker} took job {row.id}")
     return row
+
+
+def _bring_back(connection: Connection, now: datetime) -> None:
+    """Leases that end later than any may: the clock was ahead when they were given."""
+    ahead = JOBS.c.lapses_at > now + timedelta(seconds=MOST_LEASE_S)
+    for row in connection.execute(select(JOBS).where(JOBS.c.state == State.RUNNING, ahead)).all():
+        _change(connection, row, heard_at=now, lapses_at=now + (row.lapses_at - row.heard_at))
 
 
 def _next(able: Ability, silent: ColumnElement[bool]) -> Query:
@@ -220,7 +255,8 @@ def _expire(connection: Connection, silent: ColumnElement[bool], now: datetime) 
     hopeless = or_(JOBS.c.attempt >= MOST_ATTEMPTS, JOBS.c.cancel_wanted)
     wanted = select(JOBS).where(silent, hopeless).with_for_update(skip_locked=True)
     for row in connection.execute(wanted).all():
-        state, why = State.FAILED, _GONE.format(n=row.attempt, worker=row.worker)
+        _end_attempt(connection, rows.job_from_row(row), Ending.DIED)
+        state, why = State.FAILED, _deaths(connection, row)
         if row.cancel_wanted:
             state, why = State.CANCELLED, "cancelled; its worker was not heard of again"
         _end(connection, row, state, why, now)
@@ -230,7 +266,38 @@ def _leased(connection: Connection, job: Job) -> AnyRow | None:
     """The row while this worker, in this attempt, still has the job."""
     running = select(JOBS).where(JOBS.c.id == job.number, JOBS.c.state == State.RUNNING)
     mine = running.where(JOBS.c.worker == job.worker, JOBS.c.attempt == job.attempt)
+    mine = mine.where(JOBS.c.claim.in_((job.claim, "")))
     return connection.execute(mine.with_for_update()).first()
+
+
+def _is_repeated(connection: Connection, job: Job, **values: str) -> bool:
+    """Whether this worker ended the job before, with these values; the answer may have been lost.
+    If it is another one's by now, this one is late."""
+    row = query.get(connection, JOBS, job.number)
+    if row is not None and row.state != State.RUNNING and row.claim == job.claim != "":
+        return all(row._mapping[name] == value for name, value in values.items())
+    _end_attempt(connection, job, Ending.LATE)
+    return False
+
+
+def _end_attempt(connection: Connection, job: Job, ended: Ending) -> None:
+    """Late is only who was taken for dead."""
+    by = {"job_id": job.number, "attempt": job.attempt}
+    if ended is not Ending.LATE:
+        query.upsert(connection, JOB_LOGS, by, {"ended": ended}, text="", earlier="")
+        return
+    attempt = [JOB_LOGS.c[name] == value for name, value in by.items()]
+    died = update(JOB_LOGS).where(*attempt, JOB_LOGS.c.ended == Ending.DIED)
+    connection.execute(died.values(ended=ended))
+
+
+def _deaths(connection: Connection, row: AnyRow) -> str:
+    """Why the job has failed: how its attempts ended."""
+    attempts = select(JOB_LOGS.c.ended).where(JOB_LOGS.c.job_id == row.id)
+    count = Counter(connection.scalars(attempts))
+    why = _GONE.format(n=count[Ending.DIED], worker=row.worker)
+    late = count[Ending.LATE]
+    return why + (_LATE.format(n=late) if late else "")
 
 
 def _keep_log(connection: Connection, job: AnyRow) -> None:
@@ -239,6 +306,11 @@ def _keep_log(connection: Connection, job: AnyRow) -> None:
     row = connection.execute(select(JOB_LOGS).where(log)).first()
     if row is not None:
         connection.execute(update(JOB_LOGS).where(log).values(earlier=_whole(row), text=""))
+
+
+def _log_from_row(row: AnyRow) -> JobLog:
+    ended = Ending(row.ended) if row.ended else None
+    return JobLog(attempt=row.attempt, text=_whole(row), ended=ended)
 
 
 def _whole(log: AnyRow) -> str:

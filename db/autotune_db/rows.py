@@ -34,6 +34,8 @@ from autotune_db.tables import RECORDS
 
 T = TypeVar("T")
 
+_ANY = Toolchain(jax="", jaxlib="", libtpu="")
+
 _JSON = ("config", "outcome", "request", "progress")  # columns of values of more than one field
 _RECORD_FIELDS = [
     field.name for field in sorted(fields(Record), key=lambda field: field.default is not MISSING)
@@ -153,14 +155,25 @@ def token_from_row(row: AnyRow) -> Token:
 
 def job_values(request: Request) -> dict[str, Any]:
     """Empty texts mean: whatever the worker has."""
-    versions = request.toolchain or Toolchain(jax="", jaxlib="", libtpu="")
     return {
         "kernel": request.kernel,
         "fingerprint": request.fingerprint or "",
-        **asdict(versions),
+        **asdict(request.toolchain or _ANY),
         "request": to_text(to_data(request)),
         "candidate": request.candidate,
     }
+
+
+def asked_identity(request: Request) -> dict[str, Any]:
+    """The columns of keys that a request says something of."""
+    key = Key(
+        kernel=request.kernel,
+        fingerprint=request.fingerprint or "",
+        problem=request.problem,
+        chip=request.chip,
+        toolchain=request.toolchain or _ANY,
+    )
+    return {name: value for name, value in key_identity(key).items() if value}
 
 
 def job_from_row(row: AnyRow) -> Job:

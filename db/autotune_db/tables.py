@@ -254,6 +254,7 @@ JOBS = _table(
     _column("created_by"),
     _column("attempt", BigInteger),
     _column("worker"),
+    _column("claim", String(64), default=""),
     _column("cancel_wanted", Boolean),
     Column("started_at", UtcDateTime),
     Column("heard_at", UtcDateTime),
@@ -266,17 +267,20 @@ JOBS = _table(
 """``open_digest`` is that of the request while the job is open: only one such job is open at a
 time. Empty texts in ``fingerprint`` and versions: any. ``candidate``: which one to check, where
 nothing is to be searched. ``lapses_at``: when the lease of the worker ends that has the job; NULL
-where it took the job before this column was there."""
+where it took the job before this column was there. ``claim``: what reports of it must have; empty
+where its worker is of an earlier version."""
 
 JOB_LOGS = _table(
     "job_logs",
     _of(JOBS, "job_id"),
     _column("attempt", BigInteger),
     *_texts("earlier", "text"),
+    Column("ended", Text),
     UniqueConstraint("job_id", "attempt"),
 )
 """What workers have said; beside the jobs, so that lists of these read none. ``text`` is
 overwritten; ``earlier``: of those that gave the job back in the same attempt, which did not count.
+``ended``: an ``Ending``.
 """
 
 TOKENS = _table(

@@ -1,17 +1,30 @@
 """Work that a caller can have done as often as they like: little at a time, and a bound in all."""
 
 import copy
+import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from autotune.answering.http import Remote
+from autotune.answering.queue import RemoteJobs
 from autotune.domain.codec import to_data
-from autotune.domain.job import Request
-from autotune_db import SqlStore, query
+from autotune.domain.job import Ability, Request, State
+from autotune_db import SqlStore, open_store, query
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, running
 from tests.service.test_writing_routes import body, trial
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[SqlStore]:
+    """A worker's own database."""
+    with open_store(str(tmp_path / "local.db"), create=True) as opened:
+        opened.save_kernel(SPEC)
+        yield opened
 
 
 def test_nobody_describes_kernels_without_end(
@@ -45,6 +58,48 @@ def test_nobody_takes_a_job_by_a_shorter_lease(
         assert service.post("/v1/claims", asked, token) == (200, {"job": None})
     job = store.jobs.get(first["number"])
     assert job is not None and (job.worker, job.attempt) == (first["worker"], 1)
+
+
+@pytest.mark.parametrize("report", ["heartbeat", "finish", "give-back", "log"])
+@pytest.mark.parametrize("secret", ["", "guessed"])
+def test_a_colleague_with_the_same_token_reports_nothing_of_another_workers_job(
+    service: Running, store: SqlStore, local: SqlStore, writer: str, report: str, secret: str
+) -> None:
+    store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
+    remote = Remote(service.url, 30.0, writer)
+    able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question(7).toolchain)
+    mine = RemoteJobs(remote, local).claim("a", able, 60.0)
+    assert mine is not None
+    said = {
+        "heartbeat": {"progress": {}},
+        "finish": {"state": "failed", "message": "no"},
+        "give-back": {"message": "", "counts": True},
+        "log": {"text": "it was me"},
+    }[report]
+    whose = {"worker": mine.worker, "attempt": mine.attempt}
+    shown = service.raw("GET", f"/v1/jobs/{mine.number}")[2] + service.raw("GET", "/v1/jobs")[2]
+    assert mine.claim.encode() not in shown and b"claim" not in shown
+    headers = {"Autotune-Claim": secret} if secret else {}
+    path = f"/v1/jobs/{mine.number}/{report}"
+    answer = remote.call("POST", path, json.dumps(whose | said).encode(), **headers)
+    assert json.loads(answer) == {"holds": False}
+    job = store.jobs.get(mine.number)
+    assert job is not None and (job.state, job.attempt) == (State.RUNNING, 1)
+
+
+def test_a_job_is_not_done_by_a_word(service: Running, store: SqlStore, writer: str) -> None:
+    """Nor failed without one. A worker of yesterday sends no claim."""
+    store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
+    claim = {"kernels": [to_data(SPEC)], "toolchain": to_data(question(7).toolchain)}
+    service.post("/v1/results", body(record(question(9))), writer)  # of another problem
+    job = service.post("/v1/claims", claim | {"worker": "a"}, writer)[1]["job"]
+    end = {"worker": job["worker"], "attempt": 1, "state": "done", "message": "twice as fast"}
+    path = f"/v1/jobs/{job['number']}/finish"
+    for state, code in (("done", "no_record"), ("failed", "no_reason")):
+        status, answer = service.post(path, end | {"state": state, "message": " "}, writer)
+        assert (status, answer["error"]["code"]) == (422, code)
+    assert service.post("/v1/results", body(record(question(7))), writer)[0] == 200
+    assert service.post(path, end, writer) == (200, {"holds": True})
 
 
 @pytest.mark.parametrize("when", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])

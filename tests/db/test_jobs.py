@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -83,19 +83,33 @@ class TestLease:
         assert job is not None and (job.worker, job.attempt) == ("b", 2)
         assert not jobs.heartbeat(mine, Progress())
 
-    def test_of_a_job_that_an_earlier_version_took(self, store: SqlStore) -> None:
+    @pytest.mark.parametrize("lapses_at", [None, NOON])
+    def test_of_a_job_that_an_earlier_version_took(
+        self, store: SqlStore, lapses_at: datetime | None
+    ) -> None:
+        """It moves only the last sign of life: the end of a lease is of the holder before."""
         jobs = store.jobs
         jobs.add(request())
         mine = jobs.claim("a", ABLE, SHORT)
         assert mine is not None
 
         def forget(connection: Connection, _: bool) -> None:
-            connection.execute(update(JOBS).values(lapses_at=None))
+            connection.execute(update(JOBS).values(lapses_at=lapses_at))
 
         store._work.write(forget)
         time.sleep(2 * SHORT)
         assert jobs.claim("b", ABLE, SHORT) is None
         assert jobs.heartbeat(mine, Progress())
+
+    def test_a_clock_that_was_ahead_keeps_no_job(self, sqlite_url: str) -> None:
+        now = [NOON + timedelta(days=400)]
+        with open_store(sqlite_url, create=True, clock=lambda: now[0]) as store:
+            store.jobs.add(request())
+            assert store.jobs.claim("dead", ABLE, LONG)
+            for later, attempt in ((0, None), (LONG + 1, 2)):
+                now[0] = NOON + timedelta(seconds=later)
+                job = store.jobs.claim("b", ABLE, LONG)
+                assert (job and job.attempt) == attempt
 
 
 class TestCancel:

@@ -17,6 +17,7 @@ from autotune.domain.job import (
     MOST_ATTEMPTS,
     MOST_LOG,
     Ability,
+    Ending,
     Job,
     JobLog,
     Progress,
@@ -146,7 +147,8 @@ class QueueContract:
         second = claimed(queue, "b")
         assert queue.write_log(second, "\x1b" * MOST_LOG)
         log, other = store.jobs.logs(1)
-        assert log == JobLog(attempt=1, text="begins\n\\x1b[2Jgo\\u202eod\\x00\n")
+        said = "begins\n\\x1b[2Jgo\\u202eod\\x00\n"
+        assert log == JobLog(attempt=1, text=said, ended=Ending.FAILED)
         assert (other.attempt, len(other.text)) == (2, MOST_LOG)
         assert other.text.startswith("…") and other.text.endswith(r"\x1b\x1b")
 
@@ -187,6 +189,7 @@ class QueueContract:
         mine = claimed(queue)
         finds(request())
         assert queue.finish(mine, State.DONE, "twice as fast")
+        assert queue.finish(mine, State.DONE, "twice as fast")  # the answer was lost
         assert not queue.finish(mine, State.FAILED, "no")
         assert not queue.heartbeat(mine, Progress())
         job = store.jobs.get(1)
@@ -203,7 +206,9 @@ class QueueContract:
         silence(store, first)
         second = claimed(queue, who)
         assert (second.number, second.attempt) == (first.number, 2)
+        assert [log.ended for log in store.jobs.logs(1)] == [Ending.DIED]
         assert not queue.heartbeat(first, Progress())  # it is alive after all: it stops
+        assert [log.ended for log in store.jobs.logs(1)] == [Ending.LATE]
         assert not queue.finish(first, State.FAILED, "late")
         assert not queue.give_back(first, "late", counts=True)
         assert queue.heartbeat(second, Progress())
@@ -231,6 +236,7 @@ class QueueContract:
         for _ in range(MOST_ATTEMPTS + 2):  # a worker that is stopped is no failure
             mine = claimed(queue)
             assert mine.attempt == 1 and queue.give_back(mine, "stopped", counts=False)
+            assert queue.give_back(mine, "stopped", counts=False)  # the answer was lost
         for n in range(MOST_ATTEMPTS):
             mine = claimed(queue)
             assert mine.attempt == n + 1 and queue.give_back(mine, "it broke", counts=True)

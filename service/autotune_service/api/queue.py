@@ -1,15 +1,16 @@
 """The queue of jobs over HTTP, for workers that do not share the database."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Header, Request
 
 from autotune.domain.job import Ability, Job, State
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.queue import Queue
 from autotune_db import SqlStore
+from autotune_db.jobs import SqlJobs
+from autotune_db.tokens import digest_of
 from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.reading import Number, known_job
 from autotune_service.api.schema import (
@@ -32,11 +33,22 @@ from autotune_service.dependencies import (
 )
 from autotune_service.errors import HttpError
 
+
+def remember_claim(
+    request: Request, autotune_claim: Annotated[str, Header(max_length=200)] = ""
+) -> None:
+    """``Autotune-Claim``: a secret of the worker, new for each job, with which it asks for the job
+    and reports of it. Where it sends none, its token is enough."""
+    request.state.claim = digest_of(autotune_claim) if autotune_claim else ""
+
+
+CLAIM = Depends(remember_claim)
+
 router = APIRouter(
     prefix="/v1",
     tags=["workers"],
     responses=ERRORS,
-    dependencies=[BEARER, KNOWN_PARAMETERS],
+    dependencies=[BEARER, KNOWN_PARAMETERS, CLAIM],
     route_class=BodyRoute,
 )
 
@@ -48,8 +60,12 @@ async def claim(request: Request, asked: ClaimRequest) -> Claimed:
     fingerprints = {spec.name: spec.fingerprint for spec in asked.kernels}
     able = Ability(kernels=fingerprints, toolchain=asked.toolchain)
     name = f"{caller(request).name}/{asked.worker}"
-    job = await to_write(request, _claim, store(request), asked.kernels, name, able, asked.lease_s)
-    return Claimed(job=job)
+
+    def work(into: SqlStore) -> Job | None:
+        into.offer_kernels(asked.kernels)
+        return into.jobs.claim(name, able, asked.lease_s, request.state.claim)
+
+    return Claimed(job=await to_write(request, work, store(request)))
 
 
 @router.post("/jobs/{number}/heartbeat")
@@ -68,11 +84,18 @@ async def write_log(request: Request, number: Number, log: LogRequest) -> Holds:
 
 @router.post("/jobs/{number}/finish")
 async def finish(request: Request, number: Number, end: FinishRequest) -> Holds:
-    """What was found has come by ``POST /v1/results`` before."""
-    state = State(end.state)
-    return await _in_turn(
-        request, number, end, lambda jobs, job: jobs.finish(job, state, end.message)
-    )
+    """It is done once a record has come by ``POST /v1/results``, and fails for a reason."""
+
+    def work(jobs: SqlJobs, job: Job) -> bool:
+        state = State(end.state)
+        if state is State.DONE and not jobs.is_answered(job.request):
+            message = f"there is no record for job {number}: POST /v1/results brings it before"
+            raise HttpError(422, "no_record", message, "state")
+        if state is State.FAILED and not end.message.strip():
+            raise HttpError(422, "no_reason", "message is empty: say why the job failed", "message")
+        return jobs.finish(job, state, end.message)
+
+    return await _in_turn(request, number, end, work)
 
 
 @router.post("/jobs/{number}/give-back")
@@ -86,15 +109,8 @@ async def give_back(request: Request, number: Number, back: GiveBackRequest) -> 
     )
 
 
-def _claim(
-    into: SqlStore, kernels: Sequence[KernelSpec], worker: str, able: Ability, lease_s: float
-) -> Job | None:
-    into.offer_kernels(kernels)
-    return into.jobs.claim(worker, able, lease_s)
-
-
 async def _in_turn(
-    request: Request, number: int, turn: Turn, work: Callable[[Queue, Job], bool]
+    request: Request, number: int, turn: Turn, work: Callable[[SqlJobs, Job], bool]
 ) -> Holds:
     """Work of the worker whose turn it is: one with another token has none.
 
@@ -105,5 +121,6 @@ async def _in_turn(
     if turn.worker.rpartition("/")[0] != caller(request).name:
         message = f"{turn.worker} is no worker with the token {caller(request).name}"
         raise HttpError(403, "another_worker", message, "worker")
-    mine = replace(job, worker=turn.worker, attempt=turn.attempt)
+    claim = request.state.claim
+    mine = replace(job, worker=turn.worker, attempt=turn.attempt, claim=claim)
     return Holds(holds=await to_write(request, partial(work, jobs, mine)))

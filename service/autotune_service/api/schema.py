@@ -12,7 +12,9 @@ from autotune.domain.config import Config
 from autotune.domain.job import (
     DEFAULT_TRIALS,
     LEASE_S,
+    LEAST_LEASE_S,
     MOST_ATTEMPTS,
+    MOST_LEASE_S,
     MOST_LOG,
     MOST_TRIALS,
     Job,
@@ -148,7 +150,9 @@ class ClaimRequest(Part):
     worker: Name = Field(examples=["tpu-vm-3-4711"])
     kernels: Annotated[list[Sent[KernelSpec]], FailFast(), _RESULTS]
     toolchain: Sent[Toolchain]
-    lease_s: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = LEASE_S
+    lease_s: Annotated[float, Field(ge=LEAST_LEASE_S, le=MOST_LEASE_S, allow_inf_nan=False)] = (
+        LEASE_S
+    )
 
 
 class Claimed(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any
 from autotune.domain.codec import to_data
 from autotune.domain.job import LEASE_S, MOST_LOG, Job, State
 from autotune.domain.key import Key
-from autotune.wording.jobs import why_waiting
+from autotune.wording.jobs import ENDINGS, why_waiting
 from autotune.wording.units import seconds
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
@@ -58,7 +58,8 @@ def show_one(call: PageCall) -> dict[str, Any]:
     if job is None:
         raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
     (line,) = _lines(call, [job])
-    return {"line": line, "logs": call.store.jobs.logs(number), "most_log": MOST_LOG}
+    logs = call.store.jobs.logs(number)
+    return {"line": line, "logs": logs, "most_log": MOST_LOG, "endings": ENDINGS}
 
 
 def _lines(call: PageCall, jobs: Sequence[Job]) -> list[JobLine]:

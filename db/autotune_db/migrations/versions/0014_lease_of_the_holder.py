@@ -1,11 +1,11 @@
-"""The end of a lease is kept with its job."""
+"""A job keeps the end of its lease and the claim of its holder, its log how an attempt ended."""
 
 from collections.abc import Sequence
 
 from alembic import op
-from sqlalchemy import Column
+from sqlalchemy import Column, String, Text
 
-from autotune_db.tables import JOBS, UtcDateTime
+from autotune_db.tables import JOB_LOGS, JOBS, UtcDateTime
 
 revision: str = "0014"
 down_revision: str | None = "0013"
@@ -15,3 +15,5 @@ depends_on: Sequence[str] | None = None
 
 def upgrade() -> None:
     op.add_column(JOBS.name, Column("lapses_at", UtcDateTime))
+    op.add_column(JOBS.name, Column("claim", String(64), nullable=False, server_default=""))
+    op.add_column(JOB_LOGS.name, Column("ended", Text))
