@@ -6,7 +6,7 @@
 The held-out sweeps of ``tools/calibration/samples.py``, as libtpu counts (each DMA alone). Ranks
 and regret are within a sweep: the regret is what the config with the best estimate costs more than
 the best. ``--published`` reads what the ``published_*`` benchmarks saved: times of others on real
-TPUs. ``--write`` writes the tables to docs/explanation/accuracy.md; the error bars of the product
+TPUs. ``--write`` writes the tables to docs/results/accuracy.md; the error bars of the product
 are made by ``tools.calibration.error_bars``.
 """
 
@@ -22,7 +22,7 @@ from tools.calibration.held_out import HeldOutPoint, compare, grouped, problem_o
 from tools.documents import write_below_mark
 
 # libtpu's own estimate is wrong there, not ours.
-# Counted all the same: docs/explanation/accuracy.md.
+# Counted all the same: docs/results/accuracy.md.
 _DOUBTED = {
     ("v5e", "flash 1x2x4096x128 bfloat16 causal"): "integer division in the index map",
     ("v7x", "flash 1x4x1024x64 bfloat16"): "masked matmuls without latency",
@@ -49,7 +49,7 @@ def main() -> None:
     )
     print(tables)
     if args.write:
-        write_below_mark("explanation/accuracy.md", "accuracy", tables)
+        write_below_mark("results/accuracy.md", "accuracy", tables)
 
 
 def _summary(rows: Sequence[HeldOutPoint], refused: int) -> Iterable[str]:
