@@ -110,7 +110,6 @@ class ServiceAnswers:
             if self.strict:
                 why = f"{type(error).__name__}: {error}"
                 raise ServiceError(f"the service cannot be used: {why}") from error
-            self._warn_once(error)
             answers = self._without_service(questions, accept, error)
         for key, answer in zip(questions, answers, strict=True):
             self._answers[identity_of(key), beside_default(accept)] = answer
@@ -277,6 +276,11 @@ class ServiceAnswers:
         self, questions: Sequence[Key], accept: Collection[str], error: Exception
     ) -> list[Match]:
         """As the disk has it, until the service answers."""
+        self._say_once(
+            f"the service at {self._service}",
+            f"cannot be used ({type(error).__name__}: {error}): configs come from the snapshot on "
+            "disk where there is one, else they are defaults; it is asked again in the background",
+        )
         self._unanswered = questions, accept
         GENERATION.next_later(WeakMethod(self._answers_again))
         answers = self._offline(questions, accept)
@@ -309,13 +313,6 @@ class ServiceAnswers:
                     raise
                 _log.warning("autotune: no snapshot on disk can be used (%s)", error)
         return self._disk
-
-    def _warn_once(self, error: Exception) -> None:
-        self._say_once(
-            f"the service at {self._service}",
-            f"cannot be used ({type(error).__name__}: {error}): configs come from the snapshot on "
-            "disk where there is one, else they are defaults; it is asked again in the background",
-        )
 
     def _say_once(self, subject: str, text: str) -> None:
         if subject not in self._said:

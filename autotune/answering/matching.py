@@ -13,12 +13,12 @@ from enum import StrEnum
 from functools import partial
 from heapq import merge
 from itertools import islice
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from autotune.answering.distance import distance_of, nearest_toolchain, size_of
 from autotune.answering.layered import Layered
 from autotune.answering.rule_answers import AskedRule, newest_rule
+from autotune.answering.safety import Cuts, safe_config
 from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import KernelSpec
@@ -47,8 +47,6 @@ EXACT, TOOLCHAIN, RULE, NEAREST, DEFAULT = KINDS = tuple(MatchKind)
 
 _Group = tuple[Any, ...]
 _Groups = Layered[_Group, dict[Identity, Record]]
-Cuts = tuple[tuple[str, str], ...]
-
 _BySize = Sequence[tuple[float, tuple[tuple[str, int], ...], Record]]
 """Records of a group with their size, the smallest first."""
 
@@ -62,7 +60,8 @@ class Match:
     which only its declaration knows. ``why``: the sentence of a service; empty for what was matched
     here (``autotune.wording.match.why`` makes it). ``check``: what is known of the config under the
     toolchain that was asked for, where it was tuned with another one. Of *rule* the ``record`` is
-    the one that carries it, and the ``expected_regret`` its median one.
+    the one that carries it, and the ``expected_regret`` its median one; where that
+    has no rule, its blocks are made to fit.
 
     ``passed_over``: a record that is nearer, and known not to work there. Of *default*:
     ``not_accepted``, the kind of a better answer; ``earlier``, what is published for an earlier
@@ -162,9 +161,11 @@ class Index:
         by_rule = self._by_rule(key.problem, asked) if RULE in accept else None
         if by_rule is not None and by_rule.config not in broken:
             return by_rule
-        cuts = self._cuts(key) if NEAREST in accept else ()
-        near = cuts and self._nearest(key.problem, _any_shape(asked, cuts), cuts, broken)
-        return _match(NEAREST, near) if near else None
+        cuts = self._cuts(key) if {NEAREST, RULE} & {*accept} else ()
+        near = self._nearest(key.problem, _any_shape(asked, cuts), cuts, broken) if cuts else {}
+        return next(
+            (near[kind] for kind in (NEAREST, RULE) if kind in near and kind in accept), None
+        )
 
     def _by_rule(self, problem: Problem, asked: Identity) -> Match | None:
         """By the newest rule of the kernel there."""
@@ -187,19 +188,22 @@ class Index:
 
     def _nearest(
         self, asked: Problem, group: _Group, cuts: Cuts, broken: Collection[Config]
-    ) -> Record | None:
+    ) -> dict[MatchKind, Match]:
         """The safe one of another shape that is closest, among those that are closest in size: a
-        distance is never less than the difference of the sizes."""
-        size, best, least = size_of(asked), None, (float("inf"), ())
+        distance is never less than the difference of the sizes. *Rule*: with other blocks."""
+        size, best = size_of(asked), dict[MatchKind, Match]()
+        least: dict[MatchKind, Any] = dict.fromkeys((NEAREST, RULE), (float("inf"), ()))
         around = _outward(self._sorted(group), size)
         for other, dims, record in islice(around, _MOST_LOOKED_AT):
-            if abs(other - size) > least[0] + _ROUNDING:
+            if abs(other - size) > least[NEAREST][0] + _ROUNDING:
                 break
             gap: tuple[float, Any] = (distance_of(asked, record.key.problem), dims)
-            if not gap[0] or gap >= least or record.config in broken:
+            if not gap[0] or gap >= least[NEAREST] or record.config in broken:
                 continue
-            if is_safe(record, asked, cuts):
-                best, least = record, gap
+            config = safe_config(record, asked, cuts)
+            kind = NEAREST if config == record.config else RULE
+            if config and config not in broken and gap < least[kind]:
+                best[kind], least[kind] = Match(kind=kind, config=config, record=record), gap
         return best
 
     def _sorted(self, group: _Group) -> _BySize:
@@ -278,39 +282,6 @@ def match_in(store: "Store", key: Key, accept: Collection[str] = KINDS) -> Match
     if EXACT in accept and (record := store.record(key)):
         return exact_match(record)
     return Index(store.records(key.kernel, key.chip), store.kernels()).match(key, accept)
-
-
-def is_safe(record: Record, problem: Problem, cuts: Cuts) -> bool:
-    """Whether the config of a record can be shown to be legal and feasible for another shape of
-    the same kernel, dtype, options, chip and toolchain.
-
-    Legal: a dimension that no axis cuts, or that was one block, must be the same: with a second
-    block its axis may no longer be parallel, nor stand where it does in the grid order, and a
-    block that was the whole may be misaligned. Else a block must not exceed the dimension, and
-    must divide it where it did.
-
-    Feasible: the blocks are unchanged, so the buffers of what is cut are. What a kernel keeps
-    whole grows with the dimensions that grew, at most by their ratios: so much more than was used
-    must be allowed.
-    """
-    tuned, axes = dict(record.key.problem.dims), dict(record.config.axes)
-    grown = []
-    for dim, asked in problem.dims:
-        before = tuned.get(dim, 0)
-        if asked == before:
-            continue
-        blocks = [axes.get(axis) for axis, cut in cuts if cut == dim]
-        if not blocks or not all(_still_cuts(block, before, asked) for block in blocks):
-            return False
-        grown.append(-(-asked // before))  # rounded up: tiles are padded
-    used, allowed = record.estimate.vmem_used_bytes, record.estimate.vmem_allowed_bytes
-    return prod(grown) <= 1 or used * prod(grown) <= allowed
-
-
-def _still_cuts(block: Any, before: int, asked: int) -> bool:
-    if type(block) is not int or not 0 < block < before or block > asked:
-        return False
-    return before % block != 0 or asked % block == 0
 
 
 def _is_unusable(record: Record, toolchain: Toolchain) -> bool:

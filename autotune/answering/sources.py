@@ -156,8 +156,6 @@ def settings() -> SourceSettings:
 
 def _opened(source: "str | Path | Source | None") -> Source | None:
     given = os.environ.get(ENVIRONMENT, "") if source is None else source
-    if isinstance(given, str) and given.startswith(("http://", "https://")):
-        return ServiceAnswers(given, cache=_snapshot_file(given))
     return None if given == "" else open_source(given)
 
 
@@ -179,7 +177,7 @@ def open_source(source: "str | Path | Source") -> Source:
         return source
     place = str(source)
     if place.startswith(("http://", "https://")):
-        return ServiceAnswers(place)
+        return ServiceAnswers(place, cache=_snapshot_file(place))
     if "://" not in place and not _is_sqlite(Path(place)):
         path = Path(place)
         if not path.is_file():

@@ -8,7 +8,7 @@ from typing import Any
 _UNSEEN = {"ctx", "type_comment", "kind", "lineno", "col_offset", "end_lineno", "end_col_offset"}
 _OF_A_KERNEL = {"doc", "default", "default_on"}
 _CHOICES = {"minimum", "maximum", "choices"}
-_NOT_AN_AXIS = {"name", "dims", "reference", "baseline", "check", "mesh", "values"}
+_NOT_AN_AXIS = {"name", "dims", "reference", "baseline", "check", "mesh", "values", "ignore"}
 
 
 def plain(stmt: ast.stmt, axes: Mapping[str, set[str]]) -> None:

@@ -40,5 +40,4 @@ class Choices:
     @property
     def digest(self) -> str:
         """Of what there is to be tried; the default is apart."""
-        values = [sorted(self.axes.items()), self.grid]
-        return hashlib.sha256(repr(values).encode()).hexdigest()[:12]
+        return hashlib.sha256(repr((self.axes, self.grid)).encode()).hexdigest()[:12]

@@ -54,6 +54,7 @@ def tunable(
     check: Callable[..., str | None] | None = None,
     mesh: Mapping[str, int] | None = None,
     values: Mapping[str, Callable[..., Any]] | None = None,
+    ignore: Sequence[str] = (),
     **axes: Blocks | Sequence[AxisValue],
 ) -> "Callable[[Callable[P, R]], Tunable[P, R]]":
     """A decorator. Each of ``axes`` is a keyword parameter of the function, with the values worth
@@ -68,15 +69,19 @@ def tunable(
     and a ``dtype``: a sentence about why such a call is impossible, or None. ``mesh``: names and
     sizes of the axes that a ``shard_map`` in it is over. ``values``: by argument, a function of the
     same arguments that returns the integers in it (lengths, page tables) as a NumPy array; each
-    function takes those arguments that it needs. Raises ``ValueError`` for an axis that is no
-    parameter with a default.
+    function takes those arguments that it needs. ``ignore``: arguments, such as ``("scale",)``,
+    with which the time does not change: calls with any value of them have one key, which is tuned
+    with their defaults; an array is never left out. Raises ``ValueError`` for an axis, or what is
+    ignored, that is no parameter with a default.
     """
+    ignored = (ignore,) if isinstance(ignore, str) else ignore
     functions = all(given is None or callable(given) for given in (reference, baseline, check))
     mappings = all(isinstance(given, Mapping | None) for given in (mesh, values))
-    if not (isinstance(name, str | None) and functions and mappings):
+    is_told = isinstance(name, str | None) and isinstance(ignored, list | tuple)
+    if not (is_told and functions and mappings):
         raise ValueError(
-            "name=, reference=, baseline=, check=, mesh= and values= are about the kernel: a "
-            "parameter of that name cannot be tuned, call it otherwise"
+            "name=, reference=, baseline=, check=, mesh=, values= and ignore= are about the "
+            "kernel: a parameter of that name cannot be tuned, call it otherwise"
         )
     caller = sys._getframe(1)
     module, filename = str(caller.f_globals.get("__name__")), caller.f_code.co_filename
@@ -94,6 +99,7 @@ def tunable(
             check=check,
             mesh=mesh or {},
             values=values or {},
+            ignore=ignored,
         )
         return Tunable(function, declaration, module, filename)
 

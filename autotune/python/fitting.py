@@ -22,7 +22,8 @@ def misfit(kernel: Kernel, problem: Problem, config: Config) -> str | None:
     for name, value in given.items():
         if not _fits(known[name], problem, value):
             return f"{name}={value!r} is no choice of that axis for {problem}"
-    return _misfit_of_grid(kernel, config)
+    refused = kernel.constraint(problem, config) if kernel.constraint else None
+    return refused or _misfit_of_grid(kernel, config)
 
 
 def of_another_default(
@@ -39,10 +40,7 @@ def of_another_default(
     if known_us and record.estimate.time_us <= min(known_us):
         return None
     time = f"takes {micros(min(known_us))}" if known_us else "has no known time"
-    return (
-        f"{micros(record.estimate.time_us)}, was compared with the default {compared}: that of "
-        f"today, {make_config(today)}, {time}"
-    )
+    return f"was compared with the default {compared}; today's, {make_config(today)}, {time}"
 
 
 def _fits(axis: Axis, problem: Problem, value: AxisValue) -> bool:

@@ -103,7 +103,8 @@ class Tuned:
     def _use(self, kernel: Kernel, ref: KernelRef) -> None:
         self.kernel, self._ref = kernel, ref
         self._fingerprint = ""  # read once, at the first question
-        self._answers: dict[Problem, tuple[int, TunedConfig]] = {}
+        self._answers: dict[Problem, TunedConfig] = {}
+        self._generation = GENERATION.number
         self._said: set[tuple[Problem, str]] = set()
         self._lock = threading.Lock()
 
@@ -128,15 +129,12 @@ class Tuned:
         listener = LISTENER.get()
         if listener is not None and not self.kernel.form:
             listener.asked(self._ref, problem)
-        generation = GENERATION.number
-        number, answer = self._answers.get(problem, (-1, None))
-        if answer is None or number != generation:
-            with self._lock:
-                number, answer = self._answers.get(problem, (-1, None))
-                if answer is None or number != generation:
-                    answer = self._look_up(problem)
-                    self._answers[problem] = generation, answer
-        return answer
+        with self._lock:
+            if self._generation != GENERATION.number:
+                self._generation, self._answers = GENERATION.number, {}
+            if problem not in self._answers:
+                self._answers[problem] = self._look_up(problem)
+            return self._answers[problem]
 
     def _look_up(self, problem: Problem) -> TunedConfig:
         chip, key = self._chip, None
@@ -207,9 +205,8 @@ class Tuned:
         if not Path(self._ref.path).is_file():  # a notebook's
             return f"search it with {self._ref.attribute}.search(…, chip={key.chip.value!r})"
         place = quote(f"{self._ref.path}:{self._ref.attribute}")
-        form = self.kernel.form
-        call = f"--args {quote(call_text(form, key.problem))}" if form else ""
-        asked = call or problem_arguments(key.problem)
+        problem, form = key.problem, self.kernel.form
+        asked = f"--args {quote(call_text(form, problem))}" if form else problem_arguments(problem)
         return f"search it with `autotune search {place} {asked} --chip {key.chip}`"
 
     def _record_miss(self, source: Source, key: Key, kind: MatchKind) -> None:

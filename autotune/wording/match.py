@@ -17,12 +17,11 @@ def why(match: Match, key: Key) -> str:
     if match.why:
         return match.why
     if match.unreachable:
-        offline = replace(match, unreachable="")
-        answer = (
-            f"{why(offline, key)} when the snapshot was kept on disk"
-            if match.record
-            else ("not known: no snapshot on disk has anything for it")
-        )
+        answer = "not known: no snapshot on disk has anything for it"
+        if match.record:
+            answer = (
+                f"{why(replace(match, unreachable=''), key)} when the snapshot was kept on disk"
+            )
         return f"{answer}; the service cannot be used now ({match.unreachable})"
     record, asked = match.record, key.toolchain
     text = _answer(match, key) if record else ""
@@ -47,6 +46,12 @@ def _answer(match: Match, key: Key) -> str:
         return f"tuned with {record.key.toolchain}, {_known(match.check, key.toolchain)}"
     if match.kind is MatchKind.RULE and record.rule:
         return by_rule(record.rule)
+    if match.kind is MatchKind.RULE:
+        return (
+            f"tuned for {record.key.problem} with a whole dimension as one block: a smaller one is "
+            "taken whole, a larger one in several such blocks where the default cuts it as well, "
+            "with nothing parallel; within VMEM; not compiled for it"
+        )
     return (
         f"tuned for {record.key.problem}: the same blocks fit into this shape, divide what they "
         "divided there, and need no more VMEM than is allowed; not compiled for it"

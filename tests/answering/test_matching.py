@@ -15,10 +15,11 @@ from autotune.answering.matching import (
     RULE,
     TOOLCHAIN,
     Index,
-    is_safe,
 )
+from autotune.answering.safety import safe_config
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import ARBITRARY
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
@@ -59,7 +60,7 @@ def test_the_best_word_that_fits_is_given(records: list[Record], asked: Key) -> 
         for r in records
         if replace(r.key, problem=asked.problem) == asked
         and r.key.problem.options == asked.problem.options
-        and is_safe(r, asked.problem, SPEC.cuts)
+        and safe_config(r, asked.problem, SPEC.cuts)
     ]
     expected = DEFAULT
     if any(r.key == asked for r in records):
@@ -67,7 +68,8 @@ def test_the_best_word_that_fits_is_given(records: list[Record], asked: Key) -> 
     elif same:
         expected = TOOLCHAIN
     elif near:
-        expected = NEAREST
+        unchanged = any(safe_config(r, asked.problem, SPEC.cuts) == r.config for r in near)
+        expected = NEAREST if unchanged else RULE
     assert match.kind == expected
     assert (match.record is None) == (match.config is None) == (match.kind == DEFAULT)
     assert match.record is None or match.record in records
@@ -106,16 +108,6 @@ def test_what_is_taken_out_is_gone(records: list[Record], data: st.DataObject, a
     assert len(index) == len(rest)
 
 
-def test_an_older_index_stays_what_it_was() -> None:
-    there, asked = older(record(), "0.9.0"), question()
-    old = Index([there, record(question(4096))], [SPEC])
-    second = [older(record(), "0.10.1"), record(question(2000))]
-    old.changed(Change(records=second, removed=[there.key]), [])
-    assert old.match(asked).record == there
-    assert old.match(question(2000)).kind == DEFAULT
-    assert _problem(old, question(2048)) == question(4096).problem
-
-
 @given(st.lists(RECORDS, max_size=12), KEYS)
 def test_a_nearest_config_obeys_the_rules(records: list[Record], asked: Key) -> None:
     """Written anew, so that a rule that is dropped is missed."""
@@ -142,23 +134,44 @@ def test_a_nearest_config_obeys_the_rules(records: list[Record], asked: Key) -> 
 
 
 @pytest.mark.parametrize(
-    "m, block, asked, fine",
+    "m, block, asked, there",
     [
-        (1024, 256, 2048, True),
-        (1024, 256, 512, True),
-        (1024, 256, 256, True),
-        (1024, 256, 128, False),  # the block is larger than the dimension
-        (1024, 256, 640, False),  # no longer divides it
-        (1000, 256, 640, True),  # never did
-        (1000, 256, 200, False),
-        (256, 256, 512, False),  # a second block on an axis that had one
-        (1024, 256, 4096, False),  # four times what was used is not allowed
-        (1024, True, 2048, False),
-        (1024, 0, 2048, False),
+        (1024, 256, 2048, 256),
+        (1024, 256, 512, 256),
+        (1024, 256, 256, 256),
+        (1024, 256, 128, None),  # the block is larger than the dimension
+        (1024, 256, 640, None),  # no longer divides it
+        (1000, 256, 640, 256),  # never did
+        (1000, 256, 200, None),
+        (1024, 256, 4096, None),  # four times what was used is not allowed
+        (1024, True, 2048, None),
+        (1024, 0, 2048, None),
+        (256, 256, 512, 256),  # the whole, now in two blocks
+        (256, 256, 640, None),  # it does not divide that
+        (200, 200, 400, None),  # it may be misaligned there
+        (256, 256, 72, 72),  # whole again
+        (128, 128, 256, None),  # nobody has seen it cut: the default is as long
     ],
 )
-def test_safe(m: int, block: int, asked: int, fine: bool) -> None:
-    assert is_safe(record(question(m), block), question(asked).problem, SPEC.cuts) is fine
+def test_safe(m: int, block: int, asked: int, there: int | None) -> None:
+    of = record(question(m), block)
+    config = safe_config(of, question(asked).problem, SPEC.cuts)
+    assert (config and config["bm"]) == there
+    if config and m == block < asked:
+        assert set(config.dimension_semantics) == {ARBITRARY}
+        unknown = replace(of, default=replace(of.default, time_us=None))
+        assert safe_config(unknown, question(asked).problem, SPEC.cuts) is None
+    elif config:
+        assert config == replace(of.config, axes=config.axes)
+
+
+def test_blocks_that_are_made_to_fit_are_a_rule_and_another_shape_as_it_is_goes_before() -> None:
+    whole, cut = record(question(256), 256), record(question(2048), 256)
+    assert kind(question(512), whole) == RULE
+    assert kind(question(512), whole, cut) == NEAREST
+    asked = Index([whole], [SPEC])
+    assert asked.match(question(512), (NEAREST,)).kind == DEFAULT
+    assert "whole dimension" in why(asked.match(question(512)), question(512))
 
 
 def test_a_dimension_that_is_not_cut_must_be_the_same() -> None:

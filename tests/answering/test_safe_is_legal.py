@@ -8,8 +8,8 @@ from math import prod
 import pytest
 
 from autotune.answering import rules
-from autotune.answering.matching import is_safe
 from autotune.answering.rule_answers import ruled_config
+from autotune.answering.safety import safe_config
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
@@ -19,6 +19,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem
+from autotune.domain.record import Evidence
 from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.legality import violation
@@ -62,9 +63,12 @@ def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple
             of = replace(
                 base, key=replace(base.key, problem=here), config=config, estimate=estimate
             )
-            if not is_safe(of, there, spec.cuts):
+            of = replace(of, default=Evidence(config=space.default, time_us=1.0))
+            fitted = safe_config(of, there, spec.cuts)
+            if fitted is None:
                 continue
-            before, after = (traced(pool, ref, p, config, chip) for p in (here, there))
+            before = traced(pool, ref, here, config, chip)
+            after = traced(pool, ref, there, fitted, chip)
             checked += 1
             assert violation(after, info) is None, (config, shape)
             needed = [vmem_use(trace, info).expected_bytes for trace in (before, after)]

@@ -159,26 +159,12 @@ def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog
     found = asked.answer(asked.problem(rows=64, columns=128))
     assert (found.match, found.config) == ("toolchain", record().config)
     assert "does not fit: it gives blocks" in caplog.text
+    asked = tuned(source, accept=None)
+    asked.kernel = replace(KERNEL, constraint=lambda _, config: "no" * (config["block"] == 32))
+    assert asked.answer(asked.problem(rows=64, columns=128)).match == "default"
+    assert source.missed == [key()] * 2
     alone = tuned(FakeSource(wrong)).answer(asked.problem(rows=64, columns=128))
     assert (alone.match, alone.config["block"]) == ("default", 8) and "does not fit" in alone.why
-
-
-def test_a_neighbour_is_not_the_record_that_does_not_fit() -> None:
-    wrong = replace(record(), config=make_config({"blocks": 8}))
-    near = record(problem=tuned(None).problem(rows=128, columns=128))
-    source = FakeSource(wrong, near)
-    source.kernels = [
-        KernelSpec(
-            name=KERNEL.name,
-            fingerprint=wrong.key.fingerprint,
-            problems=KERNEL.problem_spec,
-            axes=("block",),
-            grid=(),
-            cuts=(("block", "rows"),),
-        )
-    ]
-    found = tuned(source).answer(wrong.key.problem)
-    assert (found.match, found.record) == ("nearest", near)
 
 
 def test_a_miss_that_cannot_be_kept_does_not_matter(caplog: Any) -> None:
@@ -316,15 +302,11 @@ def test_a_record_that_was_compared_with_another_default_is_taken_where_it_is_fa
     today: int, tried_us: float | None, is_taken: bool
 ) -> None:
     compared = Evidence(config=make_config({"block": 8}), time_us=9.0)
-    found = record(default=compared)
-    source = FakeSource(replace(found, estimate=replace(found.estimate, time_us=5.0)))
-    now = make_config({"block": today})
-    trials = [
-        sample_trial(
-            0, Estimated(estimate=replace(found.estimate, time_us=tried_us or 1), program="p")
-        )
-    ]
-    source.trials = lambda _: [replace(t, config=now) for t in trials if tried_us]  # type: ignore[attr-defined]
+    found, now = record(default=compared), make_config({"block": today})  # it takes 5.5
+    source = FakeSource(found)
+    took = Estimated(estimate=replace(found.estimate, time_us=tried_us or 1), program="p")
+    tried = [replace(sample_trial(0, took), config=now)] if tried_us else []
+    source.trials = lambda _: tried  # type: ignore[attr-defined]
     asked = tuned(source)
     asked.kernel = replace(KERNEL, default=lambda _: {"block": today})
     answer = asked.answer(key().problem)

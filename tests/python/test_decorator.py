@@ -275,6 +275,23 @@ def test_the_command_that_is_suggested_has_the_arguments_of_this_call() -> None:
         assert f"negate={negate}" in command, why
 
 
+def scaled_by(x: Any, w: Any, scale: Any = 1.0, *, block_rows: int = 8) -> Any:
+    return decorated.plain_scaled(x, w, block_rows=block_rows) * scale
+
+
+def test_what_is_ignored_is_no_part_of_the_key_and_has_its_default_where_it_is_tuned() -> None:
+    rows = autotune.block("x.-2", minimum=8)
+    model = autotune.tunable(block_rows=rows, ignore="scale")(scaled_by)
+    assert model.problem(X, W, 0.2) == model.problem(X, W) == model.problem(X, W, scale=0.3)
+    assert "scale" not in str(model.ref(X, W, 0.2).call)
+    assert model.problem(X, W, jnp.ones(())) != model.problem(X, W)  # an array
+    jaxpr = str(jax.make_jaxpr(lambda x, w: model(x, w, 0.125))(X, W))
+    assert "0.125" in jaxpr  # what is called is called as it was
+    for ignored in ("w", "none", "block_rows", rows):
+        with pytest.raises(ValueError, match="ignore"):
+            autotune.tunable(block_rows=rows, ignore=ignored)(scaled_by)  # type: ignore[arg-type]
+
+
 def test_a_call_asks_again_after_configure_and_raises_when_strict(tmp_path: Path) -> None:
     model = scaled.asking(None)
     assert grid(model, X, W) == (32, 4)

@@ -56,11 +56,18 @@ class FunctionKernel:
     check: Callable[..., str | None] | None = None
     mesh: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    ignore: Sequence[str] = ()
     signature: inspect.Signature = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` with a sentence for axes that are no parameters with a default."""
+        """Raises ``ValueError`` with a sentence for axes, and for what is ignored, that are no
+        parameters with a default."""
         signature = inspect.signature(self.function)
+        for name in self.ignore:
+            parameter = signature.parameters.get(name)
+            if parameter is None or parameter.default is parameter.empty or name in self.axes:
+                can_be = "a parameter with a default, which it is tuned with, and that is no axis"
+                raise ValueError(f"ignore={name!r} of {self.name}: it must be {can_be}")
         for name in self.axes:
             parameter = signature.parameters.get(name)
             if parameter is None or type(parameter.default) not in (int, str, bool):
@@ -92,6 +99,8 @@ class FunctionKernel:
         for name, value in bound.arguments.items():
             kind = self.signature.parameters[name].kind
             if name in self.axes or name in PARAMS:
+                continue
+            if name in self.ignore and not has_arrays(abstract(value)):
                 continue
             if kind is inspect.Parameter.VAR_KEYWORD:
                 arguments |= abstract(value)
