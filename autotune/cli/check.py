@@ -14,7 +14,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.wording.output import echo
 
 _COMPARED = ("shapes", "calls", "dtype", "options")  # what is for --against alone
-_FOLLOWED = ("workload", "verify", "retune", "again", "xla")  # what is for all else
+_FOLLOWED = ("workload", "retune", "again", "xla")  # what is for all else
 
 
 @click.command()
@@ -63,7 +63,8 @@ _FOLLOWED = ("workload", "verify", "retune", "again", "xla")  # what is for all 
 @click.option(
     "--verify",
     is_flag=True,
-    help="Run the gate on what still holds, and publish it for the new toolchain.",
+    help="Run the gate on what still holds, and publish it for the new toolchain; with --against "
+    "on both sources.",
 )
 @click.option("--retune", is_flag=True, help="Search what is broken, slower or needs a limit.")
 @click.option(
@@ -110,8 +111,8 @@ _FOLLOWED = ("workload", "verify", "retune", "again", "xla")  # what is for all 
     "fails",
     default=None,
     metavar="slower:5%,broken,vmem:10%",
-    help="What exit code 1 is for; default: all that is broken, needs a limit, is slower or loses "
-    "to the default.",
+    help="What exit code 1 is for, beside a wrong result; default: all that is broken, needs a "
+    "limit, is slower or loses to the default.",
 )
 @click.option("--markdown", default=None, metavar="FILE", help="Also write a table for people.")
 @click.option("--junit", default=None, metavar="FILE", help="Also write JUnit XML.")

@@ -152,7 +152,9 @@ class CheckQuestion:
                 other = "an installed kernel: name its file, path/to/file.py:NAME"
                 wanted = ", ".join(refs) or other
                 raise InvalidInputError(f"{against} has no record of {wanted}")
-            run = CheckRun(compilers=compilers, store=store, refs=refs, against=against)
+            run = CheckRun(
+                compilers=compilers, store=store, refs=refs, against=against, hear=self._hear
+            )
             return run.run(chosen, (), progress_lines(len(chosen)))
 
     def _with_revision(
@@ -166,8 +168,12 @@ class CheckQuestion:
         stores = iter((_store(place / "before.db"), _store(place / "now.db")))
         progress, warn = progress_lines(len(asked)), partial(echo, err=True)
         return compare_revision(
-            against, new, lambda: next(stores), compilers, refs, asked, progress, warn
+            against, new, lambda: next(stores), compilers, refs, asked, progress, warn, self._hear
         )
+
+    @property
+    def _hear(self) -> Callable[[str], None] | None:
+        return partial(echo, err=True) if self.verify else None
 
     def _own_refs(
         self, compilers: Compilers, records: Sequence[Record], specs: Sequence[KernelSpec]

@@ -24,6 +24,7 @@ class Unchecked(StrEnum):
     NO_PROBLEM = "no problem"
     OTHER_MODEL = "other model"
     NO_BASELINE = "no baseline"
+    NOT_VERIFIED = "not verified"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +35,10 @@ class Check:
     microseconds, ``before_us`` under the record's own toolchain and chip. ``least_limit_bytes``:
     the least ``vmem_limit_bytes`` that is enough where ``needed_bytes`` of VMEM are more than the
     ``allowed_bytes``; ``passes_limit``: whether the kernel hands a
-    config's limit to its ``pallas_call``. ``verified``: the gate ran there, and the config is
-    published for it. ``cause``: why it was not checked, ``before``: what had become of it under the
-    record's own toolchain, where that is the reason. ``pushed_by``: the name of the token that
-    brought it.
+    config's limit to its ``pallas_call``. ``verified``: the gate passed it there, and without
+    ``against`` it is published for it. ``cause``: why it was not checked, ``before``: what had
+    become of it under the record's own toolchain, where that is the reason. ``pushed_by``: the name
+    of the token that brought it.
 
     ``against``: what another source of the kernel was compared with, empty where both are the same
     source; ``fingerprint``: of that other source, ``is_default``: its default was compared.

@@ -10,10 +10,12 @@ from autotune.domain.toolchain import Toolchain
 
 
 class CheckVerdict(StrEnum):
-    """The worst first. *broken*: it does not compile, and no VMEM limit mends that. *needs limit*:
-    it compiles under a higher one. *slower*, *faster*: by more than estimates can mistake. *default
-    wins*: the kernel's own default is faster now. *not checked*: why is in ``Check.cause``."""
+    """The worst first. *wrong*: of two sources, by the gate. *broken*: it does not compile, and no
+    VMEM limit mends that. *needs limit*: it compiles under a higher one. *slower*, *faster*: by
+    more than estimates can mistake. *default wins*: the kernel's own default is faster now. *not
+    checked*: why is in ``Check.cause``."""
 
+    WRONG = "wrong"
     BROKEN = "broken"
     NEEDS_LIMIT = "needs limit"
     SLOWER = "slower"
@@ -25,7 +27,7 @@ class CheckVerdict(StrEnum):
     @property
     def is_usable(self) -> bool:
         """Whether the config may be handed to a model that runs this toolchain."""
-        return self not in (CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT)
+        return self not in _UNUSABLE
 
     @property
     def compiles(self) -> bool:
@@ -38,12 +40,8 @@ class CheckVerdict(StrEnum):
         return self in _TO_RETUNE
 
 
-_TO_RETUNE = (
-    CheckVerdict.BROKEN,
-    CheckVerdict.NEEDS_LIMIT,
-    CheckVerdict.SLOWER,
-    CheckVerdict.DEFAULT_WINS,
-)
+_UNUSABLE = CheckVerdict.WRONG, CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT
+_TO_RETUNE = (*_UNUSABLE, CheckVerdict.SLOWER, CheckVerdict.DEFAULT_WINS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

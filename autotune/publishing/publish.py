@@ -13,7 +13,7 @@ from autotune.domain.compilers import CompileBaseline, Compilers, VerifyConfig
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, NotMeasured
-from autotune.domain.outcome import Estimated, Outcome, WrongResult
+from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.record import Decision, Evidence, Method, Record
 from autotune.domain.store import Store
 from autotune.domain.trial import GateState, Trial, default_trial
@@ -141,7 +141,9 @@ class _Gate:
             for same in same_verdict(trial, verdict, self.result.trials):
                 self.verdicts[same.number] = verdict
                 if verdict.ok is False:
-                    self.store.replace_outcome(key, same.number, wrong_result(same, verdict))
+                    self.store.replace_outcome(
+                        key, same.number, wrong_result(same.estimate, verdict)
+                    )
             if self.is_out(trial):
                 (self.unverified if verdict.ok is None else self.wrong).append((trial, verdict))
         return None if self.is_out(trial) else self.verdicts[trial.number]
@@ -244,11 +246,11 @@ def _published(draft: _Draft, trial: Trial, verdict: Verdict, method: Method) ->
     )
 
 
-def wrong_result(trial: Trial, verdict: Verdict) -> WrongResult:
+def wrong_result(estimate: Estimate | None, verdict: Verdict) -> WrongResult:
     """What becomes of a trial that the gate refuses."""
     return WrongResult(
         reason=verdict.reason,
-        estimate=trial.estimate,
+        estimate=estimate,
         check=verdict.check.value,
         error=verdict.error,
         where=verdict.where,

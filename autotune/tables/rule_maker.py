@@ -193,7 +193,7 @@ class RuleMaker:
         if verdict.ok:
             return None
         if verdict.ok is False:
-            self.store.replace_outcome(key, trial.number, wrong_result(trial, verdict))
+            self.store.replace_outcome(key, trial.number, wrong_result(trial.estimate, verdict))
         cause = RuleRefusal.WRONG if verdict.ok is False else RuleRefusal.UNVERIFIED
         return NoRule(cause=cause, problem=key.problem, config=trial.config, gate=verdict)
 

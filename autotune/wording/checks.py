@@ -32,7 +32,7 @@ def finding(check: Check) -> str:
     """What became of the config, with its figures."""
     text = _FINDINGS[check.verdict](check) + _vmem_change(check)
     if check.verified:
-        return f"{text}; verified, and published for this toolchain"
+        return f"{text}; verified{'' if check.against else ', and published for this toolchain'}"
     return f"{text}; {check.detail}" if check.detail and not check.cause else text
 
 
@@ -116,6 +116,7 @@ def _default_wins(check: Check) -> str:
 
 
 _FINDINGS: dict[CheckVerdict, _Line] = {
+    CheckVerdict.WRONG: _broken,
     CheckVerdict.BROKEN: _broken,
     CheckVerdict.NEEDS_LIMIT: _memory,
     CheckVerdict.SLOWER: _times,
@@ -133,6 +134,7 @@ _CAUSES: dict[Unchecked, str] = {
     Unchecked.NO_ANSWER: "the compiler gave no answer",
     Unchecked.NO_PROBLEM: "the kernel does not take the problem",
     Unchecked.NO_BASELINE: "there is nothing to compare with",
+    Unchecked.NOT_VERIFIED: "its time is no worse, but it could not be verified",
     Unchecked.OTHER_MODEL: "it compiles, but the record's time is of another version of the model",
 }
 
@@ -150,6 +152,7 @@ _REMEDIES: dict[Unchecked, _Line] = {
     Unchecked.NO_BASELINE: lambda check: (
         detail_of(check) and f"it did not work before: {detail_of(check)}"
     ),
+    Unchecked.NOT_VERIFIED: detail_of,
     Unchecked.OTHER_MODEL: lambda check: f"retune: {retune(check)}",
 }
 

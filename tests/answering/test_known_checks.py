@@ -41,7 +41,7 @@ def asked() -> Key:
 def test_only_what_is_not_known_to_fail_there_is_answered(verdict: CheckVerdict) -> None:
     published = record(question(1024)).with_check(known(verdict))
     answer = Index([published], [SPEC]).match(asked())
-    if verdict in (CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT):
+    if verdict in (CheckVerdict.WRONG, CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT):
         assert (answer.kind, answer.config, answer.passed_over) == (DEFAULT, None, published)
     else:
         assert (answer.kind, answer.check) == (TOOLCHAIN, known(verdict))

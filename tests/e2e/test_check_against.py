@@ -58,6 +58,17 @@ def test_what_breaks_a_kernel_is_found(tree: Path) -> None:
     assert (code, checks["verdict"]) == (1, "broken")
 
 
+def test_what_makes_a_result_wrong_is_found(tree: Path) -> None:
+    (tree / "k.py").write_text(SOURCE.replace(BODY, BODY.replace(", 0.0)", ", 0.0) + 1.0")))
+    reports = "--verify", "--fail-on", "slower", "--markdown", str(tree / "c.md")
+    code, (checks,) = check(tree, *ASKED, "--against", "main", *reports)
+    assert (code, checks["verdict"], checks["winner"]["kind"]) == (1, "wrong", "wrong result")
+    assert "| wrong | fused" in (tree / "c.md").read_text()
+    (tree / "k.py").write_text(SOURCE + "# more\n")
+    code, (checks,) = check(tree, *ASKED, "--against", "main", "--verify")
+    assert (code, checks["verdict"], checks["verified"]) == (0, "same", True)
+
+
 def test_a_kernel_that_was_broken_before_is_not_broken_by_the_change(tree: Path) -> None:
     commit(tree, {"k.py": SOURCE.replace('"block_m": 128,', '"block_m": 100,')})
     (tree / "k.py").write_text((tree / "k.py").read_text() + "# more\n")

@@ -101,7 +101,8 @@ def check_scalars(part: Slice, scalars: Scalars, *, dynamic_grid: bool) -> None:
         missing = operand.memory == NO_MEMORY and not scalars.get(operand.number)
         if missing and name in read:
             what = "the grid bound or another scalar" if dynamic_grid else "a scalar"
-            raise UnfitError(f"operand {operand.number} is {what} that decides the time: not given")
+            reason = f"operand {operand.number} is {what} that decides the time: not given"
+            raise UnfitError(reason, operand.number)
 
 
 def _decisive_reads(reader: Instruction) -> tuple[str, ...]:

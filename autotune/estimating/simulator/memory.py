@@ -43,7 +43,7 @@ class ScalarMemory:
     absent: Mapping[int, int]  # allocation -> operand whose words were not given
     opaque: bool  # some copy into SMEM cannot be followed
     operands: Mapping[int, Sequence[int] | None]  # number -> words in HBM, None: not given
-    stored: dict[int, int | str] = field(default_factory=dict)  # or why it is not known
+    stored: dict[int, int | UnfitError] = field(default_factory=dict)  # or why it is not known
 
     def load(self, address: int) -> int:
         """Return the word; UnfitError where it is data that was not given.
@@ -53,23 +53,23 @@ class ScalarMemory:
         """
         if address in self.stored:
             word = self.stored[address]
-            if isinstance(word, str):
-                raise UnfitError(word)
+            if isinstance(word, UnfitError):
+                raise word
             return word
         allocation, word_index = divmod(address, 1 << ALLOCATION_SHIFT)
         words = self.given.get(allocation)
         if words is not None:
             return words[word_index] if word_index < len(words) else 0
         if allocation in self.absent:
-            raise UnfitError(_not_given(self.absent[allocation]))
+            raise _not_given(self.absent[allocation])
         if self.opaque:
             raise UnfitError(_FILLED)
         return 0
 
     def store(self, address: int, word: int | None) -> None:
         """Write one word, None where it cannot be computed."""
-        known = "a scalar computed from vector data decides the time" if word is None else word
-        self.stored[address] = known
+        unknown = UnfitError("a scalar computed from vector data decides the time")
+        self.stored[address] = unknown if word is None else word
 
     def fill(
         self, operand: int, source: int, granules: int, target: int, *, granule_bytes: int
@@ -84,8 +84,8 @@ class ScalarMemory:
             return
         offsets = ((source - base) & _MASK for base in _addresses(operand))
         first = min(offsets) * granule_bytes // _WORD_BYTES
-        copied: list[int | str] = [*words[first : first + count]]
-        copied += [_BEYOND] * (count - len(copied))
+        copied: list[int | UnfitError] = [*words[first : first + count]]
+        copied += [UnfitError(_BEYOND)] * (count - len(copied))
         self.stored.update(zip(addresses, copied, strict=True))
 
     def spoil(self, target: int | None) -> None:
@@ -93,7 +93,7 @@ class ScalarMemory:
         where = None if target is None else target >> ALLOCATION_SHIFT
         for address in self.stored:
             if where in (None, address >> ALLOCATION_SHIFT):
-                self.stored[address] = _FILLED
+                self.stored[address] = UnfitError(_FILLED)
 
 
 def _addresses(operand: int) -> tuple[int, int]:
@@ -101,8 +101,9 @@ def _addresses(operand: int) -> tuple[int, int]:
     return plain, plain << 4
 
 
-def _not_given(operand: int) -> str:
-    return f"the contents of scalar operand {operand} decide the time: not given"
+def _not_given(operand: int) -> UnfitError:
+    reason = f"the contents of scalar operand {operand} decide the time: not given"
+    return UnfitError(reason, operand)
 
 
 def operand_address(operand: CallOperand) -> int:

@@ -39,10 +39,15 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class NotSimulated:
-    """No number, and the reason."""
+    """No number, and the reason. ``operand``: the scalars that are missing, by number."""
 
     reason: str
+    operand: int | None = None
 
 
 class UnfitError(Exception):
     """Raised inside this package only: the listing cannot be simulated, for the reason given."""
+
+    def __init__(self, reason: str, operand: int | None = None) -> None:
+        super().__init__(reason)
+        self.operand = operand

@@ -40,7 +40,7 @@ def simulate(
         stages = extrapolation.STAGES if max_steps is None else (max_steps,)
         return _simulate(parse(listing), known, libtpu, scalars or {}, stages)
     except UnfitError as reason:
-        return NotSimulated(str(reason))
+        return NotSimulated(str(reason), reason.operand)
 
 
 def cycles_as_libtpu_counts(

@@ -171,11 +171,13 @@ def compare_revision(
     asked: Sequence[PriorConfig],
     done: Callable[[Check], None],
     warn: Callable[[str], None],
+    hear: Callable[[str], None] | None = None,
 ) -> list[Check]:
     """Compare kernels with what they are in a ``revision``. Each source is compiled by processes of
     its own, which nothing of the other is loaded into, and kept in a store of its own: a
     fingerprint does not see all that a kernel imports. ``refs``: by name, of the working tree,
-    which ``compilers`` compile; ``asked``: what to compare, with nothing known of it."""
+    which ``compilers`` compile; ``asked``: what to compare, with nothing known of it; ``hear``:
+    as ``CheckRun`` has it."""
     with ExitStack() as stack:
         trees = {name: working_tree(Path(ref.path)) for name, ref in refs.items()}
         revisions = {
@@ -191,11 +193,17 @@ def compare_revision(
         before = list(asked)
         if old:
             with new_compilers() as old_compilers, new_store() as old_store:
-                run = CheckRun(compilers=old_compilers, store=old_store, refs=known, against=label)
+                run = CheckRun(
+                    compilers=old_compilers,
+                    store=old_store,
+                    refs=known,
+                    against=label,
+                    hear=hear,
+                )
                 checks = {_place(c.key, c): c for c in run.run(old, (), lambda _: None)}
             before = [_known(prior, checks.get(_place(prior.key, prior))) for prior in asked]
         store = stack.enter_context(new_store())
-        run = CheckRun(compilers=compilers, store=store, refs=refs, against=label)
+        run = CheckRun(compilers=compilers, store=store, refs=refs, against=label, hear=hear)
         return run.run(before, (), done)
 
 

@@ -12,12 +12,18 @@ from autotune.domain.config import Config
 from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.noting import tell_of
-from autotune.domain.outcome import Estimated, WrongResult
+from autotune.domain.outcome import Estimated
 from autotune.domain.record import Decision, Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
 from autotune.publishing.opening import opened, running
-from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of, verdict_on
+from autotune.publishing.publish import (
+    NO_DEFAULT,
+    Publication,
+    evidence_of,
+    verdict_on,
+    wrong_result,
+)
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
 
@@ -38,9 +44,7 @@ def publish_checked(
     if verdict.ok is None:
         return replace(check, detail=f"not verified: {verdict.said}")
     if not verdict.ok:
-        wrong = WrongResult(
-            reason=verdict.reason, estimate=winner.estimate, check=verdict.check.value
-        )
+        wrong = wrong_result(winner.estimate, verdict)
         return replace(check, verdict=CheckVerdict.BROKEN, winner=wrong)
     store.save_record(
         replace(

@@ -8,7 +8,13 @@ from datetime import UTC, datetime
 from autotune.domain.arguments import asked
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.compilers import Compilers, DescribeChip, DescribeKernel, DescribeToolchain
+from autotune.domain.compilers import (
+    Compilers,
+    DescribeChip,
+    DescribeKernel,
+    DescribeToolchain,
+    VerifyConfig,
+)
 from autotune.domain.config import Config
 from autotune.domain.errors import (
     CompilerUnavailableError,
@@ -21,8 +27,10 @@ from autotune.domain.noting import tell_of
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain
-from autotune.publishing.checking.prior import PriorConfig
+from autotune.domain.verdict import Standard
+from autotune.publishing.checking.prior import PriorConfig, vmem_bytes
 from autotune.publishing.checking.record_check import RecordChecker
+from autotune.publishing.publish import verdict_on, wrong_result
 from autotune.searching.subject import Subject
 
 
@@ -30,7 +38,8 @@ from autotune.searching.subject import Subject
 class CheckRun:
     """``refs``: where kernels are, by name. ``again``: also what was checked before. ``against``:
     what another source of the kernels is compared with; empty: a source that is not the one that
-    was tuned is not checked. ``xla``: as ``RecordChecker`` has it."""
+    was tuned is not checked. ``xla``: as ``RecordChecker`` has it. ``hear``: of a
+    verification that goes on; what compiles is verified where it is given."""
 
     compilers: Compilers
     store: Store
@@ -38,6 +47,7 @@ class CheckRun:
     again: bool = False
     against: str = ""
     xla: bool = False
+    hear: Callable[[str], None] | None = None
 
     def run(
         self, priors: Sequence[PriorConfig], chips: Sequence[Chip], done: Callable[[Check], None]
@@ -115,7 +125,7 @@ class CheckRun:
                 chip=chip,
                 toolchain=blank.toolchain,
             )
-            return RecordChecker(
+            check = RecordChecker(
                 compilers=self.compilers,
                 store=self.store,
                 subject=subject,
@@ -123,12 +133,33 @@ class CheckRun:
                 blank=blank,
                 xla=self.xla,
             ).check()
+            return self._verified(check, subject, self.hear) if self.hear else check
         except NoDeclarationError as error:
             return blank.unchecked(Unchecked.NO_KERNEL, str(error))
         except InvalidInputError as error:
             return blank.unchecked(Unchecked.NO_PROBLEM, str(error))
         except KernelImportError as error:
             return blank.unchecked(Unchecked.NO_ANSWER, str(error))
+
+    def _verified(self, check: Check, subject: Subject, hear: Callable[[str], None]) -> Check:
+        """With what the gate says of a config that compiles. Where the kernel has no reference, it
+        only compares the config with the default."""
+        winner = check.winner
+        if vmem_bytes(winner) is None or check.verdict is CheckVerdict.NEEDS_LIMIT:
+            return check
+        question = VerifyConfig(
+            ref=subject.ref, problem=subject.problem, config=check.config, chip=check.chip
+        )
+        verdict = verdict_on(self.compilers, question, hear)
+        if verdict.ok is False:
+            wrong = wrong_result(getattr(winner, "estimate", None), verdict)
+            return replace(check, verdict=CheckVerdict.WRONG, winner=wrong)
+        if verdict.ok and verdict.proof.standard is Standard.REFERENCE:
+            return replace(check, verified=True)
+        why = verdict.said if verdict.ok is None else "the kernel has no reference: give it one"
+        if check.verdict in (CheckVerdict.SAME, CheckVerdict.FASTER):
+            return check.unchecked(Unchecked.NOT_VERIFIED, why)
+        return replace(check, detail=check.detail or f"not verified: {why}")
 
     def _blank(self, prior: PriorConfig, toolchain: Toolchain, chip: Chip) -> Check:
         return Check(

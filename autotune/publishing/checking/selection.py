@@ -72,6 +72,7 @@ WRONG, UNKNOWN = 1, 3  # exit codes
 _SLOWER, _VMEM = "slower", "vmem"
 _VERDICTS = {
     _SLOWER: (CheckVerdict.SLOWER,),
+    "wrong": (CheckVerdict.WRONG,),
     "broken": (CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT),
     "default-wins": (CheckVerdict.DEFAULT_WINS,),
     "not-checked": (CheckVerdict.NOT_CHECKED,),
@@ -145,7 +146,7 @@ def parse_fail_on(text: str | None) -> FailOn:
     ``InvalidInputError``."""
     if text is None:
         return ALL_WRONG
-    verdicts: set[CheckVerdict] = set()
+    verdicts = {CheckVerdict.WRONG}  # that is no matter of taste
     shares: dict[str, float | None] = {}
     for part in text.split(","):
         name, colon, share = part.strip().partition(":")

@@ -16,6 +16,7 @@ from autotune_service.snapshot_cache import IndexedSnapshot
 
 _MOST_STEPS = 40
 _COLOURS = {
+    CheckVerdict.WRONG: "wrong",
     CheckVerdict.BROKEN: "failed",
     CheckVerdict.NEEDS_LIMIT: "vmem",
     CheckVerdict.SLOWER: "wrong",

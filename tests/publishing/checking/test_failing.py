@@ -43,6 +43,8 @@ def one(verdict: CheckVerdict = CheckVerdict.SAME, **fields: object) -> Check:
         ("vmem:5%", CheckVerdict.SAME, 0),
         ("not-checked", CheckVerdict.NOT_CHECKED, 1),
         ("slower", CheckVerdict.NOT_CHECKED, 3),
+        (None, CheckVerdict.WRONG, 1),
+        ("slower:5%", CheckVerdict.WRONG, 1),
     ],
 )
 def test_the_exit_code(text: str | None, verdict: CheckVerdict, code: int) -> None:

@@ -38,7 +38,7 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
-from autotune.domain.verdict import Verdict
+from autotune.domain.verdict import FailedCheck, Proof, Standard, Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.against import compare_revision
 from autotune.publishing.checking.follow_up import publish_checked, retune_each
@@ -421,6 +421,45 @@ def test_a_revision_that_cannot_be_loaded_is_not_one_without_the_kernel(
     )
     assert (found.cause, found.detail, done) == (cause, str(raised), [found])
     assert ALL_WRONG.exit_code([found]) == code
+
+
+@pytest.mark.parametrize(
+    ("said", "time_us", "verdict", "code"),
+    [
+        (Verdict(ok=True), 50, CheckVerdict.SAME, 0),
+        (Verdict(ok=False, check=FailedCheck.VALUES), 50, CheckVerdict.WRONG, 1),
+        (Verdict(ok=False, check=FailedCheck.VALUES), 90, CheckVerdict.WRONG, 1),
+        (Verdict(ok=None, reason="timed out"), 50, CheckVerdict.NOT_CHECKED, UNKNOWN),
+        (Verdict(ok=None, reason="timed out"), 90, CheckVerdict.SLOWER, 1),
+        (
+            Verdict(ok=True, proof=Proof(standard=Standard.DEFAULT)),
+            50,
+            CheckVerdict.NOT_CHECKED,
+            UNKNOWN,
+        ),
+    ],
+)
+def test_what_the_gate_says_of_a_source(
+    store: SqlStore, said: Verdict, time_us: float, verdict: CheckVerdict, code: int
+) -> None:
+    fake = compilers(times(bm256=time_us))
+    fake._verified = lambda _: said
+    run = CheckRun(compilers=fake, store=store, refs=REFS, against="main", hear=print)
+    (found,) = run.run([prior_of(published(50.0))], (), lambda _: None)
+    assert (found.verdict, ALL_WRONG.exit_code([found])) == (verdict, code)
+    assert found.verified is (verdict is CheckVerdict.SAME)
+    assert [config["bm"] for config in fake.verified_configs] == [256]
+    if found.verified:
+        assert finding(found).endswith("verified")  # nothing is published
+    elif verdict is CheckVerdict.NOT_CHECKED:
+        assert found.cause is Unchecked.NOT_VERIFIED and action(found)
+
+
+def test_what_does_not_compile_is_not_verified(store: SqlStore) -> None:
+    fake = compilers({}, refused={256: CompileFailed(reason="no")})
+    run = CheckRun(compilers=fake, store=store, refs=REFS, against="main", hear=print)
+    (found,) = run.run([prior_of(published())], (), lambda _: None)
+    assert (found.verdict, fake.verified_configs) == (CheckVerdict.BROKEN, [])
 
 
 def test_more_vmem_is_said(store: SqlStore) -> None:

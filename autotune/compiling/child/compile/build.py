@@ -38,6 +38,10 @@ _DEPENDS_ON_DATA = (
 )
 
 
+_NOT_GIVEN = (
+    "the contents of {} decide the time and are not given: give search the array itself, --args a "
+    "file, as in lengths=i32[16]@lengths.npy, or the declaration values="
+)
 _SENDS = (
     "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
 )
@@ -46,13 +50,15 @@ _SENDS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MadeCall:
     """``name``: of the compiled instruction. ``listing``: of the kernel, or None with the
-    ``refusal`` why; ``scalars``: known contents of operands by number."""
+    ``refusal`` why; ``scalars``: known contents of operands by number; ``name_of``: what the
+    function calls one."""
 
     name: str
     listing: str | Listing | None
     refusal: str
     vmem_bytes: int
     scalars: dict[int, list[int]]
+    name_of: Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +220,7 @@ def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalLis
         refusal=refusal,
         vmem_bytes=compiled.vmem_bytes if compiled else 0,
         scalars=_flat(call.scalar_operands()),
+        name_of=call.name_of,
     )
 
 
@@ -332,6 +339,8 @@ def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
         )
         if isinstance(result, NotSimulated):
             refusal = result.reason
+            if result.operand is not None:
+                refusal = _NOT_GIVEN.format(call.name_of(result.operand))
         else:
             simulation = dataclasses.asdict(result)
     return {

@@ -1,7 +1,7 @@
 """Finding each ``pallas_call`` in a function's jaxpr, how often it runs, and what is known of its
 operands."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
@@ -18,27 +18,33 @@ _SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Variables of one jaxpr that are arguments or results of the outermost function, and those
-    that something in this jaxpr uses."""
+    """Variables of one jaxpr that are arguments, by number, or results of the outermost function,
+    and those that something in this jaxpr uses."""
 
-    arguments: frozenset[Any]
+    arguments: Mapping[Any, int]
     results: frozenset[Any]
     used: frozenset[Any]
 
     @classmethod
     def of(cls, jaxpr: Any) -> "Boundary":
         plain = open_jaxpr(jaxpr)
-        return cls(_variables(plain.invars), _variables(plain.outvars), _used(plain))
+        return cls(
+            {v: n for n, v in enumerate(plain.invars)}, _variables(plain.outvars), _used(plain)
+        )
 
     def inside(self, eqn: Any, inner: Any) -> "Boundary":
         """The same for a jaxpr that ``eqn`` calls with its operands one to one."""
         plain = open_jaxpr(inner)
         if len(plain.invars) != len(eqn.invars) or not _hands_over(eqn):
-            return Boundary(frozenset(), frozenset(), _used(plain))
+            return Boundary({}, frozenset(), _used(plain))
         given = zip(plain.invars, eqn.invars, strict=True)
         made = zip(plain.outvars, eqn.outvars, strict=True)
         return Boundary(
-            _variables(i for i, v in given if not hasattr(v, "val") and v in self.arguments),
+            {
+                i: self.arguments[v]
+                for i, v in given
+                if not hasattr(v, "val") and v in self.arguments
+            },
             _variables(i for i, v in made if v in self.results),
             _used(plain),
         )

@@ -26,13 +26,13 @@ _SMEM_BYTES = 1 << 20  # the largest ``TpuInfo.smem_capacity_bytes`` of any chip
 class Call:
     """One ``pallas_call`` equation, with the values that are known of its scalar operands.
 
-    ``io_bytes``: of the whole function where it makes no other call.
+    ``io_bytes``: of the whole function where it makes no other call; ``names``: of its arguments.
     """
 
-    def __init__(self, call: TracedCall, io_bytes: int | None) -> None:
+    def __init__(self, call: TracedCall, io_bytes: int | None, names: Sequence[str]) -> None:
         eqn, known = call.eqn, call.known
         self.eqn, self.boundary, self.runs, self.known = eqn, call.boundary, call.runs, known
-        self.name = name_of(eqn)
+        self.name, self.names = name_of(eqn), names
         self.io_bytes = _moved_bytes(eqn) if io_bytes is None else io_bytes
         self.mapping = eqn.params["grid_mapping"]
         dynamic = self.mapping.num_dynamic_grid_bounds
@@ -56,6 +56,12 @@ class Call:
         known = [n for n, value in enumerate(self.known) if value is not None]
         values = {n: np.asarray(self.known[n]) for n in known if self._may_be_scalars(n)}
         return {n: value for n, value in values.items() if np.issubdtype(value.dtype, np.integer)}
+
+    def name_of(self, number: int) -> str:
+        """What the function calls an operand, where it is an argument as it came."""
+        var = self.eqn.invars[number]
+        place = None if hasattr(var, "val") else self.boundary.arguments.get(var)
+        return f"scalar operand {number}" if place is None else self.names[place]
 
     @property
     def is_unchecked(self) -> bool:

@@ -42,7 +42,8 @@ def calls(closed: Any, arrays: Sequence[Array]) -> list[Call]:
         _check_left_in(call.eqn)
     alone = len(calls) == 1 and all(eqn.primitive.name != "shard_map" for eqn in walked(closed))
     whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars]) if alone else None
-    return [Call(call, whole) for call in calls]
+    names = [array.name for array in arrays]
+    return [Call(call, whole, names) for call in calls]
 
 
 def traces(calls: Sequence[Call], orders: Sequence[Sequence[int]] | None = None) -> list[Trace]:
