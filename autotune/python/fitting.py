@@ -32,7 +32,11 @@ def of_another_default(
     """Why it may be slower than the default that the kernel has now, in one sentence; None where it
     was compared with that, or ``trials`` of its key know better."""
     key, compared = record.key, record.default.config or Config(axes=())
-    today, known = kernel.default_axes(key.problem, key.chip.value), dict(compared.axes)
+    known = dict(compared.axes)
+    try:
+        today = kernel.default_axes(key.problem, key.chip.value)
+    except ImportError:  # of a package that is not here: another runs the same kernel
+        return None
     if known.keys() != today.keys() or today in (known, dict(record.config.axes)):
         return None
     tried = [t.estimate for t in trials(key) if t.estimate and dict(t.config.axes) == today]

@@ -218,7 +218,10 @@ class Tuned:
     def _default(
         self, problem: Problem, chip: str | None, reason: str, level: int = logging.WARNING
     ) -> TunedConfig:
-        axes = self.kernel.default_axes(problem, _chip_name(chip))
+        try:
+            axes = self.kernel.default_axes(problem, _chip_name(chip))
+        except ImportError:  # the kernel's package has a default of its own, and is not here
+            axes = self.kernel.default_axes(problem, None)
         config = make_config(axes, grid_order=self.kernel.grid)
         self._say(problem, level, f"{self} takes its default, {config}: {reason}")
         return TunedConfig(config=config, match=DEFAULT, why=reason)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import autotune
@@ -96,3 +97,152 @@ def test_tokamax_gradients() -> None:
         program(sums, *RAGGED)
     modes = {dict(key.problem.options)["mode"] for key in source.asked}
     assert modes == {"fwd", "dlhs", "drhs"}
+
+
+def traces_as_given(package: str, kernel: str, axes: dict[str, Any], *calls: Any) -> PublishedAxes:
+    """``calls``: the kernel without blocks, and with these blocks given."""
+    (plain, given), arrays = calls[:2], calls[2:]
+    default, explicit = program(plain, *arrays), program(given, *arrays)
+    source = installed(package, **{kernel: axes})
+    assert default != explicit == program(plain, *arrays)
+    autotune.uninstall()
+    assert program(plain, *arrays) == default
+    return source
+
+
+@pytest.fixture
+def on_a_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages look at the first device, of which this machine has none."""
+
+    class Device:
+        device_kind, platform = KIND, "tpu"
+
+    monkeypatch.setattr(jax, "devices", lambda *_: [Device()])
+
+
+QUANTIZED = array("bfloat16", 256, 1024), array("int8", 512, 1024), array("float32", 512)
+SIZES = {"batch_block_size": 256, "out_block_size": 256, "in_block_size": 512}
+
+
+@pytest.mark.usefixtures("on_a_tpu")
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [
+        ("tpu-inference", "tpu_inference.kernels.quantized_matmul"),
+        ("sglang-jax", "sgl_jax.srt.kernels.quantized_matmul.quantized_matmul_kernels"),
+    ],
+)
+def test_quantized_matmul(package: str, module: str) -> None:
+    kernel = pytest.importorskip(f"{module}.kernel").quantized_matmul_kernel
+    value = pytest.importorskip(f"{module}.tuned_block_sizes").TunedValue(*SIZES.values())
+    source = traces_as_given(
+        package,
+        "vllm_quantized_matmul",
+        SIZES,
+        lambda *a: kernel(*a, x_q_dtype=jnp.int8),
+        lambda *a: kernel(*a, x_q_dtype=jnp.int8, tuned_value=value),
+        *QUANTIZED,
+    )
+    assert (
+        source.problem("vllm_quantized_matmul") == "m=256,k=1024,n=512,dtype=bfloat16,weights=int8"
+    )
+
+
+@pytest.mark.usefixtures("on_a_tpu")
+@pytest.mark.parametrize(
+    ("package", "module"),
+    [
+        ("tpu-inference", "tpu_inference.kernels.megablox.gmm"),
+        ("sglang-jax", "sgl_jax.srt.kernels.gmm.megablox_gmm_kernel.gmm"),
+    ],
+)
+def test_grouped_products(package: str, module: str) -> None:
+    gmm = pytest.importorskip(module).gmm
+    source = traces_as_given(
+        package,
+        "vllm_gmm",
+        {"tile_m": 256, "tile_k": 256, "tile_n": 128},
+        lambda *a: gmm(*a, preferred_element_type=jnp.bfloat16),
+        lambda *a: gmm(*a, preferred_element_type=jnp.bfloat16, tiling=(256, 256, 128)),
+        *RAGGED,
+    )
+    assert source.problem("vllm_gmm") == "m=512,k=256,n=384,groups=4,dtype=bfloat16"
+
+
+@pytest.mark.usefixtures("on_a_tpu")
+def test_flash_attention_of_vllm() -> None:
+    module = pytest.importorskip("tpu_inference.kernels.flash_attention.kernel")
+    axes = {"block_q": 256, "block_k_major": 512, "block_k": 256}
+    sizes = module.BlockSizes(block_b=1, **axes)
+    source = traces_as_given(
+        "tpu-inference",
+        "vllm_flash_attention",
+        axes,
+        lambda *a: module.flash_attention(*a, causal=True),
+        lambda *a: module.flash_attention(*a, causal=True, block_sizes=sizes),
+        *[array("bfloat16", 2, 4, 1024, 128)] * 3,
+    )
+    assert source.problem("vllm_flash_attention").endswith("dtype=bfloat16,causal=true")
+
+
+def paged(dim: int) -> list[Any]:
+    """Eight sequences of 16 pages of 16, four heads of keys."""
+    name = "kernel" if dim == 128 else "kernel_hd64"
+    module = pytest.importorskip(f"tpu_inference.kernels.ragged_paged_attention.v3.{name}")
+    cache = module.get_kv_cache_shape(128, 16, 4, dim, jnp.bfloat16)
+    heads = [array("bfloat16", 64, count, dim) for count in (8, 4, 4)]
+    integers = [array("int32", size) for size in (8, 128, 9, 3)]
+    return [*heads, array("bfloat16", *cache), *integers]
+
+
+@pytest.mark.usefixtures("on_a_tpu")
+def test_ragged_paged_attention_of_vllm() -> None:
+    arrays = paged(128)
+    from tpu_inference.kernels.ragged_paged_attention.v3.kernel import ragged_paged_attention
+
+    blocks = {"d": (1, 64, 1, 32), "m": (16, 128, 8, 64)}
+    names = "bq_sz", "bkv_sz", "bq_csz", "bkv_csz"
+    axes = {f"{c}_{n}": v for c in blocks for n, v in zip(names, blocks[c], strict=True)}
+    given = {f"{c}_block_sizes": blocks["d" if c == "d" else "m"] for c in "dpm"}
+    source = traces_as_given(
+        "tpu-inference",
+        "vllm_ragged_paged_attention",
+        axes,
+        ragged_paged_attention,
+        lambda *a: ragged_paged_attention(*a, **given),
+        *arrays,
+    )
+    expected = "seqs=8,tokens=64,kv_len=256,page_size=16,heads=8,kv_heads=4,head_dim=128"
+    assert source.problem("vllm_ragged_paged_attention") == f"{expected},dtype=bfloat16,batch=mixed"
+
+
+@pytest.mark.usefixtures("on_a_tpu")
+def test_ragged_paged_attention_of_vllm_for_heads_of_64() -> None:
+    arrays = paged(64)
+    from tpu_inference.kernels.ragged_paged_attention.v3 import kernel_hd64
+
+    axes = {"num_kv_pages_per_block": 4, "num_queries_per_block": 8}
+    source = traces_as_given(
+        "tpu-inference",
+        "vllm_ragged_paged_attention_64",
+        axes,
+        kernel_hd64.ragged_paged_attention_hd64,
+        lambda *a: kernel_hd64.ragged_paged_attention_hd64(*a, **axes),
+        *arrays,
+    )
+    assert source.problem("vllm_ragged_paged_attention_64").startswith(
+        "seqs=8,tokens=64,kv_len=256"
+    )
+
+
+def test_vllm_finds_the_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import entry_points
+
+    module = pytest.importorskip("tpu_inference.kernels.megablox.gmm")
+    (plug_in,) = entry_points(group="vllm.general_plugins", name="autotune")
+    before = module.get_tuned_block_sizes
+    plug_in.load()()
+    assert module.get_tuned_block_sizes is before
+    monkeypatch.setenv("AUTOTUNE_INSTALL", "tpu-inference")
+    plug_in.load()()
+    assert module.get_tuned_block_sizes is not before

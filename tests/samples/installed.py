@@ -58,9 +58,9 @@ def program(function: Callable[..., Any], *arrays: Any) -> str:
 def told(kind: str) -> Iterator[None]:
     """Code under trace is for that TPU."""
     device = jax.sharding.AbstractDevice(device_kind=kind, num_cores=1, platform="tpu")
-    with jax.sharding.use_abstract_mesh(
-        jax.sharding.AbstractMesh((1,), ("device",), abstract_device=device)
-    ):
+    types = (jax.sharding.AxisType.Auto,)
+    mesh = jax.sharding.AbstractMesh((1,), ("device",), types, abstract_device=device)
+    with jax.sharding.use_abstract_mesh(mesh):
         yield
 
 

@@ -1,0 +1,115 @@
+"""tpu-inference and sglang-jax, whose kernels ask tables: the formats of these know what their keys
+and values mean. A lookup stands in the module of the kernel that asks it."""
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from autotune.tables.hooks.hook import Hook, Named, Package, Published, in_order
+from autotune.tables.python_formats import PYTHON_FORMATS
+from autotune.tables.python_table import FieldNames, PythonTable
+
+_TPU, _SGL = "tpu_inference.kernels.", "sgl_jax.srt.kernels."
+_V3 = f"{_TPU}ragged_paged_attention.v3."
+
+
+def _table(name: str, module: str, made: str = "", **parts: Any) -> Hook:
+    """``module``: of the kernel; ``made``: the class of the values, beside their table."""
+    form = next(form for form in PYTHON_FORMATS if form.name == name)
+    parts = {"problems": partial(_problem, form), "result": partial(_value, form, made)} | parts
+    return Hook(module=module, path=form.function, **parts)
+
+
+def _problem(form: PythonTable, call: Named) -> Mapping[str, Named]:
+    assert isinstance(form.vocabulary, FieldNames)
+    meaning = form.vocabulary.problem(call, {})
+    if isinstance(meaning, str):
+        raise ValueError(meaning)
+    return {form.kernel: meaning.problem}
+
+
+def _value(form: PythonTable, made: str, _: Named, published: Published, _own: Any) -> Any:
+    assert isinstance(form.vocabulary, FieldNames)
+    value = {**form.vocabulary.fixed, **published.axes}
+    values = [value[name] for name in form.value]
+    return getattr(sys.modules[form.module], made)(*values) if made else tuple(values)
+
+
+def _encoder(call: Named) -> Mapping[str, Named]:
+    """Arrays of [batch, heads, length, head_dim]: its key does not say what else there is."""
+    if call["ab"] is not None or call["segment_ids"] is not None:
+        return {}
+    (kernel, problem), *_ = _problem(_FLASH, dict(vars(call["tuning_key"]))).items()
+    return {kernel: {**problem, "causal": str(bool(call["causal"])).lower()}}
+
+
+_FLASH = next(form for form in PYTHON_FORMATS if form.name == "tpu-inference-flash-attention")
+
+
+def _paged(kernel: str, call: Named) -> Mapping[str, Named]:
+    """Where there are as many tokens as sequences all of them decode."""
+    if str(call["q_dtype"]) != str(call["kv_dtype"]) or call.get("sliding_window") is not None:
+        return {}
+    seqs, tokens, page_size = call["max_num_seqs"], call["max_num_tokens"], call["page_size"]
+    problem = {"seqs": seqs, "tokens": tokens, "page_size": page_size}
+    problem |= {"heads": call["actual_num_q_heads"], "kv_heads": call["actual_num_kv_heads"]}
+    problem |= {"kv_len": call["pages_per_seq"] * page_size, "dtype": call["q_dtype"]}
+    return {kernel: {**problem, "batch": "decode" if seqs == tokens else "mixed"}}
+
+
+def _paged_of_any_head(call: Named) -> Mapping[str, Named]:
+    ((kernel, problem),) = _paged("vllm_ragged_paged_attention", call).items()
+    return {kernel: {**problem, "head_dim": call["head_dim"]}}
+
+
+def _of_case(call: Named, published: Published, _default: Callable[[], Any]) -> Any:
+    """It asks once for the sequences that decode, and for the others."""
+    case = "d" if getattr(call.get("case"), "name", "") == "DECODE" else "m"
+    names = "bq_sz", "bkv_sz", "bq_csz", "bkv_csz"
+    return {name: published.axes[f"{case}_{name}"] for name in names}
+
+
+TPU_INFERENCE = Package(
+    name="tpu-inference",
+    releases=("0.32.0",),
+    hooks=(
+        _table(
+            "tpu-inference-quantized-matmul", f"{_TPU}quantized_matmul.kernel", made="TunedValue"
+        ),
+        _table("tpu-inference-megablox", f"{_TPU}megablox.gmm"),
+        _table("tpu-inference-fused-moe", f"{_TPU}fused_moe.v1.kernel"),
+        _table(
+            "tpu-inference-flash-attention",
+            f"{_TPU}flash_attention.kernel",
+            made="TunableParams",
+            problems=_encoder,
+            callers=("flash_attention",),
+        ),
+        Hook(
+            module=f"{_V3}kernel",
+            path="get_default_block_sizes",
+            problems=_paged_of_any_head,
+            result=_of_case,
+        ),
+        Hook(
+            module=f"{_V3}kernel_hd64",
+            path="get_tuned_block_sizes",
+            callers=("ragged_paged_attention_hd64",),
+            problems=partial(_paged, "vllm_ragged_paged_attention_64"),
+            result=in_order("num_kv_pages_per_block", "num_queries_per_block"),
+        ),
+    ),
+)
+SGLANG_JAX = Package(
+    name="sglang-jax",
+    releases=("0.1.0rc0",),
+    hooks=(
+        _table(
+            "sglang-jax-quantized-matmul",
+            f"{_SGL}quantized_matmul.quantized_matmul_kernels.kernel",
+            made="TunedValue",
+        ),
+        _table("tpu-inference-megablox", f"{_SGL}gmm.megablox_gmm_kernel.gmm"),
+    ),
+)
