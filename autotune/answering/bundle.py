@@ -19,7 +19,7 @@ from autotune.domain.claims import has_possible_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.record import Record
+from autotune.domain.record import Record, Standing
 
 FORMAT = "pallas-autotune bundle 1"
 MOST_BYTES = 256 << 20  # of text: some 190,000 records
@@ -38,6 +38,10 @@ class RecordBundle:
     created_at: datetime
     snapshot: int | None = None
     kernels: tuple[KernelSpec, ...] = ()
+
+    def accepted(self, *, claimed: bool) -> Sequence[Record]:
+        """The records, without what is only ``claimed`` unless that is accepted."""
+        return [r for r in self.records if claimed or r.standing is Standing.PROVEN]
 
 
 def new_bundle(

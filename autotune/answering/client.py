@@ -61,7 +61,8 @@ class ServiceAnswers:
     ``cache``: where the newest snapshot is kept, written in the background after a call that was
     answered from a newer one. ``timeout_s``: for a whole call, connecting included. ``snapshot``:
     ask for this one instead of the newest. ``strict``: raise ``ServiceError`` instead of falling
-    back. ``token``: for a service that is closed, by default what ``AUTOTUNE_TOKEN`` holds. Safe to
+    back. ``token``: for a service that is closed, by default what ``AUTOTUNE_TOKEN`` holds.
+    ``accept_claimed``: also take records that nobody but who pushed them has verified. Safe to
     share between threads. It is a ``Source`` for ``autotune.Tuned``.
     """
 
@@ -74,11 +75,12 @@ class ServiceAnswers:
         snapshot: int | None = None,
         strict: bool = False,
         token: str | None = None,
+        accept_claimed: bool = False,
     ) -> None:
         """Nothing is asked yet. Raises ``InvalidInputError`` for what is no address."""
         self._service = None if url is None else Remote(url, timeout_s, token)
         self._cache = None if cache is None else Path(cache)
-        self._pinned, self.strict = snapshot, strict
+        self._pinned, self.strict, self._claimed = snapshot, strict, accept_claimed
         self._answers: dict[tuple[Identity, frozenset[str]], Match] = {}
         self._generation = GENERATION.number
         self._unanswered: tuple[Sequence[Key], Collection[str]] = (), ()
@@ -133,6 +135,7 @@ class ServiceAnswers:
         query = {**asdict(toolchain), "chip": chip, "shape": shape, "option": list(options)}
         query |= {"dtype": dtype} if dtype else {}
         query |= {"snapshot": str(self._pinned)} if self._pinned is not None else {}
+        query |= {"accept_claimed": "true"} if self._claimed else {}
         with self._for_people() as service:
             path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
             answer = json.loads(service.call("GET", path))
@@ -214,6 +217,7 @@ class ServiceAnswers:
         with self._refresh_lock:
             if wanted is None or self._label() != self._label_of(wanted):
                 path = f"/v1/snapshots/{_name(wanted)}"
+                path += "?accept_claimed=true" if self._claimed and self._takes_accept else ""
                 content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
                 number = bundle_from_bytes(content, "the snapshot of the service").snapshot
                 write_whole(self._cache, content)
@@ -245,7 +249,10 @@ class ServiceAnswers:
     ) -> tuple[int, list[Match]]:
         data = {"questions": [to_data(key) for key in questions], "snapshot": pinned}
         kinds = beside_default(accept)
-        answer = self._post(remote, data, {} if kinds == _ALL else {"accept": sorted(kinds)})
+        newer: dict[str, Any] = {} if kinds == _ALL else {"accept": sorted(kinds)}
+        if self._claimed:
+            newer["accept_claimed"] = True
+        answer = self._post(remote, data, newer)
         number, answers = answer["snapshot"], answer["answers"]
         if type(number) is not int or pinned not in (None, number):
             raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
@@ -306,7 +313,9 @@ class ServiceAnswers:
             try:
                 if self._cache is not None:
                     bundle = read_bundle(self._cache)
-                    self._disk = Index(bundle.records, bundle.kernels)
+                    is_mine = self._label() == self._label_of(bundle.snapshot)
+                    records = bundle.accepted(claimed=self._claimed or is_mine)
+                    self._disk = Index(records, bundle.kernels)
                     self.snapshot = bundle.snapshot
             except Exception as error:  # a damaged file must not stop a model either
                 if self.strict:
@@ -337,7 +346,7 @@ class ServiceAnswers:
         return self._cache.with_name(self._cache.name + ".note")
 
     def _label_of(self, number: int | None) -> str:
-        return f"snapshot {number} of {self._service}"
+        return f"snapshot {number} of {self._service}" + " with what is claimed" * self._claimed
 
     def _label(self) -> str | None:
         try:

@@ -277,11 +277,14 @@ def exact_match(record: Record) -> Match:
     return _match(EXACT, record)
 
 
-def match_in(store: "Store", key: Key, accept: Collection[str] = KINDS) -> Match:
+def match_in(
+    store: "Store", key: Key, accept: Collection[str] = KINDS, *, claimed: bool = False
+) -> Match:
     """From the newest snapshot of a database. Raises ``StoreError``."""
-    if EXACT in accept and (record := store.record(key)):
+    if EXACT in accept and (record := store.record(key, claimed=claimed)):
         return exact_match(record)
-    return Index(store.records(key.kernel, key.chip), store.kernels()).match(key, accept)
+    records = store.records(key.kernel, key.chip, claimed=claimed)
+    return Index(records, store.kernels()).match(key, accept)
 
 
 def _is_unusable(record: Record, toolchain: Toolchain) -> bool:

@@ -51,8 +51,8 @@ class Source(Protocol):
 class BundleAnswers:
     """Records of a bundle file, read when the first is asked for. ``misses`` counts by key."""
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
+    def __init__(self, path: str | Path, *, accept_claimed: bool = False) -> None:
+        self._path, self._claimed = Path(path), accept_claimed
         self._index: Index | None = None
         self._generation = GENERATION.number
         self.misses: dict[Key, int] = {}
@@ -64,7 +64,7 @@ class BundleAnswers:
         """Raises ``InvalidInputError`` for a file that cannot be read."""
         if self._index is None or self._generation != GENERATION.number:
             generation, bundle = GENERATION.number, read_bundle(self._path)
-            self._index = Index(bundle.records, bundle.kernels)
+            self._index = Index(bundle.accepted(claimed=self._claimed), bundle.kernels)
             self._generation = generation
         return self._index.match(key, accept)
 
@@ -75,14 +75,14 @@ class BundleAnswers:
 class StoreAnswers:
     """Records of a database, such as ``autotune_db.open_store(url)``; it keeps the misses."""
 
-    def __init__(self, store: "Store") -> None:
-        self._store = store
+    def __init__(self, store: "Store", *, accept_claimed: bool = False) -> None:
+        self._store, self._claimed = store, accept_claimed
 
     def __str__(self) -> str:
         return str(self._store)
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
-        return match_in(self._store, key, accept)
+        return match_in(self._store, key, accept, claimed=self._claimed)
 
     def trials(self, key: Key) -> Sequence[Trial]:
         """What was tried for a key: a source may know it."""
@@ -112,6 +112,7 @@ def configure(
     accept: Collection[str] = ACCEPT,
     chip: str | None = None,
     strict: bool = False,
+    accept_claimed: bool = False,
 ) -> None:
     """Say where the configs of this process come from, at any time: what is traced from now on asks
     there, what JAX has compiled keeps its blocks.
@@ -121,14 +122,16 @@ def configure(
     under ``~/.cache/pallas-autotune`` (``XDG_CACHE_HOME``), and answers while the service is down.
     ``accept``: which answers are taken beside the kernel's default. ``chip``: the TPU to answer
     for, by default the one that JAX sees first. ``strict``: a call whose config cannot be looked up
-    raises what was wrong; where nothing is published, the default is right.
+    raises what was wrong; where nothing is published, the default is right. ``accept_claimed``: a
+    source at a URL or path also answers with what nobody but who pushed it has verified.
     Raises ``InvalidInputError`` for what is none of these, ``UnknownNameError`` for another chip.
     """
     global _settings
     if chip:
         parse_chip(chip)  # a wrong name is refused now, not when a kernel is called
     kinds = checked_kinds(accept)
-    _settings = SourceSettings(source=_opened(source), accept=kinds, chip=chip, strict=strict)
+    opened = _opened(source, accept_claimed)
+    _settings = SourceSettings(source=opened, accept=kinds, chip=chip, strict=strict)
     GENERATION.next()
 
 
@@ -150,13 +153,13 @@ def settings() -> SourceSettings:
     ``configure`` does."""
     global _settings
     if _settings is None:
-        _settings = SourceSettings(source=_opened(None))
+        _settings = SourceSettings(source=_opened(None, False))
     return _settings
 
 
-def _opened(source: "str | Path | Source | None") -> Source | None:
+def _opened(source: "str | Path | Source | None", claimed: bool) -> Source | None:
     given = os.environ.get(ENVIRONMENT, "") if source is None else source
-    return None if given == "" else open_source(given)
+    return None if given == "" else open_source(given, accept_claimed=claimed)
 
 
 def _snapshot_file(url: str) -> Path | None:
@@ -170,14 +173,15 @@ def _snapshot_file(url: str) -> Path | None:
     return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:12]}.bundle"
 
 
-def open_source(source: "str | Path | Source") -> Source:
+def open_source(source: "str | Path | Source", *, accept_claimed: bool = False) -> Source:
     """The service, bundle or database at a URL or path; an object as it is. Raises
     ``AutotuneError``."""
     if not isinstance(source, str | Path):
         return source
     place = str(source)
     if place.startswith(("http://", "https://")):
-        return ServiceAnswers(place, cache=_snapshot_file(place))
+        cache = _snapshot_file(place + " claimed" * accept_claimed)
+        return ServiceAnswers(place, cache=cache, accept_claimed=accept_claimed)
     if "://" not in place and not _is_sqlite(Path(place)):
         path = Path(place)
         if not path.is_file():
@@ -185,8 +189,8 @@ def open_source(source: "str | Path | Source") -> Source:
                 f"there is no file {path.absolute()}: a source is the URL of a service, a bundle "
                 "that `autotune export` wrote, or a database"
             )
-        return BundleAnswers(path)
-    return StoreAnswers(_open_database(place))
+        return BundleAnswers(path, accept_claimed=accept_claimed)
+    return StoreAnswers(_open_database(place), accept_claimed=accept_claimed)
 
 
 def _open_database(place: str) -> "Store":

@@ -291,7 +291,7 @@ def find_published(store: Any, bundle: str | None) -> tuple[Sequence[Record], Se
     """What is in a file, or published by a service, else in the database; and what is known of the
     kernels."""
     if bundle is None:
-        return store.records(), store.kernels()
+        return store.records(claimed=True), store.kernels()
     published = of_service(bundle) if is_url(bundle) else read_bundle(Path(bundle))
     return published.records, published.kernels
 

@@ -79,7 +79,9 @@ def explain(
     with open_database(database, create=False) as store:
         stored = [find_trial(store, number) for number in (trial, other) if number is not None]
         measured_lines = [
-            measured_line(measured_config(store.record(t.key), t.trial.config), t.estimate_us)
+            measured_line(
+                measured_config(store.record(t.key, claimed=True), t.trial.config), t.estimate_us
+            )
             for t in stored
         ]
         changed = list(dict.fromkeys(filter(None, (source_change(store, t.key) for t in stored))))

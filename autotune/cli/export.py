@@ -9,6 +9,7 @@ import click
 
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.cli.options import (
+    accept_claimed_option,
     chip_named,
     database_and_json,
     interpreter_options,
@@ -51,6 +52,7 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 @click.option(
     "--shape", default="", metavar="m=…", help="Only records of problems with these dimensions."
 )
+@accept_claimed_option
 @interpreter_options
 @database_and_json
 def export(
@@ -60,6 +62,7 @@ def export(
     kernel: str | None,
     chip: str | None,
     shape: str,
+    accept_claimed: bool,
     python: str,
     database: str | None,
     as_json: bool,
@@ -73,7 +76,7 @@ def export(
         )
     only = chip_named(chip)
     with open_database(database, create=False) as store:
-        records = _of_shape(store.records(kernel, only), shape)
+        records = _of_shape(store.records(kernel, only, claimed=accept_claimed), shape)
         bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels())
         changed = [line for record in records if (line := source_change(store, record.key))]
     if form == _RULE:

@@ -44,7 +44,7 @@ def history(
     only = chip_named(chip)
     with open_database(database, create=False) as store:
         summaries = store.history(kernel, only, limit)
-        details = [list(store.trials(s.key)) if trials else [] for s in summaries]
+        details = [list(store.trials(s.key, pushed=True)) if trials else [] for s in summaries]
         ids = [store.trial_ids(s.key) if trials else {} for s in summaries]
         records = [store.record(s.key) if trials else None for s in summaries]
         if studies:
@@ -97,5 +97,5 @@ def _line(summary: SearchedKey) -> str:
         f"{summary.last_at:%Y-%m-%d %H:%M}  {key.kernel}  {key.problem}  {key.chip}  "
         f"jax {key.toolchain.jax}  best {best} "
         f"({ratio(summary.default_us, summary.best_us)} default)  [{counts}]"
-        + ("" if summary.has_record else "  nothing published")
+        + f"  {summary.standing or 'nothing published'}"
     )

@@ -8,6 +8,7 @@ import click
 
 from autotune.answering.matching import RULE, Match, match_in
 from autotune.cli.options import (
+    accept_claimed_option,
     database_and_json,
     open_database,
     parse_toolchain,
@@ -44,6 +45,7 @@ _PATIENCE_S = 10.0  # of a person
     help="Versions; default: those installed here.",
 )
 @click.option("--url", default=None, metavar="URL", help="Ask this service, not a database.")
+@accept_claimed_option
 @database_and_json
 def lookup(
     kernel: str,
@@ -53,6 +55,7 @@ def lookup(
     chip: str | None,
     toolchain: str | None,
     url: str | None,
+    accept_claimed: bool,
     database: str | None,
     as_json: bool,
 ) -> None:
@@ -67,7 +70,7 @@ def lookup(
 
         if database is not None:
             raise InvalidInputError("give --url or --db, not both")
-        client = ServiceAnswers(url, timeout_s=_PATIENCE_S)
+        client = ServiceAnswers(url, timeout_s=_PATIENCE_S, accept_claimed=accept_claimed)
         match = client.lookup_shape(kernel, shape, dtype, options, chip=target, toolchain=versions)
         _print_match(match, client.snapshot, as_json)
         sys.exit(0 if match.record else 1)
@@ -82,7 +85,7 @@ def lookup(
         )
         changed = source_change(store, key)
         key = key_now(store, key)
-        match = match_in_words(match_in(store, key), key)
+        match = match_in_words(match_in(store, key, claimed=accept_claimed), key)
         others = [] if match.record else _others(store, key)
     if changed:
         echo(changed, err=True)
@@ -102,7 +105,8 @@ def _print_match(match: Match, snapshot: int | None, as_json: bool) -> None:
         record = to_data(replace(in_words(match.record), rule=None)) if match.record else {}
         if match.config is not None:
             record["config"] = to_data(match.config)
-        print_json({"match": match.kind, "why": match.why, "snapshot": snapshot, **record})
+        said = {"match": match.kind, "why": match.why, "snapshot": snapshot}
+        print_json({**said, "standing": match.record and match.record.standing, **record})
     elif match.config is not None and match.kind == RULE:
         echo(str(match.config))
         echo(f"  {match.kind}: {match.why}{of}")
@@ -146,7 +150,8 @@ def _spec(store: "Store", name: str) -> KernelSpec:
 
 def _others(store: "Store", key: Key) -> list[str]:
     """What is published for the same kernel: so that a miss tells where it missed."""
-    lines = []
+    claim = store.record(key, claimed=True)
+    lines = [f"{who_says(claim)}: give --accept-claimed to see it"] if claim else []
     for record in store.records(key.kernel):
         other = record.key
         same = {
@@ -182,8 +187,7 @@ def _print(record: Record) -> None:
             f"{micros(record.estimate.time_us)}"
         )
     echo(f"  {record.verification}")
-    if record.pushed_by:
-        echo(f"  {who_says(record)}")
+    echo(f"  {who_says(record)}")
     if record.baseline.note:
         echo(f"  {record.baseline.note}")
     echo(f"  {record.key}")

@@ -54,6 +54,11 @@ database_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 database_and_json = together(json_option, database_option)
+accept_claimed_option = click.option(
+    "--accept-claimed",
+    is_flag=True,
+    help="Also what nobody but who pushed it has verified, where nothing is proven.",
+)
 
 
 def call_options(command: F, *, several: bool = False) -> F:

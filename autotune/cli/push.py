@@ -135,12 +135,14 @@ def _sum(total: Pushed, other: Pushed) -> Pushed:
 def _print(total: Pushed, sent: int, left: list[str], checks: int) -> None:
     for line in left:
         echo(f"left out: {line}", err=True)
-    same = sent - total.records - total.lost - total.candidates
+    same = sent - max(total.records, total.candidates) - total.lost
     echo(
         f"{total.records} records and {total.trials} trials are new there; {same} records were "
         f"there already, {total.lost} are older or slower than what is; snapshot {total.snapshot}"
     )
     if total.candidates:
-        echo(f"{total.candidates} records wait until a worker of the service has checked them")
+        echo(
+            f"{total.candidates} records are claimed until a worker of the service has checked them"
+        )
     if checks:
         echo(f"of {checks} checks {total.checks} are in force there; newer ones stay")

@@ -11,6 +11,8 @@ import click
 
 from autotune.cli.options import database_option, open_database
 from autotune.domain.errors import AutotuneError
+from autotune.wording.output import echo
+from autotune.wording.publication import claims_wait
 
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +46,10 @@ def serve(database: str | None, **given: Any) -> None:
         from autotune_db import upgrade
 
         upgrade(database)
-    open_database(database, create=False).close()  # says at once what is wrong with it
+    with open_database(database, create=False) as store:  # says at once what is wrong with it
+        claims = 0 if settings.trust_writers else store.count_claims()
+    if claims:
+        echo(claims_wait(claims), err=True)
     if database:
         os.environ["AUTOTUNE_DATABASE_URL"] = database
         os.environ.pop("AUTOTUNE_DATABASE_URL_FILE", None)

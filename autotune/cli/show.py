@@ -50,7 +50,10 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     """Print the trial with this number (see the tables of `search` and `history`)."""
     with open_database(database, create=False) as store:
         stored = find_trial(store, trial_id)
-        record, asked = store.record(stored.key), store.searches.progress(stored.key).asked
+        record, asked = (
+            store.record(stored.key, claimed=True),
+            store.searches.progress(stored.key).asked,
+        )
         changed = source_change(store, stored.key)
     if as_json:
         published = record and to_data(in_words(record))
@@ -149,8 +152,7 @@ def _published(stored: StoredTrial, record: Record | None) -> list[str]:
         f"published, {verified_label(record)}: {'this config' if is_it else record.config}; "
         f"{record_reason(record)}"
     ]
-    if record.pushed_by:
-        lines.append(who_says(record))
+    lines.append(who_says(record))
     lines += [f"  {checked(check)}" for check in record.checks]
     if stored.trial.estimate is not None and record.baseline.time_us is not None:
         lines.append(estimated_baseline(stored.trial.estimate, record.baseline))

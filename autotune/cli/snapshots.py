@@ -58,6 +58,7 @@ def _record_data(numbered: tuple[int, Record]) -> dict[str, Any]:
         "created_at": record.created_at.isoformat(),
         "pushed_by": record.pushed_by,
         "checked_by": record.checked_by,
+        "standing": record.standing,
     }
 
 
@@ -66,7 +67,7 @@ def _record_lines(numbered: tuple[int, Record]) -> list[str]:
     return [
         f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}",
         f"        {record.config}  {record.estimate.time_us:.1f} us",
-        *([f"        {who_says(record)}"] if record.pushed_by else []),
+        f"        {who_says(record)}",
     ]
 
 

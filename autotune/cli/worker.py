@@ -89,8 +89,8 @@ def worker(
     They are those of the database; with --url those of a service, which is sent what they find: the
     database is this machine's own then.
 
-    Where the service was started with --recheck, workers with its database also check what was
-    pushed to it, before it is published.
+    Workers with the database of a service also check what was pushed to it: what they confirm is
+    proven, what they refuse is in no later snapshot.
 
     Ctrl-C and SIGTERM give the job back when what is being compiled is done; a second one stops at
     once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,

@@ -10,6 +10,7 @@ from autotune.domain.config import Config
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.miss import Miss
+from autotune.domain.record import Standing
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
@@ -36,9 +37,9 @@ class NumberedTrial:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchedKey:
     """A key with its number and what its trials came to. ``outcomes``: trials by kind; times in
-    microseconds, None where there is no estimate; ``best_verified``: whether a record that was
-    verified has the best time; ``last_at``: of the newest trial;
-    ``has_record``: whether anything was ever published."""
+    microseconds, None where there is no estimate; ``best_verified``: whether a proven record that
+    was verified has the best time; ``last_at``: of the newest trial; ``standing``: of what was ever
+    published; None for nothing."""
 
     id: int
     key: Key
@@ -46,8 +47,12 @@ class SearchedKey:
     best_us: float | None
     default_us: float | None
     last_at: datetime | None
-    has_record: bool
+    standing: Standing | None
     best_verified: bool = False
+
+    @property
+    def has_record(self) -> bool:
+        return self.standing is not None
 
     @property
     def trials(self) -> int:

@@ -19,6 +19,14 @@ from autotune.domain.verdict import FULL_PROOF, Proof
 MOST_CHECKS = 100
 
 
+class Standing(StrEnum):
+    """*proven*: a machine with this database compiled it and ran the gate; *claimed*: whoever
+    pushed it says so."""
+
+    PROVEN = "proven"
+    CLAIMED = "claimed"
+
+
 class Method(StrEnum):
     """By what kind of times a record won: never to be mixed."""
 
@@ -76,6 +84,8 @@ class Record:
     ``checks``: what is known of it under other toolchains, at most one for each, and at most
     :data:`MOST_CHECKS`.
     ``rule``: what the records of its kernel say of other shapes; one of them carries it.
+    ``program``: the hash of the final instruction listing that the estimate was made of, so that
+    anybody can compile the key's source and compare; empty in records of older versions.
     """
 
     measurement: OmitNone[Measurement | None] = None
@@ -97,6 +107,12 @@ class Record:
     checked_by: OmitDefault[Word] = ""
     rule: Local[OmitNone[ShapeRule | None]] = None
     decision: OmitNone[Decision | None] = None
+    program: OmitDefault[Word] = ""
+
+    @property
+    def standing(self) -> Standing:
+        """Whose word it is."""
+        return Standing.CLAIMED if self.pushed_by and not self.checked_by else Standing.PROVEN
 
     def check(self, toolchain: Toolchain) -> RecordCheck | None:
         """What is known of its config under another toolchain."""

@@ -1,4 +1,4 @@
-"""Records that somebody pushed, before a worker of the service has checked them."""
+"""Records that somebody pushed, and what workers with the database have found of them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +30,7 @@ class CandidateDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCandidate:
-    """It is in no snapshot. ``record`` is as it was pushed: all claims of its ``pushed_by``."""
+    """``record`` is as it was pushed: all claims of its ``pushed_by``."""
 
     number: int
     record: Record

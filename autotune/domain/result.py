@@ -25,8 +25,8 @@ class KeyResult:
 class Pushed:
     """What became of a push: how many records and trials were new, how many records lost against
     the published one of their key, and the snapshot in force after it. ``checks``: how many of
-    those that were sent are in force, None where none were. ``candidates``: how many are
-    published only once a worker of the service has checked them."""
+    those that were sent are in force, None where none were. ``candidates``: how many
+    wait until a worker of the service has checked them."""
 
     records: int
     trials: int

@@ -1,7 +1,7 @@
 """What the engine asks of a database. Its one implementation is ``autotune_db``, which the engine
 does not import; tests stand fakes in its place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -27,12 +27,13 @@ from autotune.domain.trial import Trial
 class TrialStore(Protocol):
     """The trials of keys. A check of what others pushed has one in memory."""
 
-    def trials(self, key: Key) -> Sequence[Trial]:
-        """All trials of a key, by number."""
+    def trials(self, key: Key, *, pushed: bool = False) -> Sequence[Trial]:
+        """All trials of a key that were made here, by number; with ``pushed`` also those that
+        others say they have made."""
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
         """Keep finished trials, all or none where it is cut short: those before the first of which
-        the (key, config) or (key, number) is there already. How many those are."""
+        the (key, config) or (key, number) was made here already. How many those are."""
 
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
         """Put another outcome in the place of a trial's: a newer model's estimate, or *wrong
@@ -69,8 +70,11 @@ class Store(TrialStore, Protocol):
         """Number 0 among the trials of a key is from now on that of this config, where it was
         tried, and free where it was not."""
 
-    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
-        """Those of the newest snapshot, newest first: what won elsewhere is tried here."""
+    def records(
+        self, kernel: str | None = None, chip: Chip | None = None, *, claimed: bool = False
+    ) -> Sequence[Record]:
+        """Those of the newest snapshot that are proven, newest first; with ``claimed`` also those
+        of keys of which nothing is."""
 
     def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
         """Those of other keys of the kernel that were compiled here and have a time: first those
@@ -80,8 +84,8 @@ class Store(TrialStore, Protocol):
         """Publish, which makes a new snapshot; an earlier record of the same key stays in the
         history and in the snapshots that had it."""
 
-    def record(self, key: Key) -> Record | None:
-        """The record of exactly this key in the newest snapshot."""
+    def record(self, key: Key, *, claimed: bool = False) -> Record | None:
+        """The record of exactly this key among these."""
 
     def save_misses(
         self, counts: Mapping[tuple[Key, str], int], *, known_only: bool = False
@@ -109,9 +113,10 @@ class Store(TrialStore, Protocol):
         """The newest first, none before anything is published; with ``before`` those with smaller
         numbers."""
 
-    def snapshot_change(self, number: int, since: int) -> Change | None:
-        """What makes the snapshot of the other one; all of it where there is no other one, as 0 is
-        none. For a number always the same. None for a number that there is not."""
+    def snapshot_change(self, number: int, since: int, *, claimed: bool = False) -> Change | None:
+        """What makes the snapshot of the other one, as ``records`` has them; all of it where there
+        is no other one, as 0 is none. For a number always the same. None for a number that there is
+        not."""
 
     def save_check(self, check: Check) -> None:
         """Keep a verdict, in the place of an earlier one on the same."""
@@ -175,10 +180,10 @@ class Store(TrialStore, Protocol):
     def refusals(self, key: Key) -> Refusals | None:
         """Where the rules leave nothing of its space; None where nothing was kept."""
 
-    def hold(self, kernels: Sequence[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
-        """Keep the records, but no trials, which nobody could check, and queue a job for each. What
-        ``push`` would leave out is left out; the same again changes nothing, but queues its job
-        again where that ended without a decision."""
+    def check_claims(self, keys: Collection[Key] | None = None) -> int:
+        """Queue a job for each claimed record in force that was not to be checked before, the
+        newest first, while not too many such jobs wait; of ``keys`` also for those whose job ended
+        without a decision. How many of these wait for a worker then."""
 
     def candidates(
         self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
@@ -189,14 +194,16 @@ class Store(TrialStore, Protocol):
         """One by its number."""
 
     def decide(self, number: int, decision: CandidateDecision) -> None:
-        """Keep what was found out; a decision that was made already stays."""
+        """Keep what was found out; a decision that was made already stays. What is refused is in no
+        later snapshot."""
 
     def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
         """Publish what another machine has found, all or nothing, in at most one new snapshot.
 
         A record that is older than the published one of its key, or slower by the same kind of
         evidence, is left out. What is there already changes nothing: it may be pushed again.
-        Refusals are kept where there are none yet.
+        Refusals are kept where there are none yet. What a token says of other toolchains is noted
+        on claimed records only.
         """
 
     def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:

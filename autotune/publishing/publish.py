@@ -286,12 +286,13 @@ def _baseline(compilers: Compilers, result: "SearchResult") -> Evidence:
 
 
 def _record(draft: _Draft, trial: Trial, verdict: Verdict, method: Method) -> Record:
-    assert trial.estimate is not None
+    assert isinstance(trial.outcome, Estimated)
     default, before, equal = draft.default, draft.gate.known(trial), _equal(draft)
     return Record(
         key=draft.result.subject.key,
         config=trial.config,
-        estimate=trial.estimate,
+        estimate=trial.outcome.estimate,
+        program=trial.outcome.program,
         default=evidence_of(default.config, default.outcome)
         if default
         else draft.result.default or NO_DEFAULT,

@@ -8,6 +8,7 @@ from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Attempt
 from autotune.domain.compilers import CompileConfig, Compilers
 from autotune.domain.config import Config
+from autotune.domain.errors import StoreError
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
 from autotune.domain.store import TrialStore
@@ -43,8 +44,11 @@ def keep_trials(
         count = store.save_trials(key, new)
         saved += new[:count]
         if count < len(new):  # another machine, or thread, on the same key was first
-            known = list(store.trials(key))
-            saved += [t for t in known if t.config == new[count].config]
+            before, known = known, list(store.trials(key))
+            first = [t for t in known if t.config == new[count].config]
+            if not (count or first or len(known) > len(before)):
+                raise StoreError(f"a damaged trial of {key} is in the way: see `autotune db check`")
+            saved += first
     trials += saved
     return saved
 

@@ -28,5 +28,6 @@ def summary_data(summary: SearchedKey) -> dict[str, Any]:
         "best_verified": summary.best_verified,
         "default_us": summary.default_us,
         "has_record": summary.has_record,
+        "standing": summary.standing,
         "last_at": summary.last_at and summary.last_at.isoformat(),
     }

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from autotune.answering.matching import Match, MatchKind
 from autotune.domain.key import Key
+from autotune.domain.record import Standing
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.checks import known_finding
@@ -25,6 +26,8 @@ def why(match: Match, key: Key) -> str:
         return f"{answer}; the service cannot be used now ({match.unreachable})"
     record, asked = match.record, key.toolchain
     text = _answer(match, key) if record else ""
+    if record and record.standing is Standing.CLAIMED:
+        text += f"; claimed by the token {record.pushed_by}, not proven"
     if match.passed_over:
         other = match.passed_over
         also = f"not what was tuned with {other.key.toolchain}, {_known(other.check(asked), asked)}"

@@ -9,7 +9,7 @@ from autotune.domain.comparison import Comparison
 from autotune.domain.config import Config
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate
-from autotune.domain.record import Decision, Evidence, Method, Record
+from autotune.domain.record import Decision, Evidence, Method, Record, Standing
 from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
 from autotune.wording.baseline import estimated_baseline
@@ -185,6 +185,8 @@ def verified_label(record: Record) -> str:
     is what agrees with a reference."""
     if not record.verified:
         return "NOT VERIFIED"
+    if record.standing is Standing.CLAIMED:
+        return "claimed, not proven"
     proof = record.proof
     right = "verified" if proof.standard is Standard.REFERENCE else _AGREES[proof.standard]
     less = [_LABELS[proof.level]] if proof.level else []
@@ -199,15 +201,25 @@ _LABELS = {
 
 
 def who_says(record: Record) -> str:
-    """Whose word a record is; empty where it was searched with this database."""
+    """Whose word a record is, in a sentence that begins with its standing."""
     if not record.pushed_by:
-        return ""
-    token = f"the token {record.pushed_by}"
-    if not record.checked_by:
-        return f"pushed with {token}: its times, and that it was verified, are what {token} says"
-    again = f"pushed with {token}; compiled again and verified by {record.checked_by}"
+        return f"{record.standing}: searched with this database"
+    token, is_claimed = f"the token {record.pushed_by}", record.standing is Standing.CLAIMED
+    if is_claimed:
+        return f"claimed: its times, and that it was verified, are what {token} says"
+    again = f"proven: pushed with {token}; compiled again and verified by {record.checked_by}"
     measured = record.method is Method.MEASURED
     return again + (f", its measurement is what {token} says" if measured else "")
+
+
+def claims_wait(count: int) -> str:
+    """Of keys that nothing is proven of: who is answered, and what the operator can do."""
+    return (
+        f"{count} keys have claimed records only: whoever pushed them says that they are right. "
+        "They answer those who accept claimed records. Connect a worker to this database "
+        "(autotune worker), which proves or refuses them, or serve with --trust-writers, which "
+        "answers everybody with them."
+    )
 
 
 def rechecked_in_words(done: Rechecked) -> Rechecked:

@@ -1,55 +1,60 @@
 """Pushed records that wait until a worker with this database has checked them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from autotune.domain.codec import to_data
 from autotune.domain.job import Request
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
-from autotune.domain.result import KeyResult, Pushed
-from autotune_db import jobs, pushing, query, rows, snapshots
-from autotune_db.audit import note, some_of
+from autotune_db import jobs, query, rows, snapshots
+from autotune_db.audit import note
 from autotune_db.json_columns import digest, to_text
-from autotune_db.tables import CANDIDATES
+from autotune_db.rows import AnyRow
+from autotune_db.tables import CANDIDATES, JOBS, RECORDS
 from autotune_db.transaction import Adapter, reads, writes
+
+_MOST_WAITING = 100  # checks: a search that somebody asks for waits behind them
 
 
 class SqlCandidates(Adapter):
     """Implements that part of ``domain.store.Store``."""
 
     @writes
-    def hold(
-        self,
-        connection: Connection,
-        kernels: Sequence[KernelSpec],
-        results: Sequence[KeyResult],
-        by: str,
-    ) -> Pushed:
-        query.one_publisher(connection)
-        now, records = self._clock(), [result.record for result in results]
-        pushing.add_kernels(connection, kernels, now)
-        ids = query.key_ids(connection, [record.key for record in records])
-        published = snapshots.in_force(connection, ids.values())
-        better = [
-            record
-            for record in records
-            if not pushing.is_superseded(published.get(ids[record.key]), record)
-        ]
-        new = [record for record in better if _hold(connection, record, by, now)]
-        if new:
-            keys = some_of(record.key for record in new)
-            note(connection, now, "push", f"{len(new)} records, to be checked first: {keys}")
-        return Pushed(
-            records=0,
-            trials=0,
-            lost=len(records) - len(better),
-            snapshot=snapshots.latest_number(connection),
-            candidates=len(new),
-        )
+    def check_claims(self, connection: Connection, keys: Collection[Key] | None = None) -> int:
+        snapshot, now = snapshots.latest(connection), self._clock()
+        if snapshot is None:
+            return 0
+        only = None if keys is None else set(query.find_keys(connection, keys).values())
+        claims = set(snapshots.layers(connection, snapshot, only, True)[True].values())
+        known: dict[int, AnyRow] = {}
+        for part in query.in_parts(claims):
+            of_part = select(CANDIDATES).where(CANDIDATES.c.record_id.in_(part))
+            known |= {row.record_id: row for row in connection.execute(of_part)}
+        checks = select(func.count(JOBS.c.open_digest)).where(JOBS.c.candidate.is_not(None))
+        room = max(0, _MOST_WAITING - (connection.scalar(checks) or 0))
+        new = sorted(claims - known.keys(), reverse=True)[:room]
+        for number, record in snapshots.by_id(connection, new).items():
+            known[number] = row = _added(connection, number, record, now)
+            if row.state == CandidateState.REFUSED:
+                _withdraw(connection, number, now, f"candidate {row.id} was refused before")
+        asked = new if keys is None else known  # the job of what is known may have failed
+        waiting = [known[n] for n in asked if known[n].state == CandidateState.UNVERIFIED]
+        for row in waiting:
+            record = rows.candidate_from_row(row).record
+            jobs.queue(connection, _check_of(row.id, record), record.pushed_by, now)
+        return len(waiting)
+
+    @reads
+    def count_claims(self, connection: Connection) -> int:
+        other = RECORDS.alias()
+        is_proven = (other.c.key_id == RECORDS.c.key_id) & other.c.claimed.is_(False)
+        is_claim = RECORDS.c.claimed.is_(True), RECORDS.c.until_id.is_(None)
+        counted = select(func.count(RECORDS.c.key_id.distinct())).where(*is_claim)
+        return connection.scalar(counted.where(~select(other.c.id).where(is_proven).exists())) or 0
 
     @reads
     def candidate(self, connection: Connection, number: int) -> RecordCandidate | None:
@@ -66,6 +71,7 @@ class SqlCandidates(Adapter):
 
     @writes
     def decide(self, connection: Connection, number: int, decision: CandidateDecision) -> None:
+        query.one_publisher(connection)
         candidate = CANDIDATES.c.id == number
         row = connection.execute(select(CANDIDATES).where(candidate).with_for_update()).one()
         if row.state != CandidateState.UNVERIFIED:
@@ -74,27 +80,29 @@ class SqlCandidates(Adapter):
         values = {"state": decision.state.value, "finding": decision.finding}
         decided = values | {"decided_at": None if waits else now}
         connection.execute(update(CANDIDATES).where(candidate).values(decided))
+        if decision.state is CandidateState.REFUSED and row.record_id is not None:
+            _withdraw(connection, row.record_id, now, f"refused candidate {number}")
         if not waits:
             key = rows.candidate_from_row(row).record.key
             note(connection, now, "check", f"candidate {number} is {decision.state}: {key}")
 
 
-def _hold(connection: Connection, record: Record, by: str, now: datetime) -> bool:
-    """Whether it has to be checked, and was not to be before."""
+def _added(connection: Connection, number: int, record: Record, now: datetime) -> AnyRow:
+    """The candidate of the record with this number; it may be of a time when none was kept."""
     data = to_data(record)
-    values = {
-        "digest": digest(data | {"pushed_by": ""}),
-        "record": to_text(data | {"pushed_by": by}),
-        "state": CandidateState.UNVERIFIED.value,
-        "finding": "",
-        "created_at": now,
-    }
-    is_new = query.insert(connection, CANDIDATES, values) is not None
-    same = select(CANDIDATES).where(CANDIDATES.c.digest == values["digest"])
-    row = connection.execute(same).one()
-    if row.state == CandidateState.UNVERIFIED:  # its job may have failed
-        jobs.queue(connection, _check_of(row.id, record), by, now)
-    return is_new
+    by = {"digest": digest(data | {"pushed_by": ""})}
+    new = {"state": CandidateState.UNVERIFIED.value, "finding": "", "created_at": now}
+    query.upsert(connection, CANDIDATES, by, {"record_id": number}, record=to_text(data), **new)
+    return connection.execute(select(CANDIDATES).where(CANDIDATES.c.record_id == number)).one()
+
+
+def _withdraw(connection: Connection, number: int, now: datetime, why: str) -> None:
+    """The record with this number is in no snapshot from a new one on."""
+    newest = snapshots.latest(connection)
+    assert newest is not None  # there is a record, hence a snapshot
+    made = snapshots.publish(connection, newest.record_id, now, by="", note=why)
+    withdrawn = update(RECORDS).where(RECORDS.c.id == number)
+    connection.execute(withdrawn.values(until_id=made.id))
 
 
 def _check_of(number: int, record: Record) -> Request:

@@ -29,7 +29,7 @@ from autotune_db.audit import note
 from autotune_db.json_columns import digest, to_text
 from autotune_db.query import Query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import CANDIDATES, JOB_LOGS, JOBS, KEYS, RECORDS
+from autotune_db.tables import JOB_LOGS, JOBS, KEYS, RECORDS
 from autotune_db.transaction import Adapter, reads, writes
 
 _LEASE = timedelta(seconds=LEASE_S)  # of a job that was taken by an earlier version
@@ -117,16 +117,11 @@ class SqlJobs(Adapter):
 
     @reads
     def is_answered(self, connection: Connection, request: Request) -> bool:
-        """Whether there is a record of what it asks for, or one that waits to be checked."""
+        """Whether there is a record of what it asks for."""
         asked = rows.asked_identity(request).items()
         keys = select(KEYS.c.id).where(*(KEYS.c[name] == value for name, value in asked))
         wanted = select(RECORDS.c.id).where(RECORDS.c.key_id.in_(keys))
-        data = to_data(request).items()
-        parts = (to_text(dict([part]))[1:-1] for part in data if part[0] in ("kernel", "problem"))
-        held = select(CANDIDATES.c.id).where(
-            *(CANDIDATES.c.record.contains(part, autoescape=True) for part in parts)
-        )
-        return connection.scalar(wanted.union_all(held).limit(1)) is not None
+        return connection.scalar(wanted.limit(1)) is not None
 
     @writes
     def give_back(self, connection: Connection, job: Job, message: str, *, counts: bool) -> bool:

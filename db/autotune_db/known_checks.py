@@ -15,7 +15,7 @@ from sqlalchemy import Connection, insert, select
 from autotune.domain.codec import to_data
 from autotune.domain.config import Config
 from autotune.domain.key import Key
-from autotune.domain.record import Record
+from autotune.domain.record import Record, Standing
 from autotune.domain.record_check import RecordCheck
 from autotune_db import query, rows, snapshots
 from autotune_db.json_columns import from_text, to_text
@@ -37,30 +37,30 @@ class Noted(NamedTuple):
 
 
 def noted(
-    connection: Connection, before: AnyRow | Draft, findings: Iterable[Finding]
+    connection: Connection, before: AnyRow | Draft, findings: Iterable[Finding], *layers: bool
 ) -> list[Noted]:
     """New rows of records of a snapshot, with what was found of them; behind each the one that a
-    pin hides, for the day that it is unpinned."""
-    by_key_id = _by_key_id(connection, list(findings))
-    served = snapshots.members(connection, before, by_key_id)
-    records = snapshots.by_id(connection, served.values())
-    checked = {
-        key_id: with_findings(records[served[key_id]], of_key)
-        for key_id, of_key in by_key_id.items()
-        if key_id in served
-    }
-    changed = {
-        key_id: record
-        for key_id, record in checked.items()
-        if set(record.checks) != set(records[served[key_id]].checks)
-    }
-    added = add_records(connection, changed)
-    pins = snapshots.pinned(connection, before.id).keys() & changed if changed else set()
-    newest = {n: snapshots.record_id(connection, before, n, pinned=False) for n in pins}
-    hidden = {n: number for n, number in newest.items() if number and number != served[n]}
-    behind = snapshots.by_id(connection, hidden.values())
-    last = added | add_records(connection, {n: behind[number] for n, number in hidden.items()})
-    return [Noted(n, added[n], last[n], n in pins) for n in changed]
+    pin hides, for the day that it is unpinned. ``layers``: of those that are not, or are, claimed;
+    by default of both."""
+    by_key_id, new = _by_key_id(connection, list(findings)), list[Noted]()
+    served = snapshots.layers(connection, before, by_key_id, *(layers or (False, True)))
+    pins = snapshots.pinned(connection, before.id).items()
+    for claimed, numbers in served.items():
+        records = snapshots.by_id(connection, numbers.values())
+        changed = {
+            n: record
+            for n, number in numbers.items()
+            if (known := records.get(number))
+            if (record := with_findings(known, by_key_id[n])).checks != known.checks
+        }
+        added = add_records(connection, changed)
+        moved = {n for n, number in pins if n in changed and number == numbers[n]}
+        free = snapshots.layers(connection, before, moved, claimed, pinned=False)[claimed]
+        hidden = {n: number for n, number in free.items() if number != numbers[n]}
+        behind = snapshots.by_id(connection, hidden.values())
+        last = added | add_records(connection, {n: behind[number] for n, number in hidden.items()})
+        new += [Noted(n, added[n], last[n], n in moved) for n in changed]
+    return new
 
 
 def _by_key_id(connection: Connection, findings: Sequence[Finding]) -> dict[int, list[Finding]]:
@@ -87,12 +87,13 @@ def publish(
 
 
 def renew(
-    connection: Connection, row: AnyRow, key_ids: Sequence[int], now: datetime, *, by: str
+    connection: Connection, row: AnyRow, key_ids: Sequence[int] | None, now: datetime, *, by: str
 ) -> int:
     """The number of the snapshot, which may have older records of some keys; another one where
     more is known of these by now."""
-    members = snapshots.members(connection, row, key_ids)
-    served = list(snapshots.by_id(connection, members.values()).values())
+    of = snapshots.layers(connection, row, key_ids, False, True)
+    numbers = [*of[False].values(), *of[True].values()]
+    served = list(snapshots.by_id(connection, numbers).values())
     both = zip(served, with_known_checks(connection, served), strict=True)
     changed = [known for record, known in both if known.checks != record.checks]
     findings = [(record.key, record.config, c) for record in changed for c in record.checks]
@@ -114,9 +115,13 @@ def with_known_checks(connection: Connection, records: Sequence[Record]) -> list
         key_id, config = key_ids[record.key], to_text(to_data(record.config))
         if record.rule is None and key_id in ruled:
             record = replace(record, rule=ruled[key_id].rule)
-        for check in known.get((key_id, config), ()):
-            if record.check(check.toolchain) is None:
-                record = record.with_check(check)
+        for claimed in {
+            False,
+            record.standing is Standing.CLAIMED,
+        }:  # no claim is of what is proven
+            for check in known.get((key_id, config, claimed), ()):
+                if record.check(check.toolchain) is None:
+                    record = record.with_check(check)
         completed.append(record)
     return completed
 
@@ -132,15 +137,15 @@ def add_records(connection: Connection, records: Mapping[int, Record]) -> dict[i
 
 def _known(
     connection: Connection, key_ids: Iterable[int]
-) -> dict[tuple[int, str], tuple[RecordCheck, ...]]:
-    """By key and config."""
-    newest: dict[tuple[int, str], str] = {}
-    wanted = select(RECORDS.c.key_id, RECORDS.c.config, RECORDS.c.evidence)
+) -> dict[tuple[int, str, bool], tuple[RecordCheck, ...]]:
+    """By key and config, and whether they were found of a claim."""
+    newest: dict[tuple[int, str, bool], str] = {}
+    wanted = select(RECORDS.c.key_id, RECORDS.c.config, RECORDS.c.evidence, RECORDS.c.claimed)
     wanted = wanted.where(RECORDS.c.evidence.contains('"checks":'))
-    oldest_first = wanted.order_by(RECORDS.c.key_id, RECORDS.c.id)
+    oldest_first = wanted.order_by(RECORDS.c.key_id, RECORDS.c.claimed, RECORDS.c.id)
     for part in query.in_parts(key_ids):
         for row in connection.execute(oldest_first.where(RECORDS.c.key_id.in_(part))):
-            newest[row.key_id, row.config] = row.evidence
+            newest[row.key_id, row.config, row.claimed] = row.evidence
     return {place: rows.checks_from_data(from_text(text)) for place, text in newest.items()}
 
 

@@ -1,6 +1,5 @@
 """Taking in what another machine has found: a handful of statements, however many results."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -13,14 +12,14 @@ from autotune.domain.check import Check
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.record import Method, Record
+from autotune.domain.record import Method, Record, Standing
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.audit import note, some_of
 from autotune_db.checks import save_check
 from autotune_db.known_checks import Finding, noted, publish, with_findings, with_known_checks
 from autotune_db.query import in_parts, sum_up
-from autotune_db.tables import CHECKS, PUSHES, RECORDS, SPACES, TRIALS
+from autotune_db.tables import CHECKS, RECORDS, SPACES, TRIALS
 from autotune_db.transaction import Adapter, writes
 
 _Values = dict[str, Any]
@@ -43,10 +42,8 @@ class SqlPushes(Adapter):
     """What other machines bring."""
 
     def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
-        specs, given = list(kernels), [_as_values(result) for result in results]
-        digest = _digest([rows.kernel_values(spec) for spec in specs], given)
-        before = self._work.read(lambda connection: _same_push(connection, digest))
-        return before or self._take_in(specs, given, digest, by)
+        specs, given = list(kernels), [_as_values(result, by) for result in results]
+        return self._take_in(specs, given, by)
 
     @writes
     def _take_in(
@@ -54,7 +51,6 @@ class SqlPushes(Adapter):
         connection: Connection,
         specs: Sequence[KernelSpec],
         given: Sequence[_Result],
-        digest: str,
         by: str,
     ) -> Pushed:
         query.one_publisher(connection)
@@ -65,13 +61,11 @@ class SqlPushes(Adapter):
         spaces = [(result.space_values, ids[result.record.key]) for result in given]
         new_spaces = [{**values, "key_id": key_id} for values, key_id in spaces if values]
         query.insert_new(connection, SPACES, new_spaces)
-        added, lost = _add_records(connection, given, ids, by)
+        added, lost = _add_records(connection, given, ids)
         number = _publish(connection, given, len(added), now, by)
         if added or trials:
             change = f"{len(added)} records, {trials} trials, snapshot {number}"
             note(connection, now, "push", f"{change}: {some_of(added or keys)}")
-        if not lost:  # else what lost now may win after a roll-back
-            query.insert_new(connection, PUSHES, [{"digest": digest, "created_at": now}])
         return Pushed(records=len(added), trials=trials, lost=lost, snapshot=number)
 
     def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:
@@ -110,12 +104,12 @@ def _publish(
     connection: Connection, given: Sequence[_Result], new: int, now: datetime, by: str
 ) -> int:
     """One snapshot with the new records, and with what is new of those that are there; the latest
-    where nothing is."""
+    where nothing is. What a token says is noted on what is claimed."""
     before = snapshots.latest(connection)
     top = connection.scalar(select(func.max(RECORDS.c.id))) or 0 if new else None
     draft = snapshots.draft(before, top)
     findings = [finding for result in given for finding in result.checks]
-    checked = noted(connection, draft, findings) if draft else []
+    checked = noted(connection, draft, findings, *((True,) if by else ())) if draft else []
     if draft is None or not (new or checked):
         return before.id if before else 0
     note = f"{new} pushed, up to record {draft.record_id}"
@@ -132,8 +126,8 @@ def _checked_at(connection: Connection, key_ids: Iterable[int]) -> dict[tuple[in
     return checked_at
 
 
-def _as_values(result: KeyResult) -> _Result:
-    record = replace(result.record, checks=())
+def _as_values(result: KeyResult, by: str) -> _Result:
+    record = replace(result.record, checks=(), pushed_by=by)
     return _Result(
         record=record,
         checks=[(record.key, record.config, check) for check in result.record.checks],
@@ -143,33 +137,13 @@ def _as_values(result: KeyResult) -> _Result:
     )
 
 
-def _digest(specs: Sequence[_Values], given: Sequence[_Result]) -> str:
-    """Of all that is kept of a push, but not of who brought it."""
-    hashed = hashlib.sha256()
-    for result in given:
-        key = rows.key_identity(result.record.key)
-        for values in (key, result.record_values, *result.trial_values, result.space_values or {}):
-            texts = [(name, str(value)) for name, value in values.items() if name != "pushed_by"]
-            hashed.update(repr(texts).encode("utf-8", "surrogatepass"))
-        if result.checks:
-            hashed.update(repr(result.checks).encode("utf-8", "surrogatepass"))
-    hashed.update(repr([list(spec.items()) for spec in specs]).encode("utf-8", "surrogatepass"))
-    return hashed.hexdigest()
-
-
-def _same_push(connection: Connection, digest: str) -> Pushed | None:
-    """The answer to a push that was taken in whole before: records and trials are never taken
-    away, so it changes nothing."""
-    if connection.scalar(select(PUSHES.c.id).where(PUSHES.c.digest == digest)) is None:
-        return None
-    return Pushed(records=0, trials=0, lost=0, snapshot=snapshots.latest_number(connection))
-
-
 def _add_records(
-    connection: Connection, given: Sequence[_Result], ids: Mapping[Key, int], by: str
+    connection: Connection, given: Sequence[_Result], ids: Mapping[Key, int]
 ) -> tuple[Sequence[Key], int]:
     """The keys of those that are new, and how many lost against others."""
-    in_force, there = snapshots.in_force(connection, ids.values()), _there(connection, given, ids)
+    claimed = any(result.record.standing is Standing.CLAIMED for result in given)
+    in_force = snapshots.in_force(connection, ids.values(), claimed=claimed)
+    there = _there(connection, given, ids)
     new: list[_Values] = []
     added: list[Key] = []
     lost = 0
@@ -186,7 +160,7 @@ def _add_records(
             in_force[key_id] = result.record
             added.append(record.key)
             values = rows.record_values(with_findings(record, result.checks))
-            new.append({**values, "key_id": key_id, "pushed_by": by})
+            new.append({**values, "key_id": key_id})
     if new:
         connection.execute(insert(RECORDS), new)
     return added, lost

@@ -30,7 +30,7 @@ from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.record import Record
+from autotune.domain.record import Record, Standing
 from autotune.domain.refusals import Refusals
 from autotune.domain.toolchain import Toolchain
 from autotune_db import rows
@@ -286,10 +286,13 @@ def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
     newest = TRIALS.c.id.in_([key.newest_trial for key in keys if key.newest_trial])
     moments = select(TRIALS.c.key_id, TRIALS.c.created_at).where(newest)
     last_at = {key_id: at for key_id, at in connection.execute(moments)}  # noqa: C416, typed
-    published = select(RECORDS.c.key_id).where(RECORDS.c.key_id.in_(kinds)).distinct()
-    recorded = set(connection.scalars(published))
+    published = select(RECORDS.c.key_id, RECORDS.c.claimed).distinct()
+    published = published.where(RECORDS.c.key_id.in_(kinds), RECORDS.c.until_id.is_(None))
+    standings: dict[int, Standing] = {}
+    for key_id, is_claimed in connection.execute(published.order_by(RECORDS.c.claimed.desc())):
+        standings[key_id] = Standing.CLAIMED if is_claimed else Standing.PROVEN
     at_best = published.join(KEYS, KEYS.c.id == RECORDS.c.key_id).where(
-        RECORDS.c.verified, RECORDS.c.time_us == KEYS.c.best_us
+        RECORDS.c.verified, RECORDS.c.claimed.is_(False), RECORDS.c.time_us == KEYS.c.best_us
     )
     verified = set(connection.scalars(at_best))
     return [
@@ -300,7 +303,7 @@ def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
             best_us=key.best_us,
             default_us=key.default_us,
             last_at=last_at.get(key.id),
-            has_record=key.id in recorded,
+            standing=standings.get(key.id),
             best_verified=key.id in verified,
         )
         for key in keys

@@ -1,6 +1,6 @@
 """What is published: records, and the snapshots that they are in."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -57,21 +57,29 @@ class SqlRecords(Adapter):
         audit.note(connection, now, "publish", f"a rule for {keys[0].kernel}")
         return changed[carrier] if carrier else None
 
+    def record(self, key: Key, *, claimed: bool = False) -> Record | None:
+        return self.records_of([key], claimed=claimed).get(key)
+
     @reads
-    def record(self, connection: Connection, key: Key) -> Record | None:
-        snapshot, key_id = snapshots.latest(connection), query.find_key(connection, key)
-        if snapshot is None or key_id is None:
-            return None
-        number = snapshots.record_id(connection, snapshot, key_id)
-        row = query.get(connection, RECORDS, number)
-        return rows.record_from_row(row, key) if row else None
+    def records_of(
+        self, connection: Connection, keys: Sequence[Key], *, claimed: bool = False
+    ) -> dict[Key, Record]:
+        """Of those that have one."""
+        ids = query.find_keys(connection, keys)
+        records = snapshots.in_force(connection, ids.values(), claimed=claimed)
+        return {key: replace(records[n], key=key) for key, n in ids.items() if n in records}
 
     @reads
     def records(
-        self, connection: Connection, kernel: str | None = None, chip: Chip | None = None
+        self,
+        connection: Connection,
+        kernel: str | None = None,
+        chip: Chip | None = None,
+        *,
+        claimed: bool = False,
     ) -> Sequence[Record]:
-        row = snapshots.latest(connection)
-        return snapshots.records(connection, row, *query.only(kernel, chip)) if row else []
+        row, only = snapshots.latest(connection), query.only(kernel, chip)
+        return snapshots.records(connection, row, *only, claimed=claimed) if row else []
 
     def published(
         self,
@@ -92,13 +100,15 @@ class SqlSnapshots(Adapter):
         return self._rows(newest, rows.snapshot_from_row)
 
     @reads
-    def snapshot_change(self, connection: Connection, number: int, since: int) -> Change | None:
+    def snapshot_change(
+        self, connection: Connection, number: int, since: int, *, claimed: bool = False
+    ) -> Change | None:
         row, old = (query.get(connection, SNAPSHOTS, n) for n in (number, since))
         if row is None:
             return Change() if number == 0 else None
         if old is None:
-            return Change(records=snapshots.records(connection, row))
-        return snapshots.change(connection, old, row)
+            return Change(records=snapshots.records(connection, row, claimed=claimed))
+        return snapshots.change(connection, old, row, claimed=claimed)
 
     @writes
     def roll_back(self, connection: Connection, number: int, by: str = "") -> int | None:
@@ -107,31 +117,28 @@ class SqlSnapshots(Adapter):
         if target is None:
             return None
         row = snapshots.roll_back(connection, target, now, by=by)
-        made = renew(connection, row, list(snapshots.members(connection, row)), now, by=by)
+        made = renew(connection, row, None, now, by=by)
         audit.note(connection, now, "snapshot", f"rolled back to snapshot {number}: {made}")
         return made
 
-    @writes
-    def pin(self, connection: Connection, record: int, by: str = "") -> int | None:
-        query.one_publisher(connection)
-        row, now = query.get(connection, RECORDS, record), self._clock()
-        if row is None:
-            return None
-        change = f"pinned record {record}"
-        snapshot = snapshots.pin(connection, row, now, by=by, note=change)
-        made = renew(connection, snapshot, [row.key_id], now, by=by)
-        audit.note(connection, now, "snapshot", f"{change}, {_key(connection, row)}: {made}")
-        return made
+    def pin(self, record: int, by: str = "") -> int | None:
+        return self._pinned(record, by, snapshots.pin, "pinned")
+
+    def unpin(self, record: int, by: str = "") -> int | None:
+        return self._pinned(record, by, snapshots.unpin, "unpinned")
 
     @writes
-    def unpin(self, connection: Connection, record: int, by: str = "") -> int | None:
+    def _pinned(
+        self, connection: Connection, record: int, by: str, pin: Callable[..., AnyRow], done: str
+    ) -> int | None:
         query.one_publisher(connection)
         row, now = query.get(connection, RECORDS, record), self._clock()
         if row is None:
             return None
-        change = f"unpinned record {record}"
-        made: int = snapshots.unpin(connection, row.key_id, now, by=by, note=change).id
-        audit.note(connection, now, "snapshot", f"{change}, {_key(connection, row)}: {made}")
+        said = f"{done} record {record}"
+        snapshot = pin(connection, row, now, by=by, note=said)
+        made = renew(connection, snapshot, [row.key_id], now, by=by)
+        audit.note(connection, now, "snapshot", f"{said}, {_key(connection, row)}: {made}")
         return made
 
     @writes

@@ -21,7 +21,7 @@ from autotune.domain.key import Key, identity_of
 from autotune.domain.miss import Miss
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record
+from autotune.domain.record import Record, Standing
 from autotune.domain.record_candidate import CandidateDecision, RecordCandidate
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.refusals import Refusals
@@ -130,6 +130,7 @@ def record_values(record: Record) -> dict[str, Any]:
         "config": to_text(data["config"]),
         "evidence": to_text({name: data[name] for name in kept if name != "key"}),
         "time_us": record.estimate.time_us,
+        "claimed": record.standing is Standing.CLAIMED,
     }
 
 

@@ -1,6 +1,7 @@
 """Numbered sets of records: making them, and reading what is in one. Inside a transaction.
 
-Whoever makes one holds the lock of ``query.one_publisher``.
+Whoever makes one holds the lock of ``query.one_publisher``. Where nothing else is said, sets are of
+proven records; with ``claimed`` they have also those of keys of which nothing is proven.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Select,
     and_,
     delete,
     func,
@@ -72,17 +72,17 @@ def draft(before: AnyRow | None, top: int | None) -> Draft | None:
 
 def pin(connection: Connection, record: AnyRow, now: datetime, *, by: str, note: str) -> AnyRow:
     """From a new one on, the key of a record has it until it is unpinned."""
-    row = unpin(connection, record.key_id, now, by=by, note=note)
+    row = unpin(connection, record, now, by=by, note=note)
     _pin(connection, {record.key_id: record.id}, row)
     return row
 
 
-def unpin(connection: Connection, key_id: int, now: datetime, *, by: str, note: str) -> AnyRow:
-    """From a new one on, the key has its newest record again."""
+def unpin(connection: Connection, record: AnyRow, now: datetime, *, by: str, note: str) -> AnyRow:
+    """From a new one on, the key of a record has its newest one again."""
     before = latest(connection)
     assert before is not None  # there is a record, hence a snapshot
     row = publish(connection, before.record_id, now, by=by, note=note)
-    _end(connection, row, before.id, PINS.c.key_id == key_id)
+    _end(connection, row, before.id, PINS.c.key_id == record.key_id)
     return row
 
 
@@ -124,74 +124,82 @@ def prune(connection: Connection, before: datetime) -> int:
     return len(gone)
 
 
-def record_id(
-    connection: Connection, row: AnyRow | Draft, key_id: int, *, pinned: bool = True
-) -> int | None:
-    """The record of one key in a snapshot; with ``pinned=False`` as if this one had no pins."""
-    pins = select(PINS.c.record_id).where(PINS.c.key_id == key_id, _in_force(row.id))
-    number = connection.scalar(pins.order_by(PINS.c.id.desc()).limit(1)) if pinned else None
-    if number is None:
-        newest = select(func.max(RECORDS.c.id)).where(RECORDS.c.key_id == key_id)
-        number = connection.scalar(newest.where(_between(row.floor, row.record_id)))
-    base = get(connection, SNAPSHOTS, row.base_id) if number is None else None
-    return record_id(connection, base, key_id) if base else number
-
-
 def members(
-    connection: Connection, row: AnyRow | Draft, key_ids: Iterable[int] | None = None
+    connection: Connection,
+    row: AnyRow | Draft,
+    key_ids: Iterable[int] | None = None,
+    *,
+    claimed: bool = False,
 ) -> Members:
-    """What is in a snapshot, or what some keys have in it: its base, the newest records over it,
-    the pins over these."""
+    """What is in a snapshot, or what some keys have in it."""
+    of = layers(connection, row, key_ids, *((False, True) if claimed else (False,)))
+    return of[True] | of[False]
+
+
+def layers(
+    connection: Connection,
+    row: AnyRow | Draft,
+    key_ids: Iterable[int] | None,
+    *claimed: bool,
+    at: int | None = None,
+    pinned: bool = True,
+) -> dict[bool, Members]:
+    """The same of records that are all claimed, and of those that are all proven: those of its
+    base, the newest records over it, the pins over these unless it is as if it had none. ``at``:
+    without what was refused before that snapshot, by default before this one."""
     wanted = None if key_ids is None else set(key_ids)
-    base = get(connection, SNAPSHOTS, row.base_id)
-    ids = members(connection, base, wanted) if base else {}
-    newest = select(RECORDS.c.key_id, func.max(RECORDS.c.id)).group_by(RECORDS.c.key_id)
-    newest = newest.where(_between(row.floor, row.record_id))
-    pins = select(PINS.c.key_id, PINS.c.record_id).where(_in_force(row.id)).order_by(PINS.c.id)
-    if wanted is None:
-        return ids | _pairs(connection, newest) | _pairs(connection, pins)
-    for part in in_parts(wanted):
-        ids |= _pairs(connection, newest.where(RECORDS.c.key_id.in_(part)))
-        ids |= _pairs(connection, pins.where(PINS.c.key_id.in_(part)))
-    return ids
+    base, at = get(connection, SNAPSHOTS, row.base_id), row.id if at is None else at
+    of = layers(connection, base, wanted, *claimed, at=at) if base else {True: {}, False: {}}
+    newest = select(RECORDS.c.key_id, RECORDS.c.claimed, func.max(RECORDS.c.id))
+    newest = newest.where(RECORDS.c.id > row.floor, RECORDS.c.id <= row.record_id)
+    newest = newest.group_by(RECORDS.c.key_id, RECORDS.c.claimed)
+    pins = select(PINS.c.key_id, RECORDS.c.claimed, PINS.c.record_id).order_by(PINS.c.id)
+    pins = pins.join(PINS, RECORDS.c.id == PINS.c.record_id).where(_in_force(row.id))
+    is_left = or_(RECORDS.c.until_id.is_(None), RECORDS.c.until_id > at)
+    statements = (newest, RECORDS.c.key_id), (pins, PINS.c.key_id)
+    for statement, key_id in statements if pinned else statements[:1]:
+        statement = statement.where(RECORDS.c.claimed.in_(claimed), is_left)
+        parts = [None] if wanted is None else in_parts(wanted)
+        for part in parts:
+            only = () if part is None else (key_id.in_(part),)
+            for number, is_claimed, record in connection.execute(statement.where(*only)):
+                of[is_claimed][number] = record
+    return of
 
 
 def in_force(
-    connection: Connection, key_ids: Iterable[int], *only: ColumnElement[bool]
+    connection: Connection,
+    key_ids: Iterable[int],
+    *only: ColumnElement[bool],
+    claimed: bool = False,
 ) -> dict[int, Record]:
     """The records of some keys in the newest snapshot, by the numbers of these."""
     row = latest(connection)
-    ids = members(connection, row, key_ids) if row else {}
+    ids = members(connection, row, key_ids, claimed=claimed) if row else {}
     records = by_id(connection, ids.values(), *only)
     return {key_id: records[n] for key_id, n in ids.items() if n in records}
 
 
 def pinned(connection: Connection, number: int) -> Members:
     """What pins say in the snapshot with that number."""
-    pins = select(PINS.c.key_id, PINS.c.record_id).where(_in_force(number))
-    return _pairs(connection, pins.order_by(PINS.c.id))
+    pins = select(PINS.c.key_id, PINS.c.record_id).where(_in_force(number)).order_by(PINS.c.id)
+    return {key_id: record for key_id, record in connection.execute(pins)}  # noqa: C416 (rows)
 
 
-def _pairs(connection: Connection, statement: Select[Any, Any]) -> Members:
-    return {key_id: number for key_id, number in connection.execute(statement)}  # noqa: C416 (rows)
-
-
-def records(connection: Connection, row: AnyRow, *only: ColumnElement[bool]) -> list[Record]:
+def records(
+    connection: Connection, row: AnyRow, *only: ColumnElement[bool], claimed: bool = False
+) -> list[Record]:
     """All of a snapshot, or ``only`` those of some keys, newest first."""
-    if row.base_id is None and not pinned(connection, row.id):
-        numbered = _read(connection, _newest_ids(0, row.record_id), *only)
-        return [record for _, record in numbered]
-    return list(by_id(connection, members(connection, row).values(), *only).values())
+    keys = connection.scalars(select(KEYS.c.id).where(*only)) if only else None
+    return list(
+        by_id(connection, members(connection, row, keys, claimed=claimed).values()).values()
+    )
 
 
-def change(connection: Connection, old: AnyRow, new: AnyRow) -> Change:
+def change(connection: Connection, old: AnyRow, new: AnyRow, *, claimed: bool = False) -> Change:
     """What makes the new one of the old one."""
-    if _same_ground(connection, old, new):
-        newest = _newest_ids(old.record_id, new.record_id)
-        if pins := pinned(connection, new.id):
-            newest = newest.where(RECORDS.c.key_id.not_in(pins))
-        return Change(records=[record for _, record in _read(connection, newest)])
-    before, after = members(connection, old), members(connection, new)
+    keys = _touched(connection, old, new)
+    before, after = (members(connection, row, keys, claimed=claimed) for row in (old, new))
     changed = [record for key, record in after.items() if before.get(key) != record]
     gone = select(KEYS).where(KEYS.c.id.in_(before.keys() - after.keys()))
     return Change(
@@ -200,13 +208,18 @@ def change(connection: Connection, old: AnyRow, new: AnyRow) -> Change:
     )
 
 
-def _same_ground(connection: Connection, old: AnyRow, new: AnyRow) -> bool:
-    """Whether nothing but newer records lies between two snapshots."""
-    if (old.base_id, old.floor) != (new.base_id, new.floor) or old.id > new.id:
-        return False
-    began = and_(PINS.c.from_id > old.id, PINS.c.from_id <= new.id)
-    ended = and_(PINS.c.until_id > old.id, PINS.c.until_id <= new.id)
-    return connection.scalar(select(PINS.c.id).where(or_(began, ended)).limit(1)) is None
+def _touched(connection: Connection, old: AnyRow, new: AnyRow) -> set[int] | None:
+    """The keys that two snapshots may differ in; None where that may be all."""
+    if (old.base_id, old.floor) != (new.base_id, new.floor):
+        return None
+    (first, top), (last, end) = sorted((row.id, row.record_id) for row in (old, new))
+    places = (RECORDS.c.id, top, end), (RECORDS.c.until_id, first, last)
+    pins = (PINS.c.from_id, first, last), (PINS.c.until_id, first, last)
+    statements = (
+        select(column.table.c.key_id).where(column > low, column <= high)
+        for column, low, high in (*places, *pins)
+    )
+    return {number for statement in statements for number in connection.scalars(statement)}
 
 
 def _in_force(number: int) -> ColumnElement[bool]:
@@ -223,15 +236,6 @@ def _pin(connection: Connection, records: Members, row: AnyRow) -> None:
 def _end(connection: Connection, row: AnyRow, before: int, *only: ColumnElement[bool]) -> None:
     """Pins that are in force in the snapshot ``before`` are so no longer in the new one."""
     connection.execute(update(PINS).where(_in_force(before), *only).values(until_id=row.id))
-
-
-def _between(floor: int, top: int) -> ColumnElement[bool]:
-    return and_(RECORDS.c.id > floor, RECORDS.c.id <= top)
-
-
-def _newest_ids(floor: int, top: int) -> Select[int]:
-    """Of each key."""
-    return select(func.max(RECORDS.c.id)).where(_between(floor, top)).group_by(RECORDS.c.key_id)
 
 
 def by_id(

@@ -129,18 +129,16 @@ RECORDS = _table(
     _column("method"),
     _column("created_at", UtcDateTime),
     _column("pushed_by", default=""),
-    Index(None, "key_id", "id"),
+    _column("claimed", Boolean, default="0"),
+    Column("until_id", _ID),
+    Index(None, "key_id", "claimed", "id", "until_id"),
+    Index(None, "until_id"),
     Index(None, "pushed_by", "key_id"),
 )
-"""Append-only. ``evidence`` holds the estimate, default, baseline and the texts as JSON."""
-
-PUSHES = _table(
-    "pushes",
-    _column("digest", String(64)),
-    _column("created_at", UtcDateTime),
-    UniqueConstraint("digest"),
-)
-"""Those that were taken in whole: ``digest`` is the SHA-256 of what one brought."""
+"""Append-only. ``evidence`` holds the estimate, default, baseline and the texts as JSON.
+``claimed``: it is the word of who pushed it; ``until_id``: the snapshot from which on it is in none
+any more, because a worker has refused it.
+"""
 
 AUDIT = _table(
     "audit",
@@ -157,11 +155,14 @@ CANDIDATES = _table(
     *_texts("record", "state", "finding"),
     _column("created_at", UtcDateTime),
     Column("decided_at", UtcDateTime),
+    Column("record_id", _ID),
     UniqueConstraint("digest"),
     Index(None, "state", "id"),
+    Index(None, "record_id"),
 )
-"""Pushed records that are published only once they were checked. ``digest``: of the record, but not
-of who brought it."""
+"""Pushed records that are to be checked, or were. ``digest``: of the record, but not of who brought
+it. ``record_id``: its row; None where it was pushed to a service that kept none before the check.
+"""
 
 SEARCHES = _table(
     "searches",
@@ -228,8 +229,9 @@ SNAPSHOTS = _table(
     _column("created_at", UtcDateTime),
 )
 """Sets of records: those of ``base_id``, over them the newest record of each key with an id above
-``floor`` up to ``record_id``, over them the pins in force. Never changed, and records never are: so
-the set stays what it is, at the cost of one row for each publication.
+``floor`` up to ``record_id``, over them the pins in force; all this of what is proven, and once
+more of what is claimed. Never changed, and records never are: so the set stays what it is, at the
+cost of one row for each publication.
 
 A roll-back is a snapshot whose base is the older one and whose floor is the newest record.
 """

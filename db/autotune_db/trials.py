@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, delete, func, or_, select, update
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
@@ -76,6 +77,8 @@ class SqlTrials(Adapter):
             key_id = known_id if key == known else query.key_id(connection, key)
             for place, (trial, columns) in enumerate(zip(trials, values, strict=True)):
                 added = query.insert(connection, TRIALS, {**columns, "key_id": key_id})
+                if added is None and _make_room(connection, key_id, columns):
+                    added = query.insert(connection, TRIALS, {**columns, "key_id": key_id})
                 if added is not None:
                     query.count_in(connection, key_id, added, columns)
                 # The connection may have broken after the commit of the first attempt.
@@ -112,8 +115,9 @@ class SqlTrials(Adapter):
         if moved:
             query.sum_up(connection, [key_id])
 
-    def trials(self, key: Key) -> Sequence[Trial]:
-        return self._rows(_of_key(key), rows.trial_from_row)
+    def trials(self, key: Key, *, pushed: bool = False) -> Sequence[Trial]:
+        own = () if pushed else (TRIALS.c.pushed_by == "",)
+        return self._rows(_of_key(key).where(*own), rows.trial_from_row)
 
     def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
         """The large columns are read of these trials only."""
@@ -155,6 +159,16 @@ def _of_key(key: Key) -> Query:
 
 def _with_key(row: AnyRow) -> tuple[Key, Trial]:
     return rows.key_from_row(row), rows.trial_from_row(row)
+
+
+def _make_room(connection: Connection, key_id: int, values: dict[str, Any]) -> bool:
+    """What is searched here takes the place of what was pushed, with its config or number."""
+    same = (TRIALS.c[name] == values[name] for name in ("config_digest", "number"))
+    gone = delete(TRIALS).where(TRIALS.c.key_id == key_id, TRIALS.c.pushed_by != "", or_(*same))
+    is_gone = bool(connection.scalars(gone.returning(TRIALS.c.id)).all())
+    if is_gone:
+        query.sum_up(connection, [key_id])
+    return is_gone
 
 
 def _is_there(connection: Connection, key: Key, trial: Trial) -> bool:

@@ -5,14 +5,16 @@ from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPBearer
+from starlette.types import Scope
 
 from autotune.domain.audit import Author
+from autotune.domain.errors import StoreError
 from autotune.domain.token import ADMIN, Token
 from autotune_db import SqlStore
 from autotune_db.audit import written_by
 from autotune_service.api.schema import Error
 from autotune_service.database import DatabaseThreads
-from autotune_service.errors import HttpError
+from autotune_service.errors import HttpError, unavailable
 from autotune_service.middleware.access import Access, address_of, require, secret_of
 from autotune_service.snapshot_cache import SnapshotCache
 
@@ -65,8 +67,14 @@ def must_be_admin(request: Request) -> None:
 ADMIN_ONLY = Depends(must_be_admin)
 
 
-def snapshots_of(request: Request) -> SnapshotCache:
-    return cast(SnapshotCache, request.state.snapshots)
+async def snapshots_of(scope: Scope, *, claimed: bool | None = False) -> SnapshotCache:
+    """``claimed``: for a caller who accepts what is not proven. Raises ``HttpError``."""
+    cache: SnapshotCache = scope["state"]["claimed" if claimed else "snapshots"]
+    try:
+        await cache.load()
+    except StoreError as error:
+        raise unavailable(error) from error
+    return cache
 
 
 def store(request: Request) -> SqlStore:

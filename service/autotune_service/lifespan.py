@@ -25,7 +25,7 @@ from autotune_service.snapshot_cache import SnapshotCache
 
 _log = logging.getLogger("autotune.service")
 
-_JOBS_EVERY = 5  # refreshes
+_JOBS_EVERY, _CLAIMS_EVERY = 5, 60  # refreshes
 _COLLECTIONS = (10_000, 5, 400)
 """Nobody else runs meanwhile. So one of the second kind, of all that a large push has made lately,
 takes ten milliseconds, and a full one, which takes more and finds next to nothing, is rare."""
@@ -64,15 +64,18 @@ def lifespan_with(
 
 async def _filled(store: SqlStore, meter: Meter, settings: Settings) -> dict[str, Any]:
     database = DatabaseThreads(settings.wait_s)
+    snapshots = SnapshotCache(store, claimed=settings.trust_writers)
     state: dict[str, Any] = {
         "store": store,
         "meter": meter,
         "database": database,
-        "snapshots": SnapshotCache(store),
+        "snapshots": snapshots,
+        "claimed": snapshots if settings.trust_writers else SnapshotCache(store, claimed=True),
         "misses": MissBuffer(store, known_only=not settings.unknown_kernels),
         "access": Access(store.tokens, database, closed=settings.closed),
         "streams": Counter(),
         "recheck": settings.recheck,
+        "trust_writers": settings.trust_writers,
         "error_page": error_page,
         "pushes": ThreadPoolExecutor(1, "pushes"),  # each may take a hundred times its size
         "matching": ThreadPoolExecutor(1, "matching"),  # more would only hold up exact answers
@@ -108,7 +111,10 @@ async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:
         turn += 1
         try:
             await state["snapshots"].refresh()
+            await state["claimed"].refresh()
             await state["access"].refresh()
+            if state["recheck"] and turn % _CLAIMS_EVERY == 1:  # those that nobody pushes again
+                await asyncio.to_thread(state["store"].check_claims)
             await _report(state, jobs=turn % _JOBS_EVERY == 0)
             database.is_up = True
         except StoreError as error:
@@ -126,4 +132,5 @@ async def _report(state: dict[str, Any], *, jobs: bool) -> None:
     meter.hand_on()
     if jobs:
         meter.jobs(await asyncio.to_thread(state["store"].jobs.counts))
+        meter.claimed(await asyncio.to_thread(state["store"].count_claims))
         meter.broken(await asyncio.to_thread(lambda: current.broken))

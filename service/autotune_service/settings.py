@@ -54,7 +54,10 @@ class Settings:
         False, "Count misses of kernels that nobody has described, too."
     )
     recheck: bool = _setting(
-        False, "Publish what is pushed only once a worker with this database has checked it."
+        True, "Have workers with this database check what is pushed: what they confirm is proven."
+    )
+    trust_writers: bool = _setting(
+        False, "Answer everybody with what is pushed, claimed as it is, and take checks."
     )
     migrate: bool = _setting(False, "Bring the tables up to date first.")
 

@@ -149,22 +149,30 @@ class SnapshotCache:
     """``current`` is replaced as a whole, so that a call that took it keeps one snapshot.
 
     ``replies`` holds what calls were answered with from it, by their body: the hosts of a fleet
-    start with the same questions.
+    start with the same questions. ``claimed``: it has also what is not proven.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, claimed: bool = False) -> None:
         self._put_in_force(EMPTY)
-        self._store = store
+        self._store, self._claimed, self._is_loaded = store, claimed, False
         self._older: OrderedDict[int, IndexedSnapshot] = OrderedDict()
         self._one_refresh, self._one_load = asyncio.Lock(), asyncio.Lock()
 
     async def load(self) -> None:
         """The newest snapshot, before the first call. Raises ``StoreError``."""
-        number, made_at = await self._latest()
-        self._put_in_force(await asyncio.to_thread(self._read, number, EMPTY, made_at))
+        if self._is_loaded:
+            return
+        async with self._one_refresh:
+            if not self._is_loaded:
+                number, made_at = await self._latest()
+                self._put_in_force(await asyncio.to_thread(self._read, number, EMPTY, made_at))
+                self._is_loaded = True
 
     async def refresh(self) -> None:
-        """Takes over what is newer. Raises ``StoreError``; what is held stays then."""
+        """Takes over what is newer, once it is loaded. Raises ``StoreError``; what is held stays
+        then."""
+        if not self._is_loaded:
+            return
         async with self._one_refresh:
             number, made_at = await self._latest()
             if number > self.current.number:
@@ -223,7 +231,7 @@ class SnapshotCache:
     def _read(
         self, number: int, base: IndexedSnapshot, made_at: datetime | None = None
     ) -> IndexedSnapshot:
-        change = self._store.snapshot_change(number, since=base.number)
+        change = self._store.snapshot_change(number, since=base.number, claimed=self._claimed)
         if change is None:
             raise HttpError(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")
         return base.changed(number, change, list(reversed(self._store.kernels())), made_at)

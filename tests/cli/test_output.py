@@ -62,6 +62,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 verification=HOSTILE,
                 baseline=replace(dbsamples.record().baseline, note=HOSTILE),
                 pushed_by=HOSTILE,
+                checked_by=HOSTILE,
             )
         )
         store.save_misses({(evil, HOSTILE): 3})

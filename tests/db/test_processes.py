@@ -311,7 +311,7 @@ class TestServerGone:
 
         with ThreadPoolExecutor(1) as threads:
             assert opened._work.write(save).result(60).trials == 2
-        configs = {tried.number: tried.config for tried in opened.trials(key())}
+        configs = {tried.number: tried.config for tried in opened.trials(key(), pushed=True)}
         searched_configs = {number: trial(number).config for number in (0, 1, 2, 5)}
         assert configs == searched_configs | {
             3: trial(1, bm=4096).config
@@ -358,7 +358,7 @@ class TestServerGone:
             for begun in opened._work.write(hold_the_second):
                 begun.result(60)
         assert [check.target for check in opened.checks()] == [both[0]]
-        assert [len(opened.trials(of)) for of in both] == [2, 2]
+        assert [len(opened.trials(of, pushed=True)) for of in both] == [2, 2]
 
     def test_an_outcome_is_replaced_while_a_search_saves_a_trial(
         self, opened: store.SqlStore, postgres: Postgres

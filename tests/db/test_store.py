@@ -14,7 +14,8 @@ from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record
+from autotune.domain.record import Record, Standing
+from autotune.domain.result import KeyResult
 from autotune.domain.store import Store
 from autotune.domain.trial import Trial
 from autotune_db import query
@@ -116,6 +117,22 @@ class TestTrials:
         new = [trial(0, bm=16), trial(1, bm=32), trial(2, bm=64)]
         assert store.save_trials(key(), new) == 1
         assert store.trials(key()) == [new[0], trial(1, bm=8)]
+
+    def test_what_is_searched_here_takes_the_place_of_what_was_pushed(
+        self, store: SqlStore
+    ) -> None:
+        """By its number and by its config: nobody keeps a search from finding what is true."""
+        timed = Estimated(estimate=estimate(1e-3), program="p")
+        lies = (trial(0, timed, bm=8), trial(1, timed, bm=16), trial(2, timed, bm=32))
+        store.push([spec()], [KeyResult(record=record(), trials=lies)], "ci")
+        own = [trial(0, bm=16), trial(1, bm=64)]
+        assert store.trials(key()) == [] and store.save_trials(key(), own) == 2
+        assert store.trials(key()) == own
+        left = replace(lies[2], pushed_by="ci")
+        assert store.trials(key(), pushed=True) == [*own, left]
+        (summary,) = store.history()
+        estimated = own[0].estimate
+        assert (summary.trials, summary.default_us) == (3, estimated and estimated.time_us)
 
     @pytest.mark.parametrize(
         "other",
@@ -241,12 +258,14 @@ class TestHistory:
             outcomes=(("estimated", 3), ("illegal", 1)),
             best_us=5.0,
             default_us=9.0,
-            has_record=False,
+            standing=None,
             last_at=trial(3).created_at,
         )
         assert store.history() == [expected]
         store.save_record(record())
-        assert store.history() == [replace(expected, has_record=True)]
+        assert store.history() == [replace(expected, standing=Standing.PROVEN)]
+        store.save_record(replace(record(), pushed_by="ci"))
+        assert store.history()[0].standing is Standing.PROVEN
         for verified in (False, True):
             store.save_record(replace(record(time_us=5.0), verified=verified))
             assert store.history()[0].best_verified is verified

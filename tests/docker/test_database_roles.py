@@ -131,10 +131,10 @@ def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
     service.pin(published)
     told = replace(CHECKS[0], key=record().key, config=record().config)
     tell_of(service, service.push_checks([told], "ci"))
-    assert [one.checks[0].verdict for one in service.records()] == [told.verdict]
+    assert [one.checks[0].verdict for one in service.records(claimed=True)] == [told.verdict]
     service.unpin(published)
     service.roll_back(1)
-    assert [one.checks[0].verdict for one in service.records()] == [told.verdict]
+    assert [one.checks[0].verdict for one in service.records(claimed=True)] == [told.verdict]
     assert service.audit.entries()
 
 
@@ -184,7 +184,7 @@ def test_a_worker_notes_what_it_finds_of_a_pinned_record(
     service.pin(published)
     told = replace(CHECKS[0], key=record().key, config=record().config)
     tell_of(worker, worker.push_checks([told], "w"))
-    assert [one.checks[0].verdict for one in service.records()] == [told.verdict]
+    assert [one.checks[0].verdict for one in service.records(claimed=True)] == [told.verdict]
 
 
 def test_it_is_applied_again_while_others_work_and_by_two_at_once(
@@ -204,21 +204,23 @@ def test_it_is_applied_again_while_others_work_and_by_two_at_once(
 
 def test_a_worker_checks_what_was_pushed(service: SqlStore, worker: SqlStore) -> None:
     pushed = KeyResult(record=record(), trials=(trial(0),))
-    assert service.hold([SPEC], [pushed], "ci").candidates == 1
+    assert service.push([SPEC], [pushed], "ci").records and service.check_claims() == 1
     candidate = worker.candidate(1)
     assert candidate is not None and candidate.record.pushed_by == "ci"
-    worker.push((), [pushed], "ci")
+    checked = replace(pushed.record, checked_by="w")
+    worker.push((), [KeyResult(record=checked)], "ci")
+    assert save_trial(worker, question(), trial(0))  # in the place of the pushed one
     worker.decide(1, CandidateDecision(state=CandidateState.ACCEPTED))
+    assert worker.records() == [replace(checked, pushed_by="ci")]
     (decided,) = service.candidates()
     assert decided.decision.state is CandidateState.ACCEPTED
 
 
-def test_what_a_service_holds_back_a_worker_decides(service: SqlStore, worker: SqlStore) -> None:
-    pushed = service.hold([SPEC], [KeyResult(record=record())], "ci")
-    assert pushed.candidates == 1
-    (number,) = [one.number for one in worker.candidates(CandidateState.UNVERIFIED)]
-    worker.decide(number, CandidateDecision(state=CandidateState.ACCEPTED, finding="it holds"))
-    assert worker.candidates(CandidateState.ACCEPTED)
+def test_what_a_worker_refuses_the_service_takes_away(service: SqlStore, worker: SqlStore) -> None:
+    service.push([SPEC], [KeyResult(record=record())], "ci")
+    service.check_claims()
+    worker.decide(1, CandidateDecision(state=CandidateState.REFUSED, finding="out of VMEM"))
+    assert worker.candidates(CandidateState.REFUSED) and not service.records(claimed=True)
 
 
 def test_a_worker_keeps_its_studies_apart(worker: SqlStore, owner: SqlStore) -> None:

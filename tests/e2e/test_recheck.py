@@ -65,4 +65,4 @@ def test_a_claim_is_compiled_before_it_is_believed(
         assert found.config == record.config
         assert found.estimate.time_us == record.estimate.time_us  # not what was claimed
         assert (found.pushed_by, found.checked_by.startswith("own-")) == ("ci", True)
-        assert [one.pushed_by for one in store.trials(found.key)]
+        assert [one.pushed_by for one in store.trials(found.key, pushed=True)]

@@ -11,7 +11,9 @@ oldest that is brought along. Who adds a migration adds the version before it, w
 
 import gzip
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from alembic import command
 
 from autotune.answering.bundle import read_bundle
 from autotune.domain.chip import Chip
+from autotune.domain.record import Standing
 from autotune_db import SqlStore, current, open_store, upgrade
 from autotune_db.migration import HEAD, OLDEST, config_for
 from tests.servers.commands import assert_one_sentence, autotune_here
@@ -71,6 +74,25 @@ def test_it_is_asked_and_goes_on(store: SqlStore, database: Path) -> None:
         assert asked(record.key)["kernel"] == "vector_add"
     store.save_record(record)  # published once more, on top of what was there
     assert len(store.published()) == 2
+
+
+def test_what_was_pushed_and_never_checked_is_claimed(database: Path) -> None:
+    """And said to who serves it; what a worker has checked stays proven."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE autotune_records SET pushed_by = 'ci'")
+        connection.execute(
+            "INSERT INTO autotune_records SELECT 2, key_id, config, json_set(evidence, "
+            "'$.checked_by', 'w'), time_us, is_default, verified, trials, method, created_at, "
+            "pushed_by FROM autotune_records"
+        )
+    upgrade(str(database))
+    with open_store(str(database), create=False) as store:
+        (_, checked), (_, pushed) = store.published()
+        assert (checked.standing, pushed.standing) == (Standing.PROVEN, Standing.CLAIMED)
+        assert store.records(claimed=True) == [pushed] and not store.records()
+        newest, before = store.snapshots()
+        assert (newest.number, before.number) == (2, 1)  # what clients have of 1 is not asked again
+        assert store.count_claims() == 0  # of its key something is proven
 
 
 def test_what_is_older_says_what_to_do(database: Path) -> None:

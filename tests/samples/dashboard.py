@@ -144,7 +144,7 @@ def fill(store: SqlStore) -> None:
     why = Refused(kind=EVIL, reason=EVIL, points=2)
     cells = {(EVIL, "bm"): {(EVIL, "8"): why, ("other", "8"): why}}
     store.save_refusals(evil, Refusals(values={EVIL: (EVIL, "other"), "bm": (8,)}, cells=cells))
-    bad = replace(published(evil), reason=EVIL, verification=EVIL, pushed_by=EVIL)
+    bad = replace(published(evil), reason=EVIL, verification=EVIL, pushed_by=EVIL, checked_by=EVIL)
     store.save_record(replace(bad, config=wicked, baseline=replace(bad.baseline, note=EVIL)))
     store.save_misses({(question(77, 5, chip=Chip.V6E), "nearest"): 5})
     store.save_misses({(replace(evil, chip=Chip.V7X), "default"): 3})

@@ -42,9 +42,11 @@ def latest_snapshot(store: Store) -> int:
     return next((snapshot.number for snapshot in store.snapshots(1)), 0)
 
 
-def snapshot_records(store: Store, number: int) -> Sequence[Record] | None:
+def snapshot_records(
+    store: Store, number: int, *, claimed: bool = False
+) -> Sequence[Record] | None:
     """All records of a snapshot, newest first; None for a number that there is not."""
-    change = store.snapshot_change(number, since=0)
+    change = store.snapshot_change(number, since=0, claimed=claimed)
     return None if change is None else list(change.records)
 
 

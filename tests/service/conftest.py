@@ -35,5 +35,5 @@ def admin(store: SqlStore) -> str:
 
 @pytest.fixture
 def service(store: SqlStore, database: str) -> Iterator[Running]:
-    with running(database) as service:
+    with running(database, trust_writers=True, recheck=False) as service:
         yield service

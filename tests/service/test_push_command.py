@@ -42,7 +42,7 @@ class TestPush:
         done = autotune_here("push", "--url", service.url, "--json", cwd=tmp_path, env=environment)
         sent = json.loads(done.stdout)
         assert (sent["records"], sent["sent"], sent["lost"], len(sent["left_out"])) == (0, 2, 0, 1)
-        pushed_by = {r.pushed_by for r in store.records() if r.key == question(8)}
+        pushed_by = {r.pushed_by for r in store.records(claimed=True) if r.key == question(8)}
         assert pushed_by == {"ci"}
 
     def test_no_rule_is_sent_and_no_message_of_any_length(
@@ -52,7 +52,7 @@ class TestPush:
         sent = replace(record(question(8)), rule=ruled(), reason="x" * 300_000)
         (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [KeyResult(record=sent)])
         assert part[1].records == 1
-        (stored,) = [record for record in store.records() if record.key == question(8)]
+        (stored,) = [record for record in store.records(claimed=True) if record.key == question(8)]
         assert stored.rule is None
         assert len(stored.reason) == 100_000 and stored.reason.endswith("x…")
 

@@ -1,9 +1,10 @@
-"""A service that takes what is pushed only as candidates, and its own worker that checks them."""
+"""What is pushed is claimed until a worker of the service has checked it."""
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -13,15 +14,16 @@ from autotune.domain.job import State
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
+from autotune.domain.result import KeyResult
 from autotune.publishing.jobs.worker import Worker
-from autotune_db import SqlStore
+from autotune_db import SqlStore, candidates
 from tests.fakes.compiler import FakeCompilers
-from tests.samples.database import new_store
+from tests.samples.database import key_id, new_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.commands import autotune_here
-from tests.servers.service import Running, running
+from tests.servers.service import Running, asked, running, until
 from tests.service.test_checks_routes import check
-from tests.service.test_writing_routes import body
+from tests.service.test_writing_routes import body, trial
 
 Found = Callable[[Record], Rechecked]
 
@@ -32,7 +34,7 @@ class SameToolchain(FakeCompilers):
 
 @pytest.fixture
 def service(store: SqlStore, database: str) -> Iterator[Running]:
-    with running(database, recheck=True) as service:
+    with running(database) as service:
         yield service
 
 
@@ -69,15 +71,13 @@ def answer(service: Running) -> tuple[str, dict[str, str] | None]:
 def test_a_candidate_is_not_handed_out(service: Running, store: SqlStore, writer: str) -> None:
     pushed = body(record(question(512), 64))
     status, content = service.post("/v1/results", pushed, writer)
-    waiting = {"records": 0, "trials": 0, "lost": 0, "snapshot": 2, "candidates": 1}
+    waiting = {"records": 1, "trials": 0, "lost": 0, "snapshot": 3, "candidates": 1}
     assert (status, content) == (200, waiting)
     again = service.post("/v1/results", pushed, writer)[1]
-    assert again == {**waiting, "candidates": 0} or "candidates" not in again
+    assert again == {**waiting, "records": 0}
     assert answer(service)[0] == "nearest"
-    assert service.get("/v1/records")[1]["records"][0]["record"]["key"]["problem"]["dims"] != {
-        "m": 512,
-        "k": 128,
-    }
+    (newest, *_) = service.get("/v1/records")[1]["records"]
+    assert (newest["standing"], newest["record"]["pushed_by"]) == ("claimed", "ci")
     (candidate,) = service.get("/v1/candidates?state=unverified")[1]["candidates"]
     assert (candidate["state"], candidate["record"]["pushed_by"]) == ("unverified", "ci")
     (job,) = service.get("/v1/jobs")[1]["jobs"]
@@ -136,11 +136,11 @@ def test_the_command_says_what_waits_and_which_checks_are_not_taken(
     ask = ("push", "--url", service.url, "--token", writer, "--db", here)
     done = autotune_here(*ask, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "0 records were there already" in done.stdout
-    assert "2 records wait until a worker of the service has checked them" in done.stdout
+    assert "2 records and 0 trials are new there; 0 records were there already" in done.stdout
+    assert "2 records are claimed until a worker of the service has checked them" in done.stdout
     assert "left out: 1 checks: " in done.stderr and "this service checks by itself" in done.stderr
     done = autotune_here(*ask, "--json", cwd=tmp_path)
-    assert (json.loads(done.stdout)["candidates"], done.returncode) == (0, 0)
+    assert (json.loads(done.stdout)["candidates"], done.returncode) == (2, 0)
     with new_store(here + "2") as local:
         local.save_kernel(SPEC)
         local.save_check(check())
@@ -165,5 +165,50 @@ def test_nobody_says_that_a_worker_of_the_service_checked_it(
     lie = replace(record(question(512), 64), checked_by="own")
     with running(database) as open_service:
         assert open_service.post("/v1/results", body(lie), writer)[0] == 200
-        stored = store.record(question(512))
+        assert store.record(question(512)) is None
+        stored = store.record(question(512), claimed=True)
     assert stored is not None and (stored.pushed_by, stored.checked_by) == ("ci", "")
+
+
+def test_claimed_and_proven_are_told_apart_wherever_records_are_shown(
+    service: Running, store: SqlStore, writer: str, tmp_path: Path
+) -> None:
+    service.post("/v1/results", body(record(question(512), 64), trials=(trial(0, 8),)), writer)
+    ask = {"questions": [asked(question(512)), asked(question(1024))], "accept_claimed": True}
+    claimed, proven = service.post("/v1/lookup", ask)[1]["answers"]
+    assert (claimed["standing"], proven["standing"]) == ("claimed", "proven")
+    assert "not proven" in claimed["why"] and "claimed" not in proven["why"]
+    until(lambda: b"autotune_claimed_records 1.0" in service.raw("GET", "/metrics")[2])
+    for page in ("/kernels/mm", f"/keys/{key_id(store, question(512))}"):
+        assert b"claimed, not proven" in service.raw("GET", page)[2]
+    history = autotune_here("history", "--db", store.url, "--json", cwd=tmp_path)
+    assert [key["standing"] for key in json.loads(history.stdout)] == ["claimed"]
+    trials = autotune_here("show", "1", "--db", store.url, cwd=tmp_path)
+    assert "claimed, not proven" in trials.stdout
+    check_all(store, accepted)
+    history = autotune_here("history", "--db", store.url, "--json", cwd=tmp_path)
+    assert [key["standing"] for key in json.loads(history.stdout)] == ["proven"]
+
+
+@pytest.mark.parametrize("trusts", [False, True])
+def test_serve_says_how_many_claims_nobody_is_answered_with(
+    store: SqlStore, database: str, tmp_path: Path, trusts: bool
+) -> None:
+    store.save_record(replace(record(question(512)), pushed_by="ci"))
+    with mock.patch("autotune.cli.serve._run"):
+        flags = ["--trust-writers"] * trusts
+        done = autotune_here("serve", "--db", database, *flags, cwd=tmp_path)
+    said = "1 keys have claimed" in done.stderr and "--trust-writers" in done.stderr
+    assert (done.returncode, said) == (0, not trusts)
+
+
+def test_searches_wait_behind_a_bounded_number_of_checks(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever pushes ten thousand records; the others are checked as places come free."""
+    monkeypatch.setattr(candidates, "_MOST_WAITING", 2)
+    store.push([], [KeyResult(record=record(question(m))) for m in range(1, 6)], "ci")
+    assert (store.check_claims(), store.check_claims()) == (2, 0)
+    assert len(store.jobs.list()) == 2 and store.count_claims() == 5
+    check_all(store, accepted)
+    assert store.check_claims() == 2

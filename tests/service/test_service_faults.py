@@ -171,11 +171,11 @@ def test_a_newer_snapshot_does_not_wait_for_an_older_one(
     with running("", opened=lambda: used) as service, ThreadPoolExecutor() as threads:
         real = used.snapshot_change
 
-        def slow(number: int, since: int) -> Any:
+        def slow(number: int, since: int, claimed: bool) -> Any:
             if number == 1:
                 begun.set()
                 wait.wait(120)
-            return real(number, since)
+            return real(number, since, claimed=claimed)
 
         monkeypatch.setattr(used, "snapshot_change", slow)
         older = threads.submit(service.lookup, question(), snapshot=1)

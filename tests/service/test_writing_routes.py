@@ -44,7 +44,7 @@ class TestResults:
         assert (status, answer) == (200, {"records": 1, "trials": 2, "lost": 0, "snapshot": 3})
         snapshot, (answer,) = service.lookup(question(512))
         assert (snapshot, answer["match"], answer["record"]["pushed_by"]) == (3, "exact", "ci")
-        assert store.trials(question(512))[1] == replace(trial(1, 16), pushed_by="ci")
+        assert store.trials(question(512), pushed=True)[1] == replace(trial(1, 16), pushed_by="ci")
         again = service.post("/v1/results", pushed, writer)[1]
         assert again == {"records": 0, "trials": 0, "lost": 0, "snapshot": 3}
 
@@ -357,10 +357,10 @@ class TestAudit:
         store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
         claim = {"worker": "w", "kernels": [to_data(SPEC)], "toolchain": asdict(key.toolchain)}
         taken = service.post("/v1/claims", claim, writer)[1]["job"]
-        turn = {"worker": taken["worker"], "attempt": 1, "state": "done", "message": ""}
+        turn = {"worker": taken["worker"], "attempt": 1, "state": "failed", "message": "why"}
         service.post("/v1/jobs/1/finish", turn, writer)
         ended, took, *_ = store.audit.entries()
-        assert (ended.change, took.change) == ("ci/w ended job 1: done", "ci/w took job 1")
+        assert (ended.change, took.change) == ("ci/w ended job 1: failed", "ci/w took job 1")
         assert {ended.author.token, took.author.token} == {1}
 
     def test_pages_of_it_over_http(self, service: Running, store: SqlStore, admin: str) -> None:

@@ -65,6 +65,7 @@ def publish_checked(
             method=Method.ESTIMATED,
             created_at=datetime.now(UTC),
             pushed_by="",
+            program=winner.program,
             checks=(),
             measurement=None,
         )

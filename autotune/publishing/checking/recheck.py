@@ -23,7 +23,7 @@ class OwnTrials(list[Trial]):
     """Implements ``TrialStore`` in memory, for one key: what others have pushed of it is not
     believed."""
 
-    def trials(self, key: Key) -> Sequence[Trial]:  # noqa: ARG002 (of one key only)
+    def trials(self, key: Key, *, pushed: bool = False) -> Sequence[Trial]:  # noqa: ARG002 (one key)
         return self
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:  # noqa: ARG002 (one key)
@@ -89,6 +89,7 @@ def _as_checked(
     return replace(
         record,
         estimate=check.winner.estimate,
+        program=check.winner.program,
         default=evidence_of(default.config, default.outcome) if default else NO_DEFAULT,
         baseline=Evidence(config=None, time_us=None, expected_us=check.xla_us),
         is_default=winner is default,

@@ -21,6 +21,7 @@ def encode(match: Match, key: Key) -> bytes:
         "config": match.config and to_data(match.config),
         "why": why(match, key),
         "record": match.record and to_data(replace(in_words(match.record), rule=None)),
+        "standing": match.record and match.record.standing,
     }
     if match.check is not None:
         data["check"] = to_data(replace(match.check, finding=known_finding(match.check)))

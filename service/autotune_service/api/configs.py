@@ -37,6 +37,7 @@ class ConfigQuery(BaseModel):
     dtype: Printable | None = Field(None, examples=["bfloat16"])
     option: list[Printable] = Field([], max_length=64, examples=[["causal=true"]])
     fingerprint: Printable | None = None
+    accept_claimed: bool = False
     snapshot: SnapshotName | None = None
 
 
@@ -57,7 +58,8 @@ async def config(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One question, with the answer of ``POST /v1/lookup`` and its snapshot."""
-    snapshot = await snapshots_of(request).at(wanted_snapshot(asked.snapshot))
+    snapshots = await snapshots_of(request.scope, claimed=asked.accept_claimed)
+    snapshot = await snapshots.at(wanted_snapshot(asked.snapshot))
     key = _key(kernel, asked, snapshot)
     in_thread = asyncio.get_running_loop().run_in_executor
     match, answer = await in_thread(request.state.matching, snapshot.answer, key)

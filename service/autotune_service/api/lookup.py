@@ -38,7 +38,7 @@ from autotune_service.api.questions import (
     known_identity,
 )
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
-from autotune_service.dependencies import ERRORS, refuse_parameters_but
+from autotune_service.dependencies import ERRORS, refuse_parameters_but, snapshots_of
 from autotune_service.errors import HttpError, unreadable
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.limits import count_wrong
@@ -67,6 +67,7 @@ class LookupRequest(TypedDict):
     accept: NotRequired[
         Annotated[list[MatchKind], Field(max_length=len(KINDS), fail_fast=True)] | None
     ]
+    accept_claimed: NotRequired[bool | None]
     snapshot: NotRequired[
         Annotated[SnapshotNumber | SnapshotName | None, Field(examples=["latest"])]
     ]
@@ -77,6 +78,7 @@ class LookupStruct(Struct, forbid_unknown_fields=True, gc=False):
     chip: Name | None = None
     toolchain: VersionsStruct | None = None
     accept: Annotated[list[MatchKind], Meta(max_length=len(KINDS))] | None = None
+    accept_claimed: bool | None = None
     snapshot: int | Annotated[str, Meta(pattern=r"^(latest|[0-9]{1,15})\Z")] | None = None
 
 
@@ -87,6 +89,7 @@ class LookupParts(Struct, forbid_unknown_fields=True):
     chip: Raw | UnsetType = UNSET
     toolchain: Raw | UnsetType = UNSET
     accept: Raw | UnsetType = UNSET
+    accept_claimed: Raw | UnsetType = UNSET
     snapshot: Raw | UnsetType = UNSET
 
 
@@ -114,19 +117,20 @@ class LookupApp:
         snapshots: SnapshotCache = state["snapshots"]
         reply = snapshots.replies.get(body)
         if reply is None:
-            reply = await self._answer(scope, snapshots, body)
+            reply = await self._answer(scope, body)
         state["meter"].answered(EXACT, reply.encoded)
         content = reply.content
         headers = [*_HEADERS, (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
-    async def _answer(self, scope: Scope, snapshots: SnapshotCache, body: bytes) -> Reply:
+    async def _answer(self, scope: Scope, body: bytes) -> Reply:
         try:
             call = _types.decode(body)
         except (ValueError, RecursionError):
             count_wrong(scope, len(body))
             return await self._endpoint(Request(scope), _read(body, []))
+        snapshots = await snapshots_of(scope, claimed=call.accept_claimed)
         snapshot, answers = _published(call, snapshots)
         if not answers or None in answers:
             asked = _read(body, answers)
@@ -199,9 +203,11 @@ router = APIRouter(route_class=LookupRoute, tags=["lookup"])
 @router.post(LOOKUP, operation_id="lookup", response_model=LookupResponse, responses=ERRORS)
 async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> Reply:
     """Many questions, one answer each, all from one snapshot. A question that cannot be understood
-    fails alone. ``accept``: which kinds of answers are taken beside *default*, by default all."""
+    fails alone. ``accept``: which kinds of answers are taken beside *default*, by default all.
+    ``accept_claimed``: also what nobody but its pusher has verified, where nothing is proven."""
     state = request.scope["state"]
-    snapshot: IndexedSnapshot = await state["snapshots"].at(wanted_snapshot(asked.get("snapshot")))
+    snapshots = await snapshots_of(request.scope, claimed=asked.get("accept_claimed"))
+    snapshot = await snapshots.at(wanted_snapshot(asked.get("snapshot")))
     answers = cast(list[bytes | Unread], asked["questions"])
     unread = [place for place, answer in enumerate(answers) if isinstance(answer, Unread)]
     known = len(answers) - len(unread)

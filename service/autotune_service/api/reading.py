@@ -55,7 +55,7 @@ Number = Annotated[int, Path(ge=1, le=10**15)]
 async def snapshots(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Snapshots:
     """The newest first."""
     page = await ask(request, store(request).snapshots, limit + 1, number_of(cursor))
-    in_force = snapshots_of(request).current.number
+    in_force = (await snapshots_of(request.scope)).current.number
     return Snapshots(in_force=in_force, snapshots=page[:limit], next=next_of(page, limit))
 
 
@@ -72,12 +72,15 @@ async def snapshots(request: Request, limit: Limit = 50, cursor: Cursor | None =
     },
 )
 async def snapshot(
-    request: Request, number: SnapshotName, if_none_match: IfNoneMatch = None
+    request: Request,
+    number: SnapshotName,
+    accept_claimed: bool = False,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """All records of a snapshot, gzipped: a number, or ``latest``. One with a number never
     changes."""
     wanted = wanted_snapshot(number)
-    found = await snapshots_of(request).at(wanted)
+    found = await (await snapshots_of(request.scope, claimed=accept_claimed)).at(wanted)
     content = await asyncio.to_thread(found.bundle)
     forever = "public, max-age=31536000, immutable"
     headers = {
@@ -99,7 +102,10 @@ async def records(
 
     def find() -> Records:  # with all that is made of records: in the thread
         page = store(request).published(kernel, chip, limit + 1, number_of(cursor))
-        data = [NumberedRecord(number=n, record=to_data(in_words(record))) for n, record in page]
+        data = [
+            NumberedRecord(number=n, standing=record.standing, record=to_data(in_words(record)))
+            for n, record in page
+        ]
         return Records(records=data[:limit], next=next_of(data, limit))
 
     return await ask(request, find)
@@ -112,8 +118,8 @@ async def candidates(
     limit: Limit = 50,
     cursor: Cursor | None = None,
 ) -> Candidates:
-    """What was pushed to a service with ``--recheck``, and what its workers found, the newest
-    first. In lookups is what was accepted only."""
+    """What was pushed and is to be checked, and what workers with the database found, the newest
+    first."""
     page = await ask(request, store(request).candidates, state, limit + 1, number_of(cursor))
     return Candidates(candidates=page[:limit], next=next_of(page, limit))
 
@@ -193,7 +199,7 @@ async def readyz(request: Request, response: Response) -> HealthData:
 
 
 def _health(request: Request) -> HealthData:
-    current, state = snapshots_of(request).current, request.state
+    current, state = request.state.snapshots.current, request.state
     return HealthData(
         status="ok",
         snapshot=current.number,

@@ -24,6 +24,7 @@ from autotune.domain.job import (
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.miss import Miss
 from autotune.domain.problem import Problem
+from autotune.domain.record import Standing
 from autotune.domain.record_candidate import RecordCandidate
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.result import KeyResult
@@ -56,12 +57,14 @@ class Answer(BaseModel):
     published, with its own key and what stands behind it; times in microseconds. ``check``: what is
     known of a *toolchain* answer under the toolchain that was asked for; missing where nothing is.
     What is known not to work there is no answer. ``expected_regret``: of a *rule*, as a share of
-    the best time; its ``record`` is the one that carries it."""
+    the best time; its ``record`` is the one that carries it. ``standing``: whether the record is
+    *proven* with this database, or *claimed* by who pushed it; null where there is none."""
 
     match: Literal["exact", "toolchain", "rule", "nearest", "default"]
     config: Answered[Config] | None
     why: str
     record: dict[str, Any] | None
+    standing: Standing | None
     check: Answered[RecordCheck] | None = None
     expected_regret: float | None = None
 
@@ -94,6 +97,7 @@ class NumberedRecord(BaseModel):
     """``number`` is for pinning."""
 
     number: int
+    standing: Standing
     record: dict[str, Any]
 
 

@@ -29,7 +29,6 @@ from autotune_service.dependencies import (
     KNOWN_PARAMETERS,
     ask,
     caller,
-    snapshots_of,
     store,
     to_write,
 )
@@ -61,20 +60,29 @@ admin_router = APIRouter(
 async def results(request: Request, pushed: PushRequest) -> Answered[Pushed]:
     """Publish what another machine has found: all or, where something cannot be true, nothing.
 
-    Only verified records are taken, and none that is slower than the kernel's default. Checks may
-    be of records that others have pushed. A service with ``--recheck`` publishes records only once
-    a worker of its own has checked them, and takes no checks.
+    Only verified records are taken, and none that is slower than the kernel's default. They are
+    *claimed*, and answers only to callers who accept that, until a worker with the database has
+    confirmed them. Checks, which may be of records that others have pushed, are taken by a service
+    with ``--trust-writers`` only.
     """
-    recheck: bool = request.state.recheck
-    if recheck and pushed.checks:
-        message = "this service checks by itself: push records without checks"
+    if pushed.checks and not request.state.trust_writers:
+        message = "this service checks by itself, without --trust-writers: push no checks"
         raise HttpError(403, "not_believed", message, "checks")
     stored = await ask(request, store(request).kernels)  # what is known is not for a push to say
     loop, pool = asyncio.get_running_loop(), request.state.pushes
     kernels, results, checks = await loop.run_in_executor(pool, _possible, pushed, stored)
-    take = store(request).hold if recheck else store(request).push
     with _contradictions("the push", "kernels"):
-        done = await to_write(request, take, kernels, results, caller(request).name)
+        done = await to_write(request, store(request).push, kernels, results, caller(request).name)
+    if request.state.recheck:
+        keys = [result.record.key for result in results]
+        waiting = await to_write(request, store(request).check_claims, keys)
+        done = replace(done, candidates=waiting)
+    if request.state.trust_writers:
+        records = [result.record for result in results]
+        known = [
+            (record.key, record.config, check) for record in records for check in record.checks
+        ]
+        await to_write(request, store(request).publish_checks, known, caller(request).name)
     if checks:
         done = await _push_checks(request, checks, done)
     await _take_over(request)
@@ -176,7 +184,8 @@ async def _made(request: Request, snapshot: int | None, else_says: str) -> Made:
 async def _take_over(request: Request) -> None:
     """This process answers from what was written here as soon as the writer is told."""
     with suppress(StoreError):  # what was written is there, and is taken over a little later
-        await snapshots_of(request).refresh()
+        await request.state.snapshots.refresh()
+        await request.state.claimed.refresh()
 
 
 async def _wanted(request: Request, asked: JobRequest) -> Wanted:

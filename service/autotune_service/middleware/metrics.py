@@ -48,7 +48,8 @@ _requests = Counter("autotune_requests", "Calls, by route and status.", ["route"
 _gauge = partial(Gauge, multiprocess_mode="mostrecent")
 _jobs = _gauge("autotune_jobs", "Tuning jobs by state.", ["state"])
 _snapshot = _gauge("autotune_snapshot", "The snapshot in force.")
-_records = _gauge("autotune_records", "Records in it.")
+_records = _gauge("autotune_records", "Records in it that everybody is answered with.")
+_claimed = _gauge("autotune_claimed_records", "Keys that have claimed records only.")
 _made = _gauge("autotune_snapshot_created_seconds", "When it was made, as Unix time.")
 _age = _gauge("autotune_snapshot_age_seconds", "How old it is.")
 _broken = _gauge(
@@ -124,6 +125,9 @@ class Meter:
         _snapshot.set(snapshot)
         _records.set(records)
         _made.set(made_at.timestamp() if made_at else 0)
+
+    def claimed(self, records: int) -> None:
+        _claimed.set(records)
 
     def broken(self, records: int) -> None:
         _broken.set(records)

@@ -1,6 +1,6 @@
 """What a page or a file is made from: its address, the database, and the snapshot in force."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -9,8 +9,8 @@ from fastapi import Request
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.key import Key
-from autotune.domain.record import Record
-from autotune_service.dependencies import refuse_parameters_but, snapshots_of, store
+from autotune.domain.record import Record, Standing
+from autotune_service.dependencies import refuse_parameters_but, store
 from autotune_service.errors import HttpError
 from autotune_service.pages.filters import Query, number_of
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -27,12 +27,24 @@ class PageCall:
             refuse_parameters_but(request, request.query_params)  # given twice
         self.request, self.query = request, Query(dict(request.query_params), strict)
         self.path: dict[str, str] = request.path_params
-        self.store, self.snapshot = store(request), snapshots_of(request).current
+        self.store = store(request)
+        self.snapshot: IndexedSnapshot = request.state.snapshots.current
         self.browse = self.store.browse
 
     def record(self, key: Key) -> Record | None:
-        """What is published for a key."""
-        return self.snapshot.index.exact(key)
+        """What is published for a key: what is only claimed, where nothing is proven."""
+        return self.records([key])[0]
+
+    def records(self, keys: Sequence[Key]) -> list[Record | None]:
+        proven = [self.snapshot.index.exact(key) for key in keys]
+        others = [key for key, record in zip(keys, proven, strict=True) if record is None]
+        claims = self.store.records_of(others, claimed=True) if others else {}
+        shown = {
+            key: record
+            for key, record in claims.items()
+            if record.standing is Standing.CLAIMED and record.has_possible_times
+        }
+        return [record or shown.get(key) for key, record in zip(keys, proven, strict=True)]
 
     def searched(self) -> SearchedKey:
         """The key that the address names. Raises ``HttpError``."""

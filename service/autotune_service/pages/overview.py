@@ -65,6 +65,7 @@ def show(call: PageCall) -> dict[str, Any]:
         "steps": next_steps(call, browse.open_jobs(MOST_JOBS)),
         "snapshot": snapshot,
         "searched": coverage.searched.total(),
+        "claimed": call.store.count_claims(),
         "history": history,
         "lines": {**gains.lines, **history_lines(history)},
         **running(call),

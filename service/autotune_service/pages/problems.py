@@ -25,7 +25,7 @@ class ProblemRow(NamedTuple):
 
 
 def rows(call: PageCall, problems: Sequence[SearchedKey]) -> list[ProblemRow]:
-    records = [call.record(searched.key) for searched in problems]
+    records = call.records([searched.key for searched in problems])
     return [
         ProblemRow(searched, record, speed(record) if record else None)
         for searched, record in zip(problems, records, strict=True)

@@ -18,7 +18,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """For tests that only read: keys 1, 2 and 3 of ``dashsamples.fill``."""
     file = str(tmp_path_factory.mktemp("dashboard") / "shared.db")
     new_store(file, fill).close()
-    with running(file) as service:
+    with running(file, recheck=False) as service:
         yield service
 
 
@@ -36,7 +36,7 @@ def store(database: str) -> Iterator[SqlStore]:
 @pytest.fixture
 def fresh(store: SqlStore, database: str) -> Iterator[Running]:
     """For tests that write."""
-    with running(database) as service:
+    with running(database, recheck=False) as service:
         yield service
 
 

@@ -282,7 +282,7 @@ def test_groups_of_outcomes_say_what_they_mean() -> None:
         best_us=None,
         default_us=None,
         last_at=NOON,
-        has_record=False,
+        standing=None,
     )
     ((kind, colour, _, count),) = outcome_groups(searched)
     assert (kind, colour, count) == ("crashed", "failed", 2)

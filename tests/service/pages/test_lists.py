@@ -73,7 +73,9 @@ class TestFind:
         )
 
     def test_a_token_is_found_by_what_it_brought(self, fresh: Running, store: SqlStore) -> None:
-        store.save_record(replace(published(question(5, 5)), pushed_by="night-ci"))
+        store.save_record(
+            replace(published(question(5, 5)), pushed_by="night-ci", checked_by="own")
+        )
         number = key_id(store, question(5, 5))
         status, headers, _ = fresh.raw("GET", "/problems?q=night-ci", **HTML)
         assert (status, headers["location"]) == (303, f"/keys/{number}")
@@ -190,7 +192,9 @@ class TestJobs:
 
 class TestSnapshots:
     def test_what_changed_from_one_to_another(self, fresh: Running, store: SqlStore) -> None:
-        other = replace(published(question()), config=config(3), pushed_by="night-ci")
+        other = replace(
+            published(question()), config=config(3), pushed_by="night-ci", checked_by="own"
+        )
         publish(fresh, store, replace(other, created_at=NOON))
         text = plain(html(fresh, "/snapshots?from=2&to=3"))
         assert "1 record differs" in text
@@ -214,7 +218,9 @@ class TestSnapshots:
     def test_a_problem_tells_who_published_and_offers_what_was_before(
         self, fresh: Running, store: SqlStore
     ) -> None:
-        later = replace(published(question()), config=config(3), pushed_by="night-ci")
+        later = replace(
+            published(question()), config=config(3), pushed_by="night-ci", checked_by="own"
+        )
         publish(fresh, store, later)
         text = html(fresh, "/keys/1")
         assert "by <strong>night-ci</strong>" in text

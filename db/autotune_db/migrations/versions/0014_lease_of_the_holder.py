@@ -1,19 +1,40 @@
-"""A job keeps the end of its lease and the claim of its holder, its log how an attempt ended."""
+"""A job keeps the end of its lease and the claim of its holder, its log how an attempt ended; what
+was pushed and never checked is told from what was searched here, or checked."""
 
 from collections.abc import Sequence
 
+import sqlalchemy as sa
 from alembic import op
 from sqlalchemy import Column, String, Text
 
-from autotune_db.tables import JOB_LOGS, JOBS, UtcDateTime
+from autotune_db.tables import CANDIDATES, JOB_LOGS, JOBS, RECORDS, SNAPSHOTS, UtcDateTime
 
 revision: str = "0014"
 down_revision: str | None = "0013"
 branch_labels: Sequence[str] | None = None
 depends_on: Sequence[str] | None = None
 
+_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_NEW_SNAPSHOT = f"""INSERT INTO {SNAPSHOTS.name} (record_id, base_id, floor, created_at, note)
+SELECT record_id, base_id, floor, CURRENT_TIMESTAMP, 'what was pushed and never checked is claimed'
+FROM {SNAPSHOTS.name} WHERE id = (SELECT max(id) FROM {SNAPSHOTS.name})
+AND EXISTS (SELECT id FROM {RECORDS.name} WHERE claimed)"""  # noqa: S608 (names of tables)
+
 
 def upgrade() -> None:
+    """Records that a token brought are claimed, unless a worker with the database has checked
+    them. Where there are some a new snapshot says so: clients keep what has the same number."""
     op.add_column(JOBS.name, Column("lapses_at", UtcDateTime))
     op.add_column(JOBS.name, Column("claim", String(64), nullable=False, server_default=""))
     op.add_column(JOB_LOGS.name, Column("ended", Text))
+    op.add_column(RECORDS.name, Column("claimed", sa.Boolean, nullable=False, server_default="0"))
+    op.add_column(RECORDS.name, Column("until_id", _ID))
+    op.drop_index(f"ix_{RECORDS.name}_key_id_id", RECORDS.name)
+    for columns in (["key_id", "claimed", "id", "until_id"], ["until_id"]):
+        op.create_index(f"ix_{RECORDS.name}_{'_'.join(columns)}", RECORDS.name, columns)
+    is_pushed = (RECORDS.c.pushed_by != "") & ~RECORDS.c.evidence.contains('"checked_by":')
+    op.execute(RECORDS.update().where(is_pushed).values(claimed=True))
+    op.execute(_NEW_SNAPSHOT)
+    op.drop_table("autotune_pushes")
+    op.add_column(CANDIDATES.name, Column("record_id", _ID))
+    op.create_index(f"ix_{CANDIDATES.name}_record_id", CANDIDATES.name, ["record_id"])

@@ -1,0 +1,189 @@
+"""What a writer says of its records: nobody is answered with it who does not ask for claims."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from autotune.answering.bundle import bundle_from_bytes
+from autotune.answering.client import ServiceAnswers
+from autotune.answering.matching import Match
+from autotune.answering.push import result_to_data
+from autotune.answering.sources import BundleAnswers, StoreAnswers
+from autotune.domain.codec import to_data
+from autotune.domain.config import PARALLEL, Config
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.noting import as_record_check
+from autotune.domain.problem import Problem, ProblemSpec
+from autotune.domain.record import Evidence, Record
+from autotune.domain.record_candidate import CandidateDecision, CandidateState
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.result import KeyResult
+from autotune_db import SqlStore, open_store
+from tests.samples.matching import question, record
+from tests.servers.commands import autotune_here
+from tests.servers.service import Running, running, until
+from tests.service.test_checks_routes import check
+
+MATMUL = KernelSpec(
+    name="cube_matmul",
+    fingerprint="f00d",
+    problems=ProblemSpec(dims=("m", "k", "n"), dtypes=("bfloat16",)),
+    axes=("bm", "bk", "bn"),
+    grid=("m", "n", "k"),
+    cuts=(("bm", "m"), ("bk", "k"), ("bn", "n")),
+)
+CUBE = Problem(dims=(("m", 1024), ("k", 1024), ("n", 1024)), dtype="bfloat16")
+KEY = replace(question(), kernel="cube_matmul", problem=CUBE)
+GOOD = Config(axes=(("bm", 512), ("bk", 512), ("bn", 512)), grid_order=("m", "n", "k"))
+RACING = GOOD.replace(grid_order=("k", "m", "n"), dimension_semantics=(PARALLEL,) * 3)
+RAGGED = GOOD.replace(axes=(("bm", 3), ("bk", 7), ("bn", 5)))
+HONEST = replace(record(KEY), config=GOOD, default=Evidence(config=GOOD, time_us=9.25))
+NOBODY = "http://127.0.0.1:9"
+VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42"}
+
+Door = Callable[[Running, SqlStore, Path, bool], object]
+
+
+def lookup(service: Running, _: SqlStore, __: Path, claimed: bool) -> object:
+    asked = {"accept_claimed": True} if claimed else {}
+    return service.lookup(KEY, **asked)[1][0]["config"]
+
+
+def one_question(service: Running, _: SqlStore, __: Path, claimed: bool) -> object:
+    query = {"chip": "v5e", **VERSIONS, "shape": "m=1024,k=1024,n=1024"}
+    query |= {"accept_claimed": "true"} if claimed else {}
+    return service.get(f"/v1/configs/cube_matmul?{urlencode(query)}")[1]["config"]
+
+
+def client(service: Running, _: SqlStore, __: Path, claimed: bool) -> object:
+    return given(ServiceAnswers(service.url, strict=True, accept_claimed=claimed).match(KEY))
+
+
+def client_without_the_service(
+    service: Running, _: SqlStore, folder: Path, claimed: bool
+) -> object:
+    """With a snapshot on disk that another client wrote, which accepts all."""
+    file = folder / "cache.bundle"
+    assert ServiceAnswers(service.url, cache=file, accept_claimed=True).refresh()
+    return given(ServiceAnswers(NOBODY, cache=file, accept_claimed=claimed).match(KEY))
+
+
+def bundle(service: Running, _: SqlStore, folder: Path, claimed: bool) -> object:
+    file = folder / "all.bundle"
+    file.write_bytes(service.raw("GET", "/v1/snapshots/latest?accept_claimed=true")[2])
+    return given(BundleAnswers(file, accept_claimed=claimed).match(KEY))
+
+
+def snapshot(service: Running, _: SqlStore, __: Path, claimed: bool) -> object:
+    path = "/v1/snapshots/latest" + "?accept_claimed=true" * claimed
+    records = bundle_from_bytes(service.raw("GET", path)[2]).records
+    return next((to_data(item.config) for item in records if item.key == KEY), None)
+
+
+def database(_: Running, store: SqlStore, __: Path, claimed: bool) -> object:
+    return given(StoreAnswers(store, accept_claimed=claimed).match(KEY))
+
+
+def command(_: Running, store: SqlStore, folder: Path, claimed: bool) -> object:
+    versions = ",".join(f"{name}={value}" for name, value in VERSIONS.items())
+    asked = ["--shape", "1024x1024x1024", "--chip", "v5e", "--toolchain", versions, "--json"]
+    asked += ["--db", store.url] + ["--accept-claimed"] * claimed
+    said = json.loads(autotune_here("lookup", "cube_matmul", *asked, cwd=folder).stdout)
+    return said.get("config")
+
+
+def given(match: Match) -> object:
+    return match.config and to_data(match.config)
+
+
+DOORS = (
+    lookup,
+    one_question,
+    client,
+    client_without_the_service,
+    bundle,
+    snapshot,
+    database,
+    command,
+)
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[SqlStore]:
+    with open_store(database, create=True) as store:
+        yield store
+
+
+@pytest.fixture
+def service(store: SqlStore, database: str) -> Iterator[Running]:
+    with running(database) as service:
+        yield service
+
+
+def push(service: Running, token: str, *records: Record) -> tuple[int, dict[str, object]]:
+    results = [result_to_data(KeyResult(record=item)) for item in records]
+    return service.post("/v1/results", {"kernels": [to_data(MATMUL)], "results": results}, token)
+
+
+def number_of(service: Running, store: SqlStore) -> None:
+    """Waits until the service answers from the newest snapshot."""
+    newest = store.snapshots(1)[0].number
+    until(lambda: service.get("/healthz")[1]["snapshot"] == newest)
+
+
+@pytest.mark.parametrize("config", [RACING, RAGGED], ids=["racing", "ragged"])
+def test_a_claim_is_handed_out_by_no_door_to_who_does_not_ask_for_it(
+    service: Running, store: SqlStore, writer: str, tmp_path: Path, config: Config
+) -> None:
+    assert push(service, writer, replace(HONEST, config=config))[0] == 200
+    for door in DOORS:
+        assert door(service, store, tmp_path, False) is None, door.__name__
+        assert door(service, store, tmp_path, True) == to_data(config), door.__name__
+
+
+def test_a_claim_does_not_hide_what_is_proven_however_fast_it_says_it_is(
+    service: Running, store: SqlStore, writer: str, tmp_path: Path
+) -> None:
+    store.save_record(HONEST)
+    fast = replace(HONEST.estimate, time_us=1e-3)
+    assert push(service, writer, replace(HONEST, config=RACING, estimate=fast))[0] == 200
+    number_of(service, store)
+    for door in DOORS:
+        for claimed in (False, True):
+            assert door(service, store, tmp_path, claimed) == to_data(GOOD), door.__name__
+
+
+def test_what_a_worker_refuses_is_gone_for_everybody_and_after_a_roll_back(
+    service: Running, store: SqlStore, writer: str, tmp_path: Path
+) -> None:
+    for _ in range(2):  # again changes nothing
+        assert push(service, writer, replace(HONEST, config=RACING))[0] == 200
+    (candidate,) = store.candidates()
+    before = store.snapshots(1)[0].number
+    store.decide(candidate.number, CandidateDecision(state=CandidateState.REFUSED))
+    for make in (lambda: None, lambda: store.roll_back(before), lambda: store.pin(1)):
+        make()
+        number_of(service, store)
+        push(service, writer, replace(HONEST, config=RACING))
+        for door in DOORS:
+            assert door(service, store, tmp_path, True) is None, door.__name__
+    assert service.lookup(KEY, snapshot=before, accept_claimed=True)[1][0]["match"] == "exact"
+
+
+def test_a_writer_does_not_take_a_proven_record_away(
+    service: Running, store: SqlStore, writer: str
+) -> None:
+    """By saying, in any way, that it is broken elsewhere."""
+    store.save_record(HONEST)
+    elsewhere = replace(KEY.toolchain, jax="9")
+    says = check(CheckVerdict.BROKEN, key=KEY, config=GOOD, toolchain=elsewhere)
+    pushed = {"kernels": [to_data(MATMUL)], "results": [], "checks": [to_data(says)]}
+    assert service.post("/v1/results", pushed, writer)[0] == 403
+    push(service, writer, HONEST.with_check(as_record_check(says)))
+    number_of(service, store)
+    asked = replace(KEY, toolchain=elsewhere)
+    assert service.lookup(asked)[1][0]["match"] == "toolchain"
