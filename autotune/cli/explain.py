@@ -17,7 +17,7 @@ from autotune.domain.comparison import Comparison, NamedEstimate
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import OutcomeKind
-from autotune.domain.record import measured_config
+from autotune.domain.record import Record, gate_state, measured_config
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
@@ -87,6 +87,7 @@ def explain(
         changed = list(dict.fromkeys(filter(None, (source_change(store, t.key) for t in stored))))
         others = store.trials(stored[0].key) if len(stored) == 1 else ()
         ids = store.trial_ids(stored[0].key) if others else {}
+        record = store.record(stored[0].key)
         refs = [] if target is None else [unchanged_kernel(store, t, kernel) for t in stored]
     if len(stored) == 2:
         _check_same_problem(*stored)
@@ -95,7 +96,7 @@ def explain(
     if not as_json:
         _print(stored, comparison, sentences, measured_lines)
         if not sentences:
-            for line in _tried_lines(stored[0].trial, others, ids):
+            for line in _tried_lines(stored[0].trial, others, ids, record):
                 echo(line)
         for line in changed:
             echo(line, err=True)
@@ -158,14 +159,16 @@ def _print(
         echo(sentence, err=True)
 
 
-def _tried_lines(trial: Trial, trials: Sequence[Trial], ids: Mapping[int, int]) -> list[str]:
+def _tried_lines(
+    trial: Trial, trials: Sequence[Trial], ids: Mapping[int, int], record: Record | None
+) -> list[str]:
     """What the other trials of the problem say about this one."""
     if trial.estimate is None or len(trials) < 2:
         return []
     faster = faster_trial(trial, trials)
     first = f"None of the {len(trials)} trials of this problem is faster."
     if faster is not None:
-        name = f"trial {ids[faster.trial.number]}"
+        name = f"trial {ids[faster.trial.number]}, {gate_state(faster.trial, record)}"
         first = f"Of what was tried, {faster_text(faster, trial.estimate, name)}."
     effects = [f"  {e.part}: {effect_text(e)}" for e in part_effects(trial, trials)]
     return [first, "One change at a time, and nothing else:", *effects]

@@ -11,6 +11,7 @@ from autotune.domain.config_parts import parts_of
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.record import gate_state
+from autotune.domain.trial import GateState, Trial
 from autotune.wording.json_output import summary_data, trial_data
 from autotune.wording.outcome import best_time
 from autotune.wording.output import echo
@@ -44,33 +45,35 @@ def history(
     only = chip_named(chip)
     with open_database(database, create=False) as store:
         summaries = store.history(kernel, only, limit)
-        details = [list(store.trials(s.key, pushed=True)) if trials else [] for s in summaries]
-        ids = [store.trial_ids(s.key) if trials else {} for s in summaries]
-        records = [store.record(s.key) if trials else None for s in summaries]
+        listed = [_trials(store, s.key) if trials else [] for s in summaries]
         if studies:
             _write_studies(store, [summary.key for summary in summaries])
+    listed_keys = list(zip(summaries, listed, strict=True))
     if as_json:
         print_json(
             [
                 {
-                    **summary_data(s),
-                    "trials": [{"id": n[t.number], **trial_data(t, gate_state(t, r))} for t in ts],
+                    **summary_data(summary),
+                    "trials": [{"id": n, **trial_data(trial, state)} for n, trial, state in rows],
                 }
-                for s, ts, n, r in zip(summaries, details, ids, records, strict=True)
+                for summary, rows in listed_keys
             ]
         )
         return
     if not summaries:
         echo("nothing has been searched yet")
-    for summary, rows, numbers, record in zip(summaries, details, ids, records, strict=True):
+    for summary, rows in listed_keys:
         echo(_line(summary))
-        for trial in rows:
+        for number, trial, state in rows:
             time_us = trial.estimate.time_us if trial.estimate else None
-            number = numbers[trial.number]
-            state = f", {gate_state(trial, record)}" if trial.estimate else ""
-            echo(
-                f"  {number:>6} {micros(time_us):>12}  {trial.config}  {trial.outcome.kind}{state}"
-            )
+            kind = f"{trial.outcome.kind}, {state}" if trial.estimate else trial.outcome.kind
+            echo(f"  {number:>6} {micros(time_us):>12}  {trial.config}  {kind}")
+
+
+def _trials(store: "SqlStore", key: Key) -> list[tuple[int, Trial, GateState]]:
+    """Each with its number in the database."""
+    ids, record = store.trial_ids(key), store.record(key)
+    return [(ids[t.number], t, gate_state(t, record)) for t in store.trials(key, pushed=True)]
 
 
 def _write_studies(store: "SqlStore", keys: Sequence[Key]) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import click
 
 from autotune.compiling.environments.environment import environments, environments_folder
-from autotune.declaring.calls.text import with_contents
 from autotune.domain.arguments import NODES_JAX
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
@@ -69,7 +68,6 @@ def call_options(command: F, *, several: bool = False) -> F:
         "call",
         default="",
         metavar="q=bf16[2,8,4096,128],causal=true…",
-        callback=lambda _, __, call: with_contents(call),
         help="How a decorated function is called, in the place of --shape. i32[16]@lengths.npy "
         "has the integers of a file in it.",
     )

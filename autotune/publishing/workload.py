@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from autotune.declaring.calls.text import with_contents
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import parse_chip
 from autotune.domain.errors import AutotuneError, InvalidInputError
@@ -21,7 +22,7 @@ def named_problem(problem: WorkloadProblem, folder: Path) -> tuple[KernelRef, Pr
         return asked_problem(ref, problem.shape, problem.dtype, problem.options, "")
     if problem.shape or problem.dtype or problem.options:
         raise InvalidInputError("shape, dtype and options are part of args: say them there")
-    return asked_problem(ref, None, None, (), problem.args)
+    return asked_problem(ref, None, None, (), with_contents(problem.args, folder))
 
 
 def workload_tasks(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from autotune.declaring.calls.text import with_contents
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compilers import (
     CheckDeclaration,
@@ -74,7 +75,7 @@ def asked_problem(
         return ref, lambda spec: spec.problems.parse(text, dtype, options)
     if dtype or options:
         raise InvalidInputError("--dtype and --option are part of --args: say them there")
-    return replace(ref, call=call), None
+    return replace(ref, call=with_contents(call)), None
 
 
 def describe_subject(

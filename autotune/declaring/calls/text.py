@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from autotune.domain.dtype import DTYPES, parse_dtype
@@ -204,7 +205,7 @@ def _array(dtype: str, sizes: Any) -> AbstractArray:
     return AbstractArray(shape, parse_dtype(dtype))
 
 
-def with_contents(text: str) -> str:
+def with_contents(text: str, folder: Path = Path()) -> str:
     """The text of a call with the integers of each ``@FILE`` of NumPy in the place of its name.
     Raises ``InvalidInputError``."""
 
@@ -212,7 +213,7 @@ def with_contents(text: str) -> str:
         import numpy as np
 
         try:
-            return f"]@{np.load(found[1]).reshape(-1).tolist()}"
+            return f"]@{np.load(folder / found[1]).reshape(-1).tolist()}"
         except (OSError, ValueError, EOFError, AttributeError) as error:
             raise InvalidInputError(f"{found[1]} is no file of numpy.save: {error}") from error
 

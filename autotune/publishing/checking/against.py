@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from autotune.domain.check import Check, Unchecked
@@ -190,20 +191,14 @@ def compare_revision(
         label = " ".join(sorted(labels))
         known = {name: ref for name, ref in there.items() if ref}
         old = [prior for prior in asked if prior.key.kernel in known]
-        before = list(asked)
+        before, new_run = list(asked), partial(CheckRun, against=label, hear=hear)
         if old:
             with new_compilers() as old_compilers, new_store() as old_store:
-                run = CheckRun(
-                    compilers=old_compilers,
-                    store=old_store,
-                    refs=known,
-                    against=label,
-                    hear=hear,
-                )
+                run = new_run(compilers=old_compilers, store=old_store, refs=known)
                 checks = {_place(c.key, c): c for c in run.run(old, (), lambda _: None)}
             before = [_known(prior, checks.get(_place(prior.key, prior))) for prior in asked]
         store = stack.enter_context(new_store())
-        run = CheckRun(compilers=compilers, store=store, refs=refs, against=label, hear=hear)
+        run = new_run(compilers=compilers, store=store, refs=refs)
         return run.run(before, (), done)
 
 

@@ -147,9 +147,7 @@ class CheckRun:
         winner = check.winner
         if vmem_bytes(winner) is None or check.verdict is CheckVerdict.NEEDS_LIMIT:
             return check
-        question = VerifyConfig(
-            ref=subject.ref, problem=subject.problem, config=check.config, chip=check.chip
-        )
+        question = subject.question(VerifyConfig, config=check.config)
         verdict = verdict_on(self.compilers, question, hear)
         if verdict.ok is False:
             wrong = wrong_result(getattr(winner, "estimate", None), verdict)
