@@ -40,6 +40,7 @@ ROOT = Path(__file__).parent
 # begin with one of the names beside a file are in every run.
 _NIGHTLY: dict[str, tuple[str, ...]] = {
     "answering/test_safe_is_legal.py": ("test_safe_is_legal[rmsnorm",),
+    "attacks/test_restored_databases.py": (),
     "compiling/child/verify/test_broken_kernels.py": ("test_a_broken_config",),
     "compiling/child/verify/test_twins.py": (
         "test_a_kernel_that_is_right_passes[blur",

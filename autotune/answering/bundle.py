@@ -31,12 +31,14 @@ _GZIP = 16 + zlib.MAX_WBITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBundle:
-    """``snapshot``: its number where the records are one snapshot of a service. ``kernels``: what
-    is known of those of the records, to tell whether a config suits another shape."""
+    """``snapshot``: its number where the records are one snapshot of a service; ``snapshot_id``
+    tells it from others with that number. ``kernels``: what is known of those of the records, to
+    tell whether a config suits another shape."""
 
     records: tuple[Record, ...]
     created_at: datetime
     snapshot: int | None = None
+    snapshot_id: str = ""
     kernels: tuple[KernelSpec, ...] = ()
 
     def accepted(self, *, claimed: bool) -> Sequence[Record]:
@@ -49,6 +51,7 @@ def new_bundle(
     snapshot: int | None = None,
     kernels: Sequence[KernelSpec] = (),
     created_at: datetime | None = None,
+    snapshot_id: str = "",
 ) -> RecordBundle:
     """Made now, unless another time is given. Kernels without a record are left out, and so are
     records with a time or a config that cannot be."""
@@ -59,6 +62,7 @@ def new_bundle(
         records=tuple(map(slim, possible)),
         created_at=created_at or datetime.now(UTC),
         snapshot=snapshot,
+        snapshot_id=snapshot_id,
         kernels=tuple(spec for spec in kernels if (spec.name, spec.fingerprint) in used),
     )
 
@@ -75,6 +79,7 @@ def bundle_to_bytes(bundle: RecordBundle) -> bytes:
     data = {
         "format": FORMAT,
         "snapshot": bundle.snapshot,
+        **({"snapshot_id": bundle.snapshot_id} if bundle.snapshot_id else {}),
         "created_at": bundle.created_at.isoformat(),
         "records": [to_data(record) for record in bundle.records],
         "kernels": [to_data(spec) for spec in bundle.kernels],
@@ -109,6 +114,7 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
             records=tuple(_record(item, specs) for item in data["records"]),
             created_at=datetime.fromisoformat(data["created_at"]),
             snapshot=data["snapshot"],
+            snapshot_id=str(data.get("snapshot_id", "")),
             kernels=kernels,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

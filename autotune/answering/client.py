@@ -90,6 +90,7 @@ class ServiceAnswers:
         self._said: set[str] = set()
         self._refresh_thread: threading.Thread | None = None
         self._refresh_lock = threading.Lock()  # asked for, and after a lookup
+        self._snapshot_id = ""
         self.snapshot: int | None = None
         """The snapshot that the last answers came from; None before, and for defaults."""
 
@@ -215,13 +216,14 @@ class ServiceAnswers:
             return False
         wanted = self.snapshot if self.snapshot is not None else self._pinned
         with self._refresh_lock:
-            if wanted is None or self._label() != self._label_of(wanted):
+            if wanted is None or self._label() != self._label_of(wanted, self._snapshot_id):
                 path = f"/v1/snapshots/{_name(wanted)}"
                 path += "?accept_claimed=true" if self._claimed and self._takes_accept else ""
                 content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
-                number = bundle_from_bytes(content, "the snapshot of the service").snapshot
+                bundle = bundle_from_bytes(content, "the snapshot of the service")
+                label = self._label_of(bundle.snapshot, bundle.snapshot_id)
                 write_whole(self._cache, content)
-                write_whole(self._label_path(), self._label_of(number).encode())
+                write_whole(self._label_path(), label.encode())
         return True
 
     def _ask(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
@@ -254,6 +256,7 @@ class ServiceAnswers:
             newer["accept_claimed"] = True
         answer = self._post(remote, data, newer)
         number, answers = answer["snapshot"], answer["answers"]
+        self._snapshot_id = str(answer.get("snapshot_id", ""))
         if type(number) is not int or pinned not in (None, number):
             raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
         matches = [read_answer(*pair) for pair in zip(questions, answers, strict=True)]
@@ -313,7 +316,8 @@ class ServiceAnswers:
             try:
                 if self._cache is not None:
                     bundle = read_bundle(self._cache)
-                    is_mine = self._label() == self._label_of(bundle.snapshot)
+                    made = self._label_of(bundle.snapshot, bundle.snapshot_id)
+                    is_mine = self._label() == made
                     records = bundle.accepted(claimed=self._claimed or is_mine)
                     self._disk = Index(records, bundle.kernels)
                     self.snapshot = bundle.snapshot
@@ -345,8 +349,10 @@ class ServiceAnswers:
         assert self._cache is not None
         return self._cache.with_name(self._cache.name + ".note")
 
-    def _label_of(self, number: int | None) -> str:
-        return f"snapshot {number} of {self._service}" + " with what is claimed" * self._claimed
+    def _label_of(self, number: int | None, made: str) -> str:
+        """``made``: its id, which older services do not say."""
+        label = f"snapshot {' '.join([str(number), made]).strip()} of {self._service}"
+        return label + " with what is claimed" * self._claimed
 
     def _label(self) -> str | None:
         try:

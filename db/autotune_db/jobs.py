@@ -119,8 +119,8 @@ class SqlJobs(Adapter):
     def is_answered(self, connection: Connection, request: Request) -> bool:
         """Whether there is a record of what it asks for."""
         asked = rows.asked_identity(request).items()
-        keys = select(KEYS.c.id).where(*(KEYS.c[name] == value for name, value in asked))
-        wanted = select(RECORDS.c.id).where(RECORDS.c.key_id.in_(keys))
+        wanted = select(RECORDS.c.id).join(KEYS)
+        wanted = wanted.where(*(KEYS.c[name] == value for name, value in asked))
         return connection.scalar(wanted.limit(1)) is not None
 
     @writes

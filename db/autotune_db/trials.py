@@ -57,9 +57,6 @@ class SqlKernels(Adapter):
 class SqlTrials(Adapter):
     """What was tried for each key."""
 
-    # The key of the last trial, and its number: one that has trials is there for good.
-    _last_key: tuple[Key | None, int] = None, 0
-
     @writes
     def save_refusals(self, connection: Connection, key: Key, refusals: Refusals) -> None:
         by = {"key_id": query.key_id(connection, key)}
@@ -71,10 +68,10 @@ class SqlTrials(Adapter):
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
         values = [rows.trial_values(trial) for trial in trials]
-        known, known_id = self._last_key
 
-        def save(connection: Connection, again: bool) -> tuple[int, int]:
-            key_id = known_id if key == known else query.key_id(connection, key)
+        def save(connection: Connection, again: bool) -> int:
+            # No number is kept: after a restore it may be that of another key.
+            key_id = query.find_key(connection, key) or query.key_id(connection, key)
             for place, (trial, columns) in enumerate(zip(trials, values, strict=True)):
                 added = query.insert(connection, TRIALS, {**columns, "key_id": key_id})
                 if added is None and _make_room(connection, key_id, columns):
@@ -83,12 +80,10 @@ class SqlTrials(Adapter):
                     query.count_in(connection, key_id, added, columns)
                 # The connection may have broken after the commit of the first attempt.
                 elif not (again and _is_there(connection, key, trial)):
-                    return place, key_id
-            return len(trials), key_id
+                    return place
+            return len(trials)
 
-        count, key_id = self._work.write(save)
-        self._last_key = key, key_id
-        return count
+        return self._work.write(save)
 
     @writes
     def replace_outcome(

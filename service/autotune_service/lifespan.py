@@ -129,6 +129,7 @@ async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:
 async def _report(state: dict[str, Any], *, jobs: bool) -> None:
     meter, current = state["meter"], state["snapshots"].current
     meter.holds(current.number, len(current), current.made_at)
+    meter.went_back(state["snapshots"].went_back[0])
     meter.hand_on()
     if jobs:
         meter.jobs(await asyncio.to_thread(state["store"].jobs.counts))

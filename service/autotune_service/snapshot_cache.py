@@ -16,7 +16,7 @@ from autotune.domain.errors import StoreError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.record import Record
-from autotune.domain.snapshot import Change
+from autotune.domain.snapshot import Change, snapshot_id
 from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.publication import in_words
@@ -25,11 +25,19 @@ from autotune_service.errors import HttpError, unavailable
 
 _log = logging.getLogger("autotune.service")
 
+_MOST = 10**15  # no database comes so far
 _MOST_OLDER = 4  # snapshots beside the one in force
 _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
 _MOST_REPLY_BYTES = 8 << 20  # of calls and what they were answered with
 _REPLY_BYTES = 300  # of each beside these: three objects and a place in a dictionary
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+_WENT_BACK = (
+    "the database went back: snapshot %d (%s) is not in it any more, %d (%s) is in force now. It "
+    "was restored, or a replica that lags took over: push again what was published since its copy"
+)
+
+Made = tuple[int, datetime | None]
+"""The number of a snapshot, and when it was made: another one with its number has another time."""
 
 Published = tuple[str, Chip, Toolchain]
 Answer = tuple[str, bytes]
@@ -42,7 +50,7 @@ class IndexedSnapshot:
 
     ``published``: for each kernel the fingerprint of its newest record here: what is meant where
     none is given. ``newest`` has also those that have no record yet. ``made_at``: of those that
-    are or were in force.
+    are or were in force, which ``id`` tells from others with their number.
     """
 
     def __init__(
@@ -54,7 +62,7 @@ class IndexedSnapshot:
         made_at: datetime | None = None,
     ) -> None:
         self.number, self.index, self.exact, self.published = number, index, exact, published
-        self.made_at = made_at
+        self.made_at, self.id = made_at, snapshot_id(number, made_at)
         self.newest = dict(iter(index.kernels)) | published
         self._inexact: dict[tuple[Identity, frozenset[str]], Answer] = {}
         self._bundle: bytes | None = None
@@ -129,7 +137,9 @@ class IndexedSnapshot:
             records = sorted(map(in_words, self.index), key=lambda record: str(record.key))
             created_at = max((record.created_at for record in records), default=_BEGINNING)
             kernels = sorted(self.index.kernels.values(), key=lambda s: (s.name, s.fingerprint))
-            self._bundle = bundle_to_bytes(new_bundle(records, self.number, kernels, created_at))
+            self._bundle = bundle_to_bytes(
+                new_bundle(records, self.number, kernels, created_at, self.id)
+            )
         return self._bundle
 
 
@@ -141,7 +151,7 @@ class Reply(NamedTuple):
     were encoded when that was loaded."""
 
     content: bytes
-    snapshot: int
+    snapshot: str
     encoded: int
 
 
@@ -149,10 +159,12 @@ class SnapshotCache:
     """``current`` is replaced as a whole, so that a call that took it keeps one snapshot.
 
     ``replies`` holds what calls were answered with from it, by their body: the hosts of a fleet
-    start with the same questions. ``claimed``: it has also what is not proven.
+    start with the same questions. ``claimed``: it has also what is not proven. ``went_back``: how
+    often, and when last, the database had gone back to before what was held.
     """
 
     def __init__(self, store: Store, *, claimed: bool = False) -> None:
+        self.went_back: tuple[int, datetime | None] = 0, None
         self._put_in_force(EMPTY)
         self._store, self._claimed, self._is_loaded = store, claimed, False
         self._older: OrderedDict[int, IndexedSnapshot] = OrderedDict()
@@ -164,21 +176,30 @@ class SnapshotCache:
             return
         async with self._one_refresh:
             if not self._is_loaded:
-                number, made_at = await self._latest()
-                self._put_in_force(await asyncio.to_thread(self._read, number, EMPTY, made_at))
+                newest = await asyncio.to_thread(self._at, None)
+                self._put_in_force(await asyncio.to_thread(self._read, newest, EMPTY))
                 self._is_loaded = True
 
     async def refresh(self) -> None:
-        """Takes over what is newer, once it is loaded. Raises ``StoreError``; what is held stays
+        """Takes over what is newer, once it is loaded; where the database was restored, or a
+        replica that lags took over, what it has now. Raises ``StoreError``; what is held stays
         then."""
         if not self._is_loaded:
             return
         async with self._one_refresh:
-            number, made_at = await self._latest()
-            if number > self.current.number:
-                newer = await asyncio.to_thread(self._read, number, self.current, made_at)
-                self._keep(self.current)
-                self._put_in_force(newer)
+            held, newest = self.current, await asyncio.to_thread(self._at, None)
+            if newest == (held.number, held.made_at):
+                return
+            goes_on = await asyncio.to_thread(self._at, held.number) == (held.number, held.made_at)
+            base = held if goes_on else EMPTY
+            newer = await asyncio.to_thread(self._read, newest, base)
+            if goes_on:
+                self._keep(held)
+            else:
+                self._older.clear()
+                self.went_back = self.went_back[0] + 1, datetime.now(UTC)
+                _log.error(_WENT_BACK, held.number, held.id, newer.number, newer.id)
+            self._put_in_force(newer)
 
     def _put_in_force(self, snapshot: IndexedSnapshot) -> None:
         self.current, self.replies, self._reply_bytes = snapshot, dict[bytes, Reply](), 0
@@ -186,7 +207,7 @@ class SnapshotCache:
     def keep_reply(self, body: bytes, reply: Reply) -> None:
         """For the same body again, unless it is from another snapshot. All were encoded: others
         are counted each time."""
-        if reply.snapshot == self.current.number:
+        if reply.snapshot == self.current.id:
             size = len(body) + len(reply.content) + _REPLY_BYTES
             if self._reply_bytes + size > _MOST_REPLY_BYTES:
                 self._put_in_force(self.current)
@@ -220,17 +241,18 @@ class SnapshotCache:
             if number == self.current.number:
                 return self.current
             if number not in self._older:
-                self._keep(await asyncio.to_thread(self._read, number, EMPTY))
+                found = await asyncio.to_thread(self._at, number)
+                wanted = found if found[0] == number else (number, None)
+                self._keep(await asyncio.to_thread(self._read, wanted, EMPTY))
             return self._older[number]
 
-    async def _latest(self) -> tuple[int, datetime | None]:
-        """The number of the newest, and when it was made."""
-        newest = await asyncio.to_thread(self._store.snapshots, 1)
-        return (newest[0].number, newest[0].created_at) if newest else (0, None)
+    def _at(self, number: int | None) -> Made:
+        """The newest, or the newest up to a number."""
+        found = self._store.snapshots(1, None if number is None else min(number, _MOST) + 1)
+        return (found[0].number, found[0].created_at) if found else (0, None)
 
-    def _read(
-        self, number: int, base: IndexedSnapshot, made_at: datetime | None = None
-    ) -> IndexedSnapshot:
+    def _read(self, made: Made, base: IndexedSnapshot) -> IndexedSnapshot:
+        number, made_at = made
         change = self._store.snapshot_change(number, since=base.number, claimed=self._claimed)
         if change is None:
             raise HttpError(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")

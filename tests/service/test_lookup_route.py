@@ -110,10 +110,10 @@ def test_replies_in_memory_are_bounded(store: SqlStore, monkeypatch: pytest.Monk
     cache = SnapshotCache(store)
     for number in range(50):
         body = b"body %02d" % number
-        cache.keep_reply(body, Reply(b"reply", 0, 1))
+        cache.keep_reply(body, Reply(b"reply", "", 1))
         assert body in cache.replies
         assert sum(map(getsizeof, chain(cache.replies, *cache.replies.values()))) <= 1_000
-    cache.keep_reply(b"of another snapshot", Reply(b"reply", 1, 1))
+    cache.keep_reply(b"of another snapshot", Reply(b"reply", "of another", 1))
     assert b"of another snapshot" not in cache.replies
 
 

@@ -39,7 +39,7 @@ def test_the_list_and_a_bundle(service: Running) -> None:
     bundle = bundle_from_bytes(content)
     assert (status, bundle.snapshot, bundle.kernels) == (200, 2, (SPEC,))
     assert set(bundle.records) == {record(question(1024)), record(question(4096, 256))}
-    assert "immutable" in headers["cache-control"]
+    assert headers["cache-control"] == "no-cache"
     latest = service.raw("GET", "/v1/snapshots/latest")
     assert latest[2] == content
     assert latest[1]["cache-control"] == "no-cache"
@@ -72,8 +72,8 @@ def test_every_process_has_the_same_bundle(
         assert answers[0][2] == answers[1][2]
         assert answers[0][1]["etag"] == answers[1][1]["etag"]
         service.post("/v1/snapshots/1/rollback", token=admin)
-        healthy = {"status": "ok", "snapshot": 5, "records": 1, "database": "ok"}
-        until(lambda: other.get("/healthz")[1] == healthy)
+        healthy = {"snapshot": 5, "records": 1, "database": "ok"}.items()
+        until(lambda: healthy <= other.get("/healthz")[1].items())
 
 
 def test_misses_are_counted(service: Running, store: SqlStore) -> None:
@@ -126,12 +126,8 @@ class TestDatabaseGone:
         store.save_record(record(question(512)))
         time.sleep(0.3)  # several times as long as it waits until it writes
         failing.gone = False
-        until(
-            lambda: (
-                service.get("/healthz")[1]
-                == {"status": "ok", "snapshot": 3, "records": 3, "database": "ok"}
-            )
-        )
+        healthy = {"status": "ok", "snapshot": 3, "records": 3, "database": "ok"}.items()
+        until(lambda: healthy <= service.get("/healthz")[1].items())
         until(lambda: [miss.count for miss in store.misses()] == [1])
 
 

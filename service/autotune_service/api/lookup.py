@@ -217,8 +217,9 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> R
 
 
 def _reply(snapshot: IndexedSnapshot, answers: Sequence[Any], encoded: int) -> Reply:
-    content = b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
-    return Reply(content, snapshot.number, encoded)
+    named = snapshot.number, snapshot.id.encode(), b",".join(answers)
+    content = b'{"snapshot":%d,"snapshot_id":"%s","answers":[%s]}' % named
+    return Reply(content, snapshot.id, encoded)
 
 
 async def _look_for_some(

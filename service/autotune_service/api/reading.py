@@ -77,16 +77,12 @@ async def snapshot(
     accept_claimed: bool = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """All records of a snapshot, gzipped: a number, or ``latest``. One with a number never
-    changes."""
+    """All records of a snapshot, gzipped: a number, or ``latest``. Ask again with its ETag: another
+    one has the number after the database was restored."""
     wanted = wanted_snapshot(number)
     found = await (await snapshots_of(request.scope, claimed=accept_claimed)).at(wanted)
     content = await asyncio.to_thread(found.bundle)
-    forever = "public, max-age=31536000, immutable"
-    headers = {
-        "Cache-Control": "no-cache" if wanted is None else forever,
-        "X-Snapshot": str(found.number),
-    }
+    headers = {"Cache-Control": "no-cache", "X-Snapshot": str(found.number)}
     return tagged(if_none_match, content, "application/gzip", headers)
 
 
@@ -203,7 +199,9 @@ def _health(request: Request) -> HealthData:
     return HealthData(
         status="ok",
         snapshot=current.number,
+        snapshot_id=current.id,
         records=len(current),
+        went_back_at=state.snapshots.went_back[1],
         database="ok" if state.database.is_up else "unavailable",
     )
 

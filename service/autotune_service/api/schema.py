@@ -1,6 +1,7 @@
 """What goes in and out, for OpenAPI, and for the routes that are not in a hurry."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
@@ -70,7 +71,10 @@ class Answer(BaseModel):
 
 
 class LookupResponse(BaseModel):
+    """``snapshot_id``: another one may have the number after the database was restored."""
+
     snapshot: int
+    snapshot_id: str
     answers: list[Answer | Error]
 
 
@@ -205,9 +209,12 @@ class JobList(Page):
 
 
 class HealthData(BaseModel):
-    """``database``: whether the last look for a newer snapshot succeeded."""
+    """``database``: whether the last look for a newer snapshot succeeded. ``went_back_at``: when
+    this process saw that the database had lost snapshots."""
 
     status: Literal["ok", "not ready"]
     snapshot: int
+    snapshot_id: str
+    went_back_at: datetime | None = None
     records: int
     database: Literal["ok", "unavailable"]

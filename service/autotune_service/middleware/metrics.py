@@ -57,6 +57,9 @@ _broken = _gauge(
     "Records that do not work under another toolchain, where nothing has replaced them.",
 )
 _build = _gauge("autotune_build_info", "Always 1.", ["version", "python"])
+_went_back = Counter(
+    "autotune_database_went_back", "How often it had lost snapshots that were in force."
+)
 _database = _gauge("autotune_database_up", "Whether the last look at the database succeeded.")
 
 
@@ -91,6 +94,7 @@ class Meter:
         self._times: dict[str, _Times] = {}
         self._statuses: dict[tuple[str, int], int] = {}
         self._made_at: datetime | None = None
+        self._times_back = 0
         for match in self._answers:
             _lookups.labels(match)  # 0 is a value: a rate needs one to begin with
         _build.labels(VERSION, platform.python_version()).set(1)
@@ -128,6 +132,11 @@ class Meter:
 
     def claimed(self, records: int) -> None:
         _claimed.set(records)
+
+    def went_back(self, times: int) -> None:
+        """In all, since the process began."""
+        _went_back.inc(times - self._times_back)
+        self._times_back = times
 
     def broken(self, records: int) -> None:
         _broken.set(records)

@@ -27,8 +27,12 @@ class PageCall:
             refuse_parameters_but(request, request.query_params)  # given twice
         self.request, self.query = request, Query(dict(request.query_params), strict)
         self.path: dict[str, str] = request.path_params
-        self.store = store(request)
-        self.snapshot: IndexedSnapshot = request.state.snapshots.current
+        self.store, snapshots = store(request), request.state.snapshots
+        self.snapshot: IndexedSnapshot = snapshots.current
+        _, at = snapshots.went_back
+        if at is not None:
+            lost = f"The database lost snapshots, seen {at:%Y-%m-%d %H:%M} UTC: it was restored, or"
+            self.query.notes.append(f"{lost} a replica that lags took over. Push them again.")
         self.browse = self.store.browse
 
     def record(self, key: Key) -> Record | None:
