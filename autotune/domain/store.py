@@ -35,7 +35,7 @@ class TrialStore(Protocol):
         """Keep finished trials, all or none where it is cut short: those before the first of which
         the (key, config) or (key, number) was made here already. How many those are."""
 
-    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+    def replace_outcome(self, key: Key, config: Config, outcome: Outcome) -> None:
         """Put another outcome in the place of a trial's: a newer model's estimate, or *wrong
         result*."""
 

@@ -142,7 +142,7 @@ class _Gate:
                 self.verdicts[same.number] = verdict
                 if verdict.ok is False:
                     self.store.replace_outcome(
-                        key, same.number, wrong_result(same.estimate, verdict)
+                        key, same.config, wrong_result(same.estimate, verdict)
                     )
             if self.is_out(trial):
                 (self.unverified if verdict.ok is None else self.wrong).append((trial, verdict))

@@ -252,7 +252,7 @@ class Search:
         for place, trial in enumerate(self.trials):
             if trial.estimate is not None and trial.estimate.model != MODEL:
                 outcome = evaluate(self.compilers, self.subject, trial.config)
-                self.store.replace_outcome(self.subject.key, trial.number, outcome)
+                self.store.replace_outcome(self.subject.key, trial.config, outcome)
                 self.trials[place] = replace(trial, outcome=outcome)
         for trial in self.trials:
             candidate = self._candidate(trial.config)

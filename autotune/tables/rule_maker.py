@@ -193,7 +193,7 @@ class RuleMaker:
         if verdict.ok:
             return None
         if verdict.ok is False:
-            self.store.replace_outcome(key, trial.number, wrong_result(trial.estimate, verdict))
+            self.store.replace_outcome(key, trial.config, wrong_result(trial.estimate, verdict))
         cause = RuleRefusal.WRONG if verdict.ok is False else RuleRefusal.UNVERIFIED
         return NoRule(cause=cause, problem=key.problem, config=trial.config, gate=verdict)
 
@@ -280,7 +280,7 @@ class RuleMaker:
             (trial,) = keep_trials(self.store, key, trials, new, default=default)
         elif trial.estimate and trial.estimate.model != MODEL:
             place, outcome = trials.index(trial), self._judge(key).outcome(config)
-            self.store.replace_outcome(key, trial.number, outcome)
+            self.store.replace_outcome(key, trial.config, outcome)
             trial = trials[place] = replace(trial, outcome=outcome)
         return trial.estimate.time_us if trial.estimate else float("inf")
 

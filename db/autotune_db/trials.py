@@ -87,9 +87,10 @@ class SqlTrials(Adapter):
 
     @writes
     def replace_outcome(
-        self, connection: Connection, key: Key, number: int, outcome: Outcome
+        self, connection: Connection, key: Key, config: Config, outcome: Outcome
     ) -> None:
-        trial = TRIALS.c.key_id == query.id_of(key), TRIALS.c.number == number
+        same = TRIALS.c.config_digest == digest(to_data(config))
+        trial = TRIALS.c.key_id == query.id_of(key), same
         changed = update(TRIALS).where(*trial).values(rows.outcome_values(outcome))
         ids = connection.scalars(changed.returning(TRIALS.c.key_id)).all()
         query.lock_keys(connection, ids)

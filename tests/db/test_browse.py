@@ -266,8 +266,8 @@ def test_the_sums_beside_a_key_are_those_of_its_trials(filled: SqlStore) -> None
         return searched.best_us, searched.default_us, searched.trials
 
     assert sums() == (10.0, 50.0, 6)
-    filled.replace_outcome(key(), 5, Illegal(reason="its result was wrong"))
-    filled.replace_outcome(key(), 0, _outcome(60.0))
+    filled.replace_outcome(key(), trial(5).config, Illegal(reason="its result was wrong"))
+    filled.replace_outcome(key(), trial(0).config, _outcome(60.0))
     assert sums() == (20.0, 60.0, 6)
     pushed = KeyResult(record=record(), trials=(trial(9, _outcome(5.0)),))
     filled.push([spec()], [pushed], "ci")

@@ -52,7 +52,7 @@ def test_both_databases_keep_it_and_let_none_of_it_win(store: SqlStore, number: 
     ]
     saved = [trial(*published) for published in enumerate(outcomes)]
     assert all(save_trial(store, key(), published) for published in saved)
-    store.replace_outcome(key(), 0, saved[0].outcome)
+    store.replace_outcome(key(), saved[0].config, saved[0].outcome)
     assert str(store.trials(key())) == str(saved)
     (searched,) = store.history()
     assert (searched.best_us, searched.default_us) == (None, None)

@@ -372,7 +372,9 @@ class TestServerGone:
             assert number is not None
             query.count_in(connection, 1, number, values)
             replace = opened.replace_outcome
-            return until_it_waits(postgres, threads, replace, key(), 0, Illegal(reason="no"))
+            return until_it_waits(
+                postgres, threads, replace, key(), trial(0).config, Illegal(reason="no")
+            )
 
         with ThreadPoolExecutor(1) as threads:
             opened._work.write(save).result(60)

@@ -18,7 +18,9 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "trial_ids": lambda store: store.trial_ids(key()),
     "record": lambda store: store.record(key()),
     "history": lambda store: store.history("matmul"),
-    "replace_outcome": lambda store: store.replace_outcome(key(), 1, trial(1).outcome),
+    "replace_outcome": lambda store: store.replace_outcome(
+        key(), trial(1).config, trial(1).outcome
+    ),
     "save_trial": lambda store: save_trial(store, key(), trial(5)),
     "save_record": lambda store: store.save_record(record()),
     "a page of trials": lambda store: store.browse.trials(

@@ -202,7 +202,7 @@ class TestReplaceOutcome:
         for number in range(2):
             save_trial(store, key(), trial(number))
         newer = Estimated(estimate=estimate(4.5), program="q")
-        store.replace_outcome(key(), 1, newer)
+        store.replace_outcome(key(), trial(1).config, newer)
         assert store.trials(key()) == [trial(0), trial(1, newer)]
         assert store.history()[0].best_us == 4.5
 
@@ -212,14 +212,14 @@ class TestReplaceOutcome:
         wrong = WrongResult(
             reason=NASTY, estimate=estimate(), check="values", error=33.5, where="output 0 at (1,)"
         )
-        store.replace_outcome(key(), 1, wrong)
+        store.replace_outcome(key(), trial(1).config, wrong)
         assert store.trials(key()) == [trial(0), trial(1, wrong)]
         assert store.history()[0].outcomes == (("estimated", 1), ("wrong result", 1))
 
     def test_what_is_not_there(self, store: SqlStore) -> None:
         save_trial(store, key(), trial())
-        store.replace_outcome(key(), 1, Illegal(reason="no"))
-        store.replace_outcome(key("rmsnorm"), 0, Illegal(reason="no"))
+        store.replace_outcome(key(), trial(1).config, Illegal(reason="no"))
+        store.replace_outcome(key("rmsnorm"), trial(0).config, Illegal(reason="no"))
         assert store.trials(key()) == [trial()]
 
 
@@ -269,7 +269,9 @@ class TestHistory:
         for verified in (False, True):
             store.save_record(replace(record(time_us=5.0), verified=verified))
             assert store.history()[0].best_verified is verified
-        store.replace_outcome(key(), 1, WrongResult(reason="off", estimate=estimate(5.0)))
+        store.replace_outcome(
+            key(), trial(1).config, WrongResult(reason="off", estimate=estimate(5.0))
+        )
         assert (store.history()[0].best_us, store.history()[0].best_verified) == (7.0, False)
 
     def test_one_by_one_they_come_to_the_same_as_summed_up(self, store: SqlStore) -> None:

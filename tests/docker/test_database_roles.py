@@ -167,7 +167,7 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
         job = own.jobs.claim("w", able, 60)
         assert job is not None
     assert save_trial(worker, question(), trial(0))
-    worker.replace_outcome(question(), 0, WrongResult(reason="off by 3"))
+    worker.replace_outcome(question(), trial(0).config, WrongResult(reason="off by 3"))
     worker.save_refusals(question(), Refusals(values={}))
     for over in (False, True):
         worker.searches.report(question(), "a space", Progress(done=1), over=over)

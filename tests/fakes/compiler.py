@@ -169,8 +169,8 @@ class MemoryStore:
         self.kept.append(trial)
         return True
 
-    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
-        self.kept = [replace(t, outcome=outcome) if t.number == number else t for t in self.kept]
+    def replace_outcome(self, key: Key, config: Config, outcome: Outcome) -> None:
+        self.kept = [replace(t, outcome=outcome) if t.config == config else t for t in self.kept]
 
     def place_default(self, key: Key, default: Config) -> None:
         """It is in its place."""

@@ -132,8 +132,8 @@ class FakeStore:
     def save_record(self, record: Record) -> None:
         self.saved.append(record)
 
-    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
-        self.wrong[number] = outcome
+    def replace_outcome(self, key: Key, config: Config, outcome: Outcome) -> None:
+        self.wrong[int(config["b"])] = outcome
 
 
 def run(

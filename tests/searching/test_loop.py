@@ -210,7 +210,7 @@ def test_what_an_older_model_estimated_is_estimated_again() -> None:
     older = next(t for t in store.kept if isinstance(t.outcome, Estimated))
     assert isinstance(older.outcome, Estimated)
     stale = replace(older.outcome.estimate, model="an older one", time_us=0.001)
-    store.replace_outcome(SUBJECT.key, older.number, replace(older.outcome, estimate=stale))
+    store.replace_outcome(SUBJECT.key, older.config, replace(older.outcome, estimate=stale))
     result, again = search(store, 10)
     assert again.compiled_configs == [older.config]
     assert store.kept[older.number] == older and older in result.trials

@@ -327,7 +327,7 @@ def test_costs_that_teach_nothing_are_passed_over(store: SqlStore) -> None:
     for trial in store.trials(subject(1 << 14).key):
         assert isinstance(trial.outcome, Estimated)
         empty = replace(trial.outcome, step=StepCost(core_us=nan, facts=()))
-        store.replace_outcome(subject(1 << 14).key, trial.number, empty)
+        store.replace_outcome(subject(1 << 14).key, trial.config, empty)
     assert best(search(store, 1 << 17)) == fastest(1 << 17)
 
 
@@ -491,7 +491,7 @@ def test_few_or_bad_predictions_are_not_believed(store: SqlStore) -> None:
             outcome = trial.outcome
             assert isinstance(outcome, Estimated) and outcome.step is not None
             wrong = replace(outcome.step, predicted_us=outcome.estimate.time_us * 1.4)
-            store.replace_outcome(subject(rows).key, trial.number, replace(outcome, step=wrong))
+            store.replace_outcome(subject(rows).key, trial.config, replace(outcome, step=wrong))
     assert search(store, NEXT << 1).default is None
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.compilers import Compilers, VerifyConfig
+from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Outcome
@@ -30,7 +31,7 @@ class OwnTrials(list[Trial]):
         self += trials
         return len(trials)
 
-    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+    def replace_outcome(self, key: Key, config: Config, outcome: Outcome) -> None:
         """Nothing here was kept by an older model."""
 
 

@@ -111,7 +111,7 @@ class RecordChecker:
             new = [(config, outcome, 0.0)]
             (trial,) = keep_trials(self.store, key, self._kept, new, default=default)
             return outcome if _is_stale(trial.outcome) else trial.outcome
-        self.store.replace_outcome(self.subject.key, known.number, outcome)
+        self.store.replace_outcome(self.subject.key, known.config, outcome)
         self._kept = [replace(t, outcome=outcome) if t is known else t for t in self._kept]
         return outcome
 
