@@ -40,7 +40,6 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
 from autotune.domain.problem import Problem, ProblemSpec
 from autotune.domain.record import Evidence, Method, Record
-from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
@@ -179,7 +178,6 @@ def fill(database: str, trials: int, each: int) -> None:
             sum_up(connection, range(1, keys + 1))
 
         store._work.write(lambda connection, _: in_bulk(connection))
-        store.save_refusals(key(0), refusals())
         last = published[-SNAPSHOTS:]
         for number in range(SNAPSHOTS):
             store.save_record(record(key(last[number % len(last)])))
@@ -190,23 +188,6 @@ def fill(database: str, trials: int, each: int) -> None:
             "postgresql"
         ):  # autovacuum does it in time, SQLite is never asked to
             store._work.write(lambda connection, _: connection.execute(text("ANALYZE")))
-
-
-def refusals() -> Refusals:
-    """As large as a search keeps them: every second cell, each with a reason of its own."""
-    sizes = tuple(range(8, 8 + 8 * 60, 8))
-    pairs = [("block_m", "block_k"), ("block_m", "block_n"), ("block_k", "block_n")]
-    reason = "block {}x{} of args[0] 4096x4096 bfloat16 is not aligned: the last two sizes must be"
-    cells = {
-        pair: {
-            (str(a), str(b)): Refused(kind="illegal", reason=reason.format(a, b), points=60)
-            for a in sizes
-            for b in sizes
-            if (a + b) % 16
-        }
-        for pair in pairs
-    }
-    return Refusals(values=dict.fromkeys(("block_m", "block_k", "block_n"), sizes), cells=cells)
 
 
 def insert(connection: Connection, table: Table, rows: Iterator[dict[str, Any]]) -> None:

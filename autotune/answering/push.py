@@ -198,13 +198,11 @@ def _parts(results: Iterable[_Data]) -> Iterator[list[_Data]]:
 
 def whole_result(store: Store, record: Record) -> KeyResult:
     """A record with all that its search has found."""
-    trials, refusals = store.trials(record.key), store.refusals(record.key)
-    return KeyResult(record=record, trials=tuple(trials), refusals=refusals)
+    return KeyResult(record=record, trials=tuple(store.trials(record.key)))
 
 
 def result_to_data(result: KeyResult) -> _Data:
-    """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis. Without
-    refusals it says nothing of them: older versions take it."""
+    """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis."""
     data: _Data = _clipped(to_data(result, sent=True))
     return data
 

@@ -33,9 +33,7 @@ _MOST_CHECKS = 100_000
 )
 @click.option("--kernel", default=None, help="Only records of this kernel.")
 @click.option("--chip", default=None, help="Only records of this TPU generation.")
-@click.option(
-    "--no-trials", is_flag=True, help="Leave out the trials and refusals behind the records."
-)
+@click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
 @database_and_json
 def push(
     url: str,

@@ -5,20 +5,19 @@ from typing import Annotated
 
 from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.job import MOST_TRIALS
-from autotune.domain.limits import Limit
+from autotune.domain.limits import Limit, Word
 from autotune.domain.record import Record
-from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyResult:
-    """All that a tuning machine knows of a key: its record, its trials, and where the rules leave
-    nothing of its space."""
+    """All that a tuning machine knows of a key: its record and its trials. ``refusals``: what older
+    clients send of its space; nothing of it is kept."""
 
     record: Record
     trials: Annotated[tuple[Trial, ...], Limit(longest=MOST_TRIALS)] = ()
-    refusals: OmitNone[Refusals | None] = None
+    refusals: OmitNone[dict[Word, object] | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

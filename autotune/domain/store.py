@@ -18,7 +18,6 @@ from autotune.domain.outcome import Outcome
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
 from autotune.domain.record_check import RecordCheck
-from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.snapshot import Change, Snapshot
 from autotune.domain.trial import Trial
@@ -61,10 +60,6 @@ class Store(TrialStore, Protocol):
     def save_kernel(self, spec: KernelSpec) -> None:
         """Keep the description of a kernel that is here, in the place of one that was pushed for
         the same (name, fingerprint)."""
-
-    def save_refusals(self, key: Key, refusals: Refusals) -> None:
-        """Keep where the rules leave nothing of the space of a key, in the place of what was kept
-        before."""
 
     def place_default(self, key: Key, default: Config) -> None:
         """Number 0 among the trials of a key is from now on that of this config, where it was
@@ -177,9 +172,6 @@ class Store(TrialStore, Protocol):
         """Forget the snapshots made before a time, but the newest and what it rests on; how many.
         Records stay."""
 
-    def refusals(self, key: Key) -> Refusals | None:
-        """Where the rules leave nothing of its space; None where nothing was kept."""
-
     def check_claims(self, keys: Collection[Key] | None = None) -> int:
         """Queue a job for each claimed record in force that was not to be checked before, the
         newest first, while not too many such jobs wait; of ``keys`` also for those whose job ended
@@ -202,8 +194,7 @@ class Store(TrialStore, Protocol):
 
         A record that is older than the published one of its key, or slower by the same kind of
         evidence, is left out. What is there already changes nothing: it may be pushed again.
-        Refusals are kept where there are none yet. What a token says of other toolchains is noted
-        on claimed records only.
+        What a token says of other toolchains is noted on claimed records only.
         """
 
     def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compilers import Compilers, TraceConfig, Traces
@@ -55,28 +55,13 @@ class PassedOn:
     limit: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A raw point, its grid order included. ``refused``: why it is not compiled under any semantics
-    and limit, None where it may be. Then ``least_bytes`` of VMEM are needed, it is compiled under
-    ``limit`` first and under each of the ``semantics``, the most parallel ones first;
-    ``sequential``: that the first axis that is not parallel in those must not be."""
-
-    config: Config
-    refused: Failure | None
-    least_bytes: int = 0
-    limit: int | None = None
-    semantics: tuple[tuple[str, ...], ...] = ((),)
-    sequential: Illegal | None = None
-
-
 @dataclass(slots=True, kw_only=True)
 class Space:
     """``candidates`` in the order of their roofline. ``refused`` counts raw points by what they
     have in common (``refusal_group``), under the first of those that were raised at one place
     (``alike``). ``default`` is the default config, judged even when the rules refuse it.
-    ``judged``: every raw point that was traced; ``sampled``: not all were; ``climbed``: candidates
-    that a search has added."""
+    ``first_refused``: by the order of the points; ``sampled``: not all of them were traced;
+    ``climbed``: candidates that a search has added."""
 
     candidates: list[Candidate]
     default: Config
@@ -89,11 +74,10 @@ class Space:
     sampled: bool = False
     passed_on: PassedOn = field(default_factory=PassedOn)
     alike: dict[str | Failure, Failure] = field(default_factory=dict)
-    judged: list[Judged] = field(default_factory=list)
+    first_refused: Failure | None = None
 
 
 Progress = Callable[[int, int], None]
-_Refused = TypeVar("_Refused", bound=Failure | Illegal)
 
 
 def explore(
@@ -242,56 +226,45 @@ def _add_point(space: Space, config: Config, traced: list[Trace] | Failure, chip
     if not isinstance(traced, list):
         space.raw_points += 1
         _count(space, traced)
-        for order in permutations(config.grid_order):
-            judged = Judged(config=config.replace(grid_order=order), refused=traced)
-            space.judged.append(judged)
         return
     orders = list(permutations(config.grid_order)) if len(traced) > 1 else [config.grid_order]
-    seen: dict[tuple[str, ...], Judged] = {}
+    seen: set[tuple[str, ...]] = set()
     for order, trace in zip(orders, traced, strict=True):
         space.raw_points += 1
         moving = _moving_axes(order, trace)
         ordered = config.replace(grid_order=order)
         if moving in seen:
             space.merged += 1  # axes of one block may stand anywhere: the program is the same
-            space.judged.append(replace(seen[moving], config=ordered))
-            continue
-        seen[moving] = _add_order(space, ordered, trace, chip)
-        space.judged.append(seen[moving])
+        else:
+            seen.add(moving)
+            _add_order(space, ordered, trace, chip)
 
 
-def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Judged:
+def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> None:
     illegal = None if space.passed_on.semantics else legality.illegal_semantics(trace)
     broken = legality.bad_blocks(trace, chip, space.default_trace) or illegal
     if broken:
-        return Judged(config=config, refused=_count(space, legality.illegal(broken)))
+        _count(space, legality.illegal(broken))
+        return
     use = vmem_use(trace, chip)
     rung = _first_rung(space, use, trace, chip)
     if rung is None:
         highest = (use, chip.vmem_capacity_bytes)
         over = highest if space.passed_on.limit else over_limit(trace, chip) or highest
-        refused = _over_vmem(space.passed_on, *over, chip)
-        return Judged(config=config, refused=_count(space, refused))
+        _count(space, _over_vmem(space.passed_on, *over, chip))
+        return
     variants = legality.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
     for semantics in variants:
         chosen = config.replace(dimension_semantics=semantics)
         candidate = _candidate(space, chosen, trace, chip)
         space.candidates.append(candidate if rung[0] is None else _with_limit(candidate, rung[0]))
-    return Judged(
-        config=config,
-        refused=None,
-        least_bytes=use.certain_bytes,
-        limit=rung[0],
-        semantics=tuple(variants),
-        sequential=_sequential(trace, variants[0]),
-    )
 
 
-def _count(space: Space, refused: _Refused) -> _Refused:
+def _count(space: Space, refused: Failure | Illegal) -> None:
+    space.first_refused = space.first_refused or refused
     group = refusal_group(refused)
     same = getattr(refused, "raised_at", "") or group
     space.refused[space.alike.setdefault(same, group)] += 1
-    return refused
 
 
 def refusal_group(refused: Failure) -> Failure:
@@ -310,13 +283,6 @@ def refusal_group(refused: Failure) -> Failure:
 def _over_vmem(passed_on: PassedOn, use: VmemUse, limit: int | None, chip: ChipInfo) -> OutOfVmem:
     needed = None if passed_on.limit else max(use.expected_bytes, use.certain_bytes)
     return out_of_vmem(use.certain_bytes, limit, chip, own_limit_bytes=needed)
-
-
-def _sequential(trace: Trace, semantics: tuple[str, ...]) -> Illegal | None:
-    if ARBITRARY not in semantics:
-        return None
-    sequential = legality.sequential_axis(trace, trace.own_axes[semantics.index(ARBITRARY)])
-    return legality.illegal(sequential) if sequential else None
 
 
 def _first_rung(
@@ -358,14 +324,13 @@ def _moving_axes(order: tuple[str, ...], trace: Trace) -> tuple[str, ...]:
 
 
 def _no_legal_config(space: Space) -> NoLegalConfigError:
-    first = space.judged[0].refused if space.judged else None
     groups = space.refused.most_common(_MOST_REASONS)
     reasons = "; ".join(f"{_in_short(group)} ({n})" for group, n in groups)
     return NoLegalConfigError(
         f"no legal configuration among {space.raw_points} points: {reasons}",
         points=space.raw_points,
         refused=groups,
-        first=first,
+        first=space.first_refused,
     )
 
 

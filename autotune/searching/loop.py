@@ -17,7 +17,6 @@ from autotune.domain.store import Store
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import Candidate, Space, climb, limit_named
-from autotune.estimating.survey import survey
 from autotune.estimating.vmem import limit_bytes, limit_rungs
 from autotune.searching.evaluation import compile_config, evaluate, keep_trials, outcome_of
 from autotune.searching.limits import SearchLimits
@@ -53,8 +52,6 @@ def open_search(
     """A search that knows what earlier runs have found, and has started nothing yet. ``before``:
     how many of their trials do not count, as the choices were others."""
     store.save_kernel(subject.spec)
-    if space.judged:
-        store.save_refusals(subject.key, survey(space, subject.chip))
     store.place_default(subject.key, space.default)
     earlier = list(store.trials(subject.key))
     study = CandidateStudy(

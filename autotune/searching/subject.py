@@ -105,10 +105,7 @@ def explore_space(
     if only:
         choices = narrowed(choices, only)
     compilers.ask(subject.question(CheckDeclaration))
-    space = explore(compilers, subject.ref, subject.problem, choices, subject.chip, tracing)
-    if only:
-        space.judged.clear()  # what the rules say of a part is not kept as if it were the whole
-    return space
+    return explore(compilers, subject.ref, subject.problem, choices, subject.chip, tracing)
 
 
 def narrowed(choices: Choices, wanted: Mapping[str, Sequence[str]]) -> Choices:

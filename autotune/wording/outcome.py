@@ -13,7 +13,6 @@ from autotune.domain.outcome import (
     OutOfVmem,
     TimedOut,
 )
-from autotune.domain.refusals import Refused
 from autotune.domain.trial import GateState
 from autotune.domain.verdict import Verdict
 from autotune.domain.violation import (
@@ -159,11 +158,6 @@ def verdict_reason(verdict: Verdict) -> str:
             "problem small"
         )
     return text
-
-
-def refused_reason(refused: Refused) -> str:
-    """Of a cell in which nothing may be compiled."""
-    return reason_of(refused.outcome) if refused.outcome else refused.reason
 
 
 def group_text(refused: Failure) -> str:

@@ -30,7 +30,6 @@ from autotune.domain.job import Job, State
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
-from autotune.domain.refusals import Refusals
 from autotune.domain.toolchain import Toolchain
 from autotune_db import query, rows
 from autotune_db.checks import SqlCheckPages
@@ -148,10 +147,6 @@ class SqlBrowse(SqlCheckPages):
     def key_of(self, connection: Connection, trial_id: int) -> int | None:
         row = query.get(connection, TRIALS, trial_id)
         return row.key_id if row else None
-
-    @reads
-    def refusals(self, connection: Connection, key_id: int) -> Refusals | None:
-        return query.refusals(connection, key_id)
 
     def trials(
         self, key_id: int, kind: str | None, *, fastest: bool, offset: int, limit: int

@@ -19,7 +19,7 @@ from autotune_db.audit import note, some_of
 from autotune_db.checks import save_check
 from autotune_db.known_checks import Finding, noted, publish, with_findings, with_known_checks
 from autotune_db.query import in_parts, sum_up
-from autotune_db.tables import CHECKS, RECORDS, SPACES, TRIALS
+from autotune_db.tables import CHECKS, RECORDS, TRIALS
 from autotune_db.transaction import Adapter, writes
 
 _Values = dict[str, Any]
@@ -35,7 +35,6 @@ class _Result:
     checks: Sequence[Finding]
     record_values: _Values
     trial_values: Sequence[_Values]
-    space_values: _Values | None
 
 
 class SqlPushes(Adapter):
@@ -58,9 +57,6 @@ class SqlPushes(Adapter):
         add_kernels(connection, specs, now)
         ids = query.key_ids(connection, keys)
         trials = _add_trials(connection, given, ids, by)
-        spaces = [(result.space_values, ids[result.record.key]) for result in given]
-        new_spaces = [{**values, "key_id": key_id} for values, key_id in spaces if values]
-        query.insert_new(connection, SPACES, new_spaces)
         added, lost = _add_records(connection, given, ids)
         number = _publish(connection, given, len(added), now, by)
         if added or trials:
@@ -133,7 +129,6 @@ def _as_values(result: KeyResult, by: str) -> _Result:
         checks=[(record.key, record.config, check) for check in result.record.checks],
         record_values=rows.record_values(record),
         trial_values=[rows.trial_values(trial) for trial in result.trials],
-        space_values=None if result.refusals is None else rows.space_values(result.refusals),
     )
 
 

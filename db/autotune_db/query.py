@@ -31,11 +31,10 @@ from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Record, Standing
-from autotune.domain.refusals import Refusals
 from autotune.domain.toolchain import Toolchain
 from autotune_db import rows
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KERNELS, KEYS, RECORDS, SPACES, TRIALS
+from autotune_db.tables import KERNELS, KEYS, RECORDS, TRIALS
 
 MAX_ID = 2**63 - 1
 MOST_KERNELS = 10_000  # descriptions in all, when somebody else brings another one
@@ -217,11 +216,6 @@ def one_publisher(connection: Connection) -> None:
     order of their ids: a snapshot would change else. SQLite has one writer in any case."""
     if is_postgresql(connection):
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_PUBLISHING})"))
-
-
-def refusals(connection: Connection, key_id: int | None) -> Refusals | None:
-    row = connection.execute(select(SPACES).where(SPACES.c.key_id == key_id)).first()
-    return None if row is None else rows.refusals_from_row(row)
 
 
 def has_record(of: Table) -> ColumnElement[bool]:

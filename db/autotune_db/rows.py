@@ -24,7 +24,6 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Record, Standing
 from autotune.domain.record_candidate import CandidateDecision, RecordCandidate
 from autotune.domain.record_check import RecordCheck
-from autotune.domain.refusals import Refusals
 from autotune.domain.snapshot import Snapshot
 from autotune.domain.token import Token
 from autotune.domain.toolchain import Toolchain
@@ -81,14 +80,6 @@ def key_from_row(row: AnyRow) -> Key:
         chip=Chip(row.chip),
         toolchain=Toolchain(jax=row.jax, jaxlib=row.jaxlib, libtpu=row.libtpu),
     )
-
-
-def space_values(refusals: Refusals) -> dict[str, Any]:
-    return {"refusals": to_text(to_data(refusals))}
-
-
-def refusals_from_row(row: AnyRow) -> Refusals:
-    return from_data(Refusals, from_text(row.refusals))
 
 
 def trial_values(trial: Trial) -> dict[str, Any]:

@@ -174,9 +174,6 @@ SEARCHES = _table(
 )
 """What the last search of a key said of itself."""
 
-SPACES = _table("spaces", _of(KEYS), _column("refusals"), UniqueConstraint("key_id"))
-"""``refusals``: where the rules leave nothing of the space of a key, as JSON."""
-
 CHECKS = _table(
     "checks",
     _of(KEYS),

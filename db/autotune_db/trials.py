@@ -13,13 +13,12 @@ from autotune.domain.config import Config
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
-from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Trial
 from autotune_db import query, rows
 from autotune_db.json_columns import digest
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KERNELS, KEYS, SPACES, TRIALS
+from autotune_db.tables import KERNELS, KEYS, TRIALS
 from autotune_db.transaction import Adapter, reads, writes
 
 _log = logging.getLogger("autotune.db")
@@ -56,15 +55,6 @@ class SqlKernels(Adapter):
 
 class SqlTrials(Adapter):
     """What was tried for each key."""
-
-    @writes
-    def save_refusals(self, connection: Connection, key: Key, refusals: Refusals) -> None:
-        by = {"key_id": query.key_id(connection, key)}
-        query.upsert(connection, SPACES, by, rows.space_values(refusals))
-
-    @reads
-    def refusals(self, connection: Connection, key: Key) -> Refusals | None:
-        return query.refusals(connection, query.find_key(connection, key))
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
         values = [rows.trial_values(trial) for trial in trials]

@@ -23,7 +23,7 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO autotune_service, autotune_work
 
 -- Both read all that is tuned; only the service reads tokens, and neither makes one.
 GRANT SELECT ON autotune_alembic_version, autotune_kernels, autotune_keys, autotune_trials,
-  autotune_records, autotune_audit, autotune_searches, autotune_spaces,
+  autotune_records, autotune_audit, autotune_searches,
   autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs,
   autotune_job_logs, autotune_candidates, autotune_known_configs, autotune_workloads
 TO autotune_service, autotune_worker;
@@ -41,11 +41,11 @@ GRANT UPDATE (newest_trial, best_us, default_us) ON autotune_keys
 TO autotune_service, autotune_worker; -- sums of its trials
 
 GRANT INSERT ON autotune_jobs, autotune_pins, autotune_misses,
-  autotune_candidates, autotune_spaces
+  autotune_candidates
 TO autotune_service;
 GRANT UPDATE ON autotune_pins, autotune_misses TO autotune_service;
 GRANT DELETE ON autotune_misses TO autotune_service;
-GRANT INSERT, UPDATE ON autotune_searches, autotune_spaces, autotune_workloads TO autotune_worker;
+GRANT INSERT, UPDATE ON autotune_searches, autotune_workloads TO autotune_worker;
 GRANT INSERT, UPDATE (until_id) ON autotune_pins TO autotune_worker; -- with what it has found
 GRANT UPDATE (state, finding, decided_at) ON autotune_candidates TO autotune_worker;
 GRANT UPDATE (spec) ON autotune_kernels TO autotune_worker; -- in the place of a pushed one

@@ -10,7 +10,6 @@ from autotune.domain.chip import Chip
 from autotune.domain.job import Progress, Request
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.problem import Problem
-from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.result import KeyResult
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db.store import SqlStore
@@ -213,31 +212,6 @@ def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
     assert status is not None
     assert (status.space, status.progress, status.over) == ("9 points", last, True)
     assert filled.searches.status(2) is None
-
-
-def test_refusals_are_kept_once_for_each_key(store: SqlStore) -> None:
-    assert store.refusals(key()) is None
-    store.save_refusals(key(), Refusals(values={"bm": (1, True, "x")}))
-    cell = Refused(kind="illegal", reason=NASTY, points=3)
-    refusals = Refusals(
-        values={"bm": (8, 16), "fuse": (True,)},
-        cells={("bm", "fuse"): {("8", "True"): cell}},
-        sampled=True,
-        left_out=(("bm", "bm"),),
-    )
-    store.save_refusals(key(), refusals)
-    assert store.refusals(key()) == store.browse.refusals(1) == refusals
-    assert store.browse.refusals(99) is None and store.refusals(OTHER) is None
-
-
-def test_pushed_refusals_take_no_place(store: SqlStore) -> None:
-    mine, theirs = (Refusals(values={"bm": (n,)}) for n in (1, 2))
-    result = KeyResult(record=record(), refusals=theirs)
-    store.push([spec()], [result], "ci")
-    assert store.refusals(key()) == theirs
-    store.save_refusals(key(), mine)
-    store.push([spec()], [result], "ci")
-    assert store.refusals(key()) == mine
 
 
 def test_a_search_is_told_before_its_first_trial(store: SqlStore) -> None:

@@ -35,7 +35,6 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "a trial of a key": lambda store: store.browse.by_number(1, 1),
     "a trial with a config": lambda store: store.browse.with_config(1, trial(1).config),
     "a key": lambda store: store.browse.searched(1),
-    "refusals": lambda store: store.browse.refusals(1),
     "the newest trial": lambda store: store.browse.newest(1),
 }
 

@@ -19,7 +19,6 @@ from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.noting import tell_of
 from autotune.domain.outcome import WrongResult
 from autotune.domain.record_candidate import CandidateDecision, CandidateState
-from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult
 from autotune.domain.token import ADMIN, WRITER
 from autotune_db import SqlStore, open_store, upgrade
@@ -120,7 +119,7 @@ def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
     assert service.tokens.find(secret) == token
     assert service.tokens.valid()
     service.offer_kernels([SPEC])
-    whole = KeyResult(record=record(), trials=(trial(0),), refusals=Refusals(values={}))
+    whole = KeyResult(record=record(), trials=(trial(0),))
     assert service.push([SPEC], [whole], "ci").trials == 1
     service.save_misses({(question(7), "default"): 2})
     service.save_misses({(question(7), "default"): 1})
@@ -168,7 +167,6 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
         assert job is not None
     assert save_trial(worker, question(), trial(0))
     worker.replace_outcome(question(), trial(0).config, WrongResult(reason="off by 3"))
-    worker.save_refusals(question(), Refusals(values={}))
     for over in (False, True):
         worker.searches.report(question(), "a space", Progress(done=1), over=over)
     worker.save_record(record())

@@ -20,7 +20,6 @@ from autotune.domain.measurement import Measurement
 from autotune.domain.outcome import Estimate, Estimated, Outcome, TimedOut, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.record import Evidence, Record
-from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
@@ -34,7 +33,7 @@ FORMS = {
     form.__name__: form
     for form in (
         *(ChipInfo, Compiled, Config, Estimate, Evidence, Job, Key, KernelSpec, KeyResult),
-        *(Measurement, Picture, Problem, Progress, Pushed, Record, Refusals, Request, Toolchain),
+        *(Measurement, Picture, Problem, Progress, Pushed, Record, Request, Toolchain),
         *(Trace, Trial, Verdict),
     )
 }
@@ -116,7 +115,6 @@ def test_numbers_that_are_not_finite_are_text(number: float) -> None:
         (Config, {"axes": [], "grid_order": []}, "items"),
         (Estimate, None, "NoneType"),
         (TimedOut, {"reason": "", "limit_s": "soon"}, "soon"),
-        (Refusals, {"values": [], "reasons": []}, "'cells'"),
     ],
 )
 def test_data_of_another_form_is_one_error(form: Any, data: Any, says: str) -> None:

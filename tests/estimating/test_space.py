@@ -117,7 +117,7 @@ def test_what_a_kernel_sets_itself_is_not_tuned() -> None:
     assert {c.trace.dimension_semantics for c in space.candidates} == {("parallel", "arbitrary")}
     assert {size for size, _ in configs(space)} == {512, 1024}  # 2048 needs 64 MiB of 24
     assert all(climb(candidate, V5E) is None for candidate in space.candidates)
-    refused = next(one.refused for one in space.judged if one.refused)
+    refused = space.first_refused
     assert isinstance(refused, OutOfVmem) and refused.limited_by == LimitSource.KERNEL
     assert (refused.used_bytes, refused.allowed_bytes) == (64 << 20, 24 << 20)
     assert space.refused == {refusal_group(refused): 2}
@@ -154,36 +154,13 @@ def test_points_are_refused_with_their_reasons() -> None:
     assert {size for size, _ in configs(space)} == {512, 4096}
 
 
-def test_every_raw_point_is_judged_also_the_merged_ones() -> None:
-    def answer(config: Config) -> Any:
-        bad = config["size"] == 1024
-        return CompileFailed(reason="odd") if bad else traced(config)
-
-    space = explored([100, 512, 1024, 2048, 4096], 512, answer)
-    judged = {(one.config["size"], "".join(one.config.grid_order)): one for one in space.judged}
-    assert set(judged) == {(n, o) for n in (100, 512, 1024, 2048, 4096) for o in ("ij", "ji")}
-    kinds = {size: one.refused and one.refused.kind for (size, _), one in judged.items()}
-    assert kinds == {
-        100: "illegal",
-        512: None,
-        1024: "compile failed",
-        2048: None,
-        4096: None,
-    }
-    assert judged[2048, "ij"].least_bytes == 64 << 20
-    assert judged[512, "ij"].semantics == (("parallel", "parallel"),)
-    assert {judged[n, "ij"].limit for n in (512, 1024)} == {None}
-    assert judged[2048, "ij"].limit == 64 << 20
-    assert judged[4096, "ji"].least_bytes == judged[4096, "ij"].least_bytes
-
-
 def test_why_a_point_is_over_the_vmem_is_kept() -> None:
     def huge(config: Config) -> list[Trace]:
         big = replace(traced(config)[0].operands[0], shape=(65536, 65536), block=(8192, 8192))
         return [replace(t, operands=(big, *t.operands[1:])) for t in traced(config)]
 
     space = explored([512, 1024], 512, lambda c: huge(c) if c["size"] == 1024 else traced(c))
-    why = next(one.refused for one in space.judged if one.config["size"] == 1024)
+    why = space.first_refused
     assert isinstance(why, OutOfVmem) and why.by_rule
     assert why.allowed_bytes == V5E.vmem_capacity_bytes < why.used_bytes
 

@@ -131,7 +131,6 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.kept: list[Trial] = []
-        self.refusals: list[Any] = []
         self.published: list[Any] = []
         self.of_others: list[tuple[Key, Trial]] = []
         self.searches = MemorySearches()
@@ -156,9 +155,6 @@ class MemoryStore:
 
     def save_kernel(self, spec: Any) -> None:
         """It is known."""
-
-    def save_refusals(self, key: Key, refusals: Any) -> None:
-        self.refusals.append(refusals)
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
         return len(list(takewhile(self._save, trials)))

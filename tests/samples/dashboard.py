@@ -25,7 +25,6 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.record_check import CheckVerdict
-from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.trial import Trial
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
@@ -85,22 +84,6 @@ def published(key: Key) -> Record:
     )
 
 
-NO_ROOM = Refused(kind="out of VMEM", reason="needs at least 40.00 MiB of VMEM", points=6)
-UNALIGNED = Refused(kind="illegal", reason="block 12x64 is not aligned", points=1)
-REFUSALS = Refusals(
-    values={"bm": (128, 256, 384, 512, 1024), "unroll": (1, 2, 3)},
-    cells={
-        ("bm", "bm"): {("1024", "1024"): NO_ROOM},
-        ("bm", "unroll"): {
-            ("1024", "1"): NO_ROOM,
-            ("1024", "2"): UNALIGNED,
-            ("128", "1"): UNALIGNED,
-        },
-    },
-)
-"""Against trials too: 128 and 1 were tried. Of 1024 and 3 nothing is refused."""
-
-
 RUN = Measurement(
     method="device time",
     device="TPU v5 lite 0",
@@ -132,7 +115,6 @@ def fill(store: SqlStore) -> None:
     for number, outcome in enumerate(OUTCOMES):
         save_trial(store, question(), trial(number, outcome))
     store.save_record(published(question()))
-    store.save_refusals(question(), REFUSALS)
     newer = question(jax="0.12.0")
     save_trial(store, newer, trial(0, estimated(90.0)))
     save_trial(store, newer, trial(2, CompileFailed(reason="no longer supported")))
@@ -141,9 +123,6 @@ def fill(store: SqlStore) -> None:
     wicked = replace(config(1), axes=((EVIL, EVIL), ("bm", 8)), grid_order=(EVIL,))
     save_trial(store, evil, trial(0, estimated(50.0)))
     save_trial(store, evil, replace(trial(1, Illegal(reason=EVIL)), config=wicked, pushed_by=EVIL))
-    why = Refused(kind=EVIL, reason=EVIL, points=2)
-    cells = {(EVIL, "bm"): {(EVIL, "8"): why, ("other", "8"): why}}
-    store.save_refusals(evil, Refusals(values={EVIL: (EVIL, "other"), "bm": (8,)}, cells=cells))
     bad = replace(published(evil), reason=EVIL, verification=EVIL, pushed_by=EVIL, checked_by=EVIL)
     store.save_record(replace(bad, config=wicked, baseline=replace(bad.baseline, note=EVIL)))
     store.save_misses({(question(77, 5, chip=Chip.V6E), "nearest"): 5})

@@ -14,7 +14,7 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.trial import Trial
-from autotune.estimating.space import Candidate, Judged, Space
+from autotune.estimating.space import Candidate, Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import open_search
 from autotune.searching.result import SearchResult
@@ -80,14 +80,6 @@ def search(
         start_from=start_from,
     )
     return result, compilers
-
-
-def test_what_the_rules_refuse_is_kept_before_the_first_trial() -> None:
-    store, where = MemoryStore(), space()
-    refused = Config(axes=(("block_m", 7), ("block_n", 9)), grid_order=("m", "n"))
-    where.judged = [Judged(config=refused, refused=Illegal(reason="seven"))]
-    search(store, 30, where=where, watcher=Quiet(interrupt_after=1))
-    assert store.refusals[0].of("block_m", "block_n")["7", "9"].reason == "seven"
 
 
 def test_the_default_is_trial_0_and_nothing_is_compiled_twice() -> None:

@@ -6,11 +6,10 @@ from dataclasses import replace
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.outcome import Illegal, OutOfVmem
 from autotune.domain.record import Decision, Evidence, Record
-from autotune.domain.refusals import Refused
 from autotune.domain.verdict import Proof
 from autotune.domain.violation import ParallelAfterArbitrary, Rule
 from autotune.wording.outcome import in_words as outcome_in_words
-from autotune.wording.outcome import reason_of, refused_reason
+from autotune.wording.outcome import reason_of
 from autotune.wording.publication import in_words
 from tests.samples.matching import record
 
@@ -20,7 +19,6 @@ def test_the_texts_of_an_older_version_are_shown_as_they_are() -> None:
     assert (in_words(old).reason, in_words(old).verification) == ("twice as fast", "seen")
     refused = OutOfVmem(reason="too big", used_bytes=2, allowed_bytes=1)
     assert reason_of(refused) == reason_of(Illegal(reason="too big")) == "too big"
-    assert refused_reason(Refused(kind="illegal", reason="too big", points=1)) == "too big"
 
 
 def test_facts_are_sent_with_their_sentences_and_come_back() -> None:

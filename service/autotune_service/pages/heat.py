@@ -1,13 +1,10 @@
 """A heat map of time over two parts of the config. What has no time says why."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from math import log10
 from typing import Any
 
-from autotune.domain.refusals import Refusals, Refused
-from autotune.wording.outcome import refused_reason
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import (
     DEFAULT,
@@ -17,14 +14,11 @@ from autotune_service.pages.candidates import (
     ShownTrial,
     escaped,
     fastest,
-    group_of,
-    wrapped,
 )
 from autotune_service.pages.filters import Query
 from autotune_service.pages.plots import Figure, lines, ordered, varying
 
 _MOST_VALUES = 75  # of a part, drawn
-_MOST_REFUSED = 200  # rows of a table
 _SIGNS = {
     "out of VMEM": "VMEM",
     "illegal": "illegal",
@@ -43,55 +37,42 @@ ON_SCALE = "#111111"
 _SLOW = 2.0  # times the best: from here on one colour
 _SPREAD = 1.1  # at least: what differs by less than estimates can tell looks alike
 _ONLY = "the only value"
-_REFUSED_TOO = "not legal, too large for VMEM, or not reached by the search"
-_ALLOWED = (
-    "the rules allow something here: the search has not<br>reached it, or has the same program"
-)
+_NOT_TRIED = "not legal, too large for VMEM, or not reached by the search"
 _NOT_DRAWN = "or not among the trials that are drawn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """``names``: what may be chosen. ``note``: what is not shown of the cells, or not known;
-    ``refused``: what the rules refuse of them, for those who do not hover."""
+    """``names``: what may be chosen. ``note``: what is not shown of the cells."""
 
     names: list[str]
     x: str | None
     y: str | None
     note: str
-    refused: list[tuple[str, str, Refused]]
 
 
-def axes(shown: Sequence[ShownTrial], refusals: Refusals | None, query: Query) -> Axes:
-    """Parts of the config with several values, tried or refused; all of them where none has."""
-    names = _names(shown, refusals.values if refusals else {})
+def axes(shown: Sequence[ShownTrial], query: Query) -> Axes:
+    """Parts of the config with several values; all of them where none has."""
+    names = _names(shown)
     x = query.choice("x", names) or (names[0] if names else None)
     rest = [name for name in names if name != x]
     y = query.choice("y", names)
     if y == x:
         y = None
     y = y or (rest[0] if rest else None)
-    closed = refusals.of(x, y).items() if refusals and x else ()
-    cut = _cut(shown, refusals, [name for name in (x, y) if name])
-    return Axes(
-        names=names,
-        x=x,
-        y=y,
-        note=" ".join(filter(None, (_unknown(refusals, x, y), cut))),
-        refused=[(*cell, refused) for cell, refused in islice(closed, _MOST_REFUSED)],
-    )
+    return Axes(names=names, x=x, y=y, note=_cut(shown, [name for name in (x, y) if name]))
 
 
-def _names(shown: Sequence[ShownTrial], refused: Mapping[str, Sequence[object]]) -> list[str]:
+def _names(shown: Sequence[ShownTrial]) -> list[str]:
     """Parts of the config with several values, else all."""
-    several = {*varying(shown), *(name for name, values in refused.items() if len(values) > 1)}
-    known = dict.fromkeys([*refused, *(name for c in shown for name in c.values)])
+    several = varying(shown)
+    known = dict.fromkeys(name for c in shown for name in c.values)
     return [name for name in known if name in several or not several]
 
 
-def values_of(shown: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
-    """Tried or known, in order; of very many those of the fastest trials first."""
-    values = _all_values(shown, name, refusals)
+def values_of(shown: Sequence[ShownTrial], name: str) -> list[str]:
+    """In order; of very many those of the fastest trials first."""
+    values = _all_values(shown, name)
     if len(values) <= _MOST_VALUES:
         return values
     by_time = sorted(shown, key=lambda c: (c.time_us is None, c.time_us))
@@ -100,14 +81,12 @@ def values_of(shown: Sequence[ShownTrial], name: str, refusals: Refusals | None)
     return [value for value in values if value in chosen]
 
 
-def _all_values(shown: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
-    known = refusals.values.get(name, ()) if refusals else ()
-    tried = (c.values[name] for c in shown if name in c.values)
-    return ordered(name, [*known, *tried], shown)
+def _all_values(shown: Sequence[ShownTrial], name: str) -> list[str]:
+    return ordered(name, [c.values[name] for c in shown if name in c.values], shown)
 
 
-def _cut(shown: Sequence[ShownTrial], refusals: Refusals | None, names: Sequence[str]) -> str:
-    counts = {name: len(_all_values(shown, name, refusals)) for name in names}
+def _cut(shown: Sequence[ShownTrial], names: Sequence[str]) -> str:
+    counts = {name: len(_all_values(shown, name)) for name in names}
     return " ".join(
         f"Of {count:,} values of {name} {_MOST_VALUES} are drawn, those of the fastest first."
         for name, count in counts.items()
@@ -115,24 +94,11 @@ def _cut(shown: Sequence[ShownTrial], refusals: Refusals | None, names: Sequence
     )
 
 
-def _unknown(refusals: Refusals | None, x: str | None, y: str | None) -> str:
-    if refusals is None:
-        return "An older version made this search, and kept nothing of what the rules refuse."
-    if x is not None and refusals.is_left_out(x, y):
-        return "What the rules refuse is not kept for these two: there are too many cells."
-    if refusals.sampled:
-        return "The space is large: the rules were asked about a sample of its configs only."
-    return ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatCell:
-    """The trials with its two values, or why there can be none; ``untried`` says what is known of a
-    cell without either, ``sampled``: the rules were asked about some configs only."""
+    """The trials with its two values; ``untried`` says what is known of a cell without any."""
 
     tried: Sequence[ShownTrial] = ()
-    refused: Refused | None = None
-    sampled: bool
     untried: str
 
     @property
@@ -156,18 +122,14 @@ class HeatCell:
 
     @property
     def why_not(self) -> str | None:
-        """What a trial has found counts before what the rules say of the cell."""
-        if not self.tried:
-            return group_of(self.refused.kind) if self.refused else None
-        if self.best is not None:
+        if not self.tried or self.best is not None:
             return None
         return max((c.group for c in self.tried), key=_GROUPS.index)
 
     @property
     def hover(self) -> str:
         if not self.tried:
-            refused = self.refused and _of_refused(self.refused, sampled=self.sampled)
-            return refused or f"<b>not tried</b><br>{self.untried}"
+            return f"<b>not tried</b><br>{self.untried}"
         best = self.best
         failed = [c for c in self.tried if c.group != ESTIMATED]
         shown = [best] if best else failed[:2]
@@ -176,18 +138,6 @@ class HeatCell:
             wrong = f", {len(failed)} without a time" if best and failed else ""
             lines.append(f"{more} more here{wrong}")
         return "<br>".join(lines)
-
-
-def _of_refused(refused: Refused, *, sampled: bool) -> str:
-    looked_at = "that were looked at " if sampled else ""
-    configs = "the config" if refused.points == 1 else f"each of the {refused.points:,} configs"
-    return "<br>".join(
-        [
-            f"<b>{escaped(refused.kind)}</b>, not compiled",
-            f"{configs} {looked_at}here is refused; the closest one:",
-            *wrapped(refused_reason(refused)),
-        ]
-    )
 
 
 HeatCells = Sequence[Sequence[HeatCell]]
@@ -201,16 +151,15 @@ def heat_map(
     shown: Sequence[ShownTrial],
     x: str,
     y: str | None,
-    refusals: Refusals | None = None,
     *,
     all_drawn: bool = True,
 ) -> Figure | None:
     """The best of each cell: the other parts of the config may differ."""
-    columns = values_of(shown, x, refusals)
+    columns = values_of(shown, x)
     if not columns:
         return None
-    rows = [_ONLY] if y is None else values_of(shown, y, refusals)
-    grid = _grid(shown, (x, y), (columns, rows), refusals, all_drawn=all_drawn)
+    rows = [_ONLY] if y is None else values_of(shown, y)
+    grid = _grid(shown, (x, y), (columns, rows), all_drawn=all_drawn)
     names = {"x": list(map(escaped, columns)), "y": list(map(escaped, rows))}
     layout = {
         "xaxis": _axis(x, columns, -90),
@@ -253,7 +202,6 @@ def _grid(
     shown: Sequence[ShownTrial],
     axes: tuple[str, str | None],
     values: tuple[Sequence[str], Sequence[str]],
-    refusals: Refusals | None,
     *,
     all_drawn: bool,
 ) -> HeatCells:
@@ -263,19 +211,12 @@ def _grid(
     for c in shown:
         row = str(c.values.get(y, "")) if y else _ONLY
         tried.setdefault((str(c.values.get(x, "")), row), []).append(c)
-    known = refusals or Refusals(values={})
-    refused = known.of(x, y)
-    judged = refusals is not None and not known.is_left_out(x, y)
-    untried = (_ALLOWED if judged else _REFUSED_TOO) + ("" if all_drawn else f"<br>{_NOT_DRAWN}")
-
-    unknown = HeatCell(sampled=known.sampled, untried=untried)
+    untried = _NOT_TRIED + ("" if all_drawn else f"<br>{_NOT_DRAWN}")
+    unknown = HeatCell(untried=untried)  # most cells of a large map
 
     def cell(column: str, row: str) -> HeatCell:
         mine = tried.get((column, row), ())
-        why = refused.get((column, row if y else column))
-        if not mine and why is None:  # most cells of a large map
-            return unknown
-        return HeatCell(tried=mine, refused=why, sampled=known.sampled, untried=untried)
+        return HeatCell(tried=mine, untried=untried) if mine else unknown
 
     return [[cell(column, row) for column in columns] for row in rows]
 

@@ -12,7 +12,6 @@ from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
-from autotune.domain.refusals import Refusals
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.command import search_command
 from autotune.wording.comparison import why
@@ -34,7 +33,6 @@ from autotune_service.pages.facts import Line, facts, parts
 from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.pages.heat import Axes, axes, heat_map
 from autotune_service.pages.jobs import MOST_JOBS, is_for
-from autotune_service.pages.parallel import parallel
 from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, vmem
 from autotune_service.pages.ranges import bars, slices, time_lines
 from autotune_service.pages.render import config_call
@@ -99,13 +97,12 @@ def view(
     what is served; empty where it is. ``bars``: the parts of their times. ``hovers``: what the
     points of the plots say, by the page that a click on them opens."""
     shown = candidates(drawn, record)
-    refusals = call.browse.refusals(searched.id)
-    chosen = axes(shown, refusals, call.query)
+    chosen = axes(shown, call.query)
     beside = _beside(shown, record)
     return {
         "shown": shown,
         "axes": chosen,
-        "plots": _plots(call, searched, record, shown, refusals, chosen),
+        "plots": _plots(call, searched, record, shown, chosen),
         "hovers": {c.link: c.hover for c in shown},
         "effects": _effects(shown),
         "slices": slices(shown),
@@ -151,7 +148,6 @@ def _plots(
     searched: SearchedKey,
     record: Record | None,
     shown: Sequence[ShownTrial],
-    refusals: Refusals | None,
     chosen: Axes,
 ) -> Mapping[str, Figure | None]:
     if not shown:
@@ -163,8 +159,7 @@ def _plots(
     return {
         "trials": over_trials(shown, steps, xla),
         "time": over_time(shown, steps, xla),
-        "heat": heat_map(shown, x, y, refusals, all_drawn=all_drawn) if x else None,
-        "parallel": parallel(shown),
+        "heat": heat_map(shown, x, y, all_drawn=all_drawn) if x else None,
         "vmem": vmem(shown),
         "roofline": roofline(shown),
     }

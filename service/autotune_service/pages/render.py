@@ -22,7 +22,7 @@ from autotune.domain.version import VERSION
 from autotune.wording.checks import action, finding
 from autotune.wording.command import search_command
 from autotune.wording.measurement import ratio_interval, run_line, told_apart
-from autotune.wording.outcome import best_time, refused_reason
+from autotune.wording.outcome import best_time
 from autotune.wording.publication import default_time, times_default, verified_label, who_says
 from autotune.wording.terms import TERMS
 from autotune.wording.time_parts import PART_WORDS
@@ -164,7 +164,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter_ in (micros, mebibytes, size, seconds, error_bar, as_json, refused_reason):
+    for filter_ in (micros, mebibytes, size, seconds, error_bar, as_json):
         environment.filters[filter_.__name__] = filter_
     environment.filters.update(verified=verified_label, when=_when, count="{:,}".format)
     for function in _FUNCTIONS:

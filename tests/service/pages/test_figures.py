@@ -10,19 +10,15 @@ import pytest
 
 from autotune.domain.browsing import Improvement, NumberedTrial, SearchedKey
 from autotune.domain.outcome import Outcome, OutOfVmem
-from autotune.domain.refusals import Refusals
 from autotune_service.pages import heat, plots
 from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.filters import Query
-from autotune_service.pages.parallel import MOST, parallel
 from autotune_service.pages.plots import bandwidth, peak, roofline
 from autotune_service.pages.problem import outcome_groups
 from autotune_service.pages.ranges import bars, slices
 from autotune_service.pages.render import as_json
 from tests.samples.dashboard import (
     OUTCOMES,
-    REFUSALS,
-    UNALIGNED,
     config,
     estimated,
     published,
@@ -95,59 +91,30 @@ def test_what_is_served_and_the_default_are_marked(monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_cells_that_the_rules_refuse_are_told_apart_from_untried_ones() -> None:
-    failures, times = heat_map(shown_trials(OUTCOMES[:4]), "unroll", "bm", REFUSALS)
-    assert times["y"] == ["128", "256", "384", "512", "1024"]
-    assert failures["text"][4] == ["VMEM", "illegal", ""]
-    hover = failures["hovertext"][4]
-    assert "each of the 6 configs here" in hover[0] and "40.00 MiB" in hover[0]
-    assert "the config here is refused" in hover[1] and "is not aligned" in hover[1]
-    assert hover[2].startswith("<b>not tried</b><br>the rules allow something here")
-    assert failures["customdata"][4] == ["", "", ""]
-    of_one_part, _ = heat_map(shown_trials(OUTCOMES[:3]), "bm", None, REFUSALS)
-    assert of_one_part["text"] == [["", "", "", "", "VMEM"]]
-    sampled, _ = heat_map(
-        shown_trials(OUTCOMES[:4]), "bm", "unroll", replace(REFUSALS, sampled=True)
-    )
-    assert "configs that were looked at here" in sampled["hovertext"][0][4]
-
-
-def test_what_a_trial_found_counts_before_the_rules() -> None:
-    failures, times = heat_map(shown_trials(OUTCOMES[:5]), "bm", "unroll", REFUSALS)
+def test_a_cell_without_a_time_says_why() -> None:
+    failures, times = heat_map(shown_trials(OUTCOMES[:5]), "bm", "unroll")
     assert (failures["text"][0][0], times["text"][0][0]) == ("", "■ 100.0 µs")
-    refused = Refusals(values={}, cells={("bm", "unroll"): {("256", "2"): UNALIGNED}})
-    failures, _ = heat_map(shown_trials(OUTCOMES[:5]), "bm", "unroll", refused)
     assert failures["text"][1][1] == "VMEM"
     assert "needs 32 MiB" in failures["hovertext"][1][1]
 
 
 @pytest.mark.parametrize(
-    ("refusals", "drawn", "says"),
-    [
-        (None, True, "not legal, too large for VMEM, or not reached"),
-        (replace(REFUSALS, left_out=(("unroll", "bm"),)), True, "not legal, too large"),
-        (REFUSALS, False, "or not among the trials that are drawn"),
-    ],
+    ("drawn", "says"),
+    [(True, "not legal, too large"), (False, "or not among the trials that are drawn")],
 )
-def test_an_empty_cell_says_no_more_than_is_known(
-    refusals: Refusals | None, drawn: bool, says: str
-) -> None:
+def test_an_empty_cell_says_no_more_than_is_known(drawn: bool, says: str) -> None:
     shown = shown_trials(OUTCOMES[:4])
-    hover = heat_map(shown, "bm", "unroll", refusals, all_drawn=drawn)[0]["hovertext"]
+    hover = heat_map(shown, "bm", "unroll", all_drawn=drawn)[0]["hovertext"]
     assert "not tried" in hover[1][1] and says in hover[1][1]
 
 
 def test_of_very_many_values_those_of_the_fastest_are_drawn() -> None:
-    cell = {(str(n), "1"): UNALIGNED for n in range(1, 901)}
-    many = Refusals(
-        values={"bm": tuple(range(1, 901)), "unroll": (1, 2, 3)}, cells={("bm", "unroll"): cell}
-    )
-    shown = shown_trials(OUTCOMES[:4])
-    drawn = heat_map(shown, "bm", "unroll", many)[0]["x"]
-    assert drawn == [*map(str, range(1, 74)), "128", "256"]
-    chosen = heat.axes(shown, many, Query({}))
-    assert chosen.note == ("Of 900 values of bm 75 are drawn, those of the fastest first.")
-    assert len(chosen.refused) == 200
+    slow = [replace(estimated(1_000.0 + n)) for n in range(90)]
+    shown = shown_trials([*OUTCOMES[:4], *slow])
+    shown = [replace(c, values={**c.values, "bm": n + 1}) for n, c in enumerate(shown)]
+    assert len(heat_map(shown, "bm", "unroll")[0]["x"]) == 75
+    chosen = heat.axes(shown, Query({}))
+    assert chosen.note == "Of 94 values of bm 75 are drawn, those of the fastest first."
 
 
 def test_a_cell_shows_its_best_and_counts_the_others() -> None:
@@ -221,16 +188,6 @@ def test_vmem_has_each_limit_once() -> None:
     assert [note["text"] for note in figure["layout"]["annotations"]] == ["limit 16 MiB"]
 
 
-def test_parallel_draws_the_winner_last_and_not_too_many() -> None:
-    figure = parallel(
-        shown_trials([estimated(100.0 + n) for n in range(MOST + 50)], winner=MOST + 20)
-    )
-    assert figure is not None
-    assert figure["data"][-1]["name"].startswith("winner")
-    lines = sum(trace["x"].count(None) for trace in figure["data"])
-    assert lines == MOST + 1
-
-
 def test_the_parts_of_times_share_a_scale() -> None:
     winner, default = bars([shown_trials()[n].estimate for n in (2, 0)])
     assert sum(part.share for part in default) == pytest.approx(100, abs=0.1)
@@ -243,7 +200,6 @@ def test_the_parts_of_times_share_a_scale() -> None:
 )
 def test_few_trials_break_no_figure(outcomes: Sequence[Outcome]) -> None:
     shown = shown_trials(outcomes)
-    assert parallel(shown) is None
     heat.heat_map(shown, "bm", "unroll")
     roofline(shown)
     plots.vmem(shown)

@@ -90,7 +90,6 @@ SAY: dict[str, tuple[str, ...]] = {
         "P is parallel, A arbitrary",
         "Plain XLA is likely faster: it needs at least 4.8 µs",
     ),
-    "/keys/2": ("kept nothing of what the rules refuse",),
     "/trials/7": (
         "second line",
         "autotune estimate mm --shape m=1024,k=128 --dtype bfloat16 --option causal=false "
@@ -187,16 +186,8 @@ def figures(text: str) -> dict[str, Any]:
 
 def test_a_problem_has_all_its_figures(service: Running) -> None:
     drawn = figures(html(service, "/keys/1"))
-    assert set(drawn) == {"trials", "time", "heat", "parallel", "vmem", "roofline"}
+    assert set(drawn) == {"trials", "time", "heat", "vmem", "roofline"}
     assert all(drawn.values())
-
-
-def test_the_heat_map_offers_what_was_refused_and_explains_it(service: Running) -> None:
-    text = html(service, "/keys/1?x=unroll&y=bm")
-    assert "needs at least 40.00 MiB" in json.dumps(figures(text)["heat"])
-    assert "kept nothing of what the rules refuse" not in text
-    table = text[text.index('aria-label="What the rules refuse"') :]
-    assert "<td>1</td><td>1024</td><td>out of VMEM</td>" in table
 
 
 def test_every_outcome_is_told_apart(service: Running) -> None:

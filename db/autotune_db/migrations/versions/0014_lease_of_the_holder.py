@@ -36,5 +36,6 @@ def upgrade() -> None:
     op.execute(RECORDS.update().where(is_pushed).values(claimed=True))
     op.execute(_NEW_SNAPSHOT)
     op.drop_table("autotune_pushes")
+    op.drop_table("autotune_spaces")
     op.add_column(CANDIDATES.name, Column("record_id", _ID))
     op.create_index(f"ix_{CANDIDATES.name}_record_id", CANDIDATES.name, ["record_id"])
