@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import autotune
+from autotune.wording.terms import TERMS
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -49,6 +50,13 @@ def test_each_row_of_the_table_of_results_names_a_benchmark() -> None:
     rows = [line.split(" | ") for line in table.partition("\n\n")[0].splitlines()[2:]]
     assert rows
     assert all(set(re.findall(r"`(\w+)", row[1])) & NAMES for row in rows)
+
+
+def test_the_words_of_the_pages_are_explained_alike() -> None:
+    page = (ROOT / "docs" / "reference" / "words.md").read_text(encoding="utf-8")
+    explained = dict(re.findall(r"^\| \*\*(.+)\*\* \| (.+) \|$", page, re.MULTILINE))
+    assert {word: explained.get(word) for word in TERMS} == TERMS
+    assert len(explained) <= 30
 
 
 def test_each_variable_of_the_environment_is_in_the_settings() -> None:
