@@ -211,8 +211,16 @@ class ScalarEnvironment:
 
 
 def mean_turns(eqn: Any, env: ScalarEnvironment) -> float | None:
-    """How often a ``while`` runs, in the mean over the grid: one that counts up by one to a limit
-    that stays, as ``fori_loop`` makes it. None for any other, and where the ends are not known."""
+    """How often a ``while`` runs, in the mean over the grid; None where its ends are not known."""
+    start, limit = map(env.read, counter_ends(eqn) or (None, None))
+    if start is None or limit is None:
+        return None
+    return float(np.mean(np.maximum(limit - start, 0)))
+
+
+def counter_ends(eqn: Any) -> tuple[Any, Any] | None:
+    """The variables with start and limit of a ``while`` that counts up by one to a limit that
+    stays, as ``fori_loop`` makes it; None for any other."""
     condition, body = (open_jaxpr(eqn.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
     outer, consts = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     if [step_eqn.primitive.name for step_eqn in condition.eqns] != ["lt"]:
@@ -220,22 +228,18 @@ def mean_turns(eqn: Any, env: ScalarEnvironment) -> float | None:
     known = {var: place - outer for place, var in enumerate(condition.invars)}
     ends = condition.eqns[0].invars
     places = [None if hasattr(var, "val") else known.get(var) for var in ends]
-    if places[0] is None or not _adds_one(body, consts, places[0]):
+    if places[0] is None or not adds_one(body, consts, places[0]):
         return None
-    if places[1] is not None and places[1] >= 0 and not _stays(body, consts, places[1]):
+    if places[1] is not None and places[1] >= 0 and not stays(body, consts, places[1]):
         return None
     start, limit = (
-        env.read(
-            var if place is None else eqn.invars[place + outer + (consts if place >= 0 else 0)]
-        )
+        var if place is None else eqn.invars[place + outer + (consts if place >= 0 else 0)]
         for var, place in zip(ends, places, strict=True)
     )
-    if start is None or limit is None:
-        return None
-    return float(np.mean(np.maximum(limit - start, 0)))
+    return start, limit
 
 
-def _adds_one(body: Any, consts: int, place: int) -> bool:
+def adds_one(body: Any, consts: int, place: int) -> bool:
     """Whether a loop's body adds one to an element of what it carries."""
     step = next(
         (candidate for candidate in body.eqns if body.outvars[place] in candidate.outvars), None
@@ -246,7 +250,7 @@ def _adds_one(body: Any, consts: int, place: int) -> bool:
     return body.invars[consts + place] in step.invars and literals == [1]
 
 
-def _stays(body: Any, consts: int, place: int) -> bool:
+def stays(body: Any, consts: int, place: int) -> bool:
     return body.outvars[place] is body.invars[consts + place]
 
 

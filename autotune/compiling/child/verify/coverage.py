@@ -10,18 +10,23 @@ from autotune.compiling.child.trace.blocks import array_of, block_shape
 from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.mapped import as_pallas_call
 from autotune.compiling.child.trace.scalars import open_jaxpr
+from autotune.compiling.child.verify.conditions import Ways, goes_all_ways, up_to, ways_of
 from autotune.domain.problem import Problem
+
+_INNER = 3  # blocks of which one is neither the first nor the last
 
 
 @dataclass(frozen=True, slots=True)
 class CallBorders:
     """What one ``pallas_call`` walks. ``grid``: steps of each axis, None where an argument decides.
     ``blocks``: of each operand and dimension the block and the array, in elements. ``loops``: turns
-    of each loop of the body in the order of the program, None where they depend on data."""
+    of each loop of the body in the order of the program, None where they depend on data. ``ways``:
+    of the comparisons in index maps and body."""
 
     grid: tuple[int | None, ...]
     blocks: tuple[tuple[int, int], ...]
     loops: tuple[int | None, ...]
+    ways: Ways = ()
 
     @property
     def is_idle(self) -> bool:
@@ -29,13 +34,15 @@ class CallBorders:
 
     def covers(self, real: "CallBorders", count: int) -> bool:
         """Whether this walks ``count`` blocks and turns, fewer only where the real call does, and a
-        ragged block wherever that does."""
+        ragged block wherever that does. With :data:`_INNER` each comparison goes all its ways."""
         has_steps = all(map(partial(_is_enough, count), zip_longest(self.grid, real.grid)))
         same_loops = len(self.loops) == len(real.loops)
         has_turns = not same_loops or all(
             map(partial(_is_enough, count), zip(self.loops, real.loops, strict=True))
         )
-        return has_steps and has_turns and all(map(_is_as_ragged, self.blocks, real.blocks))
+        has_ways = count < _INNER or goes_all_ways(self.ways, real.ways)
+        is_as_ragged = all(map(_is_as_ragged, self.blocks, real.blocks))
+        return has_steps and has_turns and has_ways and is_as_ragged
 
 
 def _is_enough(count: int, numbers: tuple[int | None, int | None]) -> bool:
@@ -50,24 +57,35 @@ def _is_as_ragged(small: tuple[int, int], real: tuple[int, int]) -> bool:
 
 
 Borders = tuple[CallBorders, ...]
-"""Of each call of a function, in the order of the program."""
+"""Of each call of a function, in the order of the program; then those of its reference."""
 
 
-def borders(jaxpr: Any) -> Borders:
+def borders(jaxpr: Any, reference: Any | None = None) -> Borders:
     calls = (call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None)
-    return tuple(map(_of_call, calls))
+    compared = [] if reference is None else [_of_reference(reference)]
+    return (*map(_of_call, calls), *compared)
+
+
+def _of_reference(jaxpr: Any) -> CallBorders:
+    """What it compares: a kernel may have forgotten it."""
+    return CallBorders(grid=(), blocks=(), loops=(), ways=ways_of([(jaxpr, ())]))
 
 
 def _of_call(call: Any) -> CallBorders:
     mapping = call.params["grid_mapping"]
+    grid = tuple(size if isinstance(size, int) else None for size in mapping.grid)
+    added = getattr(mapping, "vmapped_dims", ())
+    counted = [size for axis, size in enumerate(grid) if axis not in added]
+    maps = [(operand.index_map_jaxpr, [*map(up_to, grid)]) for operand in mapping.block_mappings]
     return CallBorders(
-        grid=tuple(size if isinstance(size, int) else None for size in mapping.grid),
+        grid=grid,
         blocks=tuple(
             pair
             for operand in mapping.block_mappings
             for pair in zip(block_shape(operand), array_of(operand).shape, strict=True)
         ),
         loops=tuple(_loops(call.params["jaxpr"])),
+        ways=ways_of([*maps, (call.params["jaxpr"], ())], counted),
     )
 
 
