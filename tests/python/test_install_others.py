@@ -246,3 +246,62 @@ def test_vllm_finds_the_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOTUNE_INSTALL", "tpu-inference")
     plug_in.load()()
     assert module.get_tuned_block_sizes is not before
+
+
+BLOCKS = {"block_q": 1024, "block_kv": 2048, "block_kv_compute": 512}
+
+
+@pytest.fixture
+def maxtext(tmp_path: Path) -> Any:
+    """Its own start of a run, with flags."""
+    pyconfig = pytest.importorskip("maxtext.configs.pyconfig")
+    given = {"run_name": "a", "enable_checkpointing": False, "dataset_type": "synthetic"}
+    given |= {"model_name": "llama3.1-8b", "max_target_length": 4096, "hardware": "cpu"}
+    given |= {"base_output_directory": str(tmp_path), "skip_jax_distributed_system": True}
+    file = f"{pyconfig.MAXTEXT_CONFIGS_DIR}/base.yml"
+
+    def start(**flags: Any) -> Any:
+        return pyconfig.initialize(["train", file], **given, **flags)
+
+    return start
+
+
+def test_flags_of_maxtext(maxtext: Any) -> None:
+    dq = {"block_q_dq": 256, "block_kv_dq": 1024}
+    source = installed("maxtext", jax_splash_attention=BLOCKS, jax_splash_attention_dq=dq)
+    config = maxtext()
+    assert (config.sa_block_q, config.sa_block_kv, config.eval_sa_block_kv) == (1024, 2048, 2048)
+    assert (config.sa_block_q_dq, config.sa_block_q_dkv) == (256, 512)
+    expected = "heads=32,kv_heads=8,seq=4096,qk_dim=128,v_dim=128,dtype=bfloat16,mask=causal"
+    assert source.problem("jax_splash_attention").startswith(expected)
+    assert len(source.asked) == 3
+    autotune.uninstall()
+    assert maxtext().sa_block_q == 512
+
+
+def test_flags_of_maxtext_with_the_attention_of_tokamax(maxtext: Any) -> None:
+    installed("maxtext", tokamax_splash_attention=BLOCKS)
+    config = maxtext(use_tokamax_splash=True)
+    assert (config.sa_block_q, config.sa_block_kv_compute) == (1024, 512)
+
+
+@pytest.mark.parametrize("flags", [{"sa_block_kv": 512}, {"ici_tensor_parallelism": 4}])
+def test_flags_that_somebody_sets_stay(maxtext: Any, flags: dict[str, int]) -> None:
+    source = installed("maxtext", jax_splash_attention=BLOCKS)
+    assert maxtext(**flags).sa_block_q == 512
+    assert source.asked == []
+
+
+def test_fused_experts_of_vllm() -> None:
+    """As its kernel asks, which needs the devices of a mesh."""
+    kernel = pytest.importorskip("tpu_inference.kernels.fused_moe.v1.kernel")
+    names = "bt", "bf", "bd1", "bd2", "btc", "bfc", "bd1c", "bd2c"
+    axes = dict(zip(names, (32, 512, 512, 512, 32, 256, 256, 256), strict=True))
+    source = installed("tpu-inference", vllm_fused_moe=axes)
+    key = {"hidden_size": 1024, "intermediate_size": 512, "num_experts": 8, "top_k": 2}
+    key |= {"t_packing": 2, "w_packing": 2, "num_tokens": 256, "ep_size": 4}
+    assert kernel.get_tuned_block_sizes(**key) == (*axes.values(),)
+    expected = "tokens=256,experts=8,top_k=2,hidden=1024,intermediate=512,devices=4,dtype=bfloat16"
+    assert source.problem("vllm_fused_moe") == expected
+    kernel.get_tuned_block_sizes(**{**key, "w_packing": 4})  # weights of eight bits
+    assert len(source.asked) == 1

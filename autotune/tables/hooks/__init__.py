@@ -4,12 +4,13 @@ it returns. ``autotune.python.install`` puts these into a process. No package is
 """
 
 from autotune.tables.hooks.from_jax import JAX
+from autotune.tables.hooks.from_maxtext import MAXTEXT
 from autotune.tables.hooks.from_tables import SGLANG_JAX, TPU_INFERENCE
 from autotune.tables.hooks.from_tokamax import TOKAMAX
 from autotune.tables.hooks.hook import Package
 
 ENVIRONMENT = "AUTOTUNE_INSTALL"
-PACKAGES = {package.name: package for package in (JAX, TOKAMAX, TPU_INFERENCE, SGLANG_JAX)}
+PACKAGES = {package.name: package for package in (JAX, TOKAMAX, TPU_INFERENCE, SGLANG_JAX, MAXTEXT)}
 
 
 def untouched(package: Package) -> str | None:

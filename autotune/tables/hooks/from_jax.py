@@ -14,7 +14,7 @@ _SPLASH = f"{_OPS}splash_attention.splash_attention_kernel"
 _TILING = 128, 128, 128
 
 
-def _with_gradients(kernel: str, problem: Named) -> Mapping[str, Named]:
+def with_gradients(kernel: str, problem: Named) -> Mapping[str, Named]:
     return dict.fromkeys((kernel, f"{kernel}_dkv", f"{kernel}_dq"), problem)
 
 
@@ -25,7 +25,7 @@ def _flash(call: Named) -> Mapping[str, Named]:
     q, k, v = call["q"], call["k"], call["v"]
     problem = dict(zip(("batch", "heads", "q_len", "head_dim"), q.shape, strict=True))
     problem |= {"kv_len": k.shape[2], "dtype": dtype_of(q, k, v), "causal": bool(call["causal"])}
-    return _with_gradients("jax_flash_attention", problem)
+    return with_gradients("jax_flash_attention", problem)
 
 
 def _flash_blocks(_: Named, published: Published, default: Callable[[], Any]) -> Any:
@@ -110,7 +110,7 @@ def _splash(call: Named) -> Mapping[str, Named]:
         return {}
     problem = {"heads": heads, "kv_heads": kv_heads, "seq": seq, "qk_dim": qk_dim, "v_dim": v_dim}
     problem |= {"dtype": dtype_of(q, k, v), **_mask_options(mask)}
-    return _with_gradients("jax_splash_attention", problem)
+    return with_gradients("jax_splash_attention", problem)
 
 
 def _splash_again(call: Named, published: Published, _default: Callable[[], Any]) -> Any:

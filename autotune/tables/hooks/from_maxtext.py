@@ -1,0 +1,60 @@
+"""MaxText's flags of its attention, where nobody has set one of them: they are read once, when a
+run begins."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autotune.tables.hooks.from_jax import with_gradients
+from autotune.tables.hooks.hook import Hook, Named, Package, Published
+from autotune.tables.maxtext import MaxTextFlags
+from autotune.tables.table import TableRow
+
+_DIVIDING = "tensor", "context", "sequence", "autoregressive"  # heads or sequences
+
+
+def _flags(config: Any) -> list[str]:
+    names = type(config).model_fields
+    return [name for name in names if name.startswith(("sa_block_", "eval_sa_block_"))]
+
+
+def _is_default(config: Any, name: str) -> bool:
+    """Of the flag: neither the caller says it, nor the file of a model."""
+    default = type(config).model_fields[name].default
+    return name not in config.model_fields_set and getattr(config, name) == default
+
+
+def _problem(call: Named) -> Mapping[str, Named]:
+    config = call["pydantic_config"]
+    parts = [n for n in type(config).model_fields if n.startswith(("ici_", "dcn_"))]
+    divided = any(getattr(config, n) != 1 for n in parts if any(word in n for word in _DIVIDING))
+    if divided or config.use_jax_splash or not all(_is_default(config, n) for n in _flags(config)):
+        return {}
+    key = {name: getattr(config, name) for name in ("max_target_length", "head_dim")}
+    key |= {f"base_{name}": getattr(config, name) for name in ("num_query_heads", "num_kv_heads")}
+    key |= {"attention_type": config.attention_type, "dtype": config.dtype.value}
+    known = MaxTextFlags().known(TableRow(place="flags", key=tuple(key.items()), value=()))
+    if isinstance(known, str):
+        raise ValueError(known)
+    problem = dict(known.problem)
+    if config.use_tokamax_splash:
+        return {known.kernel: problem}
+    problem |= dict.fromkeys(("qk_dim", "v_dim"), problem.pop("head_dim"))
+    kernels = with_gradients("jax_splash_attention", problem)
+    return dict([*kernels.items()][:1]) if config.sa_use_fused_bwd_kernel else kernels
+
+
+def _set(call: Named, published: Published, default: Callable[[], Any]) -> Any:
+    config = call["pydantic_config"]
+    for name in _flags(config):
+        axis = name.partition("sa_")[2]
+        setattr(config, name, published.axes.get(axis, getattr(config, name)))
+    return default()
+
+
+_parameters = Hook(
+    module="maxtext.configs.pyconfig",
+    path="HyperParameters.__init__",
+    problems=_problem,
+    result=_set,
+)
+MAXTEXT = Package(name="maxtext", releases=("0.2.5",), hooks=(_parameters,))
