@@ -44,6 +44,7 @@ GROUPS = {
         "attacks",
         "service_faults",
         "answers",
+        "install",
         "import_time",
     ),
 }

@@ -74,6 +74,7 @@ _NIGHTLY: dict[str, tuple[str, ...]] = {
     "kernels/test_from_jax_attention.py": (),
     "kernels/test_from_jax_grouped.py": (),
     "kernels/test_from_jax_paged.py": (),
+    "python/test_install_others.py": (),
     "service/pages/test_chromium.py": ("test_filters_and_links", "test_a_miss_is_requested"),
     "service/pages/test_tasks.py": ("test_what_is_missing",),
     "service/test_schemathesis.py": ("test_without_a_token_nothing_is_written",),

@@ -150,7 +150,7 @@ def _chip(chip: Chip, failure: str) -> Finding:
 
 def hooks() -> Iterator[Finding]:
     """What ``autotune.install`` would patch in this environment."""
-    named = os.environ.get(ENVIRONMENT, "").split(",")
+    named = os.environ.get(ENVIRONMENT, "").replace(",", " ").split()
     for package in PACKAGES.values():
         by = ENVIRONMENT if package.name in named else "autotune.install"
         takes = f"{len(package.hooks)} lookups of {package.name} take tuned blocks by {by}"

@@ -29,7 +29,7 @@ from autotune.domain.problem import parsed_parts
 from autotune.domain.workload_text import read_workload
 from autotune.python.tuned import Tuned, error_sentence
 from autotune.tables.hooks import ENVIRONMENT, PACKAGES, untouched
-from autotune.tables.hooks.hook import Hook, Named, Package, Published
+from autotune.tables.hooks.hook import Hook, Named, Package
 from autotune.tables.table import UNTYPED
 
 WORKLOAD = "AUTOTUNE_WORKLOAD"
@@ -49,7 +49,7 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
     says: a service is asked for its problems now, in one call. Raises ``InvalidInputError`` for a
     package that there is not, and a file that is no workload.
     """
-    named = packages or tuple(filter(None, os.environ.get(ENVIRONMENT, "").split(",")))
+    named = packages or os.environ.get(ENVIRONMENT, "").replace(",", " ").split()
     if not named or not {*named} <= {*PACKAGES}:
         said = ", ".join(named) or "nothing"
         raise InvalidInputError(f"install {', '.join(PACKAGES)}, not {said} ({ENVIRONMENT})")
@@ -117,8 +117,8 @@ def _lookup(hook: Hook, original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             variables = frame.f_locals if hook.callers else {}
             call = {**variables, **signature.bind(*args, **kwargs).arguments}
-            published = _published(hook, call)
-            return hook.result(call, published, default) if published else default()
+            axes = _axes(hook, call)
+            return default() if axes is None else hook.result(call, axes, default)
         except Exception as error:  # what stands in the way of tuned blocks must not stop a model
             if isinstance(error, AutotuneError) and is_strict(None):
                 raise
@@ -136,27 +136,26 @@ def _is_caller(hook: Hook, frame: FrameType) -> bool:
     return not hook.callers or (caller[0] == hook.module and caller[1] in hook.callers)
 
 
-def _published(hook: Hook, call: Named) -> Published | None:
+def _axes(hook: Hook, call: Named) -> Named | None:
     """Of the records for a call; None where there is none for its first kernel."""
+    axes: Named = {}
     if hook.problems is None:
-        return Published(axes={})
+        return axes
     try:
         problems = [(_tuned(n), _tuned(n).problem(**p)) for n, p in hook.problems(call).items()]
     except (AutotuneError, *UNTYPED) as error:  # nothing that the catalogue has
         _log.debug("autotune: %s runs as it is: %s", hook, error_sentence(error))
         return None
-    axes: Named = {}
-    records = []
     for tuned, problem in problems:
         answer = tuned.answer(problem)
         if answer.config.vmem_limit_bytes is not None:
             _log.warning("autotune: %s has no place for the limit of %s", hook, answer.config)
         elif answer.record is not None:
             axes.update(answer.config.axes)
-            records.append(str(answer.record.key))
+            call["autotune"] = f"{call.get('autotune', '')}{answer.record.key}; "
         if not axes:
-            return None
-    return Published(axes=axes, records="; ".join(records)) if axes else None
+            break
+    return axes or None
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,10 +20,11 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 
 import autotune
-from autotune.compiling.environments import packages
+from autotune.cli import diagnosis
 from autotune.domain.config import make_config
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.python.install import install_from_environment
+from autotune.tables import hooks
 from tests.samples.installed import PublishedAxes, array, calls, grids
 
 FLASH = {"block_q": 256, "block_k_major": 512, "block_k": 256, "block_b": 1}
@@ -111,7 +113,9 @@ def test_a_splash_kernel_that_is_an_argument_is_not_taken_for_another_mask() -> 
     for mask in (CausalMask((1024, 1024)), LocalMask((1024, 1024), (256, 0), 0)):
         called.trace(splash(mask), HEADS, HEADS, HEADS)
     assert source.problem("jax_splash_attention").endswith("mask=local,window=256")
-    assert splash().kwargs["block_sizes"] == splash().kwargs["block_sizes"]
+    sizes = splash().kwargs["block_sizes"]
+    assert sizes == splash().kwargs["block_sizes"]
+    assert pickle.loads(pickle.dumps(sizes)) == type(sizes).__base__.get_default()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ def test_a_mistake_of_the_caller_stays_the_packages_own() -> None:
 def test_another_release_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(packages, "installed_version", lambda _: "99.0")
+    monkeypatch.setattr(hooks, "version", lambda _: "99.0")
     before = vars(flash.BlockSizes)["get_default"]
     assert autotune.install("jax") == []
     assert vars(flash.BlockSizes)["get_default"] is before
@@ -205,9 +209,18 @@ def test_a_plug_in_does_what_the_environment_says(
     monkeypatch.setenv("AUTOTUNE_INSTALL", "jaxx")
     install_from_environment()
     assert vars(flash.BlockSizes)["get_default"] is before and "jaxx" in caplog.text
-    monkeypatch.setenv("AUTOTUNE_INSTALL", "jax")
+    monkeypatch.setenv("AUTOTUNE_INSTALL", " jax, ")
     install_from_environment()
     assert vars(flash.BlockSizes)["get_default"] is not before
+
+
+def test_doctor_says_what_would_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_INSTALL", "jax")
+    jax_finding, *others = diagnosis.hooks()
+    assert jax_finding.condition == "ok" and "AUTOTUNE_INSTALL" in jax_finding.says
+    monkeypatch.setattr(hooks, "version", lambda _: "99.0")
+    assert {finding.condition for finding in diagnosis.hooks()} == {"-"}
+    assert len(others) == len(hooks.PACKAGES) - 1
 
 
 def test_what_is_collected_is_the_model_as_it_is() -> None:

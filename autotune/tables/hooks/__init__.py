@@ -3,6 +3,8 @@ that decides, what a call of it means in the words of the catalogue, and how tun
 it returns. ``autotune.python.install`` puts these into a process. No package is imported here.
 """
 
+from importlib.metadata import PackageNotFoundError, version
+
 from autotune.tables.hooks.from_jax import JAX
 from autotune.tables.hooks.from_maxtext import MAXTEXT
 from autotune.tables.hooks.from_tables import SGLANG_JAX, TPU_INFERENCE
@@ -15,9 +17,10 @@ PACKAGES = {package.name: package for package in (JAX, TOKAMAX, TPU_INFERENCE, S
 
 def untouched(package: Package) -> str | None:
     """Why nothing of what is installed is touched; None where the release is known."""
-    from autotune.compiling.environments.packages import installed_version
-
-    release = installed_version(package.name)
+    try:
+        release = version(package.name)
+    except PackageNotFoundError:
+        release = ""
     if release in package.releases:
         return None
     known = f"known are {', '.join(package.releases)}"

@@ -3,22 +3,22 @@ them: it demands them."""
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
-from autotune.tables.hooks.hook import Hook, Named, Package, Published, dtype_of, in_order
+from autotune.tables.hooks.hook import Hook, Named, Package, Problems, dtype_of, in_order
 
 _OPS = "jax.experimental.pallas.ops.tpu."
 _SPLASH = f"{_OPS}splash_attention.splash_attention_kernel"
 _TILING = 128, 128, 128
 
 
-def with_gradients(kernel: str, problem: Named) -> Mapping[str, Named]:
+def with_gradients(kernel: str, problem: Named) -> Problems:
     return dict.fromkeys((kernel, f"{kernel}_dkv", f"{kernel}_dq"), problem)
 
 
-def _flash(call: Named) -> Mapping[str, Named]:
+def _flash(call: Named) -> Problems:
     """Arrays of [batch, heads, length, head_dim]."""
     if call["ab"] is not None or call["segment_ids"] is not None:
         return {}
@@ -28,11 +28,11 @@ def _flash(call: Named) -> Mapping[str, Named]:
     return with_gradients("jax_flash_attention", problem)
 
 
-def _flash_blocks(_: Named, published: Published, default: Callable[[], Any]) -> Any:
-    return dataclasses.replace(default(), **published.axes)
+def _flash_blocks(_: Named, axes: Named, default: Callable[[], Any]) -> Any:
+    return dataclasses.replace(default(), **axes)
 
 
-def _ragged(call: Named) -> Mapping[str, Named]:
+def _ragged(call: Named) -> Problems:
     """Queries [tokens, heads, head_dim] of sequences one after another. Where there are as many
     as sequences all of them decode; else nobody knows while it is traced."""
     if any(call[name] is not None for name in ("sliding_window", "soft_cap", "k_scale", "v_scale")):
@@ -45,7 +45,7 @@ def _ragged(call: Named) -> Mapping[str, Named]:
     return {"jax_ragged_paged_attention": {**problem, "batch": batch}}
 
 
-def _grouped(call: Named) -> Mapping[str, Named]:
+def _grouped(call: Named) -> Problems:
     """lhs [m, k], for the gradient of the weights [k, m]. The groups of one device of several, and
     a result of another dtype, are not in the catalogue."""
     lhs, rhs, groups = call["lhs"], call["rhs"], call["group_sizes"].shape[0]
@@ -80,12 +80,14 @@ def _with_call(sizes: Any) -> Any:
     """Block sizes that know the call that made their kernel. JAX writes the fields into its
     metadata; ``autotune``: which records they are from."""
     fields = [("autotune", str, dataclasses.field(default=""))]
+    as_theirs = lambda self: (sizes, dataclasses.astuple(self)[:-1])  # noqa: E731 (for pickle)
+    parts = {"call": None, "__reduce__": as_theirs}
     return dataclasses.make_dataclass(
-        sizes.__name__, fields, bases=(sizes,), namespace={"call": None}, frozen=True, eq=False
+        sizes.__name__, fields, bases=(sizes,), namespace=parts, frozen=True, eq=False
     )
 
 
-def _splash_made(call: Named, _: Published, default: Callable[[], Any]) -> Any:
+def _splash_made(call: Named, _axes: Named, default: Callable[[], Any]) -> Any:
     """A splash kernel is made of its mask and block sizes before it knows the arrays. One that was
     made without block sizes knows its call, and is made again for its arrays."""
     sizes, shards = default(), (call["head_shards"], call["q_seq_shards"])
@@ -98,7 +100,7 @@ def _splash_made(call: Named, _: Published, default: Callable[[], Any]) -> Any:
     return known
 
 
-def _splash(call: Named) -> Mapping[str, Named]:
+def _splash(call: Named) -> Problems:
     """q [heads, seq, dim], k and v [kv_heads, seq, dim]."""
     made = getattr(call["self"].kwargs["block_sizes"], "call", None)
     arrays = {**dict(zip("qkv", call.get("args", ()), strict=True)), **call.get("kwargs", {})}
@@ -113,9 +115,9 @@ def _splash(call: Named) -> Mapping[str, Named]:
     return with_gradients("jax_splash_attention", problem)
 
 
-def _splash_again(call: Named, published: Published, _default: Callable[[], Any]) -> Any:
+def _splash_again(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
     known = call["self"].kwargs["block_sizes"]
-    sizes = dataclasses.replace(known, **published.axes, autotune=published.records)
+    sizes = dataclasses.replace(known, **axes, autotune=call["autotune"])
     make = sys.modules[_SPLASH]._make_splash_attention
     kernel = make(**dict(known.call), block_sizes=sizes)
     return kernel(*call.get("args", ()), **call.get("kwargs", {}))

@@ -1,11 +1,11 @@
 """MaxText's flags of its attention, where nobody has set one of them: they are read once, when a
 run begins."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from autotune.tables.hooks.from_jax import with_gradients
-from autotune.tables.hooks.hook import Hook, Named, Package, Published
+from autotune.tables.hooks.hook import Hook, Named, Package, Problems
 from autotune.tables.maxtext import MaxTextFlags
 from autotune.tables.table import TableRow
 
@@ -23,7 +23,7 @@ def _is_default(config: Any, name: str) -> bool:
     return name not in config.model_fields_set and getattr(config, name) == default
 
 
-def _problem(call: Named) -> Mapping[str, Named]:
+def _problem(call: Named) -> Problems:
     config = call["pydantic_config"]
     parts = [n for n in type(config).model_fields if n.startswith(("ici_", "dcn_"))]
     divided = any(getattr(config, n) != 1 for n in parts if any(word in n for word in _DIVIDING))
@@ -43,11 +43,11 @@ def _problem(call: Named) -> Mapping[str, Named]:
     return dict([*kernels.items()][:1]) if config.sa_use_fused_bwd_kernel else kernels
 
 
-def _set(call: Named, published: Published, default: Callable[[], Any]) -> Any:
+def _set(call: Named, axes: Named, default: Callable[[], Any]) -> Any:
     config = call["pydantic_config"]
     for name in _flags(config):
         axis = name.partition("sa_")[2]
-        setattr(config, name, published.axes.get(axis, getattr(config, name)))
+        setattr(config, name, axes.get(axis, getattr(config, name)))
     return default()
 
 

@@ -2,11 +2,11 @@
 and values mean. A lookup stands in the module of the kernel that asks it."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from autotune.tables.hooks.hook import Hook, Named, Package, Published, in_order
+from autotune.tables.hooks.hook import Hook, Named, Package, Problems, in_order
 from autotune.tables.python_formats import PYTHON_FORMATS
 from autotune.tables.python_table import FieldNames, PythonTable
 
@@ -21,7 +21,7 @@ def _table(name: str, module: str, made: str = "", **parts: Any) -> Hook:
     return Hook(module=module, path=form.function, **parts)
 
 
-def _problem(form: PythonTable, call: Named) -> Mapping[str, Named]:
+def _problem(form: PythonTable, call: Named) -> Problems:
     assert isinstance(form.vocabulary, FieldNames)
     meaning = form.vocabulary.problem(call, {})
     if isinstance(meaning, str):
@@ -29,14 +29,14 @@ def _problem(form: PythonTable, call: Named) -> Mapping[str, Named]:
     return {form.kernel: meaning.problem}
 
 
-def _value(form: PythonTable, made: str, _: Named, published: Published, _own: Any) -> Any:
+def _value(form: PythonTable, made: str, _: Named, axes: Named, _own: Any) -> Any:
     assert isinstance(form.vocabulary, FieldNames)
-    value = {**form.vocabulary.fixed, **published.axes}
+    value = {**form.vocabulary.fixed, **axes}
     values = [value[name] for name in form.value]
     return getattr(sys.modules[form.module], made)(*values) if made else tuple(values)
 
 
-def _encoder(call: Named) -> Mapping[str, Named]:
+def _encoder(call: Named) -> Problems:
     """Arrays of [batch, heads, length, head_dim]: its key does not say what else there is."""
     if call["ab"] is not None or call["segment_ids"] is not None:
         return {}
@@ -47,7 +47,7 @@ def _encoder(call: Named) -> Mapping[str, Named]:
 _FLASH = next(form for form in PYTHON_FORMATS if form.name == "tpu-inference-flash-attention")
 
 
-def _paged(kernel: str, call: Named) -> Mapping[str, Named]:
+def _paged(kernel: str, call: Named) -> Problems:
     """Where there are as many tokens as sequences all of them decode."""
     if str(call["q_dtype"]) != str(call["kv_dtype"]) or call.get("sliding_window") is not None:
         return {}
@@ -58,16 +58,16 @@ def _paged(kernel: str, call: Named) -> Mapping[str, Named]:
     return {kernel: {**problem, "batch": "decode" if seqs == tokens else "mixed"}}
 
 
-def _paged_of_any_head(call: Named) -> Mapping[str, Named]:
+def _paged_of_any_head(call: Named) -> Problems:
     ((kernel, problem),) = _paged("vllm_ragged_paged_attention", call).items()
     return {kernel: {**problem, "head_dim": call["head_dim"]}}
 
 
-def _of_case(call: Named, published: Published, _default: Callable[[], Any]) -> Any:
+def _of_case(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
     """It asks once for the sequences that decode, and for the others."""
     case = "d" if getattr(call.get("case"), "name", "") == "DECODE" else "m"
     names = "bq_sz", "bkv_sz", "bq_csz", "bkv_csz"
-    return {name: published.axes[f"{case}_{name}"] for name in names}
+    return {name: axes[f"{case}_{name}"] for name in names}
 
 
 TPU_INFERENCE = Package(

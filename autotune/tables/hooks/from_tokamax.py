@@ -3,17 +3,17 @@ has put there as an overlay, or written as the config of an operation, wins."""
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from autotune.tables.hooks.hook import Hook, Named, Package, Published
+from autotune.tables.hooks.hook import Hook, Named, Package, Problems
 from autotune.tables.tokamax import OPS
 
 _OP = "tokamax._src.ops.op"
 
 
-def _problem(call: Named) -> Mapping[str, Named]:
+def _problem(call: Named) -> Problems:
     bound, module = call["self"], sys.modules[_OP]
     key, op = bound.autotuning_cache_key, bound.op
     overlays = [overlay.get(op, {}) for overlay in module.AUTOTUNING_CACHE_OVERLAY_STACK.get()]
@@ -25,11 +25,11 @@ def _problem(call: Named) -> Mapping[str, Named]:
     return {kernel: problem}
 
 
-def _data(call: Named, published: Published, _default: Callable[[], Any]) -> Any:
+def _data(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
     """As an entry of the cache. An estimate does not pose as a measurement."""
     module = sys.modules[_OP]
-    config = replace(call["self"].heuristics_config, **published.axes)
-    metadata = {"autotune": published.records, "estimated": True}
+    config = replace(call["self"].heuristics_config, **axes)
+    metadata = {"autotune": call["autotune"], "estimated": True}
     data = module.benchmarking.BenchmarkData(0.0, 0.0, (0.0,), metadata)
     return module.AutotuningData({config: data})
 

@@ -7,18 +7,13 @@ from typing import Any
 Named = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What is published for a call: the axes of all its kernels. ``records``: which ones, in words
-    for a profile."""
+Problems = Mapping[str, Named]
+"""By kernel of the catalogue: dimensions, options and ``dtype``. Those after the first are asked
+for where the first has a record. Empty for what the catalogue does not have."""
 
-    axes: Named
-    records: str = ""
-
-
-Result = Callable[[Named, Published, Callable[[], Any]], Any]
-"""Of the variables of a call, what is published, and what gives the lookup's own result: what it
-returns."""
+Result = Callable[[Named, Named, Callable[[], Any]], Any]
+"""Of the variables of a call, the axes that are published for it, and what gives the lookup's own
+result: what it returns. The variable ``autotune`` says which records these are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +23,15 @@ class Hook:
     ``path``: of the lookup in ``module``. ``callers``: the functions of that module that ask it,
     where their variables say what the lookup is not told; asked by any other it is left alone.
 
-    ``problems``: of the variables of a call, by kernel of the catalogue dimensions, options and
-    ``dtype``; empty for what the catalogue does not have, as is whatever ``UNTYPED`` it raises.
-    Kernels after the first are asked for where that has a record. None: the call is only noted.
+    ``problems``: of the variables of a call; whatever ``UNTYPED`` it raises is *empty* too. None:
+    the call is only noted.
     ``put``: what stands at ``path`` then, made from what stood there and our function.
     ``original``: what gives the lookup's own result, where no function stood there.
     """
 
     module: str
     path: str
-    problems: Callable[[Named], Mapping[str, Named]] | None
+    problems: Callable[[Named], Problems] | None
     result: Result
     callers: tuple[str, ...] = ()
     put: Callable[[Any, Any], Any] = lambda _theirs, lookup: lookup
@@ -67,4 +61,4 @@ def dtype_of(*arrays: Any) -> str:
 
 def in_order(*names: str) -> Result:
     """Of a lookup that returns these axes as a tuple."""
-    return lambda _call, published, _default: tuple(published.axes[name] for name in names)
+    return lambda _call, axes, _default: tuple(axes[name] for name in names)
