@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote, urlencode
@@ -133,7 +133,7 @@ class ServiceAnswers:
 
         For people: raises ``ServiceError`` with the sentence of the service.
         """
-        query = {**asdict(toolchain), "chip": chip, "shape": shape, "option": list(options)}
+        query = {**to_data(toolchain), "chip": chip, "shape": shape, "option": list(options)}
         query |= {"dtype": dtype} if dtype else {}
         query |= {"snapshot": str(self._pinned)} if self._pinned is not None else {}
         query |= {"accept_claimed": "true"} if self._claimed else {}
@@ -159,7 +159,7 @@ class ServiceAnswers:
         """
         asked = {"kernel": kernel, "chip": chip, "verdict": verdict}
         asked |= {
-            name: ",".join(asdict(versions).values())
+            name: ",".join(to_data(versions).values())
             for name, versions in (("made_with", made_with), ("toolchain", toolchain))
             if versions is not None
         }

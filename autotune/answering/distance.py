@@ -9,6 +9,7 @@ from itertools import zip_longest
 from math import log2
 from typing import TYPE_CHECKING
 
+from autotune.domain.compiler_options import differing
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
@@ -29,8 +30,8 @@ def distance_of(asked: Problem, tuned: Problem) -> float:
 
 
 def nearest_toolchain(asked: Toolchain, records: Iterable[Record]) -> Record:
-    """By its versions: the first part that differs decides, in jax, then libtpu, then jaxlib; of
-    two that are equally far the newer."""
+    """That with the fewest other compiler options, then by its versions: the first part that
+    differs decides, in jax, then libtpu, then jaxlib; of two that are equally far the newer."""
     gaps = [(_gaps(asked, record.key.toolchain), record) for record in records]
     least = min(gap for gap, _ in gaps)
     closest = [record for gap, record in gaps if gap == least]
@@ -41,10 +42,11 @@ def nearest_toolchain(asked: Toolchain, records: Iterable[Record]) -> Record:
 
 def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
     pairs = zip(versions_of(asked), versions_of(tuned), strict=True)
-    return [
+    gaps = [
         [abs(x - y) for x, y in zip_longest(version.release, other.release, fillvalue=0)]
         for version, other in pairs
     ]
+    return [[len(differing(asked.options, tuned.options))], *gaps]
 
 
 def versions_of(toolchain: Toolchain) -> tuple["Version", ...]:

@@ -19,6 +19,7 @@ from autotune.answering.distance import distance_of, nearest_toolchain, size_of
 from autotune.answering.layered import Layered
 from autotune.answering.rule_answers import AskedRule, newest_rule
 from autotune.answering.safety import Cuts, safe_config
+from autotune.domain.compiler_options import vmem_limit_bytes
 from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import KernelSpec
@@ -52,6 +53,7 @@ _BySize = Sequence[tuple[float, tuple[tuple[str, int], ...], Record]]
 
 _MOST_LOOKED_AT = 500  # records, the closest in size, some microseconds each
 _ROUNDING = 1e-6
+_LEAST_LIMIT_BYTES = 16 << 20  # of all chips, without options, for a kernel that asks for none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,8 +290,16 @@ def match_in(
 
 
 def _is_unusable(record: Record, toolchain: Toolchain) -> bool:
+    """Known not to work there; or, where nobody has checked, not known to fit into its VMEM."""
     known = record.check(toolchain)
-    return known is not None and not known.verdict.is_usable
+    if known is not None:
+        return not known.verdict.is_usable
+    tuned, asked = (
+        vmem_limit_bytes(options) or _LEAST_LIMIT_BYTES
+        for options in (record.key.toolchain.options, toolchain.options)
+    )
+    is_lower = asked < tuned and record.config.vmem_limit_bytes is None
+    return is_lower and record.estimate.vmem_used_bytes > asked
 
 
 def _outward(entries: _BySize, size: float) -> Iterator[tuple[float, Any, Record]]:
@@ -301,7 +311,7 @@ def _outward(entries: _BySize, size: float) -> Iterator[tuple[float, Any, Record
 
 
 def _any_toolchain(identity: Identity) -> _Group:
-    return identity._replace(versions=("", "", ""))
+    return identity._replace(toolchain=("", "", "", ""))
 
 
 def any_problem(identity: Identity) -> Identity:

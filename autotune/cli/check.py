@@ -131,6 +131,7 @@ def check(
     candidate_memory: float,
     candidate_timeout: float,
     compilers: int,
+    flags: str,
     ray: str | None,
     **asked: Any,
 ) -> None:
@@ -161,6 +162,7 @@ def check(
         "candidate_memory": candidate_memory,
         "candidate_timeout": candidate_timeout,
         "compilers": compilers,
+        "flags": flags,
         "ray": ray,
     }
     try:

@@ -5,6 +5,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 
@@ -180,4 +181,5 @@ def _missed_of(url: str) -> tuple[WorkloadProblem, ...]:
 
 
 def _wanted(key: Key, count: int) -> WorkloadProblem:
-    return workload_problem(key.kernel, key.problem, float(count), (key.chip.value,))
+    problem = workload_problem(key.kernel, key.problem, float(count), (key.chip.value,))
+    return replace(problem, compiler_options=key.toolchain.options)

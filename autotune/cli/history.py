@@ -98,7 +98,7 @@ def _line(summary: SearchedKey) -> str:
     counts = ", ".join(f"{n} {kind}" for kind, n in summary.outcomes)
     return (
         f"{summary.last_at:%Y-%m-%d %H:%M}  {key.kernel}  {key.problem}  {key.chip}  "
-        f"jax {key.toolchain.jax}  best {best} "
+        f"{key.toolchain.label}  best {best} "
         f"({ratio(summary.default_us, summary.best_us)} default)  [{counts}]"
         + f"  {summary.standing or 'nothing published'}"
     )

@@ -53,7 +53,7 @@ def _table(missed: list[Miss]) -> Table:
             str(key.problem),
             key.chip.value,
             key.toolchain.jax,
-            key.toolchain.libtpu,
+            " ".join(filter(None, key.toolchain.parts[2:])),
             miss.answer,
             f"{miss.last_at:%Y-%m-%d %H:%M}",
             str(miss.number),

@@ -1,6 +1,7 @@
 """What several commands share: their options, the store, and the problem on the command line."""
 
 import json
+import os
 import re
 import signal
 import sys
@@ -15,9 +16,10 @@ import click
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.domain.arguments import NODES_JAX
 from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.compiler_options import canonical, given_options, process_options
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
-from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.domain.toolchain import Toolchain, process_toolchain
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:
@@ -127,7 +129,34 @@ interpreter_options = together(
 )
 
 
+def _takes_flags(command: F) -> F:
+    """Options of the TPU compiler, those of this process among them, as ``flags``, the text of
+    ``autotune.domain.compiler_options``."""
+
+    @click.option(
+        "--compiler-option",
+        "flag",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Compile with this option of the TPU compiler, beside those in LIBTPU_INIT_ARGS and "
+        "XLA_FLAGS; may be given several times.",
+    )
+    @click.option(
+        "--compiler-options",
+        "flag_file",
+        default=None,
+        metavar="FILE",
+        help="Such options in a file, as in LIBTPU_INIT_ARGS or one a line.",
+    )
+    @wraps(command)
+    def taking(*arguments: Any, flag: tuple[str, ...], flag_file: str | None, **more: Any) -> Any:
+        return command(*arguments, flags=given_options(flag, flag_file, os.environ), **more)
+
+    return cast(F, taking)
+
+
 pool_options = together(  # what ``new_pool`` takes beside the interpreter
+    _takes_flags,
     click.option(
         "--candidate-memory",
         default=8.0,
@@ -265,13 +294,14 @@ def new_pool(
     candidate_memory: float,
     python: str,
     ray: str | None = None,
+    flags: str = "",
 ) -> "PooledCompilers":
     """Compilers of this machine, none of which has started yet, or those of a cluster."""
     from autotune.compiling.pool import CompilerPool
 
     memory_bytes = round(candidate_memory * 2**30)
     if ray is not None:
-        return _new_farm(ray, python, candidate_timeout, memory_bytes)
+        return _new_farm(ray, python, candidate_timeout, memory_bytes, flags)
     known = [environment.python for environment in environments(environments_folder())]
     return CompilerPool(
         compilers,
@@ -279,10 +309,13 @@ def new_pool(
         limit_s=candidate_timeout,
         memory_bytes=memory_bytes,
         verify_with=[other for other in (*known, sys.executable) if other != python][:_OTHERS],
+        options=flags,
     )
 
 
-def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "PooledCompilers":
+def _new_farm(
+    address: str, python: str, limit_s: float, memory_bytes: int, flags: str
+) -> "PooledCompilers":
     from autotune.compiling.farm.pool import RayPool
 
     jax = python.removeprefix(NODES_JAX) if python.startswith(NODES_JAX) else None
@@ -299,17 +332,18 @@ def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "
         limit_s=limit_s,
         memory_bytes=memory_bytes,
         announce=lambda line: echo(line, err=True),
+        options=flags,
     )
 
 
 def tuning_pool(
-    plan: "Plan", *, python: str, ray: str | None = None, **pool: Any
+    plan: "Plan", *, python: str, ray: str | None = None, flags: str = "", **pool: Any
 ) -> "tuple[NewCompilers, Plan]":
     """What opens the compilers of ``new_pool``, and the plan for them: on a cluster nothing is
     timed, and the JAX of its nodes stands for the interpreter."""
     in_cluster: dict[str, Any] = {"python": None, "timing": None}
-    plan = replace(plan, **({"python": python} if ray is None else in_cluster))
-    return partial(new_pool, **pool, python=python, ray=ray), plan
+    plan = replace(plan, options=flags, **({"python": python} if ray is None else in_cluster))
+    return partial(new_pool, **pool, python=python, ray=ray, flags=flags), plan
 
 
 def say_interrupted(trials: int, place: str) -> NoReturn:
@@ -329,7 +363,7 @@ def open_database(url: str | None, *, create: bool) -> Any:
 def parse_toolchain(text: str | None) -> Toolchain:
     """``jax=…,jaxlib=…,libtpu=…``, or the installed one."""
     if text is None:
-        installed = installed_toolchain()
+        installed = process_toolchain()
         if installed is None:
             raise InvalidInputError(
                 "no JAX with libtpu is installed here: give --toolchain "
@@ -341,7 +375,7 @@ def parse_toolchain(text: str | None) -> Toolchain:
         raise InvalidInputError(
             f"toolchain {text!r} is not of the form jax=VERSION,jaxlib=VERSION,libtpu=VERSION"
         )
-    return Toolchain(**parts)
+    return Toolchain(**parts, options=canonical(process_options(os.environ)))
 
 
 def print_json(data: Any) -> None:

@@ -110,15 +110,17 @@ def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> Kern
 
 def _draw(pool: CompilerPool, stored: StoredTrial, ref: KernelRef, steps: int) -> Picture:
     key, config = stored.key, stored.trial.config
-    toolchain = pool.ask(DescribeToolchain())
+    options = key.toolchain.options
+    toolchain = pool.ask(DescribeToolchain(options=options))
     if toolchain != key.toolchain:
         raise CompilerUnavailableError(
             f"trial {stored.id} was compiled with {key.toolchain}, and here is {toolchain}: name "
             "an interpreter that has the former with --python"
         )
-    drawn = pool.ask(
-        DrawConfig(ref=ref, problem=key.problem, config=config, chip=key.chip, steps=steps)
+    question = DrawConfig(
+        ref=ref, problem=key.problem, config=config, chip=key.chip, steps=steps, options=options
     )
+    drawn = pool.ask(question)
     if not isinstance(drawn, Drawn):
         raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.kind}, {reason_of(drawn)}")
     outcome = stored.trial.outcome

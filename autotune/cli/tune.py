@@ -20,6 +20,7 @@ from autotune.cli.options import (
     say_interrupted,
     tuning_pool,
 )
+from autotune.domain.compiler_options import over
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem
 from autotune.domain.workload_text import read_workload
@@ -136,7 +137,8 @@ def tune_workload(
             )
             with workload_observer(silent=as_json) as observer:
                 tasks = []
-                for task in workload_tasks(part.problems, part.chips, folder):
+                options = over(plan_here.options, part.compiler_options)
+                for task in workload_tasks(part.problems, part.chips, folder, options):
                     if isinstance(task, InvalidProblem):
                         observer.announce(str(task))
                         invalid.append(task)

@@ -18,13 +18,14 @@ from autotune.domain.compilers import (
     Required,
     VerifyConfig,
 )
-from autotune.domain.errors import CompilerUnavailableError
+from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, TimedOut
 from autotune.domain.verdict import Verdict
 
 T = TypeVar("T")
 
 _STARTS = 2  # a machine under load may fail once; an interpreter that cannot work fails always
+_UNKNOWN_OPTION = re.compile(r"(?:Unknown command line|specified for) flag '(\w+)'")
 _LACKS = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)")
 
 
@@ -109,6 +110,11 @@ class Compiler:
         if isinstance(answer, TimedOut):
             raise CompilerUnavailableError(f"the compiler process hangs: {answer.reason}")
         if isinstance(answer, Crashed):
+            if unknown := _UNKNOWN_OPTION.search(answer.log_tail):
+                raise InvalidInputError(
+                    f"the libtpu of {self.process.python} does not take the compiler option "
+                    f"{unknown[1]}: leave it out, or mend its name or value"
+                )
             tail = answer.log_tail.strip().splitlines()[-1:] or ["it left no message"]
             raise CompilerUnavailableError(f"{answer.reason}: {tail[0]}")
         if isinstance(answer, Raised):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain.chip import Chip
+from autotune.domain.compiler_options import INIT_ARGS, XLA_FLAGS, as_flags, for_host
 
 _TOPOLOGIES = {
     Chip.V2: "v2:2x2",
@@ -41,6 +42,9 @@ LISTING_SUFFIX = "-final_bundles.txt"
 IN_COMPILER = "AUTOTUNE_IN_COMPILER"
 """Set where kernels are loaded only to be compiled."""
 
+READ_ONCE = "AUTOTUNE_READ_ONCE"
+"""Compiler options, as flags, that libtpu takes only when it is loaded."""
+
 WHOLE_LISTING = "AUTOTUNE_WHOLE_LISTING"
 """Set where libtpu is to print the final listings itself, whatever that costs."""
 
@@ -65,10 +69,12 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     libtpu's lock file; the rest keeps libtpu from asking a metadata server that does not exist.
     """
     flags = f"{_dumping(dump)} --xla_jf_dump_llo_pass_label_regex=final_bundles"
+    host = {XLA_FLAGS: for_host(base[XLA_FLAGS])} if base.get(XLA_FLAGS) else {}
     inherited = {name: value for name, value in base.items() if name not in _NOT_INHERITED}
     return {
         "JAX_NUM_CPU_DEVICES": str(CPU_DEVICES),
         **inherited,
+        **host,
         IN_COMPILER: "1",
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
@@ -76,7 +82,7 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_LOG_DIR": str(dump / "log"),
-        "LIBTPU_INIT_ARGS": flags,
+        INIT_ARGS: f"{flags} {base.get(READ_ONCE, '')}".rstrip(),
         "PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE", "1"),
     }
 
@@ -85,16 +91,20 @@ def _dumping(dump: Path) -> str:
     return f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true"
 
 
-def measuring_environment(folder: Path, base: Mapping[str, str], platform: str) -> dict[str, str]:
+def measuring_environment(
+    folder: Path, base: Mapping[str, str], platform: str, options: str = ""
+) -> dict[str, str]:
     """The environment of the one process that opens the accelerator: nothing of a TPU that is not
-    there. Without ``ALLOW_MULTIPLE_LIBTPU_LOAD`` libtpu says so when somebody else has it."""
+    there; libtpu is loaded with the compiler options of what is measured. Without
+    ``ALLOW_MULTIPLE_LIBTPU_LOAD`` libtpu says so when somebody else has it."""
     inherited = {
         name: value
         for name, value in base.items()
-        if name not in (*_NOT_INHERITED, "ALLOW_MULTIPLE_LIBTPU_LOAD", "LIBTPU_INIT_ARGS")
+        if name not in (*_NOT_INHERITED, "ALLOW_MULTIPLE_LIBTPU_LOAD", INIT_ARGS)
     }
     return {
         **inherited,
+        **({INIT_ARGS: as_flags(options)} if options else {}),
         "JAX_PLATFORMS": platform,
         "TPU_LOG_DIR": str(folder / "log"),
         "PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE", "1"),
@@ -163,9 +173,9 @@ def log_the_packing(dump: Path) -> None:
         return
     flags = (
         f"--logtostderr=true {_dumping(dump)} --xla_jf_dump_category_filter=basic "
-        f"--xla_jf_dump_llo_pass_label_regex={_OPERATIONS}"
+        f"--xla_jf_dump_llo_pass_label_regex={_OPERATIONS} {os.environ.get(READ_ONCE, '')}"
     )
-    os.environ.update(_PACKER, LIBTPU_INIT_ARGS=flags)
+    os.environ.update({**_PACKER, INIT_ARGS: flags.rstrip()})
     _Packing.log = _STDERR.resolve()
 
 

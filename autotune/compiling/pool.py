@@ -4,6 +4,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from queue import LifoQueue
 from threading import Lock
@@ -27,8 +28,9 @@ class PooledCompilers(ABC):
 
     _everyone: Sequence[Compiler] = ()
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, options: str = "") -> None:
+        """``options``: of the TPU compiler, for questions that name none."""
+        self.size, self._options = size, options
         self._shared = SharedAcrossChips()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="compiler")
 
@@ -36,6 +38,8 @@ class PooledCompilers(ABC):
         return self.submit(question).result()
 
     def submit(self, question: CompilerQuestion[T]) -> Future[T]:
+        if getattr(question, "options", "") is None:
+            question = replace(question, options=self._options)  # type: ignore[call-arg]
         known = self._shared.traces(question) if isinstance(question, TraceConfig) else None
         if known is None:
             return self._threads.submit(self._shared.answer, question, self._answer)
@@ -91,10 +95,11 @@ class CompilerPool(PooledCompilers):
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         worker: Path = WORKER,
         verify_with: Sequence[str] = (),
+        options: str = "",
     ) -> None:
         """``verify_with``: interpreters that are asked in turn to verify what the JAX of ``python``
         cannot run in interpret mode."""
-        super().__init__(size)
+        super().__init__(size, options)
         self._compilers, self._others = (
             [Compiler(CompilerProcess(p, memory_bytes, worker), limit_s=limit_s) for p in pythons]
             for pythons in ([python] * size, verify_with)

@@ -17,6 +17,7 @@ from typing import Any
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.exchange import exchange
 from autotune.compiling.process_tree import MemoryWatch, TimeWatch, kill_family
+from autotune.domain.compiler_options import as_flags, canonical, parsed
 from autotune.domain.errors import CompilerUnavailableError
 
 WORKER = Path(__file__).with_name("child") / "worker.py"
@@ -75,6 +76,8 @@ class CompilerProcess:
         self._folder: Path | None = None
         self._stopped = False
         self._whole_listing = False
+        self._read_once = set[str]()  # names of compiler options that libtpu takes as it is loaded
+        self._loaded_with = ""
 
     @property
     def running(self) -> bool:
@@ -98,6 +101,7 @@ class CompilerProcess:
         if self._stopped or self._given_up():
             raise CompilerInterruptedError
         try:
+            self._load_with(request.get("options"))
             child = self._child or self._start()
             self._prepare_folder()
             watch = self._watch(child, limit_s)
@@ -107,11 +111,23 @@ class CompilerProcess:
         except BaseException:
             self.stop()
             raise
-        if self._whole_listing or _stage(answer) != protocol.LISTING:
+        stage = _stage(answer)
+        if stage == protocol.LISTING and not self._whole_listing:
+            self._whole_listing = True  # for good: libtpu reads its switches once
+        elif stage == protocol.READ_ONCE and answer["error"]["message"] not in self._read_once:
+            self._read_once.add(answer["error"]["message"])
+        else:
             return answer
-        self._whole_listing = True  # for good: libtpu reads its switches once
         self.stop()
         return self.ask(request, limit_s)
+
+    def _load_with(self, options: str | None) -> None:
+        """Stop a child whose libtpu was loaded with other options than a question needs."""
+        if options is not None:
+            once = {n: value for n, value in parsed(options).items() if n in self._read_once}
+            if (flags := as_flags(canonical(once))) != self._loaded_with:
+                self.stop()
+                self._loaded_with = flags
 
     def interrupt(self) -> None:
         """Make a running ``ask`` fail soon, and every later one at once. May be called from
@@ -165,7 +181,8 @@ class CompilerProcess:
         return self._child
 
     def _switches(self) -> dict[str, str]:
-        return {libtpu.WHOLE_LISTING: "1"} if self._whole_listing else {}
+        once = {libtpu.READ_ONCE: self._loaded_with} if self._loaded_with else {}
+        return {libtpu.WHOLE_LISTING: "1", **once} if self._whole_listing else once
 
     def _prepare_folder(self) -> None:
         """Room for the listings, and a log that holds one request: it would grow without end."""

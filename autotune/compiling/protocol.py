@@ -33,6 +33,7 @@ from autotune.estimating.simulator.drawing.picture import Picture
 
 CONSTRAINT, REFUSED, COMPILE = "constraint", "refused", "compile"
 LISTING = "listing"  # ask again where libtpu prints it
+READ_ONCE = "read once"  # ask again where libtpu was loaded with the option that is named
 OPEN, RUN = "open", "run"
 LEFT = "left"  # file in the child's folder: seconds to its answer, while it knows
 
@@ -40,8 +41,9 @@ LEFT = "left"  # file in the child's folder: seconds to its answer, while it kno
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
     """The exception that a question ended with. ``stage``: what failed (load, name, problem,
-    constraint, refused, build, trace, compile, listing, serialize; when measuring open, load,
-    compile, run; request or kernel for all else); ``raised_at``: by which line.
+    constraint, refused, option, read once, build, trace, compile, listing, serialize; when
+    measuring open, load, compile, run; request or kernel for all else); ``raised_at``: by which
+    line.
     """
 
     type: str
@@ -70,6 +72,7 @@ class DrawConfig(Attempted[Drawn | Failure]):
     config: Config
     chip: Chip
     steps: int
+    options: str | None = None
 
 
 CompilerQuestion = (

@@ -29,7 +29,7 @@ from autotune.domain.workload import UndeclaredKernel, WorkloadProblem
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-LOAD, NAME, PROBLEM = "load", "name", "problem"
+LOAD, NAME, PROBLEM, OPTION = "load", "name", "problem", "option"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class Required(CompilerQuestion[T_co]):
         LOAD: KernelImportError,
         NAME: NoDeclarationError,
         PROBLEM: InvalidInputError,
+        OPTION: InvalidInputError,
     }
 
 
@@ -61,19 +62,23 @@ class Attempted(CompilerQuestion[T_co]):
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeToolchain(Required[Toolchain]):
-    """The versions that compile. Raises where there is no TPU compiler among them."""
+    """The versions that compile. Raises where there is no TPU compiler among them. ``options`` are
+    those of its answer. None here and below: those that these compilers were opened with."""
 
     kind = "hello"
     form = Toolchain
+    options: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeChip(Required[ChipInfo]):
-    """What this toolchain knows of a chip. Raises where it does not know it."""
+    """What this toolchain knows of a chip. Raises where it does not know it, and
+    ``InvalidInputError`` where it refuses the compiler options."""
 
     kind = "chip"
     form = ChipInfo
     chip: Chip
+    options: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +176,7 @@ class CompileConfig(Attempted[Attempt]):
     problem: Problem
     config: Config
     chip: Chip
+    options: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +188,7 @@ class CompileBaseline(Attempted[XlaCost | Failure]):
     ref: KernelRef
     problem: Problem
     chip: Chip
+    options: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +217,7 @@ class WriteExecutable(Attempted[Failure | None]):
     name: str
     chip: Chip | None
     path: str
+    options: str | None = None
 
 
 class Compilers(Protocol):

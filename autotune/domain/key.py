@@ -42,7 +42,7 @@ class Identity(NamedTuple):
     kernel: str
     fingerprint: str
     chip: str
-    versions: tuple[str, str, str]
+    toolchain: tuple[str, str, str, str]
     dtype: str
     dims: tuple[tuple[str, int], ...]
     options: tuple[tuple[str, type[Any], Any], ...]
@@ -52,19 +52,19 @@ def identity(
     kernel: str,
     fingerprint: str,
     chip: str,
-    versions: tuple[str, str, str],
+    toolchain: tuple[str, str, str, str],
     dims: Mapping[str, int],
     dtype: str,
     options: Mapping[str, Any],
 ) -> Identity:
     """From plain data, so that a question can be looked up before anything is made of it.
-    ``versions``: jax, jaxlib, libtpu."""
+    ``toolchain``: jax, jaxlib, libtpu and compiler options."""
     typed = [(name, value.__class__, value) for name, value in options.items()]
     return Identity(
         kernel,
         fingerprint,
         chip,
-        versions,
+        toolchain,
         dtype,
         tuple(sorted(dims.items())),
         tuple(sorted(typed)),
@@ -77,7 +77,7 @@ def identity_of(key: Key) -> Identity:
         key.kernel,
         key.fingerprint,
         key.chip.value,
-        (toolchain.jax, toolchain.jaxlib, toolchain.libtpu),
+        toolchain.parts,
         dict(problem.dims),
         problem.dtype,
         dict(problem.options),

@@ -13,7 +13,8 @@ class WorkloadProblem:
     """As the command line of a search says it: ``shape``, ``dtype`` and ``options``, or ``args``.
 
     ``weight``: how often a step of the model runs it. ``config``: what the model runs today, as
-    ``autotune estimate --config`` reads it. ``line``: in the file.
+    ``autotune estimate --config`` reads it. ``compiler_options``: over those of the workload, as
+    ``autotune.domain.compiler_options`` writes them. ``line``: in the file.
     """
 
     kernel: str
@@ -25,6 +26,7 @@ class WorkloadProblem:
     config: str = ""
     chips: tuple[str, ...] = ()
     jax: tuple[str, ...] = ()
+    compiler_options: str = ""
     line: int = 0
 
     def __str__(self) -> str:
@@ -78,12 +80,13 @@ class InvalidProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """``chips`` and ``jax`` (versions): of every problem that names none. ``invalid``: entries of
-    the file that are no problems."""
+    """``chips`` and ``jax`` (versions): of every problem that names none; ``compiler_options``: of
+    all. ``invalid``: entries of the file that are no problems."""
 
     problems: tuple[WorkloadProblem, ...] = ()
     chips: tuple[str, ...] = ()
     jax: tuple[str, ...] = ()
+    compiler_options: str = ""
     undeclared: tuple[UndeclaredKernel, ...] = ()
     invalid: tuple[InvalidProblem, ...] = ()
 

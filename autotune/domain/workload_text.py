@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
+from autotune.domain.compiler_options import over
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.workload import (
     InvalidProblem,
@@ -28,7 +29,7 @@ from autotune.domain.workload import (
 )
 
 _TABLE = re.compile(r"^[ \t]*\[\[", re.MULTILINE)
-_OF_ALL = {"chips", "jax"}
+_OF_ALL = {"chips", "jax", "compiler_options"}
 _OF_ONE = {"kernel", "shape", "dtype", "options", "args", "weight", "config", *_OF_ALL}
 _MOST_PROBLEMS = 10_000
 
@@ -61,6 +62,7 @@ def read_workload(text: str) -> Workload:
         problems=tuple(problems),
         chips=_names(general, "chips"),
         jax=_names(general, "jax"),
+        compiler_options=over("", general.get("compiler_options", "")),
         undeclared=tuple(undeclared),
         invalid=tuple(invalid),
     )
@@ -68,8 +70,8 @@ def read_workload(text: str) -> Workload:
 
 def workload_text(workload: Workload) -> str:
     """As TOML; ``read_workload`` is the inverse, but for lines."""
-    lines = [f"{name} = {_toml(getattr(workload, name))}" for name in ("chips", "jax")]
-    lines = [line for line in lines if not line.endswith("[]")]
+    lines = [f"{name} = {_toml(getattr(workload, name))}" for name in sorted(_OF_ALL)]
+    lines = [line for line in lines if not line.endswith(("[]", '""'))]
     for problem in workload.problems:
         lines += ["", "[[problem]]", *_fields(problem)]
     for kernel in workload.undeclared:
@@ -136,6 +138,7 @@ def _problem(row: Any, line: int) -> WorkloadProblem:
         config=_text(fields, "config"),
         chips=_names(fields, "chips"),
         jax=_names(fields, "jax"),
+        compiler_options=over("", fields.get("compiler_options", "")),
         line=line,
     )
 

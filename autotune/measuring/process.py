@@ -33,12 +33,13 @@ class CannotMeasureError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringTask:
-    """What is run. ``chip`` is None where the device is no TPU."""
+    """What is run. ``chip`` is None where the device is no TPU. ``options``: of its compiler."""
 
     ref: KernelRef
     problem: Problem
     chip: Chip | None
     seed: int = 0
+    options: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +51,16 @@ class Program:
     path: Path | None
 
 
-def measuring_process(platform: str, python: str = sys.executable) -> CompilerProcess:
+def measuring_process(
+    platform: str, python: str = sys.executable, options: str = ""
+) -> CompilerProcess:
     """A child that opens the accelerator of a JAX platform (tpu, cuda, cpu) when it is asked to."""
     return CompilerProcess(
         python,
         _MEMORY_BYTES,
         worker=WORKER,
         what="measuring process",
-        environment=partial(libtpu.measuring_environment, platform=platform),
+        environment=partial(libtpu.measuring_environment, platform=platform, options=options),
     )
 
 

@@ -119,6 +119,7 @@ class Session:
                     name=name,
                     chip=work.chip,
                     path=str(path),
+                    options=work.options,
                 )
             )
             if failure is None:

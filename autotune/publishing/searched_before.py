@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.declaring.discovery import fingerprint, searched_source
@@ -29,6 +30,8 @@ def searched_before(store: Store, task: TuningTask, plan: Plan) -> TuningResult 
     toolchain = _known_toolchain(plan.python)
     if toolchain is None or not _may_answer(task, plan):
         return None
+    options = plan.options if task.options is None else task.options
+    toolchain = replace(toolchain, options=options)
     try:
         keys = _keys(store, task, toolchain, plan.python or "")
         results = (ended_search(store, task, spec, key, plan) for spec, key in keys)

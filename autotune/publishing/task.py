@@ -29,7 +29,8 @@ class TuningTask:
     ``problem_of``: the problem, by the description of its kernel; None for the call that ``ref``
     names. ``start_from``: configs that are tried right after the default, in text or as values of
     axes; of a model the first is what it runs today. ``only``: values of axes, beside those of the
-    default. ``weight``: how often it runs. ``name`` and ``line``: of the problem in a workload.
+    default. ``options``: of the compiler, None for those of the plan. ``weight``: how often it
+    runs. ``name`` and ``line``: of the problem in a workload.
     """
 
     ref: KernelRef
@@ -37,6 +38,7 @@ class TuningTask:
     problem_of: ProblemOf | None
     start_from: tuple[str | Config | Mapping[str, AxisValue], ...] = ()
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    options: str | None = None
     weight: float = 1.0
     name: str = ""
     line: int = 0
@@ -54,7 +56,8 @@ class Timing:
 class Plan:
     """How to tune. ``limits.timeout_s``: of all tasks together, from the beginning. ``timing``: of
     the finalists, None for never. ``python``: the interpreter that compiles, as a command line
-    says it; None for the nodes of a cluster. ``anew``: also what has been searched before."""
+    says it; None for the nodes of a cluster. ``options``: of the compiler, as the compilers were
+    opened with. ``anew``: also what has been searched before."""
 
     limits: SearchLimits = field(default_factory=SearchLimits)
     seed: int = 0
@@ -62,6 +65,7 @@ class Plan:
     allow_unverified: bool = False
     timing: Timing | None = None
     python: str | None = sys.executable
+    options: str = ""
     anew: bool = False
 
     def times(self, chip: Chip) -> bool:

@@ -21,13 +21,15 @@ def new_measure(
 ) -> Measure | None:
     """Times candidates on the attached TPU; None where that is none of the searched chip, or no
     times are wanted. ``stop`` ends the race early."""
-    timing, chip = plan.timing, subject.chip.chip
+    timing, chip, options = plan.timing, subject.chip.chip, subject.toolchain.options
     if timing is None or not plan.times(chip):
         return None
     return Session(
         compilers,
-        measuring_process("tpu", plan.python or sys.executable),
-        MeasuringTask(ref=subject.ref, problem=subject.problem, chip=chip, seed=plan.seed),
+        measuring_process("tpu", plan.python or sys.executable, options),
+        MeasuringTask(
+            ref=subject.ref, problem=subject.problem, chip=chip, seed=plan.seed, options=options
+        ),
         number=timing.device,
         announce=announce,
         limits=RaceLimits(seconds=timing.seconds, stop=stop),

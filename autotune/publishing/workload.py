@@ -6,6 +6,7 @@ from pathlib import Path
 from autotune.declaring.calls.text import with_contents
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import parse_chip
+from autotune.domain.compiler_options import over
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.workload import InvalidProblem, WorkloadProblem
@@ -26,10 +27,11 @@ def named_problem(problem: WorkloadProblem, folder: Path) -> tuple[KernelRef, Pr
 
 
 def workload_tasks(
-    problems: Sequence[WorkloadProblem], chips: Sequence[str], folder: Path
+    problems: Sequence[WorkloadProblem], chips: Sequence[str], folder: Path, options: str = ""
 ) -> Iterator[TuningTask | InvalidProblem]:
     """A task for each problem and chip, and why there is no other. ``chips``: of the problems that
-    name none. The chips of one problem follow one another: it is traced for all of them at once."""
+    name none; ``options``: of the compiler, below those of a problem. The chips of one problem
+    follow one another: it is traced for all of them at once."""
     for problem in problems:
         try:
             ref, problem_of = named_problem(problem, folder)
@@ -51,6 +53,7 @@ def workload_tasks(
                 chip=chip,
                 problem_of=problem_of,
                 start_from=(problem.config,) if problem.config else (),
+                options=over(options, problem.compiler_options),
                 weight=problem.weight,
                 name=str(problem),
                 line=problem.line,

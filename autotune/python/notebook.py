@@ -15,6 +15,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from autotune.domain.compiler_options import canonical, over, process_options
 from autotune.domain.config import AxisValue, Config
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
@@ -117,6 +118,7 @@ def search(
     full: bool = False,
     db: str | None = None,
     python: str | None = None,
+    compiler_options: Mapping[str, object] | None = None,
     compilers: int = 2,
     seed: int = 0,
     method: str = "gp",
@@ -133,6 +135,7 @@ def search(
     ``full``: all of them, even where what was compiled predicts that nothing faster is left.
     ``start_from``: configs to try right after the default; what they do not say is the default's.
     ``only``: the values of some axes, beside those of the default.
+    ``compiler_options``: as ``jax.jit`` takes them, over those of this process.
     ``db``: where trials and records are kept, by default where the commands keep them. Raises
     ``AutotuneError``, and ``KeyboardInterrupt`` after all that is done was kept.
     """
@@ -150,6 +153,7 @@ def search(
         allow_unverified=allow_unverified,
         timing=Timing() if measure else None,
         python=python or sys.executable,
+        options=_options(compiler_options),
     )
     target = chip_or_attached(chip)
     ref, problem_of = _problem(kernel, args, arguments, shape, dtype, options)
@@ -161,7 +165,7 @@ def search(
         only={name: list(map(str, values)) for name, values in (only or {}).items()},
     )
     with terminal_observer(silent=quiet) as observer:
-        new_compilers = partial(_pool, python, compilers)
+        new_compilers = partial(_pool, python, compilers, plan.options)
         tuned = tune_one(new_compilers, partial(open_store, db), task, plan, observer)
     if tuned.publication is None:
         raise KeyboardInterrupt
@@ -181,6 +185,7 @@ def estimate(
     options: Mapping[str, OptionValue] | None = None,
     chip: str | None = None,
     python: str | None = None,
+    compiler_options: Mapping[str, object] | None = None,
     **arguments: Any,
 ) -> "list[ConfigEstimate]":
     """What becomes of some configs, in their order; nothing is kept or published.
@@ -196,7 +201,7 @@ def estimate(
     target = chip_or_attached(chip)
     ref, problem_of = _problem(kernel, args, arguments, shape, dtype, options)
     given = [configs] if isinstance(configs, Config | Mapping) else list(configs)
-    with _pool(python, 1) as pool:
+    with _pool(python, 1, _options(compiler_options)) as pool:
         judge = config_judge(pool, describe_subject(pool, ref, target, problem_of))
         wanted = [judge.complete(config) for config in given or [judge.default]]
         return [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in wanted]
@@ -238,7 +243,7 @@ def lookup(
 
 
 @contextmanager
-def _pool(python: str | None, size: int) -> "Iterator[CompilerPool]":
+def _pool(python: str | None, size: int, options: str) -> "Iterator[CompilerPool]":
     from autotune.compiling.libtpu import IN_COMPILER
     from autotune.compiling.pool import CompilerPool
 
@@ -247,8 +252,13 @@ def _pool(python: str | None, size: int) -> "Iterator[CompilerPool]":
             "the module of this kernel searches as it is imported: put that under "
             'if __name__ == "__main__":'
         )
-    with CompilerPool(size, python=python or sys.executable) as pool:
+    with CompilerPool(size, python=python or sys.executable, options=options) as pool:
         yield pool
+
+
+def _options(given: Mapping[str, object] | None) -> str:
+    """Over those of this process."""
+    return over(canonical(process_options(os.environ)), given or {})
 
 
 def _problem(

@@ -43,7 +43,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record import Record
-from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.domain.toolchain import Toolchain, process_toolchain
 from autotune.python.fitting import misfit, of_another_default
 from autotune.wording.match import why
 
@@ -70,7 +70,8 @@ class Tuned:
     was tuned from another version of that file is not taken. A relative path is beside the file
     that says it. ``source``: by default what ``autotune.configure`` or ``AUTOTUNE_SOURCE`` says.
     ``accept``: which answers are taken beside the default. ``chip``: the TPU to answer for, by
-    default the one that JAX sees first. ``toolchain``: by default what is installed.
+    default the one that JAX sees first. ``toolchain``: by default what is installed, with the
+    compiler options of this process.
     """
 
     def __init__(
@@ -237,7 +238,7 @@ class Tuned:
         return self._key(problem, with_settings(self.source, self._accept, self._chip).chip)
 
     def _key(self, problem: Problem, chip: str | None) -> Key:
-        self._toolchain = self._toolchain or installed_toolchain()
+        self._toolchain = self._toolchain or process_toolchain()
         if self._toolchain is None:
             raise InvalidInputError("no JAX with libtpu is installed here")
         self._fingerprint = self._fingerprint or fingerprint(self._ref, self.kernel.form)

@@ -53,6 +53,8 @@ class Subject:
 
     def question(self, kind: Callable[..., Asked], **more: Any) -> Asked:
         """One about this problem on this chip."""
+        if "options" in getattr(kind, "__dataclass_fields__", ()):
+            more.setdefault("options", self.toolchain.options)
         return kind(ref=self.ref, problem=self.problem, chip=self.chip.chip, **more)
 
 
@@ -79,17 +81,22 @@ def asked_problem(
 
 
 def describe_subject(
-    compilers: Compilers, ref: KernelRef, chip: Chip, problem_of: ProblemOf | None
+    compilers: Compilers,
+    ref: KernelRef,
+    chip: Chip,
+    problem_of: ProblemOf | None,
+    options: str | None = None,
 ) -> Subject:
     """Ask a compiler process what the kernel, the toolchain and the chip are. ``problem_of``: None
-    for the call that ``ref`` names."""
+    for the call that ``ref`` names. ``options``: of the compiler, None for those that the compilers
+    were opened with."""
     spec = compilers.ask(DescribeKernel(ref=ref))
     return Subject(
         ref=ref,
         spec=spec,
         problem=problem_of(spec) if problem_of else compilers.ask(ProblemOfCall(ref=ref)),
-        chip=compilers.ask(DescribeChip(chip=chip)),
-        toolchain=compilers.ask(DescribeToolchain()),
+        chip=compilers.ask(DescribeChip(chip=chip, options=options)),
+        toolchain=compilers.ask(DescribeToolchain(options=options)),
     )
 
 

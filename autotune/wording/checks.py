@@ -16,7 +16,7 @@ _Line = Callable[[Check], str]
 
 def subject_line(check: Check) -> str:
     """What was checked, where."""
-    return f"{place_line(check)}, jax {check.toolchain.jax}"
+    return f"{place_line(check)}, {check.toolchain.label}"
 
 
 def place_line(check: Check) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from autotune.answering.matching import Match, MatchKind
+from autotune.domain.compiler_options import differing
 from autotune.domain.key import Key
 from autotune.domain.record import Standing
 from autotune.domain.record_check import RecordCheck
@@ -10,7 +11,9 @@ from autotune.domain.toolchain import Toolchain
 from autotune.wording.checks import known_finding
 from autotune.wording.command import search_command
 from autotune.wording.rules import by_rule
-from autotune.wording.units import micros
+from autotune.wording.units import mebibytes, micros
+
+_SHOWN = 4
 
 
 def why(match: Match, key: Key) -> str:
@@ -30,7 +33,10 @@ def why(match: Match, key: Key) -> str:
         text += f"; claimed by the token {record.pushed_by}, not proven"
     if match.passed_over:
         other = match.passed_over
-        also = f"not what was tuned with {other.key.toolchain}, {_known(other.check(asked), asked)}"
+        known = other.check(asked)
+        vmem = f"which takes {mebibytes(other.estimate.vmem_used_bytes)} of VMEM, more than known"
+        why_not = checked(known) if known else f"{vmem} to be allowed with {asked}"
+        also = f"not what was tuned with {other.key.toolchain}, {why_not}"
         return f"{text}; {also}" if text else also
     return text or _nothing(match, key)
 
@@ -46,7 +52,8 @@ def _answer(match: Match, key: Key) -> str:
     if match.kind is MatchKind.EXACT:
         return "published for exactly this"
     if match.kind is MatchKind.TOOLCHAIN:
-        return f"tuned with {record.key.toolchain}, {_known(match.check, key.toolchain)}"
+        known = f"tuned with {record.key.toolchain}, {_known(match.check, key.toolchain)}"
+        return known + _other_options(record.key.toolchain, key.toolchain)
     if match.kind is MatchKind.RULE and record.rule:
         return by_rule(record.rule)
     if match.kind is MatchKind.RULE:
@@ -73,6 +80,12 @@ def _nothing(match: Match, key: Key) -> str:
             "from that config on"
         )
     return f"nothing is published for {key}, nor anything that is known to be legal for it"
+
+
+def _other_options(tuned: Toolchain, asked: Toolchain) -> str:
+    names = differing(tuned.options, asked.options)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"; other compiler options: {', '.join(names[:_SHOWN])}{more}" if names else ""
 
 
 def _known(check: RecordCheck | None, asked: Toolchain) -> str:

@@ -7,7 +7,7 @@ TERMS: dict[str, str] = {
     "problem": "One concrete use of a kernel: its sizes, its element type and its options.",
     "config": "One point of a kernel's space: block sizes, the order of the grid, which grid axes "
     "are parallel, and the VMEM limit.",
-    "toolchain": "The versions of jax, jaxlib and libtpu together.",
+    "toolchain": "The versions of jax, jaxlib and libtpu, and the compiler's options if any.",
     "trial": "One config evaluated for one problem: compiled, and its time estimated, or why not.",
     "coverage": "How many of the problems that were searched have a published record.",
     "gain": "How many times as fast as the kernel's own default; over several problems the "

@@ -2,7 +2,6 @@
 their gain sort all keys."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import pairwise
@@ -258,7 +257,8 @@ def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
     if only.has_record is not None:
         conditions.append(_RECORDED if only.has_record else ~_RECORDED)
     if only.toolchain is not None:
-        conditions += [KEYS.c[name] == value for name, value in asdict(only.toolchain).items()]
+        columns = rows.toolchain_values(only.toolchain)
+        conditions += [KEYS.c[name] == value for name, value in columns.items()]
     return [*conditions, or_(_TRIED, _RECORDED, _MISSED)]
 
 

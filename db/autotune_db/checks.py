@@ -11,7 +11,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Key
 from autotune.domain.record_check import CheckVerdict
-from autotune_db import audit, query, snapshots
+from autotune_db import audit, query, rows, snapshots
 from autotune_db.json_columns import from_text, to_text
 from autotune_db.known_checks import Finding, noted, publish
 from autotune_db.rows import AnyRow
@@ -103,7 +103,7 @@ def _conditions(only: CheckFilter) -> list[ColumnElement[bool]]:
     }
     for key, toolchain in ((_Of, only.made_with), (_Target, only.toolchain)):
         if toolchain is not None:
-            versions = (toolchain.jax, toolchain.jaxlib, toolchain.libtpu)
+            versions = rows.toolchain_values(toolchain).values()
             wanted |= dict(zip(query.versions(key), versions, strict=True))
     return [column == str(value) for column, value in wanted.items() if value is not None]
 

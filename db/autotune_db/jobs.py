@@ -3,7 +3,7 @@
 import secrets
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -234,11 +234,12 @@ def _bring_back(connection: Connection, now: datetime) -> None:
 
 def _next(able: Ability, silent: ColumnElement[bool]) -> Query:
     """Other workers look past it meanwhile."""
+    versions = rows.toolchain_values(replace(able.toolchain, options=""))
     kernels = [(name, known) for name, version in able.kernels.items() for known in (version, "")]
     wanted = select(JOBS).where(
         or_(JOBS.c.state == State.QUEUED, silent),
         tuple_(JOBS.c.kernel, JOBS.c.fingerprint).in_(kernels),
-        *(JOBS.c[name].in_((version, "")) for name, version in asdict(able.toolchain).items()),
+        *(JOBS.c[name].in_((version, "")) for name, version in versions.items()),
     )
     if not able.checks:
         wanted = wanted.where(JOBS.c.candidate.is_(None))

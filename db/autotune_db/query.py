@@ -79,8 +79,7 @@ def versions(keys: FromClause) -> tuple[ColumnElement[str], ...]:
 
 def toolchain(values: Sequence[str]) -> Toolchain:
     """Of what is in the columns ``versions``."""
-    jax, jaxlib, libtpu = values
-    return Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu)
+    return rows.toolchain_from_columns(*values)
 
 
 def numbered_record(row: AnyRow) -> tuple[int, Record]:

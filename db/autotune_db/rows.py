@@ -4,7 +4,7 @@ A field is in the column of its name; what has none is in the JSON beside them.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, fields, replace
 from datetime import datetime
 from math import isfinite
 from typing import Any, TypeVar
@@ -64,8 +64,20 @@ def key_identity(key: Key) -> dict[str, Any]:
     options = {name: value for name, _, value in same.options}
     problem = {"dims": dict(same.dims), "dtype": same.dtype, "options": options}
     columns = {"kernel": same.kernel, "fingerprint": same.fingerprint, "chip": same.chip}
-    versions = dict(zip(("jax", "jaxlib", "libtpu"), same.versions, strict=True))
-    return {**columns, "problem_digest": digest(problem), **versions}
+    return {**columns, "problem_digest": digest(problem), **toolchain_values(key.toolchain)}
+
+
+def toolchain_values(toolchain: Toolchain) -> dict[str, str]:
+    """The columns that tell one toolchain from another. The compiler options stand behind the
+    version of the compiler that they are of: a key is as unique as before there were any."""
+    compiler = f"{toolchain.libtpu} {toolchain.options}".rstrip()
+    return {"jax": toolchain.jax, "jaxlib": toolchain.jaxlib, "libtpu": compiler}
+
+
+def toolchain_from_columns(jax: str, jaxlib: str, libtpu: str) -> Toolchain:
+    """The inverse."""
+    version, _, options = libtpu.partition(" ")
+    return Toolchain(jax=jax, jaxlib=jaxlib, libtpu=version, options=options)
 
 
 def key_values(key: Key) -> dict[str, Any]:
@@ -78,7 +90,7 @@ def key_from_row(row: AnyRow) -> Key:
         fingerprint=row.fingerprint,
         problem=from_data(Problem, from_text(row.problem)),
         chip=Chip(row.chip),
-        toolchain=Toolchain(jax=row.jax, jaxlib=row.jaxlib, libtpu=row.libtpu),
+        toolchain=toolchain_from_columns(row.jax, row.jaxlib, row.libtpu),
     )
 
 
@@ -146,11 +158,11 @@ def token_from_row(row: AnyRow) -> Token:
 
 
 def job_values(request: Request) -> dict[str, Any]:
-    """Empty texts mean: whatever the worker has."""
+    """Empty texts mean: whatever the worker has. It compiles with any options."""
     return {
         "kernel": request.kernel,
         "fingerprint": request.fingerprint or "",
-        **asdict(request.toolchain or _ANY),
+        **toolchain_values(replace(request.toolchain or _ANY, options="")),
         "request": to_text(to_data(request)),
         "candidate": request.candidate,
     }

@@ -107,7 +107,8 @@ class SqlTrials(Adapter):
 
     def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
         """The large columns are read of these trials only."""
-        same = (KEYS.c.chip == key.chip.value) & (KEYS.c.libtpu == key.toolchain.libtpu)
+        libtpu = rows.toolchain_values(key.toolchain)["libtpu"]
+        same = (KEYS.c.chip == key.chip.value) & (KEYS.c.libtpu == libtpu)
         others = KEYS.c.id != func.coalesce(query.id_of(key), 0)
         ids = select(TRIALS.c.id).join(KEYS).where(KEYS.c.kernel == key.kernel, others)
         ids = ids.where(TRIALS.c.time_us.is_not(None), TRIALS.c.pushed_by == "")

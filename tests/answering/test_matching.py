@@ -46,6 +46,55 @@ def kind(key: Key, *records: Record) -> str:
     return Index(records, [SPEC]).match(key).kind
 
 
+LIMIT = "xla_tpu_scoped_vmem_limit_kib"
+OPTIONS = st.sampled_from(("", "xla_a=1", "xla_a=2", f"{LIMIT}=65536", f"{LIMIT}=8192 xla_a=1"))
+
+
+def under(options: str, key: Key | None = None) -> Key:
+    key = key or question()
+    return replace(key, toolchain=replace(key.toolchain, options=options))
+
+
+@given(st.lists(st.tuples(RECORDS, OPTIONS), max_size=12), KEYS, OPTIONS)
+def test_nothing_is_exact_under_other_options(
+    published: list[tuple[Record, str]], asked: Key, options: str
+) -> None:
+    records = one_of_each([replace(r, key=under(own, r.key)) for r, own in published])
+    match = Index(records, [SPEC]).match(under(options, asked))
+    assert (match.kind == EXACT) == (under(options, asked) in {r.key for r in records})
+    if match.record is not None and match.kind != TOOLCHAIN:
+        assert match.record.key.toolchain.options == under(options).toolchain.options
+
+
+def test_other_options_are_another_toolchain_and_said() -> None:
+    nearer, older_one = record(under("xla_a=1 xla_b=2")), older(record(under("xla_a=1")), "0.9.0")
+    match = Index([nearer, older_one], [SPEC]).match(under("xla_a=1"))
+    assert (match.kind, match.record) == (TOOLCHAIN, older_one)  # the same options go before
+    match = Index([nearer], [SPEC]).match(under("xla_a=1"))
+    assert match.record is nearer and "xla_b=2" in why(match, under("xla_a=1"))
+
+
+@pytest.mark.parametrize(
+    ("used", "options", "answer"),
+    [
+        (15, "", TOOLCHAIN),
+        (17, "", DEFAULT),
+        (17, f"{LIMIT}=32768", TOOLCHAIN),
+        (33, f"{LIMIT}=32768", DEFAULT),
+        (60, f"{LIMIT}=131072", TOOLCHAIN),
+    ],
+)
+def test_what_needs_more_vmem_than_is_asked_for_is_not_handed_out(
+    used: int, options: str, answer: str
+) -> None:
+    tuned = record(under(f"{LIMIT}=65536"), used=used << 20)
+    match = Index([tuned], [SPEC]).match(under(options))
+    assert match.kind == answer
+    assert ("MiB of VMEM" in why(match, under(options))) == (answer == DEFAULT)
+    own = replace(tuned, config=tuned.config.replace(vmem_limit_bytes=64 << 20))
+    assert kind(under(options), own) == TOOLCHAIN  # its limit is its config's
+
+
 def one_of_each(records: list[Record]) -> list[Record]:
     return list({published.key: published for published in records}.values())
 

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
 from autotune.answering.matching import RULE, Index
+from autotune.domain.codec import to_data
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.key import Key
@@ -116,7 +117,7 @@ def test_it_is_published_with_what_it_is_worth(tmp_path: Path) -> None:
 def test_lookup_in_a_database_answers_as_the_service_does(tmp_path: Path) -> None:
     fill(tmp_path, MANY)
     assert autotune_here(*CALL, cwd=tmp_path).returncode == 0
-    versions = ",".join(f"{name}={value}" for name, value in asdict(TOOLCHAIN).items())
+    versions = ",".join(f"{name}={value}" for name, value in to_data(TOOLCHAIN).items())
     for m, kind, block in ((2048, "exact", 512), (2000, "rule", 512), (299, "nearest", 128)):
         call = ("lookup", "mm", "--shape", f"{m}x128", "--chip", "v5e", "--toolchain", versions)
         done = autotune_here(*call, "--json", cwd=tmp_path)

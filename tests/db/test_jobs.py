@@ -44,6 +44,13 @@ class TestQueue:
         assert jobs.get(made.number) == made
         assert jobs.counts() == {"queued": 1}
 
+    def test_whoever_has_the_versions_compiles_with_any_options(self, jobs: SqlJobs) -> None:
+        asked = request(toolchain=replace(key().toolchain, options="xla_a=1"))
+        made, is_new = jobs.add(asked)
+        assert is_new and jobs.add(request(toolchain=key().toolchain))[1]
+        taken = jobs.claim("w", ABLE, LONG)
+        assert taken is not None and taken.request == made.request == asked
+
     def test_the_same_request_is_the_same_job_while_it_is_open(self, jobs: SqlJobs) -> None:
         first, _ = jobs.add(request())
         assert jobs.add(request()) == (first, False)

@@ -14,7 +14,8 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *DOCS]
 FILES = r"`((?:autotune|benchmarks|db|docker|docs|kernels|service|tests|tools)/[\w./-]*[\w/])"
 NAMES = {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
 PACKAGES = ("autotune", "db", "kernels", "service")
-ELSEWHERE = r"AUTOTUNE_(SERVICE_|COMPLETE$|IN_COMPILER$)"  # made from code, click's, our own
+# Made from code, click's, and our own.
+ELSEWHERE = r"AUTOTUNE_(SERVICE_|COMPLETE$|IN_COMPILER$|READ_ONCE$)"
 
 
 def each(pages: list[Path]) -> pytest.MarkDecorator:

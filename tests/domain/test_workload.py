@@ -12,10 +12,12 @@ from autotune.domain.workload import (
 from autotune.domain.workload_text import read_workload, workload_text
 
 TEXT = '''chips = ["v5e"]
+compiler_options = "--xla_b=2 --xla_a=1"
 # [[problem]]
 [[problem]]
 kernel = "matmul"
 shape = {m = 8, k = 8, n = 8}
+compiler_options = {xla_a = true}
 options = {transpose_rhs = true, activation = "gelu"}
 
   [[problem]]
@@ -31,10 +33,12 @@ chips = "v6e"
 def test_each_problem_has_its_line_whatever_stands_in_texts_and_comments() -> None:
     found = read_workload(TEXT)
     assert (found.chips, found.invalid) == (("v5e",), ())
+    assert found.compiler_options == "xla_a=1 xla_b=2"
     first, second = found.problems
-    assert (first.line, first.shape, first.weight) == (3, "m=8,k=8,n=8", 1.0)
+    assert (first.line, first.shape, first.weight) == (4, "m=8,k=8,n=8", 1.0)
+    assert first.compiler_options == "xla_a=true"
     assert first.options == ("transpose_rhs=true", "activation=gelu")
-    assert (second.line, second.args, second.chips) == (8, "q=bf16[2]", ("v6e",))
+    assert (second.line, second.args, second.chips) == (10, "q=bf16[2]", ("v6e",))
 
 
 @pytest.mark.parametrize(

@@ -54,3 +54,41 @@ def test_a_search_starts_from_a_config_looks_at_a_part_and_is_reproduced(tmp_pat
     (config,) = json.loads(again.stdout)["configs"]
     assert config["config"] == report["given"][0]["config"]
     assert config["outcome"] == report["given"][0]["outcome"]
+
+
+BIG = ("matmul", "--shape", "2048x2048x2048", "--dtype", "f32", "--chip", "v5e")
+LARGE = ("--config", "block_m=1024,block_k=1024,block_n=1024")
+LIMIT = "xla_tpu_scoped_vmem_limit_kib"
+
+
+def test_the_compiler_has_the_options_of_the_process(tmp_path: Path) -> None:
+    """Also one that libtpu takes only as it is loaded, and another that changes nothing."""
+    with_flag = {"LIBTPU_INIT_ARGS": f"--{LIMIT}=65536 --xla_jf_no_such=1"}
+    refused = autotune("estimate", *BIG, *LARGE, cwd=tmp_path, env=with_flag)
+    assert refused.returncode == 2 and "xla_jf_no_such" in refused.stderr
+    flags = {"LIBTPU_INIT_ARGS": f"--{LIMIT}=65536 --xla_dump_to={tmp_path / 'dump'}"}
+    once = ("--compiler-option", "xla_sc_disjoint_spmem=true", "--json")
+    done = autotune("estimate", *BIG, *LARGE, *once, cwd=tmp_path, env=flags)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    options = f"xla_sc_disjoint_spmem=true {LIMIT}=65536"
+    assert found["key"]["toolchain"]["options"] == options
+    outcome = found["configs"][0]["outcome"]
+    assert outcome["estimate"]["vmem_allowed_bytes"] == 64 << 20
+    without = autotune("estimate", *BIG, *LARGE, "--json", cwd=tmp_path)
+    found = json.loads(without.stdout)
+    assert (without.returncode, found["configs"][0]["outcome"]["kind"]) == (1, "out of VMEM")
+    assert "options" not in found["key"]["toolchain"]
+
+
+def test_what_a_flag_does_to_what_is_tuned(tmp_path: Path) -> None:
+    flag = ("--compiler-option", f"{LIMIT}=1024", "--db", "own.db")
+    tuned = ("--trials", "3", "--db", "own.db")
+    assert autotune("search", KERNEL, *PROBLEM, *tuned, cwd=tmp_path).returncode == 0
+    done = autotune("check", *flag, "--json", cwd=tmp_path)
+    (check,) = json.loads(done.stdout)
+    assert check["toolchain"]["options"] == f"{LIMIT}=1024"
+    assert "options" not in check["key"]["toolchain"]
+    assert autotune("search", KERNEL, *PROBLEM, *tuned, *flag[:2], cwd=tmp_path).returncode == 0
+    shown = autotune("history", "--db", "own.db", cwd=tmp_path).stdout
+    assert shown.count(f"{LIMIT}=1024") == 1 and len(shown.splitlines()) == 2

@@ -128,6 +128,30 @@ def test_chip_and_toolchain_for_the_whole_call(service: Running) -> None:
     assert [answer["match"] for answer in answers] == ["exact", "default"]
 
 
+def test_two_sets_of_options_share_a_service(service: Running, store: SqlStore) -> None:
+    plain, tuned = question(1024), replace(question(1024).toolchain, options="xla_a=1 xla_b=2")
+    publish(service, store, record(replace(plain, toolchain=tuned), bm=128))
+    for options, match, block in (
+        ("xla_a=1 xla_b=2", "exact", 128),
+        ("--xla_b=2 --xla_dump_to=/tmp/x --xla_a=1", "exact", 128),
+        ("xla_a=1", "toolchain", 128),
+        ("", "exact", 256),
+    ):
+        toolchain = {**to_data(plain.toolchain), "options": options}
+        _, answer = service.post("/v1/lookup", {"questions": [asked(plain, toolchain=toolchain)]})
+        (found,) = answer["answers"]
+        assert (found["match"], found["config"]["axes"]["bm"]) == (match, block)
+        (by_client,) = ServiceAnswers(service.url).lookup(
+            [replace(plain, toolchain=replace(plain.toolchain, options=options))]
+        )
+        assert by_client.kind == match
+    bad = {**to_data(plain.toolchain), "options": "'"}
+    _, answer = service.post("/v1/lookup", {"questions": [asked(plain, toolchain=bad)]})
+    assert answer["answers"][0]["error"]["field"] == "questions[0].toolchain.options"
+    status, config = service.get(f"/v1/configs/mm?{QUERY}&shape=1024x128&options=xla_a%3D1")[:2]
+    assert (status, config["match"]) == (200, "toolchain")
+
+
 def test_what_may_be_left_out_or_written_otherwise(service: Running) -> None:
     problem = {"dims": {"k": 128, "m": 1024}, "dtype": "bf16"}
     question_data = asked(question(1024), problem=problem, fingerprint=None, chip="TPU v5 lite")

@@ -15,8 +15,12 @@ import numpy as np
 
 from autotune.compiling import libtpu
 from autotune.compiling.child.listings import listings
+from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.patching import patched
+from autotune.compiling.child.serving import StageError
 from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compiler_options import vmem_limit_bytes
+from autotune.domain.compilers import OPTION
 from autotune.estimating.simulator.bundles import parse
 
 _LIMIT = re.compile(r"limit ([\d.]+)M exceeded|of ([\d.]+)M vmem")
@@ -24,11 +28,12 @@ _TILED = re.compile(r"block shape .* is not divisible by tiling")
 
 
 @cache
-def chip_info(chip: Chip, dump: Path) -> ChipInfo:
+def chip_info(chip: Chip, dump: Path, options: str) -> ChipInfo:
     """Capacities from JAX; the scoped limit and habits of the compiler from tiny kernels, which
     take 0.2 s each to compile.
 
-    Raises ``ValueError`` with a sentence when this toolchain does not know the chip.
+    Raises ``ValueError`` with a sentence when this toolchain does not know the chip, ``StageError``
+    where its compiler refuses the options.
     """
     try:
         device = compile_only_device(chip)
@@ -38,7 +43,11 @@ def chip_info(chip: Chip, dump: Path) -> ChipInfo:
         ) from error
     info = _tpu_info(chip)
     capacity = info["vmem_capacity_bytes"]
-    limit = _scoped_limit(chip, device, capacity)
+    if options and (refusal := _try(device, _copy_kernel(8, 8), options)):
+        line = refusal.splitlines()[0][:240]
+        raise StageError(OPTION, ValueError(f"the TPU compiler refuses its options: {line}"))
+    asked = vmem_limit_bytes(options)
+    limit = min(asked, capacity) if asked else _scoped_limit(chip, device, capacity)
     return ChipInfo(
         chip=chip,
         device_kind=device.device_kind,
@@ -338,7 +347,9 @@ def _copy_kernel(
     return function, shape
 
 
-def _try(device: Any, kernel: tuple[Callable[..., Any], Any]) -> str | None:
+def _try(
+    device: Any, kernel: tuple[Callable[..., Any], Any], options: str | None = None
+) -> str | None:
     """None when it compiles for the device, else the compiler's message."""
     import jax
     from jax.sharding import SingleDeviceSharding
@@ -347,7 +358,9 @@ def _try(device: Any, kernel: tuple[Callable[..., Any], Any]) -> str | None:
     spec = jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=SingleDeviceSharding(device))
     try:
         with abstract_mesh(device):
-            jax.jit(function).trace(spec).lower().compile()
+            compile_with(jax.jit(function).trace(spec).lower(), options)
+    except StageError:
+        raise
     except Exception as error:  # every refusal is an answer here
         return str(error)
     return None

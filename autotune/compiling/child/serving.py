@@ -23,6 +23,11 @@ class StageError(Exception):
         super().__init__(str(cause))
         self.stage, self.cause = stage, cause
 
+    @classmethod
+    def of(cls, stage: str, error: Exception) -> "StageError":
+        """What says its stage itself stays as it is."""
+        return error if isinstance(error, cls) else cls(stage, error)
+
 
 def serve(make: Callable[[], Answer]) -> None:
     """Answer until nobody is left to ask. ``make`` is called once the pipes are private."""

@@ -75,17 +75,20 @@ class CompilerWorker:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         return answered(self, protocol.CompilerQuestion, request, STAGES)
 
-    def do_hello(self, _: DescribeToolchain) -> Toolchain:
+    def do_hello(self, question: DescribeToolchain) -> Toolchain:
         """``libtpu`` is *none* where there is none."""
         import jax
         import jaxlib
 
         return Toolchain(
-            jax=jax.__version__, jaxlib=jaxlib.__version__, libtpu=libtpu.version() or "none"
+            jax=jax.__version__,
+            jaxlib=jaxlib.__version__,
+            libtpu=libtpu.version() or "none",
+            options=question.options or "",
         )
 
     def do_chip(self, question: DescribeChip) -> ChipInfo:
-        return chips.chip_info(question.chip, self.dump)
+        return chips.chip_info(question.chip, self.dump, question.options or "")
 
     def do_describe(self, question: DescribeKernel) -> KernelSpec:
         kernel = self.loader.kernel(question.ref)
@@ -132,14 +135,15 @@ class CompilerWorker:
         return Traces(traces, bool(chips.READS))
 
     def do_compile(self, question: CompileConfig) -> CompiledConfig:
-        return build.compile_config(*self._candidate(question), self.dump)
+        return build.compile_config(*self._candidate(question), self.dump, question.options)
 
     def do_draw(self, question: protocol.DrawConfig) -> protocol.Drawn:
-        return build.draw_config(*self._candidate(question), self.dump, question.steps)
+        candidate, steps = self._candidate(question), question.steps
+        return build.draw_config(*candidate, self.dump, question.options, steps=steps)
 
     def do_baseline(self, question: CompileBaseline) -> XlaCost:
-        kernel = self._kernel(question)
-        return build.compile_baseline(kernel, question.problem, question.chip, self.dump)
+        kernel, problem, chip = self._kernel(question), question.problem, question.chip
+        return build.compile_baseline(kernel, problem, chip, self.dump, question.options)
 
     def do_verify(self, question: VerifyConfig) -> Verdict:
         from autotune.compiling.child.verify import gate
@@ -160,7 +164,12 @@ class CompilerWorker:
         from autotune.compiling.child.measure import programs
 
         compiled = programs.compiled(
-            self._kernel(question), question.problem, question.config, question.name, question.chip
+            self._kernel(question),
+            question.problem,
+            question.config,
+            question.name,
+            question.chip,
+            question.options,
         )
         libtpu.clear(self.dump)
         programs.save(compiled, Path(question.path))

@@ -48,6 +48,7 @@ class RayPool(PooledCompilers):
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         announce: Callable[[str], None] = lambda _: None,
         worker: Path | None = None,
+        options: str = "",
     ) -> None:
         self._cluster = RayCluster(address)
         self._slots = Slots(
@@ -58,7 +59,7 @@ class RayPool(PooledCompilers):
         except BaseException:
             self._end()
             raise
-        super().__init__(self._slots.size)
+        super().__init__(self._slots.size, options)
         self._process = FarmProcess(self._slots, memory_bytes)
         self._compiler = Compiler(self._process, limit_s=limit_s)
 

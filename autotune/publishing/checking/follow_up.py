@@ -126,6 +126,7 @@ def retune_each(
             chip=check.chip,
             problem_of=lambda _, problem=check.key.problem: problem,  # type: ignore[misc]
             start_from=(usable_config(check) or check.config,),
+            options=check.toolchain.options,
         )
         try:
             with watching(check) as watch:

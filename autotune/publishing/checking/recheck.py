@@ -65,7 +65,9 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
 
 
 def _checked(compilers: Compilers, store: OwnTrials, record: Record, ref: KernelRef) -> Check:
-    subject = describe_subject(compilers, ref, record.key.chip, lambda _: record.key.problem)
+    key = record.key
+    options = key.toolchain.options
+    subject = describe_subject(compilers, ref, key.chip, lambda _: key.problem, options)
     return RecordChecker(
         compilers=compilers,
         store=store,

@@ -54,16 +54,21 @@ class CheckRun:
     ) -> list[Check]:
         """Verdicts on each on each chip, its own where none is given. ``done`` hears of each as
         soon as it is kept."""
-        toolchain, pairs = self.compilers.ask(DescribeToolchain()), self.pairs(priors, chips)
-        infos = {chip: self._info(chip) for chip in {chip for _, chip in pairs}}
+        here, pairs = self.compilers.ask(DescribeToolchain()), self.pairs(priors, chips)
+        there = [(prior, _target(here, prior), chip) for prior, chip in pairs]
+        places = {(chip, toolchain.options) for _, toolchain, chip in there}
+        infos = {place: self._info(*place) for place in places}
         checks: list[Check] = []
         threads = ThreadPoolExecutor(self.compilers.size, "checks")
         try:
             pending = [
                 threads.submit(
-                    self._checked, prior, self._blank(prior, toolchain, chip), infos[chip]
+                    self._checked,
+                    prior,
+                    self._blank(prior, toolchain, chip),
+                    infos[chip, toolchain.options],
                 )
-                for prior, chip in pairs
+                for prior, toolchain, chip in there
             ]
             for future in as_completed(pending):
                 checks.append(future.result())
@@ -78,18 +83,18 @@ class CheckRun:
     ) -> list[tuple[PriorConfig, Chip]]:
         """What is checked where: not again where it was searched, under the same toolchain on the
         same chip."""
-        here = None if self.against else self.compilers.ask(DescribeToolchain())
+        here = self.compilers.ask(DescribeToolchain())
         return [
             (prior, chip)
             for prior in priors
             for chip in chips or (prior.key.chip,)
-            if (prior.key.toolchain, prior.key.chip) != (here, chip)
+            if self.against or (prior.key.toolchain, prior.key.chip) != (_target(here, prior), chip)
         ]
 
-    def _info(self, chip: Chip) -> ChipInfo | str:
+    def _info(self, chip: Chip, options: str) -> ChipInfo | str:
         """Why there is none: older toolchains do not know newer chips."""
         try:
-            return self.compilers.ask(DescribeChip(chip=chip))
+            return self.compilers.ask(DescribeChip(chip=chip, options=options))
         except CompilerUnavailableError as error:
             return str(error)
 
@@ -170,6 +175,11 @@ class CheckRun:
             against=self.against,
             is_default=prior.is_default and bool(self.against),
         )
+
+
+def _target(here: Toolchain, prior: PriorConfig) -> Toolchain:
+    """With the options of these compilers; where they have none, with those it was tuned with."""
+    return here if here.options else replace(here, options=prior.key.toolchain.options)
 
 
 _RANK = {verdict: rank for rank, verdict in enumerate(CheckVerdict)}

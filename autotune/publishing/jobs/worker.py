@@ -264,6 +264,7 @@ class Worker:
             ref=self._ref(request.kernel, request.problem),
             chip=request.chip,
             problem_of=lambda spec: _same_problem(spec, request.problem),
+            options=(request.toolchain or self._compilers.ask(DescribeToolchain())).options,
         )
         plan = replace(plan, limits=SearchLimits(trials=request.trials))
         observer = self._watching(lease)

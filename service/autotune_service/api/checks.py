@@ -12,6 +12,7 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.checks import action, finding, in_words
 from autotune_service.api.forms import Name
+from autotune_service.api.questions import toolchain_of
 from autotune_service.api.reading import next_of, number_of
 from autotune_service.api.schema import Cursor, Page
 from autotune_service.api.validators import IfNoneMatch, tagged
@@ -20,7 +21,7 @@ from autotune_service.dependencies import ERRORS, KNOWN_PARAMETERS, NOT_MODIFIED
 router = APIRouter(prefix="/v1", tags=["registry"], dependencies=[KNOWN_PARAMETERS])
 
 ToolchainName = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9_.+-]{1,200}(,[A-Za-z0-9_.+-]{1,200}){2}$")
+    str, Field(pattern=r"^[A-Za-z0-9_.+-]{1,200}(,[A-Za-z0-9_.+-]{1,200}){2}(,[^\x00-\x1f\x7f]+)?$")
 ]
 
 
@@ -51,7 +52,7 @@ async def checks(
 ) -> Response:
     """The last ones first. A config that is broken, or needs a limit, is no answer of a lookup.
     ``made_with``, ``toolchain``: the records' own, and the one that they were checked with, each as
-    its versions of jax, jaxlib and libtpu."""
+    its versions of jax, jaxlib and libtpu, and where it has any its compiler options."""
     only = CheckFilter(
         kernel=kernel,
         chip=chip,
@@ -76,5 +77,5 @@ async def checks(
 def _toolchain(name: str | None) -> Toolchain | None:
     if name is None:
         return None
-    jax, jaxlib, libtpu = name.split(",")
-    return Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu)
+    jax, jaxlib, libtpu, *options = name.split(",", 3)
+    return toolchain_of(jax=jax, jaxlib=jaxlib, libtpu=libtpu, options="".join(options))

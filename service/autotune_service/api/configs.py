@@ -11,9 +11,8 @@ from starlette.responses import Response
 from autotune.answering.matching import EXACT
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
-from autotune.domain.toolchain import Toolchain
 from autotune_service.api.lookup import wanted_snapshot
-from autotune_service.api.questions import Printable, chip_of, fingerprint_of
+from autotune_service.api.questions import Flags, Printable, chip_of, fingerprint_of, toolchain_of
 from autotune_service.api.schema import ConfigResponse, SnapshotName
 from autotune_service.api.validators import IfNoneMatch, tagged
 from autotune_service.dependencies import (
@@ -27,7 +26,8 @@ from autotune_service.snapshot_cache import IndexedSnapshot
 
 
 class ConfigQuery(BaseModel):
-    """``option``: ``name=value``, as often as there are options."""
+    """``option``: ``name=value`` of the problem, as often as there are options; ``options``: of the
+    TPU compiler."""
 
     chip: Printable = Field(examples=["v5e"])
     jax: Printable = Field(examples=["0.10.2"])
@@ -36,9 +36,13 @@ class ConfigQuery(BaseModel):
     shape: Printable = Field(examples=["1024x1024x1024", "m=1024,k=1024,n=1024"])
     dtype: Printable | None = Field(None, examples=["bfloat16"])
     option: list[Printable] = Field([], max_length=64, examples=[["causal=true"]])
+    options: Flags = ""
     fingerprint: Printable | None = None
     accept_claimed: bool = False
     snapshot: SnapshotName | None = None
+
+
+_VERSIONS = {"jax", "jaxlib", "libtpu", "options"}
 
 
 def _known_once(request: Request) -> None:
@@ -86,5 +90,5 @@ def _key(kernel: str, asked: ConfigQuery, snapshot: IndexedSnapshot) -> Key:
         fingerprint=fingerprint,
         problem=problem,
         chip=chip,
-        toolchain=Toolchain(jax=asked.jax, jaxlib=asked.jaxlib, libtpu=asked.libtpu),
+        toolchain=toolchain_of(**asked.model_dump(include=_VERSIONS)),
     )

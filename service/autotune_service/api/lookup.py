@@ -15,7 +15,7 @@ from typing import Annotated, Any, NotRequired, cast
 import msgspec
 from fastapi import APIRouter, Body
 from fastapi.routing import APIRoute
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from pydantic import Field, TypeAdapter, with_config
 from starlette.requests import Request
 from starlette.routing import Route
@@ -158,7 +158,7 @@ def _published(
     if snapshot is None or not (call.accept is None or EXACT in call.accept):
         return snapshots.current, []
     exact, chip, toolchain = snapshot.exact, call.chip, call.toolchain
-    versions = f"{toolchain.jax}{toolchain.jaxlib}{toolchain.libtpu}" if toolchain else ""
+    versions = "".join(structs.astuple(toolchain)) if toolchain else ""
     if not f"{chip}{versions}".isprintable():  # it may be that no question uses them
         return snapshot, []
     keys = [known_identity(question, chip, toolchain, snapshot) for question in call.questions]

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from typing_extensions import TypedDict
 
 from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.compiler_options import MOST_CHARACTERS
 from autotune.domain.dtype import parse_dtype
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Identity, Key, identity
@@ -31,6 +32,8 @@ MAX_QUESTIONS = 1_000
 Printable = Annotated[
     str, Field(strict=True, min_length=1, max_length=MAX_NAME, pattern=r"^[^\x00-\x1f\x7f]+$")
 ]
+Flags = Annotated[str, Field(strict=True, max_length=MOST_CHARACTERS)]
+"""Of the TPU compiler, beside its defaults: as in ``LIBTPU_INIT_ARGS``."""
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -39,6 +42,7 @@ class VersionsData(TypedDict):
     jax: Annotated[Printable, Field(examples=["0.10.2"])]
     jaxlib: Annotated[Printable, Field(examples=["0.10.2"])]
     libtpu: Annotated[Printable, Field(examples=["0.0.42.1"])]
+    options: NotRequired[Flags]
 
 
 @with_config(_STRICT)
@@ -72,6 +76,7 @@ class VersionsStruct(Struct, forbid_unknown_fields=True, gc=False):
     jax: Name
     jaxlib: Name
     libtpu: Name
+    options: Annotated[str, Meta(max_length=MOST_CHARACTERS)] = ""
 
 
 class ProblemStruct(Struct, forbid_unknown_fields=True, gc=False):
@@ -139,7 +144,7 @@ def known_identity(
         name,
         question.fingerprint or snapshot.newest.get(name, ""),
         _chip_name(chip),
-        (versions.jax, versions.jaxlib, versions.libtpu),
+        (versions.jax, versions.jaxlib, versions.libtpu, versions.options),
         problem.dims,
         problem.dtype or "",
         problem.options or {},
@@ -170,8 +175,16 @@ def key_of(
         fingerprint=fingerprint,
         problem=_problem(question["problem"], name, fingerprint, snapshot),
         chip=parsed_chip,
-        toolchain=Toolchain(**versions),
+        toolchain=toolchain_of(**versions),
     )
+
+
+def toolchain_of(**parts: str) -> Toolchain:
+    """Raises ``HttpError``."""
+    try:
+        return Toolchain(**parts)
+    except InvalidInputError as error:
+        raise HttpError(422, "invalid_field", str(error), "toolchain.options") from error
 
 
 def fingerprint_of(name: str, given: str | None, snapshot: IndexedSnapshot) -> str:

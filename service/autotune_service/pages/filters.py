@@ -82,7 +82,7 @@ class Query:
 
 def toolchain_name(toolchain: Toolchain) -> str:
     """As it stands in addresses."""
-    return f"{toolchain.jax},{toolchain.jaxlib},{toolchain.libtpu}"
+    return ",".join(filter(None, toolchain.parts))
 
 
 def newest_first(toolchains: Collection[Toolchain]) -> list[Toolchain]:

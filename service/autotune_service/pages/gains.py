@@ -130,7 +130,7 @@ def dots(
 
 def _dot(place: int, there: Sequence[tuple[float, Gain]], what: str, several: str) -> Dot:
     times, first = there[0]
-    text = f"{first.key.problem}, jax {first.key.toolchain.jax}"
+    text = f"{first.key.problem}, {first.key.toolchain.label}"
     if len(there) > 1:
         times, text = median(t for t, _ in there), f"{len(there)} problems"
     of_default = predicted([gain for _, gain in there]) if what == DEFAULT else ""

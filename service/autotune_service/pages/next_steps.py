@@ -60,7 +60,7 @@ def _broken(checks: Iterable[NumberedCheck], snapshot: IndexedSnapshot) -> Itera
                 kind="slower" if check.verdict.compiles else "broken",
                 key=check.target,
                 link=f"/keys/{numbered.key_id}",
-                why=f"checked with {check.toolchain.jax}: {finding(check)}",
+                why=f"checked with {check.toolchain.label}: {finding(check)}",
                 body=job,
             )
 

@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from math import isfinite
@@ -17,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.version import VERSION
 from autotune.wording.checks import action, finding
@@ -139,7 +139,7 @@ def config_call(key: Key) -> str:
     options = [("option", f"{name}={value}") for name, value in key.problem.options]
     asked = {
         "chip": key.chip.value,
-        **asdict(key.toolchain),
+        **to_data(key.toolchain),
         "dtype": key.problem.dtype,
         "shape": ",".join(f"{name}={size}" for name, size in key.problem.dims),
         "fingerprint": key.fingerprint,

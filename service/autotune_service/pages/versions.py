@@ -103,7 +103,7 @@ def _times(shown: Sequence[ToolchainColumn]) -> Figure | None:
     old_first = [column.searched for column in reversed(shown)]
     sources = {searched.key.fingerprint for searched in old_first}
     names = [
-        f"jax {escaped(s.key.toolchain.jax)}<br>libtpu {escaped(s.key.toolchain.libtpu)}"
+        f"{escaped(s.key.toolchain.label)}<br>libtpu {escaped(s.key.toolchain.libtpu)}"
         + (f"<br>kernel {escaped(s.key.fingerprint[:6])}" if len(sources) > 1 else "")
         for s in old_first
     ]

@@ -269,7 +269,7 @@ def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore)
 
     class WithoutV7x(FakeCompilers):
         def answer(self, question: Any) -> Any:
-            if question == DescribeChip(chip=Chip.V7X):
+            if isinstance(question, DescribeChip) and question.chip is Chip.V7X:
                 raise CompilerUnavailableError("this libtpu cannot compile for v7x")
             return super().answer(question)
 

@@ -15,6 +15,7 @@ from autotune.compiling.child.chips import abstract_mesh, compile_only_target, t
 from autotune.compiling.child.compile import hlo, matching, module
 from autotune.compiling.child.compile.hlo import KernelCall
 from autotune.compiling.child.listings import FinalListing, listings, program
+from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import reader
 from autotune.compiling.child.trace.pallas_call import Call
@@ -101,10 +102,10 @@ def trace_config(
 
 
 def compile_config(
-    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, options: str | None
 ) -> CompiledConfig:
     """The trace of a config and what the compiler made of it."""
-    trace, made = _listed(kernel, problem, config, chip, dump)
+    trace, made = _listed(kernel, problem, config, chip, dump, options)
     first, *more = [
         Compiled(seconds=made.seconds, program=made.program, **_simulated(call, chip))
         for call in made.calls
@@ -113,10 +114,17 @@ def compile_config(
 
 
 def draw_config(
-    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, steps: int
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    chip: Chip,
+    dump: Path,
+    options: str | None,
+    *,
+    steps: int,
 ) -> Drawn:
     """The picture of the first and last steps of the program that a config compiles to."""
-    _, made = _listed(kernel, problem, config, chip, dump)
+    _, made = _listed(kernel, problem, config, chip, dump, options)
     call, *more = made.calls
     drawn: Picture | NotSimulated
     if more:
@@ -136,13 +144,16 @@ def draw_config(
     return Drawn(program=made.program, picture=drawn, refusal="")
 
 
-def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> XlaCost:
+def compile_baseline(
+    kernel: Kernel, problem: Problem, chip: Chip, dump: Path, options: str | None
+) -> XlaCost:
     """What the compiler made of the plain-XLA version."""
     arrays = list(kernel.inputs(problem))
     function = plain_xla(kernel, problem)
     target = compile_only_target(chip, kernel.mesh_axes(problem))
     with abstract_mesh(target):
-        done = _traced(in_hbm(function, arrays), arrays, target).lower().compile()
+        traced = _traced(in_hbm(function, arrays), arrays, target)
+        done = compile_with(traced.lower(), options)
     listed = listings(dump, chip)
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
@@ -177,13 +188,13 @@ def built(
 
 
 def _listed(
-    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, options: str | None
 ) -> tuple[Trace, _Made]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
     staged = _staged(kernel, problem, config, chip)
     _traced_last.clear()  # compiled once more, the same trace would be listed by nobody
     started = time.perf_counter()
-    text = _compile(staged, dump)
+    text = _compile(staged, dump, options)
     seconds = time.perf_counter() - started
     listed = listings(dump, chip)
     libtpu.clear(dump)
@@ -288,14 +299,14 @@ def _refusing() -> Iterator[None]:
         raise StageError(protocol.REFUSED if is_refusal else "trace", error) from error
 
 
-def _compile(staged: _Staged, dump: Path) -> str:
+def _compile(staged: _Staged, dump: Path, options: str | None) -> str:
     libtpu.clear(dump)
     try:
         with abstract_mesh(staged.target):
-            return str(staged.traced.lower().compile().as_text())
+            return str(compile_with(staged.traced.lower(), options).as_text())
     except Exception as error:
         libtpu.clear(dump)
-        raise StageError("compile", error) from error
+        raise StageError.of("compile", error) from error
 
 
 def specs(arrays: Sequence[Array], target: Any) -> list[Any]:

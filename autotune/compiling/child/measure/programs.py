@@ -8,6 +8,7 @@ from typing import Any
 
 from autotune.compiling.child.chips import abstract_mesh, compile_only_device
 from autotune.compiling.child.compile.build import built, in_hbm, plain_xla, specs
+from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError
 from autotune.declaring.kernel import Kernel
 from autotune.domain.chip import Chip
@@ -26,6 +27,7 @@ def compiled(
     config: Config | None,
     name: str,
     chip: Chip | None,
+    options: str | None = None,
     device: Any = None,
 ) -> Any:
     """The program of a config, or of plain XLA, for a ``device``: by default a compile-only one of
@@ -43,9 +45,10 @@ def compiled(
         with _context(device):  # a pallas_call takes up interpret mode as it is made
             function = in_hbm(_function(kernel, problem, config), arrays)
             named = jax.jit(_named(function, f"measured_{name}"))
-            return named.trace(*specs(arrays, device)).lower().compile()
+            lowered = named.trace(*specs(arrays, device)).lower()
+            return compile_with(lowered, None if device.platform == "cpu" else options)
     except Exception as error:
-        raise StageError("compile", error) from error
+        raise StageError.of("compile", error) from error
 
 
 def _context(device: Any) -> AbstractContextManager[Any]:

@@ -1,0 +1,27 @@
+"""Options of the TPU compiler, in the child."""
+
+import os
+import re
+from typing import Any
+
+from autotune.compiling import libtpu, protocol
+from autotune.compiling.child.serving import StageError
+from autotune.domain.compiler_options import for_executable, parsed
+
+_NOT_OF_EXECUTABLE = re.compile(r"No such compile option: '(\w+)'")
+
+
+def compile_with(lowered: Any, options: str | None) -> Any:
+    """What JAX has lowered, with these options but for those that libtpu was loaded with. Raises
+    ``StageError`` with the name of one that no program takes by itself; else what JAX raises."""
+    loaded = parsed(os.environ.get(libtpu.READ_ONCE, ""))
+    given = {n: value for n, value in for_executable(options or "").items() if n not in loaded}
+    if not given:
+        return lowered.compile()
+    try:
+        return lowered.compile(compiler_options=given)
+    except Exception as error:
+        refused = _NOT_OF_EXECUTABLE.search(str(error))
+        if refused is None:
+            raise
+        raise StageError(protocol.READ_ONCE, ValueError(refused[1])) from error
