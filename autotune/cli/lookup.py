@@ -76,13 +76,7 @@ def lookup(
         sys.exit(0 if match.record else 1)
     with open_database(database, create=False) as store:
         spec = _spec(store, kernel)
-        key = Key(
-            kernel=spec.name,
-            fingerprint=spec.fingerprint,
-            problem=spec.problems.parse(shape, dtype, options),
-            chip=target,
-            toolchain=versions,
-        )
+        key = spec.key(spec.problems.parse(shape, dtype, options), target, versions)
         changed = source_change(store, key)
         key = key_now(store, key)
         match = match_in_words(match_in(store, key, claimed=accept_claimed), key)

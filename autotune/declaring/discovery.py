@@ -43,12 +43,13 @@ def named_kernel(name: str) -> KernelRef:
     known = catalogue()
     if name not in known:
         near = get_close_matches(name, known)
-        choices = (
-            f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(known)}"
-        )
+        choices = "none is installed;"
+        if known:
+            choices = f"choose one of {', '.join(known)}; `autotune kernels` lists them;"
+        if near:
+            choices = f"did you mean {' or '.join(near)}? `autotune kernels` lists all;"
         raise UnknownNameError(
-            f"unknown kernel {name!r}: {choices if known else 'none is installed'} "
-            "`autotune kernels` lists them; a kernel of your own is path/to/file.py:NAME"
+            f"unknown kernel {name!r}: {choices} a kernel of your own is path/to/file.py:NAME"
         )
     kernel = known[name]
     if isinstance(kernel, str):

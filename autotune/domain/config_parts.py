@@ -1,4 +1,4 @@
-"""A config in parts, by the names and values under which refusals are stored and tables drawn."""
+"""A config in parts, by the names and values that tables and plots have."""
 
 from collections.abc import Iterable, Sequence
 

@@ -4,10 +4,13 @@ import hashlib
 from dataclasses import dataclass
 from typing import Annotated
 
+from autotune.domain.chip import Chip
 from autotune.domain.codec import Flat, Local, OmitDefault
 from autotune.domain.config import AxisValue
+from autotune.domain.key import Key
 from autotune.domain.limits import MOST_NAMES, Limit, Name, Names, Text
-from autotune.domain.problem import ProblemSpec
+from autotune.domain.problem import Problem, ProblemSpec
+from autotune.domain.toolchain import Toolchain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,16 @@ class KernelSpec:
     doc: Text = ""
     cuts: Annotated[tuple[tuple[Name, Name], ...], Limit(longest=MOST_NAMES)] = ()
     form: Local[OmitDefault[str]] = ""
+
+    def key(self, problem: Problem, chip: Chip, toolchain: Toolchain) -> Key:
+        """The key of one of its problems."""
+        return Key(
+            kernel=self.name,
+            fingerprint=self.fingerprint,
+            problem=problem,
+            chip=chip,
+            toolchain=toolchain,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

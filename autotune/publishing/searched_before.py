@@ -11,7 +11,6 @@ from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.problem import Problem
 from autotune.domain.record import Record, gate_state
 from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain, installed_toolchain
@@ -127,23 +126,13 @@ def _keys(
             text = asked(task.ref, spec.name, task.ref.call, task.chip, python)
             for summary in store.history(spec.name, task.chip, _MOST_CALLS):
                 if store.searches.progress(summary.key).asked == text:
-                    yield spec, _key(spec, summary.key.problem, task, toolchain)
+                    yield spec, spec.key(summary.key.problem, task.chip, toolchain)
             continue
         try:
             problem = task.problem_of(spec)
         except InvalidInputError:
             return  # as well
-        yield spec, _key(spec, problem, task, toolchain)
-
-
-def _key(spec: KernelSpec, problem: Problem, task: TuningTask, toolchain: Toolchain) -> Key:
-    return Key(
-        kernel=spec.name,
-        fingerprint=spec.fingerprint,
-        problem=problem,
-        chip=task.chip,
-        toolchain=toolchain,
-    )
+        yield spec, spec.key(problem, task.chip, toolchain)
 
 
 def _is_of(record: Record, trials: Sequence[Trial]) -> bool:

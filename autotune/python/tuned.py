@@ -178,10 +178,8 @@ class Tuned:
         while True:
             match = source.match(key, [kind for kind in KINDS if kind in left])
             is_published = is_published or match.kind == EXACT
-            if (
-                match.kind in left and match.kind not in accept
-            ):  # only whether it is there was asked
-                left.remove(match.kind)
+            if match.kind in left and match.kind not in accept:
+                left.remove(match.kind)  # only whether it is there was asked
                 continue
             if match.config is None or not (bad := self._refused(source, key, match)):
                 return match, wrong, is_published

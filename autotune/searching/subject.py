@@ -43,13 +43,7 @@ class Subject:
 
     @property
     def key(self) -> Key:
-        return Key(
-            kernel=self.spec.name,
-            fingerprint=self.spec.fingerprint,
-            problem=self.problem,
-            chip=self.chip.chip,
-            toolchain=self.toolchain,
-        )
+        return self.spec.key(self.problem, self.chip.chip, self.toolchain)
 
     def question(self, kind: Callable[..., Asked], **more: Any) -> Asked:
         """One about this problem on this chip."""

@@ -25,6 +25,7 @@ class SqlCandidates(Adapter):
 
     @writes
     def check_claims(self, connection: Connection, keys: Collection[Key] | None = None) -> int:
+        query.one_publisher(connection)  # what was refused before is withdrawn
         snapshot, now = snapshots.latest(connection), self._clock()
         if snapshot is None:
             return 0

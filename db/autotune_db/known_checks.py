@@ -77,11 +77,11 @@ def publish(
     connection: Connection, top: int, new: Sequence[Noted], now: datetime, *, by: str, note: str
 ) -> int:
     """The number of a new snapshot with these, and with all records up to ``top``."""
-    top = max([top, *(noted.last_id for noted in new)])
+    top = max([top, *(record.last_id for record in new)])
     row = snapshots.publish(connection, top, now, by=by, note=note)
-    for noted in new:
-        if noted.is_pinned:
-            snapshots.move_pin(connection, noted.key_id, noted.record_id, row)
+    for record in new:
+        if record.is_pinned:
+            snapshots.move_pin(connection, record.key_id, record.record_id, row)
     number: int = row.id
     return number
 
@@ -115,10 +115,8 @@ def with_known_checks(connection: Connection, records: Sequence[Record]) -> list
         key_id, config = key_ids[record.key], to_text(to_data(record.config))
         if record.rule is None and key_id in ruled:
             record = replace(record, rule=ruled[key_id].rule)
-        for claimed in {
-            False,
-            record.standing is Standing.CLAIMED,
-        }:  # no claim is of what is proven
+        # What was found of a claim says nothing of what is proven.
+        for claimed in {False, record.standing is Standing.CLAIMED}:
             for check in known.get((key_id, config, claimed), ()):
                 if record.check(check.toolchain) is None:
                     record = record.with_check(check)

@@ -36,11 +36,6 @@ def latest(connection: Connection) -> AnyRow | None:
     return connection.execute(select(SNAPSHOTS).where(SNAPSHOTS.c.id == newest)).first()
 
 
-def latest_number(connection: Connection) -> int:
-    """0, which is empty, before anything is published."""
-    return connection.scalar(select(func.max(SNAPSHOTS.c.id))) or 0
-
-
 def publish(connection: Connection, record_id: int, now: datetime, *, by: str, note: str) -> AnyRow:
     """A new one, up to a new record."""
     before = latest(connection)

@@ -91,10 +91,10 @@ class SqlTrials(Adapter):
         key_id = query.key_id(connection, key)
         query.lock_keys(connection, [key_id])
         columns = TRIALS.c.id, TRIALS.c.number, TRIALS.c.config_digest
-        rows = connection.execute(select(*columns).where(TRIALS.c.key_id == key_id)).all()
+        tried = connection.execute(select(*columns).where(TRIALS.c.key_id == key_id)).all()
         wanted = digest(to_data(default))
-        moved = [row for row in rows if (row.number == 0) != (row.config_digest == wanted)]
-        last = max((row.number for row in rows), default=0)
+        moved = [row for row in tried if (row.number == 0) != (row.config_digest == wanted)]
+        last = max((row.number for row in tried), default=0)
         for row in sorted(moved, key=lambda row: row.number):  # what was the default, first
             number = 0 if row.number else last + 1
             connection.execute(update(TRIALS).where(TRIALS.c.id == row.id).values(number=number))

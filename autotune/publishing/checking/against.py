@@ -217,13 +217,7 @@ def priors_of(
             tuned[record.key.problem, record.key.chip] = record
     priors = []
     for (problem, chip), best in tuned.items():
-        key = Key(
-            kernel=spec.name,
-            fingerprint=spec.fingerprint,
-            problem=problem,
-            chip=chip,
-            toolchain=toolchain,
-        )
+        key = spec.key(problem, chip, toolchain)
         priors.append(PriorConfig(key=key, config=None, outcome=None, is_default=True, call=call))
         if best is not None and not best.is_default:
             priors.append(PriorConfig(key=key, config=best.config, outcome=None, call=call))

@@ -231,10 +231,8 @@ class Worker:
         return done
 
     def _do(self, job: Job) -> None:
-        asked, lease = (
-            job.request,
-            Lease(self._jobs, job, self._lease_s, self._stopping, self._answered),
-        )
+        asked = job.request
+        lease = Lease(self._jobs, job, self._lease_s, self._stopping, self._answered)
         lease.say(f"attempt {job.attempt}: {asked.kernel} {asked.problem} on {asked.chip}")
         try:
             with lease:

@@ -1,4 +1,4 @@
-"""What the compiled HLO module says of the kernels: their VMEM, and libtpu's own cycles."""
+"""What the compiled HLO module says of its Pallas calls."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 _USED = re.compile(
     r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
 )
-_PALLAS_CALL = 'custom_call_target="tpu_custom_call"'
+PALLAS_CALL = 'custom_call_target="tpu_custom_call"'
 _INSTRUCTION = re.compile(r"^ *(ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata may have lines
 _OPERANDS = re.compile(r"operand_layout_constraints=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _SHAPE = re.compile(r"\b[a-z]+\d*(?:e\d+m\d+\w*)?\[([\d,]*)\]")
@@ -28,7 +28,7 @@ class KernelCall:
 
 def kernel_calls(hlo: str) -> list[KernelCall]:
     """The Pallas calls of a module, in the order in which XLA made them."""
-    kernels = [_kernel_call(text) for text in _pallas_calls(hlo)]
+    kernels = [_kernel_call(text) for _, text in instructions(hlo) if PALLAS_CALL in text]
     return sorted(kernels, key=lambda call: [int(n) for n in _NUMBER.findall(call.name)])
 
 
@@ -49,16 +49,6 @@ def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(
         tuple(int(size) for size in sizes.split(",") if size) for sizes in _SHAPE.findall(text)
     )
-
-
-def kernel_cycles(hlo: str) -> list[int]:
-    """Cycles that libtpu expects of each Pallas call; none without its static profile."""
-    matches = (CYCLES.search(call) for call in _pallas_calls(hlo))
-    return [int(cycles[1]) for cycles in matches if cycles]
-
-
-def _pallas_calls(hlo: str) -> list[str]:
-    return [text for _, text in instructions(hlo) if _PALLAS_CALL in text]
 
 
 def instructions(text: str) -> Iterator[tuple[bool, str]]:

@@ -66,15 +66,13 @@ def timeline(
     libtpu: str | None = None,
     scalars: Scalars | None = None,
     steps: int = 4,
-    max_steps: int | None = None,
 ) -> Picture | NotSimulated:
     """Return the first and the last ``steps`` grid steps; the rest is as in ``simulate``."""
     try:
         known = constants.load(chip, libtpu)
         parsed, given = parse(listing), scalars or {}
-        if max_steps is None:  # as many as simulate walks
-            max_steps = settle(parsed, known, given)[0].passes
-        return _Drawing(parsed, known, given, steps, max_steps).picture()
+        passes = settle(parsed, known, given)[0].passes  # as many as simulate walks
+        return _Drawing(parsed, known, given, steps, passes).picture()
     except UnfitError as reason:
         return NotSimulated(str(reason))
 
