@@ -316,9 +316,9 @@ class ServiceAnswers:
             try:
                 if self._cache is not None:
                     bundle = read_bundle(self._cache)
-                    made = self._label_of(bundle.snapshot, bundle.snapshot_id)
-                    is_mine = self._label() == made
-                    records = bundle.accepted(claimed=self._claimed or is_mine)
+                    label = self._label_of(bundle.snapshot, bundle.snapshot_id)
+                    is_from_here = self._label() == label
+                    records = bundle.accepted(claimed=self._claimed or is_from_here)
                     self._disk = Index(records, bundle.kernels)
                     self.snapshot = bundle.snapshot
             except Exception as error:  # a damaged file must not stop a model either
@@ -349,9 +349,9 @@ class ServiceAnswers:
         assert self._cache is not None
         return self._cache.with_name(self._cache.name + ".note")
 
-    def _label_of(self, number: int | None, made: str) -> str:
-        """``made``: its id, which older services do not say."""
-        label = f"snapshot {' '.join([str(number), made]).strip()} of {self._service}"
+    def _label_of(self, number: int | None, snapshot_id: str) -> str:
+        """``snapshot_id``: empty where the service is older and says none."""
+        label = f"snapshot {f'{number} {snapshot_id}'.strip()} of {self._service}"
         return label + " with what is claimed" * self._claimed
 
     def _label(self) -> str | None:

@@ -19,16 +19,13 @@ def read_answer(key: Key | None, data: Mapping[str, Any]) -> Match:
     """``key``: what was asked, where that is known. Raises ``ServiceError`` for an answer to
     something else."""
     if "error" in data:
-        why = str(data["error"]["message"])
-        _log.warning("autotune: a kernel takes its default: %s", why)
-        return default_match(why=why)
+        return _default(str(data["error"]["message"]))
     kind = data["match"]
     if kind not in KINDS:  # a newer service has words that cannot be judged here
-        why = (
-            f"the service answered {str(kind)[:50]!r}, which this version does not know: upgrade it"
+        word = repr(str(kind)[:50])
+        return _default(
+            f"the service answered {word}, which this version does not know: upgrade it"
         )
-        _log.warning("autotune: a kernel takes its default: %s", why)
-        return default_match(why=why)
     record = data["record"] and from_data(Record, data["record"])
     config = data["config"] and from_data(Config, data["config"])
     if (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
@@ -46,15 +43,17 @@ def read_answer(key: Key | None, data: Mapping[str, Any]) -> Match:
     )
 
 
+def _default(why: str) -> Match:
+    _log.warning("autotune: a kernel takes its default: %s", why)
+    return default_match(why=why)
+
+
 def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
     if record is None or key is None:
         return True
     if kind == EXACT:
         return may_be_same(record.key, key)
-    recorded = record.key
-    return (recorded.kernel, recorded.fingerprint, recorded.chip, recorded.problem.dtype) == (
-        key.kernel,
-        key.fingerprint,
-        key.chip,
-        key.problem.dtype,
+    recorded, asked = (
+        (k.kernel, k.fingerprint, k.chip, k.problem.dtype) for k in (record.key, key)
     )
+    return recorded == asked

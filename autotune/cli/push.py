@@ -133,7 +133,7 @@ def _sum(total: Pushed, other: Pushed) -> Pushed:
 def _print(total: Pushed, sent: int, left: list[str], checks: int) -> None:
     for line in left:
         echo(f"left out: {line}", err=True)
-    same = sent - max(total.records, total.candidates) - total.lost
+    same = sent - (total.records or total.candidates) - total.lost
     echo(
         f"{total.records} records and {total.trials} trials are new there; {same} records were "
         f"there already, {total.lost} are older or slower than what is; snapshot {total.snapshot}"

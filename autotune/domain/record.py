@@ -114,6 +114,10 @@ class Record:
         """Whose word it is."""
         return Standing.CLAIMED if self.pushed_by and not self.checked_by else Standing.PROVEN
 
+    def proves(self, config: Config) -> bool:
+        """Whether the gate has passed this config with this database: a claim proves nothing."""
+        return self.verified and self.standing is Standing.PROVEN and self.config == config
+
     def check(self, toolchain: Toolchain) -> RecordCheck | None:
         """What is known of its config under another toolchain."""
         return next((check for check in self.checks if check.toolchain == toolchain), None)
@@ -157,7 +161,7 @@ def gate_state(trial: Trial, record: Record | None) -> GateState:
     """What the gate said of a stored trial. ``record``: what is published for its key."""
     if isinstance(trial.outcome, WrongResult):
         return GateState.REFUSED
-    is_verified = record is not None and record.verified and record.config == trial.config
+    is_verified = record is not None and record.proves(trial.config)
     return GateState.VERIFIED if is_verified else GateState.NOT_VERIFIED
 
 

@@ -77,8 +77,8 @@ def tunable(
     ignored = (ignore,) if isinstance(ignore, str) else ignore
     functions = all(given is None or callable(given) for given in (reference, baseline, check))
     mappings = all(isinstance(given, Mapping | None) for given in (mesh, values))
-    is_told = isinstance(name, str | None) and isinstance(ignored, list | tuple)
-    if not (is_told and functions and mappings):
+    names = isinstance(name, str | None) and isinstance(ignored, list | tuple)
+    if not (names and functions and mappings):
         raise ValueError(
             "name=, reference=, baseline=, check=, mesh=, values= and ignore= are about the "
             "kernel: a parameter of that name cannot be tuned, call it otherwise"
@@ -132,7 +132,7 @@ class Tunable(Generic[P, R]):
         if len(given) > self._places or not self._names.isdisjoint(kwargs):
             return self.function(*given, **kwargs)
         override = self._override.get(None)
-        values: Any = self._found(given, kwargs)[1]
+        values: Any = self._cached_answer(given, kwargs)[1]
         if override:
             values = values | override
         listener = LISTENER.get()
@@ -154,7 +154,7 @@ class Tunable(Generic[P, R]):
 
     def answer(self, *args: Any, **kwargs: Any) -> TunedConfig:
         """What a call with these arguments takes, and where it comes from."""
-        answer = self._found((*self._own, *args), kwargs)[0]
+        answer = self._cached_answer((*self._own, *args), kwargs)[0]
         axes = dict(answer.config.axes) | self._override.get({})
         return replace(answer, config=answer.config.replace(axes=tuple(axes.items())))
 
@@ -205,7 +205,7 @@ class Tunable(Generic[P, R]):
                 return name
         return str(getattr(self.function, "__qualname__", self.declaration.name))
 
-    def _found(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Answer:
+    def _cached_answer(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Answer:
         try:
             answer = self._answers[_fast_key(given, kwargs)]
             if answer[2] == GENERATION.number:

@@ -51,8 +51,9 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
     """
     named = packages or os.environ.get(ENVIRONMENT, "").replace(",", " ").split()
     if not named or not {*named} <= {*PACKAGES}:
-        said = ", ".join(named) or "nothing"
-        raise InvalidInputError(f"install {', '.join(PACKAGES)}, not {said} ({ENVIRONMENT})")
+        unknown = ", ".join(name for name in named if name not in PACKAGES)
+        wrong = f"unknown package {unknown}" if unknown else f"no package is named ({ENVIRONMENT})"
+        raise InvalidInputError(f"{wrong}: choose among {', '.join(PACKAGES)}")
     installed = [name for name in named if _install(PACKAGES[name])]
     if file := workload or os.environ.get(WORKLOAD):
         _ask_at_once(Path(file))

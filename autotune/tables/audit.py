@@ -367,7 +367,7 @@ class _Judge:
 
     def _is_verified(self, subject: Subject, config: Config) -> bool:
         record = self.store.record(subject.key)
-        return record is not None and record.verified and record.config == config
+        return record is not None and record.proves(config)
 
     def _estimates(
         self, subject: Subject, first: int | None = None

@@ -70,8 +70,9 @@ def _key(call: PageCall, number: int) -> Compared | None:
     place = f"problem {number} on {searched.key.chip.value}"
     if record is not None:
         trial = call.browse.with_config(number, record.config)
+        state = record.standing if record.verified else GateState.NOT_VERIFIED
         return Compared(
-            name=place if record.verified else f"{place} ({GateState.NOT_VERIFIED})",
+            name=place if record.proves(record.config) else f"{place} ({state})",
             link=f"/keys/{number}",
             searched=searched,
             config=record.config,

@@ -99,7 +99,7 @@ class HeatCell:
     """The trials with its two values; ``untried`` says what is known of a cell without any."""
 
     tried: Sequence[ShownTrial] = ()
-    untried: str
+    untried: str = ""
 
     @property
     def best(self) -> ShownTrial | None:
@@ -211,14 +211,9 @@ def _grid(
     for c in shown:
         row = str(c.values.get(y, "")) if y else _ONLY
         tried.setdefault((str(c.values.get(x, "")), row), []).append(c)
-    untried = _NOT_TRIED + ("" if all_drawn else f"<br>{_NOT_DRAWN}")
-    unknown = HeatCell(untried=untried)  # most cells of a large map
-
-    def cell(column: str, row: str) -> HeatCell:
-        mine = tried.get((column, row), ())
-        return HeatCell(tried=mine, untried=untried) if mine else unknown
-
-    return [[cell(column, row) for column in columns] for row in rows]
+    cells = {place: HeatCell(tried=trials) for place, trials in tried.items()}
+    untried = HeatCell(untried=_NOT_TRIED + ("" if all_drawn else f"<br>{_NOT_DRAWN}"))
+    return [[cells.get((column, row), untried) for column in columns] for row in rows]
 
 
 def _layer(names: dict[str, Any], **layer: Any) -> Figure:

@@ -1,7 +1,7 @@
 """The queue, with all states: what was asked for, who has it, and why nobody takes it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -111,11 +111,14 @@ def _request_body(job: Job) -> str:
     return json.dumps({name: value for name, value in asked.items() if value is not None})
 
 
-def is_for(job: Job, key: Key) -> bool:
-    """Whether a job searches this key, as far as it says what it wants."""
-    wanted = job.request
-    return (
-        (wanted.kernel, wanted.problem, wanted.chip) == (key.kernel, key.problem, key.chip)
-        and wanted.fingerprint in (None, key.fingerprint)
-        and wanted.toolchain in (None, key.toolchain)
-    )
+def job_for(key: Key, jobs: Iterable[Job]) -> Job | None:
+    """The first that searches this key, as far as it says what it wants."""
+    for job in jobs:
+        wanted = job.request
+        if (
+            (wanted.kernel, wanted.problem, wanted.chip) == (key.kernel, key.problem, key.chip)
+            and wanted.fingerprint in (None, key.fingerprint)
+            and wanted.toolchain in (None, key.toolchain)
+        ):
+            return job
+    return None

@@ -23,7 +23,7 @@ from autotune_service.errors import HttpError
 from autotune_service.middleware.access import address_of
 from autotune_service.middleware.calls import STREAMED
 from autotune_service.pages.call import PageCall
-from autotune_service.pages.jobs import MOST_JOBS, is_for
+from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.overview import SILENT
 
 live = APIRouter(include_in_schema=False)
@@ -97,7 +97,7 @@ def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any] | None]:
     if searched is None:  # a miss that is forgotten takes its key along
         return newest, None
     jobs = call.browse.open_jobs(MOST_JOBS)
-    job = next((job for job in jobs if is_for(job, searched.key)), None)
+    job = job_for(searched.key, jobs)
     record, status = call.record(searched.key), call.store.searches.status(key_id)
     default_us, best_us = searched.default_us, searched.best_us
     return newest, {

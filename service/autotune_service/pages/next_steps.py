@@ -11,7 +11,7 @@ from autotune.domain.key import Key
 from autotune.wording.checks import finding
 from autotune_db.browse import SqlBrowse
 from autotune_service.pages.call import PageCall, once_for_each_snapshot
-from autotune_service.pages.jobs import is_for
+from autotune_service.pages.jobs import job_for
 from autotune_service.pages.upgrades import fate
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -30,7 +30,7 @@ class NextStep:
     link: str
     why: str
     body: str
-    job: int | None = None
+    job: Job | None = None
 
 
 def next_steps(call: PageCall, jobs: Sequence[Job]) -> list[NextStep]:
@@ -44,11 +44,7 @@ def next_steps(call: PageCall, jobs: Sequence[Job]) -> list[NextStep]:
     first = [step for kind in kinds for step in kind[:_MOST_OF_A_KIND]]
     rest = [step for kind in kinds for step in kind[_MOST_OF_A_KIND:]]
     shown = sorted([*first, *rest][:MOST], key=lambda step: KINDS.index(step.kind))
-    return [replace(step, job=_job_for(step.key, jobs)) for step in shown]
-
-
-def _job_for(key: Key, jobs: Sequence[Job]) -> int | None:
-    return next((job.number for job in jobs if is_for(job, key)), None)
+    return [replace(step, job=job_for(step.key, jobs)) for step in shown]
 
 
 def _broken(checks: Iterable[NumberedCheck], snapshot: IndexedSnapshot) -> Iterable[NextStep]:

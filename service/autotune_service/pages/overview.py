@@ -23,7 +23,7 @@ from autotune_service.pages.gains import (
     middle,
     predicted,
 )
-from autotune_service.pages.jobs import MOST_JOBS, is_for
+from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.render import kernel_path, link
@@ -161,7 +161,7 @@ def _activities(searches: Sequence[RunningSearch], jobs: Sequence[Job]) -> list[
     """Searches, jobs, and searches for a job. A job whose search is shown is not shown twice."""
     shown, left = [], list(jobs)
     for search in searches:
-        job = next((job for job in left if is_for(job, search.searched.key)), None)
+        job = job_for(search.searched.key, left)
         if job is not None:
             left.remove(job)
         shown.append(_of_search(search, job))

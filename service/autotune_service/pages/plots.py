@@ -33,8 +33,9 @@ def axis(title: str, **layout: Any) -> Figure:
     return {"title": {"text": title}, **layout}
 
 
-def time_axis(title: str, times: Sequence[float]) -> Figure:
+def time_axis(times: Sequence[float]) -> Figure:
     """Logarithmic where the times differ much, with plain numbers; without numbers for no times."""
+    title = "estimated time (µs)"
     if not times:
         return axis(title, range=[0, 1], showticklabels=False)
     if max(times) > 4 * min(times):
@@ -105,7 +106,7 @@ def _progress(
     times += [us for _, us, *_ in levels if us]
     layout = {
         "xaxis": axis(title),
-        "yaxis": time_axis("estimated time (µs)", times),
+        "yaxis": time_axis(times),
         "height": 440,
     }
     return {"data": [*_dots(shown, where), _best_line(best, end), *drawn], "layout": layout}
@@ -183,7 +184,7 @@ def vmem(shown: Sequence[ShownTrial]) -> Figure | None:
     widest = max([*map(_used_mib, known), *limits])
     layout = {
         "xaxis": axis("VMEM used (MiB)", range=[-widest * 0.03, widest * 1.08]),
-        "yaxis": time_axis("estimated time (µs)", times),
+        "yaxis": time_axis(times),
         "shapes": list(map(_limit_line, limits)),
         "annotations": list(map(_limit_note, limits)),
     }

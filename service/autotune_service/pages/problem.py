@@ -32,7 +32,7 @@ from autotune_service.pages.candidates import (
 from autotune_service.pages.facts import Line, facts, parts
 from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.pages.heat import Axes, axes, heat_map
-from autotune_service.pages.jobs import MOST_JOBS, is_for
+from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, vmem
 from autotune_service.pages.ranges import bars, slices, time_lines
 from autotune_service.pages.render import config_call
@@ -70,13 +70,12 @@ def show(call: PageCall) -> dict[str, Any]:
 
 def _never_searched(call: PageCall, searched: SearchedKey) -> dict[str, Any]:
     """A problem that was asked for, or has been checked, and has no trials."""
-    jobs = call.browse.open_jobs(MOST_JOBS)
     return {
         "template": "unsearched.html",
         "searched": searched,
         "body": json.dumps(to_data(searched.key)),
         "command": search_command(searched.key),
-        "job": next((job for job in jobs if is_for(job, searched.key)), None),
+        "job": job_for(searched.key, call.browse.open_jobs(MOST_JOBS)),
     }
 
 

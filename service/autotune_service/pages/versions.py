@@ -114,7 +114,7 @@ def _times(shown: Sequence[ToolchainColumn]) -> Figure | None:
     default = _line("default", names, [s.default_us for s in old_first], "@default", "square")
     layout = {
         "xaxis": {"type": "category"},
-        "yaxis": time_axis("estimated time (µs)", known),
+        "yaxis": time_axis(known),
         "height": 340,
     }
     return {"data": [best, default], "layout": layout}

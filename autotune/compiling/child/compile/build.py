@@ -40,8 +40,8 @@ _DEPENDS_ON_DATA = (
 
 
 _NOT_GIVEN = (
-    "the contents of {} decide the time and are not given: give search the array itself, --args a "
-    "file, as in lengths=i32[16]@lengths.npy, or the declaration values="
+    "the contents of {} decide the time, and nobody has given them: pass the array itself to "
+    "search, name a file in --args (lengths=i32[16]@lengths.npy), or declare values="
 )
 _SENDS = (
     "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
