@@ -23,8 +23,8 @@ from typing import Any, TypeGuard
 from urllib.parse import quote, urlencode
 from weakref import WeakMethod
 
-from autotune.answering.asking_again import GENERATION, RETRY_AFTER_S
 from autotune.answering.bundle import bundle_from_bytes, read_bundle, write_whole
+from autotune.answering.generation import GENERATION, RETRY_AFTER_S
 from autotune.answering.http import Remote
 from autotune.answering.http_answers import read_answer
 from autotune.answering.matching import (

@@ -13,9 +13,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from autotune.answering.asking_again import GENERATION
 from autotune.answering.bundle import read_bundle
 from autotune.answering.client import ServiceAnswers
+from autotune.answering.generation import GENERATION
 from autotune.answering.matching import (
     DEFAULT,
     KINDS,

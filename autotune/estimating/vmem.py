@@ -180,7 +180,8 @@ def _certain_bytes(blocks: Sequence[Operand], fixed_bytes: int, chip: ChipInfo) 
     for choice in product((False, True), repeat=len(movable)):
         chosen = list(zip(movable, choice, strict=True))
         rest = fixed + sum(_least_bytes(op, chip) for op, placed in chosen if not placed)
-        placed = sum(_array_bytes(op) for op, placed in chosen if placed)
+        in_vmem = (op for op, placed in chosen if placed)
+        placed = sum(prod(op.shape) * memory_bits(op.dtype) // 8 for op in in_vmem)
         total.append(placed + rest)
         if placed + rest <= chip.vmem_capacity_bytes:
             fitting.append(rest)
@@ -202,10 +203,6 @@ def _stays_in_hbm(operand: Operand, chip: ChipInfo) -> bool:
     natural = padded_bytes(operand.shape, operand.dtype, chip)
     orders = permutations(operand.shape)
     return natural == min(padded_bytes(order, operand.dtype, chip) for order in orders)
-
-
-def _array_bytes(operand: Operand) -> int:
-    return prod(operand.shape) * memory_bits(operand.dtype) // 8
 
 
 def _least_bytes(operand: Operand, chip: ChipInfo) -> int:

@@ -167,15 +167,16 @@ class _Gate:
 
 
 def same_verdict(trial: Trial, verdict: Verdict, trials: Sequence[Trial]) -> list[Trial]:
-    """What is right or wrong with a trial, itself among them: the others of its program; of what
-    races only those with the same semantics: in order the same program may be right."""
+    """The trials that a verdict on one of them is about: all of its program. A race, and that there
+    is none, is said of the same semantics only: in order a program may be right that races in
+    parallel."""
     program, semantics = candidate(trial).identity, trial.config.dimension_semantics
-    is_race = verdict.check is FailedCheck.RACE
+    is_of_order = verdict.ok or verdict.check is FailedCheck.RACE
     return [
         other
         for other in trials
         if candidate(other).identity == program
-        and (other.config.dimension_semantics == semantics or not is_race)
+        and (other.config.dimension_semantics == semantics or not is_of_order)
     ]
 
 

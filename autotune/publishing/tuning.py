@@ -111,11 +111,9 @@ class _Described:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Explored:
-    """A task whose space is known, and what it is to start from."""
+class _Explored(_Described):
+    """With its space, and what it is to start from."""
 
-    task: TuningTask
-    subject: Subject
     space: Space
     start_from: Sequence[Config]
     observer: TuningObserver

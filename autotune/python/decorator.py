@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from autotune.answering.asking_again import GENERATION
+from autotune.answering.generation import GENERATION
 from autotune.answering.matching import DEFAULT
 from autotune.answering.sources import Source, is_strict
 from autotune.declaring.calls.function import PARAMS, FunctionKernel
@@ -81,7 +81,7 @@ def tunable(
     if not (names and functions and mappings):
         raise ValueError(
             "name=, reference=, baseline=, check=, mesh=, values= and ignore= are about the "
-            "kernel: a parameter of that name cannot be tuned, call it otherwise"
+            "kernel: a parameter of that name cannot be tuned, give it another name"
         )
     caller = sys._getframe(1)
     module, filename = str(caller.f_globals.get("__name__")), caller.f_code.co_filename

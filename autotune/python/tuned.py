@@ -21,7 +21,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from autotune.answering.asking_again import GENERATION
+from autotune.answering.generation import GENERATION
 from autotune.answering.matching import (
     DEFAULT,
     EXACT,

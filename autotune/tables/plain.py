@@ -99,7 +99,8 @@ def _csv_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
         lacking = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
         if lacking:
             raise InvalidInputError(
-                f"{file} has no column {', '.join(lacking)}: its first line names {named_columns()}"
+                f"{file} has no column {', '.join(lacking)}: its first line must be "
+                f"{','.join(COLUMNS)}"
             )
         for row in reader:
             extra = None in row or None in row.values()
@@ -124,10 +125,6 @@ def is_own(text: str) -> bool:
     """Whether it is JSON lines as they are written here, whatever the file is called."""
     first = next(_json_lines(text.lstrip().partition("\n")[0], ""), (0, None))[1]
     return isinstance(first, dict) and set(_NEEDED) <= set(first)
-
-
-def named_columns() -> str:
-    return ",".join(COLUMNS)
 
 
 def _row(line: int, data: dict[str, Any] | str) -> TableRow | UnreadRow:

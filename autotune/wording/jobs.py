@@ -4,7 +4,7 @@ from autotune.domain.job import Ending, Request
 
 ENDINGS = {
     Ending.DIED: "its worker was not heard of again",
-    Ending.LATE: "its lease ended while its worker was alive, which has stopped",
+    Ending.LATE: "its lease ended before its worker was done; that worker has stopped",
     Ending.FAILED: "its worker could not go on",
 }
 

@@ -34,7 +34,7 @@ from autotune_db.transaction import Adapter, reads, writes
 
 _LEASE = timedelta(seconds=LEASE_S)  # of a job that was taken by an earlier version
 _GONE = "its workers died: {n} of them, the last was {worker}"
-_LATE = "; {n} more were heard again too late: give them a longer autotune worker --lease"
+_LATE = "; {n} more answered after their lease: start them with a longer autotune worker --lease"
 
 
 class SqlJobs(Adapter):

@@ -187,18 +187,18 @@ class SnapshotCache:
         if not self._is_loaded:
             return
         async with self._one_refresh:
-            held, newest = self.current, await asyncio.to_thread(self._at, None)
-            if newest == (held.number, held.made_at):
+            before, newest = self.current, await asyncio.to_thread(self._at, None)
+            made = before.number, before.made_at
+            if newest == made:
                 return
-            goes_on = await asyncio.to_thread(self._at, held.number) == (held.number, held.made_at)
-            base = held if goes_on else EMPTY
-            newer = await asyncio.to_thread(self._read, newest, base)
+            goes_on = await asyncio.to_thread(self._at, before.number) == made
+            newer = await asyncio.to_thread(self._read, newest, before if goes_on else EMPTY)
             if goes_on:
-                self._keep(held)
+                self._keep(before)
             else:
                 self._older.clear()
                 self.went_back = self.went_back[0] + 1, datetime.now(UTC)
-                _log.error(_WENT_BACK, held.number, held.id, newer.number, newer.id)
+                _log.error(_WENT_BACK, before.number, before.id, newer.number, newer.id)
             self._put_in_force(newer)
 
     def _put_in_force(self, snapshot: IndexedSnapshot) -> None:
@@ -241,15 +241,15 @@ class SnapshotCache:
             if number == self.current.number:
                 return self.current
             if number not in self._older:
-                found = await asyncio.to_thread(self._at, number)
-                wanted = found if found[0] == number else (number, None)
+                at_most = await asyncio.to_thread(self._at, number)
+                wanted = at_most if at_most[0] == number else (number, None)
                 self._keep(await asyncio.to_thread(self._read, wanted, EMPTY))
             return self._older[number]
 
     def _at(self, number: int | None) -> Made:
         """The newest, or the newest up to a number."""
-        found = self._store.snapshots(1, None if number is None else min(number, _MOST) + 1)
-        return (found[0].number, found[0].created_at) if found else (0, None)
+        newest = self._store.snapshots(1, None if number is None else min(number, _MOST) + 1)
+        return (newest[0].number, newest[0].created_at) if newest else (0, None)
 
     def _read(self, made: Made, base: IndexedSnapshot) -> IndexedSnapshot:
         number, made_at = made

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from autotune.answering.asking_again import GENERATION
 from autotune.answering.bundle import new_bundle, read_bundle, write_bundle
 from autotune.answering.client import MAX_QUESTIONS
+from autotune.answering.generation import GENERATION
 from autotune.answering.http import Remote
 from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN
 from autotune.answering.sources import ACCEPT
@@ -231,7 +231,7 @@ def test_after_an_outage_the_answers_come_without_a_restart(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found out in the background: who holds an answer asks again."""
-    monkeypatch.setattr("autotune.answering.asking_again.RETRY_AFTER_S", 0.05)
+    monkeypatch.setattr("autotune.answering.generation.RETRY_AFTER_S", 0.05)
     monkeypatch.setattr("autotune.answering.client.RETRY_AFTER_S", 0.05)
     client, call, calls = Client(service.url), Remote.call, count()
 

@@ -250,7 +250,7 @@ def test_what_is_configured_or_refreshed_later_counts_for_the_next_trace(
 def test_a_source_that_failed_is_asked_again_by_itself(
     monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    monkeypatch.setattr("autotune.answering.asking_again.RETRY_AFTER_S", 0.05)
+    monkeypatch.setattr("autotune.answering.generation.RETRY_AFTER_S", 0.05)
     source = FakeSource(record(), error=StoreError("locked"))
     asked = tuned(source)
     until(lambda: asked.config(key().problem)["block"] == 8 and len(source.asked) > 2)

@@ -342,8 +342,8 @@ def test_what_races_in_parallel_may_be_right_in_order() -> None:
     config = parallel.config.replace(dimension_semantics=("parallel",))
     parallel = replace(parallel, config=config)
     in_order = trial(2, outcome)
-    for check, same in ((FailedCheck.RACE, [1]), (FailedCheck.VALUES, [1, 2])):
-        verdict = Verdict(ok=False, check=check)
+    race, wrong = (Verdict(ok=False, check=c) for c in (FailedCheck.RACE, FailedCheck.VALUES))
+    for verdict, same in ((race, [1]), (wrong, [1, 2]), (Verdict(ok=True), [1])):
         shared = same_verdict(parallel, verdict, [parallel, in_order])
         assert [t.number for t in shared] == same
 

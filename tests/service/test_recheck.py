@@ -138,14 +138,14 @@ def test_the_command_says_what_waits_and_which_checks_are_not_taken(
     assert done.returncode == 0, done.stderr
     assert "2 records and 0 trials are new there; 0 records were there already" in done.stdout
     assert "2 records are claimed until a worker of the service has checked them" in done.stdout
-    assert "left out: 1 checks: " in done.stderr and "this service checks by itself" in done.stderr
+    assert "left out: 1 checks: " in done.stderr and "--trust-writers" in done.stderr
     done = autotune_here(*ask, "--json", cwd=tmp_path)
     assert (json.loads(done.stdout)["candidates"], done.returncode) == (2, 0)
     with new_store(here + "2") as local:
         local.save_kernel(SPEC)
         local.save_check(check())
     done = autotune_here(*ask[:-1], here + "2", cwd=tmp_path)
-    assert done.returncode == 2 and "this service checks by itself" in done.stderr
+    assert done.returncode == 2 and "--trust-writers" in done.stderr
 
 
 def test_a_worker_over_http_checks_nothing(service: Running, store: SqlStore, writer: str) -> None:

@@ -100,12 +100,10 @@ class FunctionKernel:
             kind = self.signature.parameters[name].kind
             if name in self.axes or name in PARAMS:
                 continue
-            if name in self.ignore and not has_arrays(abstract(value)):
+            value = abstract(value)
+            if name in self.ignore and not has_arrays(value):
                 continue
-            if kind is inspect.Parameter.VAR_KEYWORD:
-                arguments |= abstract(value)
-            else:
-                arguments[name] = abstract(value)
+            arguments |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
         return arguments
 
     def read(self, text: str) -> Arguments:

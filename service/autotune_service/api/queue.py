@@ -89,7 +89,7 @@ async def finish(request: Request, number: Number, end: FinishRequest) -> Holds:
     def work(jobs: SqlJobs, job: Job) -> bool:
         state = State(end.state)
         if state is State.DONE and not jobs.is_answered(job.request):
-            message = f"there is no record for job {number}: POST /v1/results brings it before"
+            message = f"job {number} has no record: send it with POST /v1/results first"
             raise HttpError(422, "no_record", message, "state")
         if state is State.FAILED and not end.message.strip():
             raise HttpError(422, "no_reason", "message is empty: say why the job failed", "message")

@@ -66,7 +66,7 @@ async def results(request: Request, pushed: PushRequest) -> Answered[Pushed]:
     with ``--trust-writers`` only.
     """
     if pushed.checks and not request.state.trust_writers:
-        message = "this service checks by itself, without --trust-writers: push no checks"
+        message = "a service takes checks only with --trust-writers: push records alone"
         raise HttpError(403, "not_believed", message, "checks")
     stored = await ask(request, store(request).kernels)  # what is known is not for a push to say
     loop, pool = asyncio.get_running_loop(), request.state.pushes

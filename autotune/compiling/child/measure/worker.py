@@ -75,16 +75,14 @@ class Measurer:
             question.order, self.programs, self.inputs, self.taken, self.device
         )
         self.taken += len(question.order)
-        return Samples([_sample(time) for time in times])
+        return Samples(
+            [Sample(None, t.reason) if isinstance(t, NotMeasured) else Sample(t) for t in times]
+        )
 
     def _subject(
         self, question: protocol.MakeInputs | protocol.LoadProgram
     ) -> tuple[Kernel, Problem]:
         return self.loader.kernel(question.ref), question.problem
-
-
-def _sample(time: int | NotMeasured) -> Sample:
-    return Sample(None, time.reason) if isinstance(time, NotMeasured) else Sample(time)
 
 
 def main() -> None:

@@ -168,7 +168,8 @@ def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     across_devices = {"axis_name", "axis_index_groups"} & set(eqn.params)
     known = all(value is not None for value in inputs) and not across_devices
     known = known and eqn.primitive.name != _DIVIDED
-    if known and _is_small(eqn) and not _holds_a_call(eqn):
+    sizes = (prod(getattr(v.aval, "shape", ())) for v in eqn.outvars)
+    if known and max(sizes, default=0) <= _SMALL_ELEMENTS and not _holds_a_call(eqn):
         return _compute(eqn, list(inputs))
     return [None] * len(eqn.outvars)
 
@@ -177,10 +178,6 @@ def _holds_a_call(eqn: Any) -> bool:
     """Whether it is a ``pallas_call``, or has one inside."""
     inner = (other for jaxpr, _ in inner_jaxprs(eqn, [None]) for other in walked(jaxpr))
     return any(as_pallas_call(other) is not None for other in (eqn, *inner))
-
-
-def _is_small(eqn: Any) -> bool:
-    return all(prod(getattr(v.aval, "shape", ())) <= _SMALL_ELEMENTS for v in eqn.outvars)
 
 
 def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:

@@ -95,7 +95,8 @@ def _check(
                 break
     except OverBudgetError:
         smallest = " and ".join(str(subject.problem) for subject in short)
-        reason = f"what crosses its borders, {smallest}, takes more than {meter.budget_s:.0f} s"
+        reason = f"the smallest problem with all its borders, {smallest}, takes more than "
+        reason += f"{meter.budget_s:.0f} s"
         remedy = "give the declaration a `reduced` that makes it smaller, or smaller blocks"
         return Verdict(ok=None, reason=f"{reason}: {remedy}")
     return verdict
@@ -127,7 +128,9 @@ def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str, meter
     is not what runs on a TPU."""
     proof, worst, runs = Proof(level=level, lacks=lacks), 0.0, 0
     problems = [subject.problem for subject in subjects]
-    for seed, subject, dmas in zip(count(), _runs(subjects), _dmas(problems), strict=False):
+    # The first problem has its DMAs late and early, the second early.
+    in_turn = cycle([LATE, EAGER] if len(problems) == 1 else [LATE, EAGER, EAGER])
+    for seed, subject, dmas in zip(count(), _runs(subjects), in_turn, strict=False):
         run = subject.run(seed, dmas, level)
         what = f"{run}, {subject.problem}"
         try:
@@ -188,11 +191,6 @@ def _draws_random_numbers(
     except Exception:  # what cannot be traced is reported by the run
         return False
     return any(name.startswith("prng_") for name in names)
-
-
-def _dmas(problems: Sequence[Problem]) -> Any:
-    """The first problem has its DMAs late and early, the second early."""
-    return cycle([LATE, EAGER] if len(problems) == 1 else [LATE, EAGER, EAGER])
 
 
 class _Subject:

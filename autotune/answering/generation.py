@@ -1,5 +1,6 @@
-"""When answers of this process are asked for again: after ``refresh``, another ``configure``, or an
-outage that has ended. Who keeps an answer keeps the number of ``GENERATION`` beside it."""
+"""The generation of this process's answers. It ends with ``refresh``, with another ``configure``,
+or when an outage is over. Who keeps an answer keeps the number of ``GENERATION`` beside it: where
+that has changed, they ask again."""
 
 import random
 from collections.abc import Callable
