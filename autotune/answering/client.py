@@ -314,7 +314,8 @@ class ServiceAnswers:
         if self._disk is None:
             self._disk, self.snapshot = Index(), None
             try:
-                if self._cache is not None:
+                # where there is a service, it may never have been there
+                if self._cache and (self._service is None or self._cache.exists()):
                     bundle = read_bundle(self._cache)
                     label = self._label_of(bundle.snapshot, bundle.snapshot_id)
                     is_from_here = self._label() == label

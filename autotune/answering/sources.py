@@ -130,7 +130,7 @@ def configure(
     if chip:
         parse_chip(chip)  # a wrong name is refused now, not when a kernel is called
     kinds = checked_kinds(accept)
-    opened = _opened(source, accept_claimed)
+    opened = _opened(source, accept_claimed=accept_claimed, strict=strict)
     _settings = SourceSettings(source=opened, accept=kinds, chip=chip, strict=strict)
     GENERATION.next()
 
@@ -153,13 +153,13 @@ def settings() -> SourceSettings:
     ``configure`` does."""
     global _settings
     if _settings is None:
-        _settings = SourceSettings(source=_opened(None, False))
+        _settings = SourceSettings(source=_opened(None))
     return _settings
 
 
-def _opened(source: "str | Path | Source | None", claimed: bool) -> Source | None:
+def _opened(source: "str | Path | Source | None", **how: bool) -> Source | None:
     given = os.environ.get(ENVIRONMENT, "") if source is None else source
-    return None if given == "" else open_source(given, accept_claimed=claimed)
+    return None if given == "" else open_source(given, **how)
 
 
 def _snapshot_file(url: str) -> Path | None:
@@ -173,7 +173,9 @@ def _snapshot_file(url: str) -> Path | None:
     return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:12]}.bundle"
 
 
-def open_source(source: "str | Path | Source", *, accept_claimed: bool = False) -> Source:
+def open_source(
+    source: "str | Path | Source", *, accept_claimed: bool = False, strict: bool = False
+) -> Source:
     """The service, bundle or database at a URL or path; an object as it is. Raises
     ``AutotuneError``."""
     if not isinstance(source, str | Path):
@@ -181,7 +183,7 @@ def open_source(source: "str | Path | Source", *, accept_claimed: bool = False) 
     place = str(source)
     if place.startswith(("http://", "https://")):
         cache = _snapshot_file(place + " claimed" * accept_claimed)
-        return ServiceAnswers(place, cache=cache, accept_claimed=accept_claimed)
+        return ServiceAnswers(place, cache=cache, strict=strict, accept_claimed=accept_claimed)
     if "://" not in place and not _is_sqlite(Path(place)):
         path = Path(place)
         if not path.is_file():

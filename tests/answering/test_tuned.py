@@ -27,7 +27,7 @@ from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
-from autotune.domain.errors import InvalidInputError, StoreError, UnknownNameError
+from autotune.domain.errors import AutotuneError, InvalidInputError, StoreError, UnknownNameError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -274,9 +274,10 @@ def test_strict_raises_what_is_wrong_with_the_source(
     assert (
         tuned(source).answer(key().problem).match == "default"
     )  # that nothing is there is no error
-    configure(strict=True)
-    with pytest.raises(InvalidInputError, match="no source is set"):
-        tuned(None).config(key().problem)
+    for none, why in ((None, "no source is set"), ("http://127.0.0.1:9", "cannot be used")):
+        configure(none, strict=True)
+        with pytest.raises(AutotuneError, match=why):
+            tuned(None).config(key().problem)
 
 
 def test_a_service_at_a_url_is_kept_on_disk(
