@@ -45,6 +45,7 @@ GROUPS = {
         "service_faults",
         "answers",
         "install",
+        "large",
         "import_time",
     ),
 }

@@ -16,7 +16,7 @@ from autotune.cli.options import (
     open_database,
     print_json,
 )
-from autotune.cli.searched_source import source_change
+from autotune.cli.searched_source import source_changes
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
 from autotune.tables.formats import ENDINGS
@@ -78,7 +78,7 @@ def export(
     with open_database(database, create=False) as store:
         records = _of_shape(store.records(kernel, only, claimed=accept_claimed), shape)
         bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels())
-        changed = [line for record in records if (line := source_change(store, record.key))]
+        changed = source_changes(store, [record.key for record in records])
     if form == _RULE:
         records = [record for record in records if record.rule is not None]
     refused: Sequence[tuple[str, str]] = ()

@@ -1,7 +1,7 @@
 """Where the kernel of a searched key is, and whether its source is still what it was."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -42,6 +42,15 @@ def source_change(store: Any, key: Key) -> str:
     if key_now(store, key) == key:
         return ""
     return earlier_source(key, store.searches.progress(key).asked)
+
+
+def source_changes(store: Any, keys: Sequence[Key]) -> list[str]:
+    """Those sentences of many keys: the source of each kernel is looked for only once."""
+    first: dict[tuple[str, str], Key] = {}
+    for key in keys:
+        first.setdefault((key.kernel, key.fingerprint), key)
+    said = {of: source_change(store, key) for of, key in first.items()}
+    return list(filter(None, (said[key.kernel, key.fingerprint] for key in keys)))
 
 
 def places(store: Any, keys: Iterable[Key]) -> dict[str, KernelRef]:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
@@ -62,6 +62,8 @@ class SqlTrials(Adapter):
         def save(connection: Connection, again: bool) -> int:
             # No number is kept: after a restore it may be that of another key.
             key_id = query.find_key(connection, key) or query.key_id(connection, key)
+            if _add_at_once(connection, key_id, values):
+                return len(trials)
             for place, (trial, columns) in enumerate(zip(trials, values, strict=True)):
                 added = query.insert(connection, TRIALS, {**columns, "key_id": key_id})
                 if added is None and _make_room(connection, key_id, columns):
@@ -156,6 +158,21 @@ def _make_room(connection: Connection, key_id: int, values: dict[str, Any]) -> b
     if is_gone:
         query.sum_up(connection, [key_id])
     return is_gone
+
+
+def _add_at_once(connection: Connection, key_id: int, values: Sequence[dict[str, Any]]) -> bool:
+    """Several trials in a few statements, where all of them are new; else none of them."""
+    if not 1 < len(values) <= query.AT_ONCE:
+        return False
+    query.lock_keys(connection, [key_id])
+    given = {name: {each[name] for each in values} for name in ("number", "config_digest")}
+    same = or_(*(TRIALS.c[name].in_(taken) for name, taken in given.items()))
+    there = select(TRIALS.c.id).where(TRIALS.c.key_id == key_id, same).limit(1)
+    if any(len(taken) < len(values) for taken in given.values()) or connection.scalar(there):
+        return False
+    connection.execute(insert(TRIALS), [{**each, "key_id": key_id} for each in values])
+    query.sum_up(connection, [key_id])
+    return True
 
 
 def _is_there(connection: Connection, key: Key, trial: Trial) -> bool:

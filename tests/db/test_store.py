@@ -118,6 +118,19 @@ class TestTrials:
         assert store.save_trials(key(), new) == 1
         assert store.trials(key()) == [new[0], trial(1, bm=8)]
 
+    def test_a_batch_takes_a_few_statements_and_is_summed_up(self, store: SqlStore) -> None:
+        said: list[str] = []
+        new = [trial(number, bm=8 + number) for number in range(50)]
+        event.listen(store._work._engine, "before_cursor_execute", lambda *a: said.append(a[2]))
+        assert store.save_trials(key(), new) == 50
+        assert len(said) < 12 and store.trials(key()) == new
+        (summary,) = store.history()
+        times = [each.estimate.time_us for each in new if each.estimate]
+        assert (summary.trials, summary.best_us) == (50, min(times))
+        assert summary.default_us == times[0]
+        twice = [trial(50, bm=100), trial(51, bm=100)]
+        assert store.save_trials(key(), twice) == 1
+
     def test_what_is_searched_here_takes_the_place_of_what_was_pushed(
         self, store: SqlStore
     ) -> None:
