@@ -4,6 +4,11 @@ and not at hand: of it the pod templates are validated."""
 
 import asyncio
 import copy
+import os
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +65,76 @@ def test_each_pod_is_valid_and_confined(name: str) -> None:
     spec = PODS[name]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] and not spec["automountServiceAccountToken"]
     for container in spec["containers"]:
-        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"] == {
+            "capabilities": {"drop": ["ALL"]},
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+        }
         assert "memory" in container["resources"]["limits"]
         volumes = {one["name"] for one in spec["volumes"]}
         assert {one["name"] for one in container["volumeMounts"]} == volumes
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_each_pod_has_policies_for_both_ways_and_a_probe_that_can_fail(name: str) -> None:
+    labels = PODS[name]["metadata"]["labels"].items()
+    (policy,) = [
+        document["spec"]
+        for document in DOCUMENTS.values()
+        if document["kind"] == "NetworkPolicy"
+        and document["spec"]["podSelector"]["matchLabels"].items() <= labels
+    ]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert all(rule.get("from") for rule in policy.get("ingress", ()))
+    assert all(rule.get("to") or rule.get("ports") for rule in policy["egress"])
+    assert PODS[name]["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = PODS[name]["spec"]["containers"]
+    if "restartPolicy" not in PODS[name]["spec"] or "worker" in name:  # what does not end soon
+        probe = container["livenessProbe"]
+        assert "httpGet" in probe or len(probe["exec"]["command"]) > 1
+
+
+def test_farm_pods_reach_no_database_and_prometheus_reaches_the_service() -> None:
+    ports = [
+        rule.get("ports", ()) for rule in DOCUMENTS["farm.yaml NetworkPolicy"]["spec"]["egress"]
+    ]
+    assert {port["port"] for rule in ports for port in rule} == {53}
+    pod = PODS["service.yaml Deployment"]
+    scraped = pod["metadata"]["annotations"]
+    assert scraped["prometheus.io/port"] == str(
+        pod["spec"]["containers"][0]["ports"][0]["containerPort"]
+    )
+    assert "monitoring" in str(DOCUMENTS["service.yaml NetworkPolicy"]["spec"]["ingress"])
+
+
+@pytest.mark.parametrize(
+    ("program", "state", "is_well"),
+    [
+        ("raylet", "none", False),
+        ("raylet", "listens", True),
+        ("raylet", "closed", False),
+        ("worker", "none", False),
+        ("worker", "fresh", True),
+        ("worker", "old", False),
+    ],
+)
+def test_what_the_probes_say(program: str, state: str, is_well: bool, tmp_path: Path) -> None:
+    pod = PODS["farm 1" if program == "raylet" else "worker.yaml Job"]
+    *_, code = pod["spec"]["containers"][0]["livenessProbe"]["exec"]["command"]
+    place = tmp_path / "probed"
+    code = code.replace("/tmp/ray/session_latest/sockets/raylet", str(place))
+    code = code.replace("/tmp/worker-alive", str(place))
+    listening = socket.socket(socket.AF_UNIX)
+    if state in ("listens", "closed"):
+        listening.bind(str(place)), listening.listen()
+    if state in ("fresh", "old"):
+        place.touch()
+        os.utime(place, (time.time() - 200 * (state == "old"),) * 2)
+    if state == "closed":
+        listening.close()
+    done = subprocess.run([sys.executable, "-ISc", code], capture_output=True)
+    listening.close()
+    assert (done.returncode == 0) is is_well
 
 
 @pytest.mark.parametrize(
