@@ -59,7 +59,8 @@ _TRIED = KEYS.c.newest_trial.is_not(None)
 _RECORDED = query.has_record(KEYS)
 _MISSED = select(MISSES.c.id).where(MISSES.c.key_id == KEYS.c.id).exists()
 _PLACES: list[ColumnElement[str]] = [
-    KEYS.c[name] for name in ("kernel", "chip", "jax", "libtpu", "fingerprint", "problem")
+    KEYS.c[name]
+    for name in ("kernel", "chip", "jax", "libtpu", "compiler_options", "fingerprint", "problem")
 ]
 _TEXT: ColumnElement[str] = reduce(lambda text, place: text + "\n" + place, _PLACES)
 """All that a word may stand in; no word has the end of a line in it."""

@@ -103,8 +103,7 @@ def _conditions(only: CheckFilter) -> list[ColumnElement[bool]]:
     }
     for key, toolchain in ((_Of, only.made_with), (_Target, only.toolchain)):
         if toolchain is not None:
-            versions = rows.toolchain_values(toolchain).values()
-            wanted |= dict(zip(query.versions(key), versions, strict=True))
+            wanted |= {key.c[n]: value for n, value in rows.toolchain_values(toolchain).items()}
     return [column == str(value) for column, value in wanted.items() if value is not None]
 
 
@@ -113,8 +112,8 @@ def _count(row: AnyRow) -> CheckCount:
     return CheckCount(
         kernel=kernel,
         chip=Chip(chip),
-        made_with=query.toolchain(versions[:3]),
-        toolchain=query.toolchain(versions[3:]),
+        made_with=query.toolchain(versions[:4]),
+        toolchain=query.toolchain(versions[4:]),
         verdict=CheckVerdict(verdict),
         count=count,
     )

@@ -74,7 +74,7 @@ def page(wanted: S, number: Any, before: int | None, limit: int) -> S:
 
 def versions(keys: FromClause) -> tuple[ColumnElement[str], ...]:
     """The columns of a toolchain."""
-    return keys.c.jax, keys.c.jaxlib, keys.c.libtpu
+    return keys.c.jax, keys.c.jaxlib, keys.c.libtpu, keys.c.compiler_options
 
 
 def toolchain(values: Sequence[str]) -> Toolchain:

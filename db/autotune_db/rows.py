@@ -68,20 +68,21 @@ def key_identity(key: Key) -> dict[str, Any]:
 
 
 def toolchain_values(toolchain: Toolchain) -> dict[str, str]:
-    """The columns that tell one toolchain from another. The compiler options stand behind the
-    version of the compiler that they are of: a key is as unique as before there were any."""
-    compiler = f"{toolchain.libtpu} {toolchain.options}".rstrip()
+    """The columns that tell one toolchain from another. A digest of the compiler options stands
+    behind the version of the compiler: they may be longer than an index takes."""
+    compiler = toolchain.libtpu
+    compiler += f" {digest(toolchain.options)}" if toolchain.options else ""
     return {"jax": toolchain.jax, "jaxlib": toolchain.jaxlib, "libtpu": compiler}
 
 
-def toolchain_from_columns(jax: str, jaxlib: str, libtpu: str) -> Toolchain:
-    """The inverse."""
-    version, _, options = libtpu.partition(" ")
-    return Toolchain(jax=jax, jaxlib=jaxlib, libtpu=version, options=options)
+def toolchain_from_columns(jax: str, jaxlib: str, libtpu: str, options: str) -> Toolchain:
+    """Of these columns and that of the options."""
+    return Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu.partition(" ")[0], options=options)
 
 
 def key_values(key: Key) -> dict[str, Any]:
-    return {**key_identity(key), "problem": to_text(to_data(key.problem))}
+    more = {"compiler_options": key.toolchain.options}
+    return {**key_identity(key), "problem": to_text(to_data(key.problem)), **more}
 
 
 def key_from_row(row: AnyRow) -> Key:
@@ -90,7 +91,7 @@ def key_from_row(row: AnyRow) -> Key:
         fingerprint=row.fingerprint,
         problem=from_data(Problem, from_text(row.problem)),
         chip=Chip(row.chip),
-        toolchain=toolchain_from_columns(row.jax, row.jaxlib, row.libtpu),
+        toolchain=toolchain_from_columns(row.jax, row.jaxlib, row.libtpu, row.compiler_options),
     )
 
 

@@ -87,12 +87,14 @@ KEYS = _table(
     *_texts("kernel", "fingerprint", "problem"),
     _column("problem_digest", String(32)),
     *_texts("chip", "jax", "jaxlib", "libtpu"),
+    _column("compiler_options", default=""),
     Column("newest_trial", _ID),
     Column("best_us", Double),
     Column("default_us", Double),
     UniqueConstraint(*_IDENTITY, name="uq_autotune_keys_all"),
 )
 """``problem`` keeps the order of the dimensions, ``problem_digest`` does not depend on it.
+``libtpu`` has a digest of the ``compiler_options`` behind it where there are any.
 
 ``newest_trial``, ``best_us`` and ``default_us`` sum up its trials, so that lists need not look at
 these: whoever writes trials calls ``query.sum_up``.

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from inspect import signature
 from pathlib import Path
+from random import Random
 
 import pytest
 from sqlalchemy import event, select
@@ -55,6 +56,21 @@ class TestTrials:
         saved = [trial(number, outcome) for number, outcome in enumerate(OUTCOMES)]
         assert all(save_trial(store, key(), published) for published in saved)
         assert store.trials(key()) == saved
+
+    def test_options_longer_than_an_index_takes_tell_keys_apart(self, store: SqlStore) -> None:
+        """A hundred of them, as MaxText has, whose text does not compress."""
+        letters = Random(1)
+        names = sorted(f"xla_{letters.getrandbits(400):x}=1" for _ in range(100))
+        keys = [
+            replace(key(), toolchain=replace(key().toolchain, options=" ".join(names[:most])))
+            for most in (0, 99, 100)
+        ]
+        for number, each in enumerate(keys, 1):
+            save_trial(store, each, trial(bm=8 * number))
+        for number, each in enumerate(keys, 1):
+            assert store.trials(each) == [trial(bm=8 * number)]
+        assert {each.key for each in store.history()} == set(keys)
+        assert {place.toolchain for place in store.browse.targets()} == {k.toolchain for k in keys}
 
     def test_another_default_takes_the_place_of_the_first(self, store: SqlStore) -> None:
         """Where it was tried; else the place is free."""

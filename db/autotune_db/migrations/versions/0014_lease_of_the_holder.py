@@ -1,5 +1,6 @@
 """A job keeps the end of its lease and the claim of its holder, its log how an attempt ended; what
-was pushed and never checked is told from what was searched here, or checked."""
+was pushed and never checked is told from what was searched here, or checked; a key has compiler
+options."""
 
 from collections.abc import Sequence
 
@@ -7,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy import Column, String, Text
 
-from autotune_db.tables import CANDIDATES, JOB_LOGS, JOBS, RECORDS, SNAPSHOTS, UtcDateTime
+from autotune_db.tables import CANDIDATES, JOB_LOGS, JOBS, KEYS, RECORDS, SNAPSHOTS, UtcDateTime
 
 revision: str = "0014"
 down_revision: str | None = "0013"
@@ -27,6 +28,8 @@ def upgrade() -> None:
     op.add_column(JOBS.name, Column("lapses_at", UtcDateTime))
     op.add_column(JOBS.name, Column("claim", String(64), nullable=False, server_default=""))
     op.add_column(JOB_LOGS.name, Column("ended", Text))
+    options = Column("compiler_options", Text, nullable=False, server_default="")
+    op.add_column(KEYS.name, options)
     op.add_column(RECORDS.name, Column("claimed", sa.Boolean, nullable=False, server_default="0"))
     op.add_column(RECORDS.name, Column("until_id", _ID))
     op.drop_index(f"ix_{RECORDS.name}_key_id_id", RECORDS.name)
