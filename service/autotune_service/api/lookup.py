@@ -114,8 +114,8 @@ class LookupApp:
             refuse_parameters_but(Request(scope), ())
         body: bytes = (await receive())["body"]  # in one piece: the middleware sees to it
         state = scope["state"]
-        snapshots: SnapshotCache = state["snapshots"]
-        reply = snapshots.replies.get(body)
+        snapshots, claimed = state["snapshots"], state["claimed"]
+        reply = snapshots.replies.get(body) or claimed.replies.get(body)
         if reply is None:
             reply = await self._answer(scope, body)
         state["meter"].answered(EXACT, reply.encoded)
@@ -177,7 +177,8 @@ def _read(body: bytes, answers: Sequence[bytes | None]) -> LookupRequest:
     parts.questions = Raw(b"[]")
     asked = checked(_request, msgspec.json.encode(parts), _types)
     unread = map(Unread, questions)
-    asked["questions"] = cast(Any, [known or one for known, one in zip_longest(answers, unread)])
+    pairs = zip_longest(answers, unread)
+    asked["questions"] = cast(Any, [known or question for known, question in pairs])
     return asked
 
 
@@ -185,13 +186,13 @@ def _split(questions: bytes) -> list[Raw]:
     """Raises ``HttpError``."""
     is_long = questions.count(b",") >= _MOST_VALUES
     try:
-        found = [] if is_long else _questions.decode(questions)
+        parts = [] if is_long else _questions.decode(questions)
     except ValueError as error:
         raise HttpError(422, "invalid_field", "questions: must be a list", "questions") from error
-    if is_long or len(found) > MAX_QUESTIONS:
+    if is_long or len(parts) > MAX_QUESTIONS:
         message = f"questions: ask at most {MAX_QUESTIONS} at once, of {_MOST_VALUES} values in all"
         raise HttpError(413, "too_many_questions", message, "questions")
-    return found
+    return parts
 
 
 # No policy as other answers have: of JSON that it must not take for anything else no browser makes
@@ -229,8 +230,8 @@ async def _look_for_some(
     neither what is published nor another call waits for long."""
     answers: list[Any] = asked["questions"]
     work = partial(_look_for, asked, places, snapshot)
-    found = await asyncio.get_running_loop().run_in_executor(state["matching"], work)
-    for place, (kind, key, answer) in zip(places, found, strict=True):
+    matched = await asyncio.get_running_loop().run_in_executor(state["matching"], work)
+    for place, (kind, key, answer) in zip(places, matched, strict=True):
         answers[place] = answer
         state["meter"].answered(kind, kernel=key.kernel if key else OTHER)
         if key is not None and snapshot.index.exact(key) is None:

@@ -73,7 +73,7 @@ _ORDERED = {"lt": 0, "ge": 0, "min": 0, "max": 0, "div": 0, "rem": 0, "gt": 1, "
 
 def ways_of(bodies: Iterable[tuple[Any, Sequence[Known]]], grid: Sequence[int | None] = ()) -> Ways:
     """Of functions, kernel bodies and index maps, each with what is known of its arguments."""
-    walker = _Walker(grid)
+    walker = _ConditionWalker(grid)
     for jaxpr, given in bodies:
         walker.walk(jaxpr, given)
     return tuple(walker.ways)
@@ -90,7 +90,7 @@ def up_to(size: int | None) -> Known:
     return None if size is None else Range(0, max(size - 1, 0))
 
 
-class _Walker:
+class _ConditionWalker:
     def __init__(self, grid: Sequence[int | None]) -> None:
         self.grid, self.ways = grid, list[frozenset[bool]]()
 

@@ -20,7 +20,7 @@ from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError
 from autotune.compiling.child.verify.numbers import values
 from autotune.compiling.child.verify.reduced import reduced_problems
 from autotune.compiling.child.verify.tolerance import Errors, allowed_errors, reduction_length
-from autotune.compiling.child.verify.work import Meter, OverBudgetError, work_of
+from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
 from autotune.declaring.kernel import Kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
@@ -56,14 +56,14 @@ def check(
     is told of ``chip``. ``tell`` hears for how many seconds it goes on.
     """
     started = time.perf_counter()
-    verdict = _check(kernel, problem, config, chip, Meter(budget_s, tell))
+    verdict = _check(kernel, problem, config, chip, WorkMeter(budget_s, tell))
     standard = Standard.REFERENCE if kernel.reference else Standard.DEFAULT
     proof = replace(verdict.proof, standard=standard)
     return replace(verdict, seconds=time.perf_counter() - started, proof=proof)
 
 
 def _check(
-    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None, meter: Meter
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None, meter: WorkMeter
 ) -> Verdict:
     reason = interpreter.unsupported()
     if reason:
@@ -112,7 +112,7 @@ def _runs(subjects: Sequence["_Subject"]) -> Iterable["_Subject"]:
     return islice(cycle(subjects), _FEWEST_RUNS if is_much else _RUNS)
 
 
-def _verdict(subjects: Sequence["_Subject"], meter: Meter) -> Verdict:
+def _verdict(subjects: Sequence["_Subject"], meter: WorkMeter) -> Verdict:
     lacks: list[str] = []
     for level in ProofLevel:
         verdict = _run_in(level, subjects, "; ".join(lacks), meter)
@@ -123,7 +123,9 @@ def _verdict(subjects: Sequence["_Subject"], meter: Meter) -> Verdict:
     return replace(verdict, reason=f"interpret mode cannot run it: {lacks[0]}")
 
 
-def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str, meter: Meter) -> Verdict:
+def _run_in(
+    level: ProofLevel, subjects: Sequence["_Subject"], lacks: str, meter: WorkMeter
+) -> Verdict:
     """The verdict of one level. What only the plain interpreter calls wrong is not known to be: it
     is not what runs on a TPU."""
     proof, worst, runs = Proof(level=level, lacks=lacks), 0.0, 0
@@ -224,7 +226,7 @@ class _Subject:
         """Of one run; each device of a mesh does its own."""
         return prod(self.axes.values()) * work_of(self._calls)
 
-    def compared(self, run: Run, meter: Meter) -> Difference:
+    def compared(self, run: Run, meter: WorkMeter) -> Difference:
         """With the numbers of the run's seed. Raises as ``interpreter.outputs`` does."""
         given = [
             values(array, np.random.default_rng([run.seed, n]))
@@ -239,7 +241,7 @@ class _Subject:
         ]
         return compare(results, expected, allowed)
 
-    def _expected(self, given: Sequence[Any], level: ProofLevel, meter: Meter) -> list[Any]:
+    def _expected(self, given: Sequence[Any], level: ProofLevel, meter: WorkMeter) -> list[Any]:
         """Of the reference, or of the default config where there is none. Raises ``NotRunError``
         where that cannot be had."""
         if self.reference is not None:

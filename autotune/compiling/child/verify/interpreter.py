@@ -14,7 +14,7 @@ from autotune.compiling.child.chips import Axes, mesh_of, told_of
 from autotune.compiling.child.verify.grids import with_static_grids
 from autotune.compiling.child.verify.races import watched
 from autotune.compiling.child.verify.repairs import repaired
-from autotune.compiling.child.verify.work import Meter, OverBudgetError
+from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter
 from autotune.domain.chip import Chip
 from autotune.domain.verdict import FailedCheck, ProofLevel
 
@@ -81,7 +81,7 @@ def outputs(
     run: Run,
     chip: Chip | None,
     axes: Axes,
-    meter: Meter,
+    meter: WorkMeter,
 ) -> list[Any]:
     """NumPy arrays of the function that ``build`` gives: a ``pallas_call`` takes up interpret mode
     as it is made. Raises ``NotRunError``, ``WrongRunError`` and ``OverBudgetError``."""

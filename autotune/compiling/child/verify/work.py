@@ -34,7 +34,7 @@ def _of_call(call: Call) -> float:
     return inf if call.runs is None or not body.is_bounded else call.runs * once
 
 
-class Meter:
+class WorkMeter:
     """Counts what the runs of a verification do, and ends them at as many accesses as there are in
     ``budget_s``: that depends on no clock. ``tell`` hears about every second for how many seconds
     it goes on, where the work of all runs is known."""
