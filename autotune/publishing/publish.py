@@ -74,7 +74,6 @@ def publish(
     *,
     allow_unverified: bool = False,
     announce: Callable[[str], None] = lambda _: None,
-    hear: Callable[[str], None] = lambda _: None,
     measure: Measure | None = None,
 ) -> Publication:
     """Verify the best candidates in turn and publish the first that is right and faster.
@@ -87,7 +86,7 @@ def publish(
     default = default_trial(result.trials)
     before = _verified_before(store, result.subject.key)
     gate = _Gate(
-        compilers, store, result, announce, hear, allow_unverified=allow_unverified, before=before
+        compilers, store, result, announce, allow_unverified=allow_unverified, before=before
     )
     draft = _Draft(result, default, _baseline(compilers, result), gate)
     published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
@@ -127,7 +126,6 @@ class _Gate:
     store: Store
     result: "SearchResult"
     announce: Callable[[str], None]
-    hear: Callable[[str], None]
     allow_unverified: bool
     before: Record | None = None
     wrong: list[tuple[Trial, Verdict]] = field(default_factory=list)
@@ -158,7 +156,7 @@ class _Gate:
         self.announce(f"verifying {trial.config}")
         budget_s = max(_LEAST_BUDGET_S, sum(trial.seconds for trial in self.result.trials))
         subject, more = self.result.subject, {"config": trial.config, "budget_s": budget_s}
-        return verdict_on(self.compilers, subject.question(VerifyConfig, **more), self.hear)
+        return verdict_on(self.compilers, subject.question(VerifyConfig, **more), self.announce)
 
     def is_out(self, trial: Trial) -> bool:
         """Whether it is out of the question."""

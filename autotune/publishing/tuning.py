@@ -303,7 +303,6 @@ class _Run:
             result,
             allow_unverified=self.plan.allow_unverified,
             announce=announce,
-            hear=opened.observer.verifying,
             measure=measure and _while_allowed(measure, may_publish),
         )
 

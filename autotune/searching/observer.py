@@ -27,10 +27,6 @@ class SearchObserver:
     def announce(self, line: str) -> None:
         """What is to be said of it, as a line."""
 
-    def verifying(self, line: str) -> None:
-        """That a verification goes on, every few seconds."""
-        self.announce(line)
-
     def is_stopped(self) -> bool:
         """Asked every second; true ends the search as Ctrl-C does."""
         return False

@@ -118,7 +118,7 @@ class WorkloadLines(SilentObserver):
 
 
 class _ProblemObserver(SilentObserver):
-    """What is said of a problem beside that it is over has no room."""
+    """What is said of a problem beside that it is over is said with its name."""
 
     def __init__(self, lines: WorkloadLines, key: Key) -> None:
         self._lines, self._key = lines, key
@@ -126,7 +126,7 @@ class _ProblemObserver(SilentObserver):
     def tuned(self, tuned: TuningResult) -> None:
         self._lines.tuned(tuned)
 
-    def verifying(self, line: str) -> None:
+    def announce(self, line: str) -> None:
         self._lines.announce(f"{problem_name(self._key)}: {line}")
 
 

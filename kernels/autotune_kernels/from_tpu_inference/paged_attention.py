@@ -103,14 +103,9 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
 
 
 def _reference(problem: Problem) -> Callable[..., Any]:
-    """The package's own with logits that are not rounded."""
-    return _own_reference(problem, jnp.float32)
-
-
-def _own_reference(problem: Problem, logits: Any = None) -> Callable[..., Any]:
-    """It rounds the logits of attention to ``logits``."""
-    function = partial(part(_KERNEL).ref_ragged_paged_attention, out_dtype=logits)
-    return plain_attention(problem, partial(function, sm_scale=scale(problem)))
+    """The package's own."""
+    function = partial(part(_KERNEL).ref_ragged_paged_attention, sm_scale=scale(problem))
+    return plain_attention(problem, function)
 
 
 def plain_attention(problem: Problem, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,7 +210,6 @@ KERNEL = Kernel(
     inputs=lambda problem: paged_inputs(_KERNEL, problem, problem["head_dim"]),
     build=_build,
     reference=_reference,
-    baseline=_own_reference,
     check=checked(check),
     constraint=_constraint,
     reduced=reduced,

@@ -1,6 +1,6 @@
 """From a kernel's function to ``Trace``: needs JAX, compiles nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from math import prod
@@ -24,11 +24,6 @@ class NotTunableError(ValueError):
 
 class NoPallasCallError(NotTunableError):
     """The function holds no ``pallas_call``."""
-
-
-def find(function: Callable[..., Any], arrays: Sequence[Array]) -> list[Call]:
-    """``calls`` of ``function``. Raises whatever the kernel itself raises, too."""
-    return calls(_jaxpr(function, arrays), arrays)
 
 
 def calls(closed: Any, arrays: Sequence[Array]) -> list[Call]:
@@ -55,17 +50,6 @@ def traces(calls: Sequence[Call], orders: Sequence[Sequence[int]] | None = None)
     run = [call for call in calls if call.runs != 0]
     each = zip(*(call.traces(orders if len(run) == 1 else None) for call in run), strict=True)
     return [replace(first, more=tuple(more)) for first, *more in each]
-
-
-def primitives_of(function: Callable[..., Any], arrays: Sequence[Array]) -> list[str]:
-    """Names of all that a function does."""
-    return [eqn.primitive.name for eqn in walked(_jaxpr(function, arrays))]
-
-
-def _jaxpr(function: Callable[..., Any], arrays: Sequence[Array]) -> Any:
-    import jax
-
-    return jax.make_jaxpr(function)(*abstract(arrays))
 
 
 def _check_left_in(eqn: Any) -> None:

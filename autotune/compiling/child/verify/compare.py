@@ -40,11 +40,12 @@ def compare(
     return worst
 
 
-def errors_of(got: Any, want: Any) -> Errors:
-    """Of what both have as finite numbers."""
+def errors_of(got: Any, want: Any, times: float = 1.0) -> Errors:
+    """Of what both have as finite numbers, so many times."""
     finite = np.isfinite(got.astype(np.float64)) & np.isfinite(want.astype(np.float64))
     shares = np.where(finite, _errors(got, want, 1.0), 0.0)
-    return Errors(share=float(shares.max(initial=0.0)), mean_share=_mean_error(got, want))
+    mean_share = times * _mean_error(got, want)
+    return Errors(share=times * float(shares.max(initial=0.0)), mean_share=mean_share)
 
 
 def _mean_error(got: Any, want: Any) -> float:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import count, cycle, islice
@@ -12,14 +13,16 @@ import numpy as np
 
 from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.trace import reader
+from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.pallas_call import Call
-from autotune.compiling.child.verify import interpreter
+from autotune.compiling.child.verify import interpreter, tolerance
 from autotune.compiling.child.verify.compare import Difference, compare, errors_of
 from autotune.compiling.child.verify.coverage import Borders, Coverage, borders
+from autotune.compiling.child.verify.grids import in_float32
 from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
 from autotune.compiling.child.verify.numbers import values
 from autotune.compiling.child.verify.reduced import reduced_problems
-from autotune.compiling.child.verify.tolerance import Errors, allowed_errors, reduction_length
+from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
 from autotune.declaring.kernel import Kernel
 from autotune.domain.chip import Chip
@@ -30,6 +33,7 @@ from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
 _RUNS = 3
 _FEWEST_RUNS = 2  # of both small problems, or of the only one with DMAs late and early
 _MOST_WORK = 50_000.0  # of all runs, by ``work_of``: more is run less often, or short only
+_OWN = 1.5  # times what the reference rounds itself
 _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
@@ -68,13 +72,6 @@ def _check(
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
-    if _draws_random_numbers(kernel, problem, config, chip):
-        return Verdict(
-            ok=None,
-            reason="it draws random numbers inside the kernel (pltpu.prng_*): its results cannot "
-            "be compared with those of another program",
-        )
-
     coverage = Coverage(lambda small: _borders(kernel, small, config, chip), problem)
     short, whole = (
         [
@@ -83,6 +80,12 @@ def _check(
         ]
         for shorten in (True, False)
     )
+    if any(eqn.primitive.name.startswith("prng_") for eqn in walked(short[0].jaxpr)):
+        return Verdict(
+            ok=None,
+            reason="it draws random numbers inside the kernel (pltpu.prng_*): its results cannot "
+            "be compared with those of another program",
+        )
     is_same = [run.problem for run in short] == [run.problem for run in whole]
     both = _work(short, _RUNS) + _work(whole, _RUNS)
     stages = [short, whole] if not is_same and both <= _MOST_WORK else [short]
@@ -160,6 +163,8 @@ def _run_in(
         runs += 1
     tested = " and ".join(str(small) for small in problems)
     said = f"{runs} run{'s' * (runs > 1)} of {tested}"
+    if (few := subjects[0].quantised[0].mean_share) > 0.0:
+        said += f"; what it rounds to few bits may be off by {few:.1%} in the mean"
     return Verdict(ok=True, reason=said, error=worst, runs=runs, proof=proof)
 
 
@@ -183,18 +188,6 @@ def _borders(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None
             return None
 
 
-def _draws_random_numbers(
-    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None
-) -> bool:
-    """Whether there is a ``pltpu.prng_*`` in it; no where it cannot be traced as it is."""
-    try:
-        with told_of(chip, kernel.mesh_axes(problem)):
-            names = reader.primitives_of(kernel.build(problem, config), kernel.inputs(problem))
-    except Exception:  # what cannot be traced is reported by the run
-        return False
-    return any(name.startswith("prng_") for name in names)
-
-
 class _Subject:
     """A config on one small problem; what does not depend on the numbers is made once."""
 
@@ -204,16 +197,28 @@ class _Subject:
         self.kernel, self.problem, self.config, self.chip = kernel, problem, config, chip
         self.arrays, self.axes = kernel.inputs(problem), kernel.mesh_axes(problem)
         self.reference = kernel.reference and jax.jit(kernel.reference(problem))
+        self.wider: Any = kernel.reference and jax.jit(in_float32(kernel.reference(problem)))
         self.baseline = kernel.baseline and jax.jit(kernel.baseline(problem))
+
+    @cached_property
+    def jaxpr(self) -> Any:
+        """Empty where it cannot be traced: the run reports that."""
+        import jax
+
+        with suppress(Exception), told_of(self.chip, self.axes):
+            return jax.make_jaxpr(self._build())(*reader.abstract(self.arrays))
+        return jax.make_jaxpr(lambda: ())()
 
     @cached_property
     def _calls(self) -> list[Call]:
         """None where the kernel cannot be looked into."""
-        try:
-            with told_of(self.chip, self.axes):
-                return reader.find(self._build(), self.arrays)
-        except Exception:  # what cannot be traced is reported by the run
-            return []
+        with suppress(Exception):
+            return reader.calls(self.jaxpr, self.arrays)
+        return []
+
+    @cached_property
+    def quantised(self) -> tuple[Errors, bool]:
+        return tolerance.quantised_errors(self.jaxpr)
 
     def run(self, seed: int, dmas: str, level: ProofLevel) -> Run:
         """As the kernel says: outputs that nobody reads, and whether it does without checks."""
@@ -228,16 +233,20 @@ class _Subject:
 
     def compared(self, run: Run, meter: WorkMeter) -> Difference:
         """With the numbers of the run's seed. Raises as ``interpreter.outputs`` does."""
+        few, keeps_signs = self.quantised
+        signs = few.share > 0.0 and keeps_signs and run.seed % 2 == 1
         given = [
-            values(array, np.random.default_rng([run.seed, n]))
+            values(array, np.random.default_rng([run.seed, n]), signs=signs)
             for n, array in enumerate(self.arrays)
         ]
         expected = self._expected(given, run.level, meter)
         results = interpreter.outputs(self._build, given, run, self.chip, self.axes, meter)
         inputs = [array.dtype for array in given]
+        natural = self._natural_errors(given, expected)
+        others = self._own_errors(given, expected), [NO_ERRORS if signs else few] * len(expected)
         allowed = [
-            allowed_errors([*inputs, want.dtype], self._length, natural)
-            for want, natural in zip(expected, self._natural_errors(given, expected), strict=True)
+            tolerance.allowed_errors([*inputs, want.dtype], self._length, usual, *more)
+            for want, usual, *more in zip(expected, natural, *others, strict=True)
         ]
         return compare(results, expected, allowed)
 
@@ -269,7 +278,9 @@ class _Subject:
     def _length(self) -> int:
         if self.kernel.reference is None:
             return max(size for array in self.arrays for size in (1, *array.shape))
-        return reduction_length(self.kernel.reference(self.problem), reader.abstract(self.arrays))
+        return tolerance.reduction_length(
+            self.kernel.reference(self.problem), reader.abstract(self.arrays)
+        )
 
     def _natural_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[Errors | None]:
         """By how much plain XLA in the problem's own dtypes is off, by output; None where the
@@ -278,6 +289,13 @@ class _Subject:
             return [None] * len(expected)
         results = _outputs(self.baseline, given)
         return [errors_of(got, want) for got, want in zip(results, expected, strict=True)]
+
+    def _own_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[Errors]:
+        """What the reference rounds to half the bits, and does not where it has all of them."""
+        with suppress(Exception):
+            pairs = zip(expected, _outputs(self.wider, given), strict=True)
+            return [errors_of(want, exact.astype(want.dtype), _OWN) for want, exact in pairs]
+        return [NO_ERRORS] * len(expected)
 
 
 def fitting_default(kernel: Kernel, problem: Problem, chip: Chip | None) -> Config:

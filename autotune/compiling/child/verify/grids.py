@@ -1,4 +1,5 @@
-"""Grids that a kernel reads from its arguments, made static for interpret mode.
+"""Functions evaluated equation by equation: grids that a kernel reads from its arguments made
+static for interpret mode, and numbers of 16 bits wide.
 
 JAX's TPU interpreter draws the order of parallel axes while it is traced: up to jax 0.12 at least
 an axis whose extent is an argument then ends in a ``ConcretizationTypeError``. The extents follow
@@ -13,6 +14,8 @@ import numpy as np
 
 from autotune.compiling.child.trace.calls import bound, known_values
 from autotune.compiling.child.trace.scalars import called_jaxpr, constants, open_jaxpr
+
+_HALVES = ("bfloat16", "float16")
 
 
 def with_static_grids(function: Callable[..., Any], given: Sequence[Any]) -> Callable[..., Any]:
@@ -29,9 +32,29 @@ def with_static_grids(function: Callable[..., Any], given: Sequence[Any]) -> Cal
     ]
 
     def static(*arguments: Any) -> Any:
-        return jax.tree_util.tree_unflatten(out, _evaluated(closed, arguments, known))
+        return jax.tree_util.tree_unflatten(out, _evaluated(closed, arguments, known, _outputs))
 
     return static
+
+
+def in_float32(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Its outputs with 32 bits wherever it has 16. Raises where it loops."""
+    import jax
+
+    return lambda *given: _evaluated(
+        jax.make_jaxpr(function)(*given), given, [None] * len(given), _wide_outputs
+    )
+
+
+def _wide_outputs(eqn: Any, inputs: list[Any], seen: list[Any]) -> list[Any]:
+    if (inner := called_jaxpr(eqn)) is not None:
+        return _evaluated(inner, inputs, seen, _wide_outputs)
+    halves = [str(getattr(value, "dtype", "")) in _HALVES for value in inputs]
+    wide = [
+        v.astype("float32") if is_half else v for v, is_half in zip(inputs, halves, strict=True)
+    ]
+    params = {n: "float32" if str(value) in _HALVES else value for n, value in eqn.params.items()}
+    return bound(eqn.primitive, wide, params)
 
 
 def _has_dynamic_grid(jaxpr: Any) -> bool:
@@ -43,8 +66,10 @@ def _has_dynamic_grid(jaxpr: Any) -> bool:
     return False
 
 
-def _evaluated(jaxpr: Any, given: Sequence[Any], known: Sequence[Any]) -> list[Any]:
-    """The outputs of a jaxpr, called jaxprs entered; ``known``: integers among the arguments."""
+def _evaluated(
+    jaxpr: Any, given: Sequence[Any], known: Sequence[Any], outputs: Callable[..., list[Any]]
+) -> list[Any]:
+    """By the ``outputs`` of each equation; ``known``: integers among the arguments."""
     plain = open_jaxpr(jaxpr)
     values = dict(zip(plain.invars, given, strict=True))
     values.update(zip(plain.constvars, getattr(jaxpr, "consts", ()), strict=False))
@@ -58,7 +83,7 @@ def _evaluated(jaxpr: Any, given: Sequence[Any], known: Sequence[Any]) -> list[A
 
     for eqn in plain.eqns:
         inputs, seen = [read(v) for v in eqn.invars], [fact(v) for v in eqn.invars]
-        values.update(zip(eqn.outvars, _outputs(eqn, inputs, seen), strict=True))
+        values.update(zip(eqn.outvars, outputs(eqn, inputs, seen), strict=True))
         facts.update(zip(eqn.outvars, known_values(eqn, seen), strict=True))
     return [read(v) for v in plain.outvars]
 
@@ -66,7 +91,7 @@ def _evaluated(jaxpr: Any, given: Sequence[Any], known: Sequence[Any]) -> list[A
 def _outputs(eqn: Any, inputs: list[Any], seen: list[Any]) -> list[Any]:
     inner = called_jaxpr(eqn)
     if inner is not None and _has_dynamic_grid(inner):
-        return _evaluated(inner, inputs, seen)
+        return _evaluated(inner, inputs, seen, _outputs)
     params = eqn.params
     if eqn.primitive.name == "pallas_call":
         inputs, params = _static(params, inputs, seen)

@@ -10,12 +10,23 @@ def add_rules() -> None:
     """Nothing on a JAX that has them, or has no such primitives."""
     from jax._src.interpreters import mlir
     from jax._src.pallas.mosaic import primitives
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 
     for name, rule in (("pack_elementwise_p", _pack), ("unpack_elementwise_p", _unpack)):
         primitive = getattr(primitives, name, None)
         if primitive is not None and primitive not in mlir._lowerings:
             lowered = mlir.lower_fun(rule, multiple_results=False)
             mlir.register_lowering(primitive, lowered, platform="cpu")
+    if (remove := getattr(interpret_pallas_call, "remove_memory_space_p", None)) is not None:
+        remove.def_abstract_eval(_without_memory_space)
+
+
+def _without_memory_space(aval: Any) -> Any:
+    """An array of ``pl.kernel`` may be in SMEM (tokamax's grouped product): JAX refuses that."""
+    from jax._src import core
+
+    is_plain = isinstance(aval.memory_space, core.MemorySpace)
+    return aval if is_plain else core.ShapedArray(aval.shape, aval.dtype)
 
 
 def _pack(*parts: Any, packed_dtype: Any) -> Any:

@@ -1,12 +1,12 @@
 """How far a right result may be from the reference, by dtype and reduction length."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
-from autotune.compiling.child.trace.calls import inner_jaxprs
+from autotune.compiling.child.trace.calls import inner_jaxprs, walked
 from autotune.compiling.child.trace.scalars import open_jaxpr
+from autotune.domain.dtype import bits
 
 # A bfloat16 kernel rounds its result, its reference too, and attention its weights in between;
 # over a million elements the largest of three such errors is below five roundings.
@@ -29,9 +29,16 @@ _NATURAL = 2.0
 _MOST_NATURAL = 0.1
 _MOST_TIMES = 4.0  # what is allowed without
 
+# What is scaled by the largest number of a block and rounded to a few bits is off by up to half a
+# step; that number is about four times the usual one. Two ways to cut blocks differ by less than
+# 1.5 such roundings in the mean, and eight of one element.
+_FEW_BITS = 8
+_LARGEST = 4.0
+_QUANTISED, _QUANTISED_MEAN = 8.0, 1.5
+_MIXING = ("dot_general", "exp", "exp2", "logistic", "tanh", "erf", "sin", "cos", "reduce_sum")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+
+class Errors(NamedTuple):
     """Of an output, found or allowed. ``share``: largest error of an element over (|reference| +
     root mean square of its row or of the whole, whichever is larger). ``mean_share``: of all
     elements together, root mean square over root mean square. Both are 0.0 where integers are
@@ -41,22 +48,28 @@ class Errors:
     mean_share: float
 
 
-def allowed_errors(dtypes: Iterable[Any], length: int, natural: Errors | None) -> Errors:
+NO_ERRORS = Errors(share=0.0, mean_share=0.0)
+
+
+def allowed_errors(
+    dtypes: Iterable[Any], length: int, natural: Errors | None, *others: Errors
+) -> Errors:
     """``dtypes`` of inputs and output: the coarsest floating one decides. ``length``: of the
     longest reduction. ``natural``: by what plain XLA in the same dtypes is off, None where that is
     not known. Differences of nearly equal numbers (the gradient of attention in the first rows of a
-    causal mask) are further off than roundings say, in plain XLA too."""
+    causal mask) are further off than roundings say, in plain XLA too. ``others`` are allowed."""
     unit = unit_roundoff(dtypes)
     if not unit:
-        return Errors(share=0.0, mean_share=0.0)
+        return NO_ERRORS
     walk = _ACCUMULATOR_ROUNDINGS * _ACCUMULATOR * sqrt(length)
     rounded = (_MEAN_ROUNDINGS_UNKNOWN if natural is None else _MEAN_ROUNDINGS) * unit + walk
-    usual = Errors(share=0.0, mean_share=0.0) if natural is None else natural
+    usual = natural or NO_ERRORS
     least = _ROUNDINGS * unit + walk
-    return Errors(
+    allowed = Errors(
         share=max(least, min(_NATURAL * usual.share, _MOST_TIMES * least, _MOST_NATURAL)),
         mean_share=max(rounded, _NATURAL * usual.mean_share),
     )
+    return Errors(*map(max, zip(allowed, *others, strict=True)))
 
 
 def unit_roundoff(dtypes: Iterable[Any]) -> float:
@@ -65,6 +78,30 @@ def unit_roundoff(dtypes: Iterable[Any]) -> float:
 
     floating = [d for d in dtypes if jnp.issubdtype(d, jnp.floating)]
     return max((float(jnp.finfo(d).eps) / 2 for d in floating), default=0.0)
+
+
+def quantised_errors(jaxpr: Any) -> tuple[Errors, bool]:
+    """By what results may differ where a function scales blocks and rounds them to a few bits; and
+    whether ones and minus ones are not rounded: nothing has mixed them before."""
+    unit, is_mixed, keeps_signs = 0.0, False, True
+    for eqn in walked(jaxpr):
+        quantum = _quantum(eqn)
+        unit, keeps_signs = max(unit, quantum), keeps_signs and not (quantum and is_mixed)
+        is_mixed = is_mixed or eqn.primitive.name in _MIXING
+    return Errors(share=_QUANTISED * unit, mean_share=_QUANTISED_MEAN * unit), keeps_signs
+
+
+def _quantum(eqn: Any) -> float:
+    import jax.numpy as jnp
+
+    if eqn.primitive.name != "convert_element_type":
+        return 0.0
+    wide, few = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
+    if not jnp.issubdtype(wide, jnp.floating) or not bits(str(few)) <= _FEW_BITS < bits(str(wide)):
+        return 0.0
+    if jnp.issubdtype(few, jnp.integer):
+        return _LARGEST / (2.0 * float(jnp.iinfo(few).max))
+    return unit_roundoff([few])
 
 
 def reduction_length(function: Callable[..., Any], given: Sequence[Any]) -> int:

@@ -38,9 +38,14 @@ F32 = jnp.float32
 TILE = (8, 128)
 
 
+def find(function, arrays):
+    """The calls of a function."""
+    return reader.calls(jax.make_jaxpr(function)(*reader.abstract(arrays)), arrays)
+
+
 def read(function, arrays, orders=None):
     """The traces of a function, as the child reads them."""
-    return reader.traces(reader.find(function, arrays), orders)
+    return reader.traces(find(function, arrays), orders)
 
 
 def of_kernel(kernel, shape, dtype=None, *options, order=(), orders=None, **axes):

@@ -12,11 +12,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import use_abstract_mesh
 
-from autotune.compiling.child.trace.reader import all_orders, find
+from autotune.compiling.child.trace.reader import all_orders
 from autotune.declaring.kernel import Array
 from autotune.domain.config import make_config
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
-from tests.compiling.child.trace.test_reader import MESH, TILE, of_kernel, read
+from tests.compiling.child.trace.test_reader import MESH, TILE, find, of_kernel, read
 
 F32 = jnp.float32
 

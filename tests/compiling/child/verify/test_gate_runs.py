@@ -19,7 +19,6 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.compiling.child.trace import reader
 from autotune.compiling.child.verify import gate, interpreter, reduced, work
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
@@ -101,7 +100,7 @@ def test_a_race_in_a_call_before_the_last_is_one() -> None:
 def test_an_output_is_unread_when_nothing_uses_it(is_read: bool) -> None:
     made = kernel(with_spare_output(is_read=is_read), lambda x: x)
     problem = made.problem_spec.parse("64")
-    (found,) = reader.find(made.build(problem, make_config({"block": ROWS})), made.inputs(problem))
+    (found,) = gate._Subject(made, problem, make_config({"block": ROWS}), None)._calls
     trace = found.traces(None)[0]
     assert [op.is_unread for op in trace.operands] == [False, False, not is_read]
     assert found.unread_buffers() == (() if is_read else (2,))

@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,3 +40,14 @@ def test_what_was_packed_lies_side_by_side_and_comes_back(wide: str, packed: str
             )
         )(found)
         np.testing.assert_array_equal(np.asarray(unpacked), want.astype(wide))
+
+
+@pytest.mark.parametrize("space", [pltpu.SMEM, pltpu.VMEM, pltpu.HBM], ids=str)
+def test_an_array_of_any_memory_is_taken_by_the_interpreter(space: Any) -> None:
+    """``pl.kernel`` says where each is."""
+    from jax._src import core
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+
+    aval = core.ShapedArray((8, 128), jnp.float32, memory_space=space)
+    taken = interpret_pallas_call.remove_memory_space_p.abstract_eval(aval)[0]
+    assert (taken.shape, taken.memory_space) == ((8, 128), core.MemorySpace.Device)
