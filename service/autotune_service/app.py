@@ -27,7 +27,7 @@ from autotune_service.middleware.calls import CallsMiddleware
 from autotune_service.middleware.errors import ErrorMiddleware, answer_bug
 from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.limits import LimitsMiddleware
-from autotune_service.middleware.metrics import Meter
+from autotune_service.middleware.metrics import CallMeter
 from autotune_service.pages.exports import exports
 from autotune_service.pages.live import live
 from autotune_service.pages.routes import router as pages
@@ -71,7 +71,7 @@ def create_app(
     """The database is opened when the application starts: ``StoreError`` then, where there is none.
     ``opened`` brings another store."""
     chosen = settings or Settings()
-    meter = Meter(names_kernels=not chosen.closed)
+    meter = CallMeter(names_kernels=not chosen.closed)
 
     def from_url() -> SqlStore:
         return open_store(database_url, create=False, wait_s=chosen.wait_s)
@@ -122,7 +122,7 @@ def _build_routes(api: FastAPI) -> None:
         route.matches({"type": "http", "method": "GET", "path": "", "headers": []})
 
 
-def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:
+def _middleware(meter: CallMeter, settings: Settings) -> list[Middleware]:
     """From the outermost to the innermost."""
     hosts = allowed_hosts(settings)
     return [

@@ -16,7 +16,7 @@ from autotune.domain.errors import StoreError
 from autotune_db import SqlStore
 from autotune_service.database import DatabaseThreads
 from autotune_service.middleware.access import Access
-from autotune_service.middleware.metrics import Meter
+from autotune_service.middleware.metrics import CallMeter
 from autotune_service.misses import MissBuffer
 from autotune_service.pages.render import error_page
 from autotune_service.pages.static_files import prepare
@@ -33,7 +33,7 @@ _SWITCH_S = 0.0005  # a lookup waits so long for a thread that reads records, at
 
 
 def lifespan_with(
-    opened: Callable[[], SqlStore], meter: Meter, settings: Settings
+    opened: Callable[[], SqlStore], meter: CallMeter, settings: Settings
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """Opens the store, and looks after it until the application ends. What it yields is the state
     that every call has: ``request.state``, or ``scope["state"]``."""
@@ -62,7 +62,7 @@ def lifespan_with(
     return lifespan
 
 
-async def _filled(store: SqlStore, meter: Meter, settings: Settings) -> dict[str, Any]:
+async def _filled(store: SqlStore, meter: CallMeter, settings: Settings) -> dict[str, Any]:
     database = DatabaseThreads(settings.wait_s)
     snapshots = SnapshotCache(store, claimed=settings.trust_writers)
     state: dict[str, Any] = {

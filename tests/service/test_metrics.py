@@ -21,7 +21,7 @@ from autotune_db import SqlStore
 from autotune_service.middleware import metrics
 from autotune_service.middleware.answers import HeadMiddleware
 from autotune_service.middleware.calls import STREAMED
-from autotune_service.middleware.metrics import OTHER, Meter
+from autotune_service.middleware.metrics import OTHER, CallMeter
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import NOON, question, record
 from tests.servers.service import Running, asked, running, until
@@ -105,7 +105,7 @@ def test_a_closed_service_tells_strangers_no_kernel(store: SqlStore, database: s
 
 def test_so_many_kernels_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_KERNELS", 2)
-    meter = Meter()
+    meter = CallMeter()
     for name in ("a", "b", "c", "a"):
         meter.answered("default", kernel=name)
     assert meter._missed == {("a", "default"): 2, ("b", "default"): 1, (OTHER, "default"): 1}

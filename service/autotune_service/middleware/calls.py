@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune_service.middleware.access import writes
 from autotune_service.middleware.headers import headers_of
-from autotune_service.middleware.metrics import Meter
+from autotune_service.middleware.metrics import CallMeter
 
 _log = logging.getLogger("autotune.service.calls")
 
@@ -35,7 +35,7 @@ STREAMED = "autotune.streamed"
 class CallsMiddleware:
     """``log``: none, writes (and what was refused) or all."""
 
-    def __init__(self, app: ASGIApp, meter: Meter, log: str) -> None:
+    def __init__(self, app: ASGIApp, meter: CallMeter, log: str) -> None:
         self._app, self._meter, self._wanted = app, meter, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -79,7 +79,7 @@ class _Times:
         self.counts, self.total = [0] * len(self.counts), 0.0
 
 
-class Meter:
+class CallMeter:
     """Counts of one process, in plain numbers that are handed on now and then: a counter of the
     library takes longer.
 
