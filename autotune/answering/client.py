@@ -217,7 +217,7 @@ class ServiceAnswers:
         wanted = self.snapshot if self.snapshot is not None else self._pinned
         with self._refresh_lock:
             if wanted is None or self._label() != self._label_of(wanted, self._snapshot_id):
-                path = f"/v1/snapshots/{_name(wanted)}"
+                path = f"/v1/snapshots/{'latest' if wanted is None else wanted}"
                 path += "?accept_claimed=true" if self._claimed and self._takes_accept else ""
                 content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
                 bundle = bundle_from_bytes(content, "the snapshot of the service")
@@ -383,7 +383,3 @@ def _patiently(remote: Remote, body: bytes) -> bytes:
 
 def _is_busy(error: Exception) -> TypeGuard[ServiceError]:
     return isinstance(error, ServiceError) and error.status == _TOO_MANY_CALLS
-
-
-def _name(number: int | None) -> str:
-    return "latest" if number is None else str(number)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -371,14 +372,29 @@ class TestServerGone:
             number = query.insert(connection, TRIALS, {**values, "key_id": 1})
             assert number is not None
             query.count_in(connection, 1, number, values)
-            replace = opened.replace_outcome
+            replace_outcome = opened.replace_outcome
             return until_it_waits(
-                postgres, threads, replace, key(), trial(0).config, Illegal(reason="no")
+                postgres, threads, replace_outcome, key(), trial(0).config, Illegal(reason="no")
             )
 
         with ThreadPoolExecutor(1) as threads:
             opened._work.write(save).result(60)
         assert [searched.best_us for searched in opened.history()] == [1.0]
+
+    def test_claims_are_checked_after_who_publishes(
+        self, opened: store.SqlStore, postgres: Postgres
+    ) -> None:
+        """One that was refused before makes a snapshot, which must not lack what another adds."""
+        opened.save_record(replace(record(), pushed_by="ci"))
+
+        def publish(connection: Connection, _: bool) -> "tuple[Future[int], bool]":
+            query.one_publisher(connection)
+            begun = until_it_waits(postgres, threads, opened.check_claims)
+            return begun, begun.done()
+
+        with ThreadPoolExecutor(1) as threads:
+            begun, was_done = opened._work.write(publish)
+            assert not was_done and begun.result(60) == 1
 
     @pytest.mark.parametrize("breaks", [1, 2, 3])
     def test_a_connection_that_breaks_after_the_commit(
