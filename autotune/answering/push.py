@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any
 
 from autotune.answering.http import Remote
@@ -42,7 +43,7 @@ def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyRes
     if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
     record = replace(result.record, key=key.declared(spec.problems), checked_by="")
-    why = _of_result(result, spec, now) or _of_record(record)
+    why = _of_result(result, spec, now) or _of_record(record) or _of_winner(result)
     if why is not None:
         raise InvalidInputError(why)
     return replace(result, record=record)
@@ -71,15 +72,27 @@ def _yet_to_come(made_at: datetime, now: datetime) -> str | None:
 def _of_record(record: Record) -> str | None:
     if not record.verified:
         return f"it was not verified: {record.verification or record.proof.ran}"[:300]
-    estimate, default = record.estimate, record.default
-    if estimate.vmem_used_bytes > estimate.vmem_allowed_bytes:
+    estimate, default, limit = record.estimate, record.default, record.config.vmem_limit_bytes
+    if estimate.vmem_used_bytes > min(estimate.vmem_allowed_bytes, limit or inf):
         return "it uses more VMEM than is allowed"
-    if record.is_default and record.config != default.config:
-        return "it is called the default and has another config"
+    if record.is_default is not (record.config == default.config):
+        said = "another" if record.is_default else "the default's"
+        return (
+            f"it is called {'the default' if record.is_default else 'better'} and has {said} config"
+        )
     if record.method == Method.MEASURED:
         return _of_measurement(record)
     if default.time_us is not None and estimate.time_us > default.time_us:
         return f"it is slower than the default, which takes {default.time_us:g} us"
+    return None
+
+
+def _of_winner(result: KeyResult) -> str | None:
+    """Of its own trial, where that came with it."""
+    record = result.record
+    for trial in result.trials:
+        if trial.config == record.config and not isinstance(trial.outcome, Estimated):
+            return f"its own trial says that its config is {trial.outcome.kind}"
     return None
 
 

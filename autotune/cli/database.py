@@ -1,8 +1,10 @@
 """``autotune db``."""
 
+import sys
+
 import click
 
-from autotune.cli.options import database_and_json, print_result
+from autotune.cli.options import database_and_json, open_database, print_list, print_result
 
 
 @click.group()
@@ -19,3 +21,31 @@ def upgrade(database: str | None, as_json: bool) -> None:
     version = upgrade(database)
     sentence = f"the database is at version {version}"
     print_result({"version": version}, sentence, as_json=as_json)
+
+
+_GO_ON = {  # what others name stays; in SQL that is shown and never run
+    "autotune_keys": "nothing else says which problem it is: mend the one of row {0}",
+    "autotune_records": "UPDATE autotune_records SET until_id = 0 WHERE id = {0}",
+    "autotune_snapshots": "UPDATE autotune_snapshots SET created_at = CURRENT_TIMESTAMP "
+    "WHERE id = {0}",
+    "autotune_jobs": "DELETE FROM autotune_job_logs WHERE job_id = {0}; "
+    "DELETE FROM autotune_jobs WHERE id = {0}",
+}
+
+
+@db.command()
+@database_and_json
+def check(database: str | None, as_json: bool) -> None:
+    """List the rows that cannot be read, which all else leaves out, and the SQL to go on without
+    each, where no backup has it. Exit code 1 where there are some."""
+    with open_database(database, create=False) as store:
+        damaged = store.damaged()
+    listed = [
+        {"table": table, "id": number, "why": why, "remedy": remedy.format(number)}
+        for table, number, why in damaged
+        for remedy in (_GO_ON.get(table, f"DELETE FROM {table} WHERE id = {{0}}"),)  # noqa: S608
+    ]
+    lines = "row {id} of {table}: {why}\n  {remedy}".format_map
+    empty = "every row can be read"
+    print_list(listed, dict, lambda row: [lines(row)], as_json=as_json, empty=empty)
+    sys.exit(1 if damaged else 0)

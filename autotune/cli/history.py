@@ -1,6 +1,7 @@
 """``autotune history``: what has been searched."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -93,11 +94,11 @@ def _write_studies(store: "SqlStore", keys: Sequence[Key]) -> None:
 
 
 def _line(summary: SearchedKey) -> str:
-    key = summary.key
+    key, last_at = summary.key, summary.last_at or datetime.min
     best = best_time(summary.best_us, verified=summary.best_verified)
     counts = ", ".join(f"{n} {kind}" for kind, n in summary.outcomes)
     return (
-        f"{summary.last_at:%Y-%m-%d %H:%M}  {key.kernel}  {key.problem}  {key.chip}  "
+        f"{last_at:%Y-%m-%d %H:%M}  {key.kernel}  {key.problem}  {key.chip}  "
         f"{key.toolchain.label}  best {best} "
         f"({ratio(summary.default_us, summary.best_us)} default)  [{counts}]"
         + f"  {summary.standing or 'nothing published'}"

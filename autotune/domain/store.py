@@ -174,7 +174,7 @@ class Store(TrialStore, Protocol):
 
     def check_claims(self, keys: Collection[Key] | None = None) -> int:
         """Queue a job for each claimed record in force that was not to be checked before, the
-        newest first, while not too many such jobs wait; of ``keys`` also for those whose job ended
+        newest first, some hundreds at a time; of ``keys`` also for those whose job ended
         without a decision. How many of these wait for a worker then."""
 
     def candidates(

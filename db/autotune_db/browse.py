@@ -122,11 +122,11 @@ class SqlBrowse(SqlCheckPages):
         keys = {key.id: key for key in query.tried(connection, select(KEYS).where(ids))}
         return [
             RunningSearch(
-                searched=keys[row.key_id],
-                status=rows.status_from_row(row),
-                trial_s=_trial_s(connection, row.key_id),
+                searched=keys[row.key_id], status=status, trial_s=_trial_s(connection, row.key_id)
             )
             for row in searches
+            if row.key_id in keys
+            if (status := query.read(connection, SEARCHES, row.id, rows.status_from_row))
         ]
 
     @reads
@@ -134,7 +134,7 @@ class SqlBrowse(SqlCheckPages):
         missed = select(MISSES.c.first_at).where(~query.has_record(MISSES))
         broken = select(CHECKS.c.checked_at).where(CHECKS.c.verdict == CheckVerdict.BROKEN.value)
         missed_at, broken_at = (
-            tuple(sorted(connection.scalars(moments.limit(_MOST_MOMENTS))))
+            tuple(sorted(query.times(connection.scalars(moments.limit(_MOST_MOMENTS)))))
             for moments in (missed, broken)
         )
         return History(missed_at=missed_at, broken_at=broken_at)
@@ -189,12 +189,12 @@ class SqlBrowse(SqlCheckPages):
             c.key_id == key_id,
             c.number.in_(select(timed.c.number).where(timed.c.number == timed.c.first)),
         )
-        return self._rows(wanted.order_by(c.number), lambda row: Improvement(**row._mapping))
+        steps = self._rows(wanted.order_by(c.number), lambda row: Improvement(**row._mapping))
+        return [step for step in steps if isinstance(step.at, datetime)]
 
     @reads
     def trial(self, connection: Connection, trial_id: int) -> NumberedTrial | None:
-        row = query.get(connection, TRIALS, trial_id)
-        return _numbered(row) if row else None
+        return query.read(connection, TRIALS, trial_id, _numbered)
 
     def other_toolchains(self, key: Key) -> Sequence[SearchedKey]:
         identity = rows.key_identity(key)
@@ -299,6 +299,7 @@ def _escaped(text: str) -> str:
 
 def _trial_s(connection: Connection, key_id: int) -> float | None:
     newest = select(TRIALS.c.created_at).where(TRIALS.c.key_id == key_id)
-    moments = connection.scalars(newest.order_by(TRIALS.c.id.desc()).limit(_RATED))
+    newest = newest.order_by(TRIALS.c.id.desc()).limit(_RATED)
+    moments = query.times(connection.scalars(newest))
     gaps = [(later - earlier).total_seconds() for later, earlier in pairwise(moments)]
     return fmean(going) if (going := [gap for gap in gaps if gap < _PAUSE_S]) else None

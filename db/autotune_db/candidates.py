@@ -14,10 +14,10 @@ from autotune_db import jobs, query, rows, snapshots
 from autotune_db.audit import note
 from autotune_db.json_columns import digest, to_text
 from autotune_db.rows import AnyRow
-from autotune_db.tables import CANDIDATES, JOBS, RECORDS
+from autotune_db.tables import CANDIDATES, RECORDS
 from autotune_db.transaction import Adapter, reads, writes
 
-_MOST_WAITING = 100  # checks: a search that somebody asks for waits behind them
+_AT_ONCE = 500  # new ones in a transaction, which nobody else writes beside
 
 
 class SqlCandidates(Adapter):
@@ -35,9 +35,7 @@ class SqlCandidates(Adapter):
         for part in query.in_parts(claims):
             of_part = select(CANDIDATES).where(CANDIDATES.c.record_id.in_(part))
             known |= {row.record_id: row for row in connection.execute(of_part)}
-        checks = select(func.count(JOBS.c.open_digest)).where(JOBS.c.candidate.is_not(None))
-        room = max(0, _MOST_WAITING - (connection.scalar(checks) or 0))
-        new = sorted(claims - known.keys(), reverse=True)[:room]
+        new = sorted(claims - known.keys(), reverse=True)[:_AT_ONCE]
         for number, record in snapshots.by_id(connection, new).items():
             known[number] = row = _added(connection, number, record, now)
             if row.state == CandidateState.REFUSED:
@@ -59,8 +57,7 @@ class SqlCandidates(Adapter):
 
     @reads
     def candidate(self, connection: Connection, number: int) -> RecordCandidate | None:
-        row = query.get(connection, CANDIDATES, number)
-        return rows.candidate_from_row(row) if row else None
+        return query.read(connection, CANDIDATES, number, rows.candidate_from_row)
 
     def candidates(
         self, state: CandidateState | None = None, limit: int = 50, before: int | None = None

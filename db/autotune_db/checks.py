@@ -48,12 +48,13 @@ class SqlChecks(Adapter):
     def check(self, connection: Connection, key: Key, target: Key) -> Check | None:
         ids = query.find_key(connection, key), query.find_key(connection, target)
         wanted = select(CHECKS).where(CHECKS.c.key_id == ids[0], CHECKS.c.target_id == ids[1])
-        row = None if None in ids else connection.execute(wanted).first()
-        return None if row is None else _check(row)
+        return (
+            None if None in ids else next(query.readable(connection, wanted, check_from_row), None)
+        )
 
     def checks(self, limit: int = 1000) -> Sequence[Check]:
         newest = select(CHECKS).order_by(CHECKS.c.checked_at.desc(), CHECKS.c.id.desc())
-        return self._rows(newest.limit(limit), _check)
+        return self._rows(newest.limit(limit), check_from_row)
 
 
 class SqlCheckPages(Adapter):
@@ -119,9 +120,9 @@ def _count(row: AnyRow) -> CheckCount:
     )
 
 
-def _check(row: AnyRow) -> Check:
+def check_from_row(row: AnyRow) -> Check:
     return from_data(Check, from_text(row.content))
 
 
 def _numbered(row: AnyRow) -> NumberedCheck:
-    return NumberedCheck(number=row.id, key_id=row.key_id, check=_check(row))
+    return NumberedCheck(number=row.id, key_id=row.key_id, check=check_from_row(row))

@@ -48,8 +48,7 @@ class SqlJobs(Adapter):
 
     @reads
     def get(self, connection: Connection, number: int) -> Job | None:
-        row = query.get(connection, JOBS, number)
-        return rows.job_from_row(row) if row else None
+        return query.read(connection, JOBS, number, rows.job_from_row)
 
     def list(
         self, state: State | None = None, limit: int = 50, before: int | None = None
@@ -205,9 +204,13 @@ def _claimed(
         ),
     )
     _expire(connection, silent, now)
-    row = connection.execute(_next(able, silent)).first()
+    searches = _next(replace(able, checks=False), silent)  # checks of what was pushed wait
+    row = connection.execute(searches).first() or connection.execute(_next(able, silent)).first()
     if row is None:
         return None
+    if query.read(connection, JOBS, row.id, rows.job_from_row) is None:
+        _end(connection, row, State.FAILED, "it cannot be read: see autotune db check", now)
+        return _claimed(connection, whose, able, lease, now)
     if row.state == State.RUNNING:
         _end_attempt(connection, rows.job_from_row(row), Ending.DIED)
     row = _change(

@@ -137,14 +137,18 @@ def _known(
     connection: Connection, key_ids: Iterable[int]
 ) -> dict[tuple[int, str, bool], tuple[RecordCheck, ...]]:
     """By key and config, and whether they were found of a claim."""
-    newest: dict[tuple[int, str, bool], str] = {}
-    wanted = select(RECORDS.c.key_id, RECORDS.c.config, RECORDS.c.evidence, RECORDS.c.claimed)
-    wanted = wanted.where(RECORDS.c.evidence.contains('"checks":'))
+    known: dict[tuple[int, str, bool], tuple[RecordCheck, ...]] = {}
+    wanted = select(RECORDS).where(RECORDS.c.evidence.contains('"checks":'))
     oldest_first = wanted.order_by(RECORDS.c.key_id, RECORDS.c.claimed, RECORDS.c.id)
     for part in query.in_parts(key_ids):
-        for row in connection.execute(oldest_first.where(RECORDS.c.key_id.in_(part))):
-            newest[row.key_id, row.config, row.claimed] = row.evidence
-    return {place: rows.checks_from_data(from_text(text)) for place, text in newest.items()}
+        of_part = oldest_first.where(RECORDS.c.key_id.in_(part))
+        known |= dict(query.readable(connection, of_part, _checks_of))
+    return known
+
+
+def _checks_of(row: AnyRow) -> tuple[tuple[int, str, bool], tuple[RecordCheck, ...]]:
+    place = row.key_id, row.config, row.claimed
+    return place, rows.checks_from_data(from_text(row.evidence))
 
 
 def with_findings(record: Record, findings: Sequence[Finding]) -> Record:

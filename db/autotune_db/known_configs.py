@@ -8,6 +8,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.known_config import KnownConfig
 from autotune_db import query
 from autotune_db.json_columns import digest, from_text, to_text
+from autotune_db.rows import AnyRow
 from autotune_db.tables import KNOWN_CONFIGS
 from autotune_db.transaction import Adapter, writes
 
@@ -30,10 +31,14 @@ class SqlKnownConfigs(Adapter):
         return _count(connection) - before
 
     def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:
-        wanted = select(KNOWN_CONFIGS.c.content).order_by(KNOWN_CONFIGS.c.id)
+        wanted = select(KNOWN_CONFIGS).order_by(KNOWN_CONFIGS.c.id)
         if kernel is not None:
             wanted = wanted.where(KNOWN_CONFIGS.c.kernel == kernel)
-        return self._rows(wanted, lambda row: from_data(KnownConfig, from_text(row.content)))
+        return self._rows(wanted, config_from_row)
+
+
+def config_from_row(row: AnyRow) -> KnownConfig:
+    return from_data(KnownConfig, from_text(row.content))
 
 
 def _count(connection: Connection) -> int:

@@ -1,7 +1,8 @@
 """The statements that several parts of the store share, each inside a transaction that its caller
 commits."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from importlib import import_module
@@ -43,7 +44,48 @@ T = TypeVar("T")
 Query = Select[*tuple[Any, ...]]
 S = TypeVar("S", bound=Query)
 
+_log = logging.getLogger("autotune.db")
+
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
+
+
+@cache
+def _log_once(table: str, number: int, why: str) -> None:
+    place = f"row {number} of {table}"
+    _log.warning("%s cannot be read and is left out (%s): see autotune db check", place, why)
+
+
+def readable(
+    connection: Connection,
+    statement: Select[*tuple[Any, ...]],
+    make: Callable[[AnyRow], T],
+    tell: Callable[[str, int, str], object] = _log_once,
+) -> Iterator[T]:
+    """What ``make`` makes of each row. One that cannot be read costs that row: ``tell`` is given
+    its table, its number and why."""
+    number = statement.selected_columns.get("id")
+    table = getattr(number, "table", None)
+    for row in connection.execute(statement):
+        try:
+            made = make(row)
+        except Exception as error:  # whatever a value makes of it
+            why = f"{type(error).__name__}: {error}"
+            tell(table.name if table is not None else "", row._mapping.get("id", 0), why)
+        else:
+            yield made
+
+
+def read(
+    connection: Connection, table: Table, number: int, make: Callable[[AnyRow], T]
+) -> T | None:
+    """Of the row with this number, where there is one that can be read."""
+    wanted = select(table).where(table.c.id == number)
+    return next(readable(connection, wanted, make), None) if 0 < number <= MAX_ID else None
+
+
+def times(values: Iterable[datetime]) -> list[datetime]:
+    """Those that are times: a damaged one is a text."""
+    return [value for value in values if isinstance(value, datetime)]
 
 
 def get(connection: Connection, table: Table, number: int | None) -> AnyRow | None:
@@ -270,15 +312,15 @@ def latest_tried(
 def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
     """What the trials of keys came to: counted from an index; of trials only the newest of each key
     is read."""
-    keys = connection.execute(wanted).all()
-    kinds: dict[int, list[tuple[str, int]]] = {key.id: [] for key in keys}
+    keys = dict(readable(connection, wanted, lambda row: (row, rows.key_from_row(row))))
+    kinds: dict[int, list[tuple[str, int]]] = {row.id: [] for row in keys}
     columns = (TRIALS.c.key_id, TRIALS.c.kind)
     counted = select(*columns, func.count()).where(TRIALS.c.key_id.in_(kinds)).group_by(*columns)
     for key_id, kind, count in connection.execute(counted):
         kinds[key_id].append((kind, count))
-    newest = TRIALS.c.id.in_([key.newest_trial for key in keys if key.newest_trial])
+    newest = TRIALS.c.id.in_([row.newest_trial for row in keys if row.newest_trial])
     moments = select(TRIALS.c.key_id, TRIALS.c.created_at).where(newest)
-    last_at = {key_id: at for key_id, at in connection.execute(moments)}  # noqa: C416, typed
+    last_at = {key_id: at for key_id, at in connection.execute(moments) if times([at])}
     published = select(RECORDS.c.key_id, RECORDS.c.claimed).distinct()
     published = published.where(RECORDS.c.key_id.in_(kinds), RECORDS.c.until_id.is_(None))
     standings: dict[int, Standing] = {}
@@ -290,14 +332,14 @@ def tried(connection: Connection, wanted: Query) -> list[SearchedKey]:
     verified = set(connection.scalars(at_best))
     return [
         SearchedKey(
-            id=key.id,
-            key=rows.key_from_row(key),
-            outcomes=tuple(sorted(kinds[key.id], key=lambda c: (-c[1], c[0]))),
-            best_us=key.best_us,
-            default_us=key.default_us,
-            last_at=last_at.get(key.id),
-            standing=standings.get(key.id),
-            best_verified=key.id in verified,
+            id=row.id,
+            key=key,
+            outcomes=tuple(sorted(kinds[row.id], key=lambda c: (-c[1], c[0]))),
+            best_us=row.best_us,
+            default_us=row.default_us,
+            last_at=last_at.get(row.id),
+            standing=standings.get(row.id),
+            best_verified=row.id in verified,
         )
-        for key in keys
+        for row, key in keys.items()
     ]

@@ -5,7 +5,7 @@ A field is in the column of its name; what has none is in the JSON beside them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -32,6 +32,7 @@ from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.tables import RECORDS
 
 T = TypeVar("T")
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ANY = Toolchain(jax="", jaxlib="", libtpu="")
 
@@ -138,7 +139,7 @@ def record_values(record: Record) -> dict[str, Any]:
     }
 
 
-def record_from_row(row: AnyRow, key: Key) -> Record:
+def record_from_row(row: AnyRow, key: Key | None) -> Record:
     return _value(Record, row, from_text(row.evidence), key=key)
 
 
@@ -151,7 +152,9 @@ def miss_from_row(row: AnyRow) -> Miss:
 
 
 def snapshot_from_row(row: AnyRow) -> Snapshot:
-    return _value(Snapshot, row, number=row.id)
+    """One whose time is damaged is of the beginning: what is in it is known."""
+    made_at = row.created_at if isinstance(row.created_at, datetime) else _BEGINNING
+    return _value(Snapshot, row, number=row.id, created_at=made_at)
 
 
 def token_from_row(row: AnyRow) -> Token:

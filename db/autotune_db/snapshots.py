@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
-from autotune_db.query import get, in_parts, numbered_record, with_keys
+from autotune_db.query import get, in_parts, numbered_record, readable, times, with_keys
 from autotune_db.rows import AnyRow, key_from_row
 from autotune_db.tables import KEYS, PINS, RECORDS, SNAPSHOTS
 
@@ -109,7 +109,8 @@ def prune(connection: Connection, before: datetime) -> int:
     newest = max(bases, default=None)
     needed: set[int] = set()
     for row in rows:
-        number = row.id if row.created_at >= before or row.id == newest else None
+        is_old = any(made_at < before for made_at in times([row.created_at]))
+        number = None if is_old and row.id != newest else row.id
         while number is not None and number not in needed:
             needed.add(number)
             number = bases.get(number)
@@ -199,7 +200,7 @@ def change(connection: Connection, old: AnyRow, new: AnyRow, *, claimed: bool = 
     gone = select(KEYS).where(KEYS.c.id.in_(before.keys() - after.keys()))
     return Change(
         records=list(by_id(connection, changed).values()),
-        removed=tuple(map(key_from_row, connection.execute(gone))),
+        removed=tuple(readable(connection, gone, key_from_row)),
     )
 
 
@@ -243,5 +244,5 @@ def by_id(
 
 def _read(connection: Connection, ids: Any, *only: ColumnElement[bool]) -> list[tuple[int, Record]]:
     """Sorted here: a database would copy the rows for it."""
-    rows = connection.execute(with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only))
-    return sorted(map(numbered_record, rows), key=itemgetter(0), reverse=True)
+    wanted = with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only)
+    return sorted(readable(connection, wanted, numbered_record), key=itemgetter(0), reverse=True)

@@ -10,6 +10,7 @@ from sqlalchemy import Engine
 from autotune_db.audit import SqlAudit
 from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
+from autotune_db.damage import SqlDamage
 from autotune_db.engine import open_engine
 from autotune_db.failure import translated
 from autotune_db.jobs import SqlJobs
@@ -66,6 +67,7 @@ class SqlStore(
     SqlMisses,
     SqlChecks,
     SqlKnownConfigs,
+    SqlDamage,
 ):
     """Everything that is kept in one database: safe to share between threads.
 

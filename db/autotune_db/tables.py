@@ -49,6 +49,18 @@ class UtcDateTime(TypeDecorator[datetime]):
             return value.astimezone(UTC) if value else None
         return value.replace(tzinfo=UTC)
 
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:
+        """What is no time stays as it is: it costs its row, not all that are read with it."""
+        process: Any = super().result_processor(dialect, coltype)
+
+        def read(value: Any) -> Any:
+            try:
+                return process(value)
+            except (TypeError, ValueError):
+                return value
+
+        return read
+
 
 _ID = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER numbers itself there
 

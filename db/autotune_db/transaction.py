@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from autotune_db.engine import FileWatch, writing
 from autotune_db.failure import may_work_again, translated
+from autotune_db.query import readable
 from autotune_db.rows import AnyRow
 from autotune_db.url import Database
 
@@ -84,7 +85,7 @@ class Adapter:
 
     def _rows(self, statement: Select[*tuple[Any, ...]], make: Callable[[AnyRow], T]) -> list[T]:
         """What ``make`` makes of each row that a statement finds."""
-        return self._work.read(lambda connection: list(map(make, connection.execute(statement))))
+        return self._work.read(lambda connection: list(readable(connection, statement, make)))
 
     def _first(self, statement: Select[*tuple[Any, ...]], make: Callable[[AnyRow], T]) -> T | None:
         return next(iter(self._rows(statement.limit(1), make)), None)

@@ -177,4 +177,4 @@ def _add_at_once(connection: Connection, key_id: int, values: Sequence[dict[str,
 
 def _is_there(connection: Connection, key: Key, trial: Trial) -> bool:
     same_number = _of_key(key).where(TRIALS.c.number == trial.number)
-    return trial in map(rows.trial_from_row, connection.execute(same_number))
+    return trial in query.readable(connection, same_number, rows.trial_from_row)

@@ -11,6 +11,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.workload import TunedWorkload
 from autotune_db import query
 from autotune_db.json_columns import from_text, to_text
+from autotune_db.rows import AnyRow
 from autotune_db.tables import WORKLOADS
 from autotune_db.transaction import Adapter, writes
 
@@ -36,7 +37,11 @@ class SqlWorkloads(Adapter):
 
     def find(self, name: str) -> tuple[TunedWorkload, datetime] | None:
         wanted = select(WORKLOADS).where(WORKLOADS.c.name == name)
-        return self._first(wanted, lambda row: (_workload(row.content), row.tuned_at))
+        return self._first(wanted, workload_from_row)
+
+
+def workload_from_row(row: AnyRow) -> tuple[TunedWorkload, datetime]:
+    return _workload(row.content), row.tuned_at
 
 
 @lru_cache(maxsize=4)  # ten thousand problems take half a second

@@ -1,7 +1,9 @@
 """What a writer says of its records: nobody is answered with it who does not ask for claims."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -17,13 +19,16 @@ from autotune.domain.codec import to_data
 from autotune.domain.config import PARALLEL, Config
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.noting import as_record_check
+from autotune.domain.outcome import Illegal
 from autotune.domain.problem import Problem, ProblemSpec
 from autotune.domain.record import Evidence, Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult
+from autotune.domain.token import WRITER
+from autotune.domain.trial import Trial
 from autotune_db import SqlStore, open_store
-from tests.samples.matching import question, record
+from tests.samples.matching import NOON, question, record
 from tests.servers.commands import autotune_here
 from tests.servers.service import Running, running, until
 from tests.service.test_checks_routes import check
@@ -41,7 +46,8 @@ KEY = replace(question(), kernel="cube_matmul", problem=CUBE)
 GOOD = Config(axes=(("bm", 512), ("bk", 512), ("bn", 512)), grid_order=("m", "n", "k"))
 RACING = GOOD.replace(grid_order=("k", "m", "n"), dimension_semantics=(PARALLEL,) * 3)
 RAGGED = GOOD.replace(axes=(("bm", 3), ("bk", 7), ("bn", 5)))
-HONEST = replace(record(KEY), config=GOOD, default=Evidence(config=GOOD, time_us=9.25))
+DEFAULT = Evidence(config=GOOD.replace(axes=(("bm", 128), ("bk", 128), ("bn", 128))), time_us=9.25)
+HONEST = replace(record(KEY), config=GOOD, default=DEFAULT)
 NOBODY = "http://127.0.0.1:9"
 VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42"}
 
@@ -187,3 +193,29 @@ def test_a_writer_does_not_take_a_proven_record_away(
     number_of(service, store)
     asked = replace(KEY, toolchain=elsewhere)
     assert service.lookup(asked)[1][0]["match"] == "toolchain"
+
+
+def test_what_contradicts_itself_is_no_claim_either(
+    service: Running, store: SqlStore, writer: str
+) -> None:
+    impossible = Trial(
+        number=1, config=GOOD, outcome=Illegal(reason="no"), seconds=1.0, created_at=NOON
+    )
+    says = result_to_data(KeyResult(record=HONEST, trials=(impossible,)))
+    pushed = {"kernels": [to_data(MATMUL)], "results": [says]}
+    assert service.post("/v1/results", pushed, writer)[1]["error"]["code"] == "contradiction"
+    one_byte = replace(HONEST, config=GOOD.replace(vmem_limit_bytes=1))
+    assert push(service, writer, one_byte)[0] == 422
+    assert not store.published()
+
+
+def test_a_token_whose_end_cannot_be_read_opens_nothing(
+    service: Running, store: SqlStore, database: str
+) -> None:
+    _, secret = store.tokens.create("gone", WRITER, NOON.replace(year=2100))
+    for column in ("expires_at", "revoked_at"):
+        with closing(sqlite3.connect(database)) as connection, connection:
+            statement = f"UPDATE autotune_tokens SET {column} = 'soon' WHERE name = 'gone'"
+            assert connection.execute(statement).rowcount == 1
+        assert store.tokens.find(secret) is None
+        assert push(service, secret, HONEST)[0] == 401

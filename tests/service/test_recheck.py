@@ -10,7 +10,7 @@ import pytest
 
 from autotune.cli.job_watch import JobWatch
 from autotune.domain.compilers import Compilers
-from autotune.domain.job import State
+from autotune.domain.job import Ability, Request, State
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
@@ -202,13 +202,16 @@ def test_serve_says_how_many_claims_nobody_is_answered_with(
     assert (done.returncode, said) == (0, not trusts)
 
 
-def test_searches_wait_behind_a_bounded_number_of_checks(
+def test_a_search_waits_for_no_check_and_old_claims_are_checked_by_and_by(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever pushes ten thousand records; the others are checked as places come free."""
-    monkeypatch.setattr(candidates, "_MOST_WAITING", 2)
+    """Whoever pushes ten thousand records."""
+    monkeypatch.setattr(candidates, "_AT_ONCE", 2)
     store.push([], [KeyResult(record=record(question(m))) for m in range(1, 6)], "ci")
-    assert (store.check_claims(), store.check_claims()) == (2, 0)
-    assert len(store.jobs.list()) == 2 and store.count_claims() == 5
-    check_all(store, accepted)
-    assert store.check_claims() == 2
+    assert [store.check_claims() for _ in range(4)] == [2, 2, 1, 0]
+    asked = question(512)
+    job, _ = store.jobs.add(Request(kernel=SPEC.name, problem=asked.problem, chip=asked.chip))
+    able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=asked.toolchain, checks=True)
+    taken = [store.jobs.claim(f"w{n}", able, 60) for n in range(2)]
+    assert taken[0] is not None and taken[0].number == job.number
+    assert taken[1] is not None and taken[1].request.candidate is not None

@@ -96,6 +96,11 @@ class TestResults:
             {"config": replace(record().config, dimension_semantics=("parallel",) * 2)},
             "as many dimension semantics",
         ),
+        "a limit of one byte": (
+            {"config": replace(record().config, vmem_limit_bytes=1)},
+            "more VMEM",
+        ),
+        "the default's own config": ({"config": record().default.config}, "the default's config"),
         "over VMEM": ({"estimate": replace(record().estimate, vmem_used_bytes=251)}, "more VMEM"),
         "another kernel": ({"key": question(kernel="other")}, "no description of other"),
         "another dtype": ({"key": question(dtype="int8")}, "dtype int8 is not supported"),
