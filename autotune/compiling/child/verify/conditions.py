@@ -79,6 +79,11 @@ def ways_of(bodies: Iterable[tuple[Any, Sequence[Known]]], grid: Sequence[int | 
     return tuple(walker.ways)
 
 
+def results_of(jaxpr: Any, given: Sequence[Known]) -> list[Known]:
+    """Of an index map."""
+    return _ConditionWalker(()).walk(jaxpr, given)
+
+
 def goes_all_ways(small: Ways, real: Ways) -> bool:
     """Whether each comparison goes all ways that it goes in the real problem; True for another
     program."""

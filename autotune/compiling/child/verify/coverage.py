@@ -4,13 +4,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
+from operator import ge
 from typing import Any
 
 from autotune.compiling.child.trace.blocks import array_of, block_shape
 from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.mapped import as_pallas_call
 from autotune.compiling.child.trace.scalars import open_jaxpr
-from autotune.compiling.child.verify.conditions import Ways, goes_all_ways, up_to, ways_of
+from autotune.compiling.child.verify.conditions import (
+    Ways,
+    goes_all_ways,
+    results_of,
+    up_to,
+    ways_of,
+)
 from autotune.domain.problem import Problem
 
 _INNER = 3  # blocks of which one is neither the first nor the last
@@ -21,28 +28,32 @@ class CallBorders:
     """What one ``pallas_call`` walks. ``grid``: steps of each axis, None where an argument decides.
     ``blocks``: of each operand and dimension the block and the array, in elements. ``loops``: turns
     of each loop of the body in the order of the program, None where they depend on data. ``ways``:
-    of the comparisons in index maps and body."""
+    of the comparisons in index maps and body. ``inside``: whether all blocks of each operand and
+    dimension begin in the array."""
 
     grid: tuple[int | None, ...]
     blocks: tuple[tuple[int, int], ...]
     loops: tuple[int | None, ...]
     ways: Ways = ()
+    inside: tuple[bool, ...] = ()
 
     @property
     def is_idle(self) -> bool:
         return 0 in self.grid
 
     def covers(self, real: "CallBorders", count: int) -> bool:
-        """Whether this walks ``count`` blocks and turns, fewer only where the real call does, and a
-        ragged block wherever that does. With :data:`_INNER` each comparison goes all its ways."""
+        """Whether this walks ``count`` blocks and turns, fewer only where the real call does, a
+        ragged block wherever that does, and leaves no array in which that stays. With
+        :data:`_INNER` each comparison goes all its ways."""
         has_steps = all(map(partial(_is_enough, count), zip_longest(self.grid, real.grid)))
         same_loops = len(self.loops) == len(real.loops)
         has_turns = not same_loops or all(
             map(partial(_is_enough, count), zip(self.loops, real.loops, strict=True))
         )
         has_ways = count < _INNER or goes_all_ways(self.ways, real.ways)
-        is_as_ragged = all(map(_is_as_ragged, self.blocks, real.blocks))
-        return has_steps and has_turns and has_ways and is_as_ragged
+        is_alike = all(map(_is_as_ragged, self.blocks, real.blocks))
+        is_alike = is_alike and all(map(ge, self.inside, real.inside))
+        return has_steps and has_turns and has_ways and is_alike
 
 
 def _is_enough(count: int, numbers: tuple[int | None, int | None]) -> bool:
@@ -77,12 +88,18 @@ def _of_call(call: Any) -> CallBorders:
     added = getattr(mapping, "vmapped_dims", ())
     counted = [size for axis, size in enumerate(grid) if axis not in added]
     maps = [(operand.index_map_jaxpr, [*map(up_to, grid)]) for operand in mapping.block_mappings]
+    blocks = tuple(
+        pair
+        for operand in mapping.block_mappings
+        for pair in zip(block_shape(operand), array_of(operand).shape, strict=True)
+    )
+    indices = (index for each in maps for index in results_of(*each))
     return CallBorders(
         grid=grid,
-        blocks=tuple(
-            pair
-            for operand in mapping.block_mappings
-            for pair in zip(block_shape(operand), array_of(operand).shape, strict=True)
+        blocks=blocks,
+        inside=tuple(
+            index is not None and index.high * block < extent
+            for index, (block, extent) in zip(indices, blocks, strict=True)
         ),
         loops=tuple(_loops(call.params["jaxpr"])),
         ways=ways_of([*maps, (call.params["jaxpr"], ())], counted),

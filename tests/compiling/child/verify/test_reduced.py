@@ -217,3 +217,12 @@ def test_a_ragged_block_is_wanted_only_where_the_real_problem_has_one() -> None:
     assert not walked(1152).covers(walked(2048), 3)  # three whole blocks
     assert walked(1280).covers(walked(2048), 3)
     assert walked(1152).covers(walked(3840), 3)
+
+
+def test_a_small_problem_leaves_no_array_in_which_the_real_one_stays():
+    """Steps may be counted by another array than that which they walk: keys by queries."""
+    inside, outside = (
+        CallBorders(grid=(4,), blocks=(), loops=(), inside=(True, stays)) for stays in (True, False)
+    )
+    assert not outside.covers(inside, 2)
+    assert inside.covers(outside, 2) and outside.covers(outside, 2)
