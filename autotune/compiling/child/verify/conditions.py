@@ -152,6 +152,8 @@ class _ConditionWalker:
             return
         low, high = (end - _ORDERED.get(name, 0) for end in (a.low - b.high, a.high - b.low))
         ways = {low < 0, high < 0} if name in _ORDERED else {low <= 0 <= high, low == high == 0}
+        if name in ("min", "max") and high == 0:
+            ways.discard(False)  # equal numbers are no other way
         self.ways.append(frozenset(ways))
 
     def _rounded(self, dtype: Any, value: Known) -> Known:
