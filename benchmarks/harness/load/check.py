@@ -108,7 +108,7 @@ def check_lookups(service: Service, database: str, writers: list[dict[str, Any]]
     with open_store(database, create=False) as store:
         newest_number = store.snapshots(1)[0].number
         for number in range(SHARED):
-            newest = store.record(key(0, number))
+            newest = store.record(key(0, number), claimed=True)
             assert newest is not None
             expected[newest.key] = newest.config["mark"]
     wait_for(lambda: _everywhere(service, newest_number), "all processes have the newest snapshot")

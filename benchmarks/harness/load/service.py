@@ -64,6 +64,7 @@ class Service:
             "-m",
             "autotune",
             "serve",
+            "--trust-writers",  # what writers push is what readers ask for
             "--port",
             str(self.port),
             "--db",
