@@ -24,6 +24,7 @@ from autotune.domain.config import make_config
 from autotune.domain.errors import ServiceError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
+from autotune.domain.toolchain import process_toolchain
 from autotune.domain.verdict import Standard
 from autotune.python.decorator import _fast_key
 from tests.samples import decorated
@@ -54,7 +55,7 @@ def grid(function: Any, *args: Any, **kwargs: Any) -> tuple[int, ...]:
 
 def published(tmp_path: Path, config: dict[str, Any]) -> str:
     """A bundle with this config for ``scaled(X, W)``."""
-    toolchain = autotune.python.tuned.installed_toolchain()
+    toolchain = process_toolchain()
     assert toolchain is not None
     kernel = scaled.kernel(X, W)
     from autotune.declaring.discovery import fingerprint

@@ -183,9 +183,10 @@ def _borders(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None
                     array.values()
             arrays = reader.abstract(inputs)
             plain = kernel.reference and jax.make_jaxpr(kernel.reference(problem))(*arrays)
-            return borders(jax.make_jaxpr(kernel.build(problem, config))(*arrays), plain)
+            traced = jax.make_jaxpr(kernel.build(problem, config))(*arrays)
         except Exception:
             return None
+        return borders(traced, plain)
 
 
 class _Subject:
