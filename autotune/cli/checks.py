@@ -125,7 +125,8 @@ class CheckQuestion:
             made_with=self.made_with,
         )
         run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again, xla=self.xla)
-        priors = [prior_of(record, specs) for record in chosen]
+        searched = store.searches.progress
+        priors = [prior_of(record, specs, searched(record.key).asked) for record in chosen]
         progress = progress_lines(len(run.pairs(priors, self.chips)))
         checks = run.run(priors, self.chips, progress)
         if self.verify:

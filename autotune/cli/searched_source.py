@@ -18,7 +18,8 @@ def kernel_of(store: Any, key: Key, given: str | None = None) -> KernelRef:
     """The kernel that was ``given``, else where the key was searched from, else the catalogue's; of
     a decorated function for calls like that of the key. Raises as ``find_kernel`` does."""
     place = given or _place(store, key) or key.kernel
-    return called(find_kernel(place), store.kernels(), key)
+    asked = store.searches.progress(key).asked
+    return called(find_kernel(place), store.kernels(), key, asked)
 
 
 def source_now(store: Any, key: Key, ref: KernelRef) -> str:

@@ -23,6 +23,10 @@ _SHOWN = 2
 # Set by ourselves in every process that compiles: listings are read from what they write.
 _OURS = re.compile(r"xla_jf_dump_\w+|logtostderr")
 
+# They name files and variables with other options. A key could not say what these hold, and who
+# sends a job could have a worker read them.
+_NOT_OPTIONS = re.compile(r"flagfile|fromenv|tryfromenv|undefok|help\w*|only_check_args")
+
 CHANGES_NOTHING = {
     r"xla_dump_\w+|xla_hlo_dump_\w+": "they write files",
     r"alsologtostderr|stderrthreshold|minloglevel|v|vmodule|log_dir|xla_hlo_profile": "they log",
@@ -74,6 +78,8 @@ def over(text: str, more: Mapping[str, object] | str) -> str:
     for name in options:
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidInputError(f"{name!r} is no compiler option: give {VMEM_LIMIT}")
+        if _NOT_OPTIONS.fullmatch(name):
+            raise InvalidInputError(f"{name} is no compiler option: give the options themselves")
         if _OURS.fullmatch(name):
             raise InvalidInputError(f"autotune sets the option {name} itself: leave it out")
     return canonical({**parsed(text), **options})
@@ -138,6 +144,8 @@ def _option(word: str) -> tuple[str, str]:
         name, value = name.removeprefix("no") if off else name, "false" if off else "true"
     if not (sign or word != bare) or not _NAME.fullmatch(name):
         raise InvalidInputError(f"{word!r} is no compiler option: give {VMEM_LIMIT}=65536")
+    if _NOT_OPTIONS.fullmatch(name):
+        raise InvalidInputError(f"{name} is no compiler option: give the options themselves")
     return name, _value(value)
 
 

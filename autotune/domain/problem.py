@@ -18,7 +18,7 @@ class Option:
     """A static option of a kernel: its name, allowed values (none: any), and default."""
 
     name: Name
-    choices: Annotated[tuple[OptionValue, ...], Limit(shortest=1, longest=1_000)]
+    choices: Annotated[tuple[OptionValue, ...], Limit(longest=1_000)]
     default: OptionValue
 
 

@@ -151,6 +151,8 @@ def _matrix(e: Estimate, why: Explanation) -> str:
 
 
 def _traffic(e: Estimate, why: Explanation) -> str:
+    if e.hbm_bytes < why.least_hbm_bytes:  # it needs a part of its arguments alone
+        return f"{size(e.hbm_bytes)} of {size(why.least_hbm_bytes)} of arguments and results"
     least = f"least possible {size(why.least_hbm_bytes)}"
     return f"{size(e.hbm_bytes)}, {ratio(e.hbm_bytes, why.least_hbm_bytes)} the {least}"
 

@@ -75,14 +75,23 @@ def test_what_is_nearer_wins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"xla_jf_dump_to": "/tmp"}, {"a b": 1}, {1: 2}, {"xla_a": "a\nb"}]
+    "options",
+    [
+        {"xla_jf_dump_to": "/tmp"},
+        {"a b": 1},
+        {1: 2},
+        {"xla_a": "a\nb"},
+        {"flagfile": "/etc/passwd"},
+    ],
 )
 def test_what_is_no_option_or_ours_is_refused(options: object) -> None:
     with pytest.raises(InvalidInputError):
         over("", options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["xla_a", "=1", "'", "--a-b=1"])
+@pytest.mark.parametrize(
+    "text", ["xla_a", "=1", "'", "--a-b=1", "--flagfile=/etc/passwd", "--fromenv=A", "--help=true"]
+)
 def test_a_text_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError):
         given_options([text], None, {})

@@ -220,6 +220,15 @@ class TestJobs:
         status, answer = service.post(f"/v1/jobs/{number}/cancel", token=writer)
         assert (status, answer["state"]) == (200, "cancelled")
 
+    @pytest.mark.parametrize("options", ["junk", "--flagfile=/etc/passwd", "--fromenv=HOME"])
+    def test_options_that_are_none_reach_no_worker(
+        self, service: Running, writer: str, options: str
+    ) -> None:
+        versions = {**to_data(question().toolchain), "options": options}
+        status, answer = service.post("/v1/jobs", self.ask(toolchain=versions), writer)
+        assert (status, answer["error"]["code"]) == (422, "invalid_field")
+        assert service.get("/v1/jobs")[1]["jobs"] == []
+
     def test_from_a_miss_with_one_call(
         self, service: Running, store: SqlStore, writer: str
     ) -> None:

@@ -2,6 +2,7 @@
 of the call, as they are stored. Nothing is imported."""
 
 import ast
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -12,14 +13,18 @@ from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 
 
-def called(ref: KernelRef, specs: Iterable[KernelSpec], key: Key) -> KernelRef:
+def called(ref: KernelRef, specs: Iterable[KernelSpec], key: Key, asked: str = "") -> KernelRef:
     """The kernel of a key at ``ref``; of a decorated function for calls of the form that the key is
-    of. ``specs``: what is known of kernels."""
-    return replace(ref, call=call_of(specs, key) or ref.call)
+    of. ``specs``: what is known of kernels; ``asked``: as in ``call_of``."""
+    return replace(ref, call=call_of(specs, key, asked) or ref.call)
 
 
-def call_of(specs: Iterable[KernelSpec], key: Key) -> str:
-    """The call that a key is of; empty where it is no decorated function's."""
+def call_of(specs: Iterable[KernelSpec], key: Key, asked: str = "") -> str:
+    """The call that a key is of; empty where it is no decorated function's. ``asked``: what was
+    searched, as the command line said it: its arrays have their contents again."""
+    words = shlex.split(asked)
+    if "--args" in words and "@" in (call := words[words.index("--args") + 1]):
+        return call
     for spec in specs:
         if (spec.name, spec.fingerprint) == (key.kernel, key.fingerprint) and spec.form:
             return call_text(spec.form, key.problem)

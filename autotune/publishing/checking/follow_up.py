@@ -89,12 +89,16 @@ def publish_all_checked(
         ref = refs.get(check.key.kernel)
         if ref is not None and not check.verified:
             announce(check)
-            here = called(ref, store.kernels(), check.key)
+            here = called(ref, store.kernels(), check.key, _asked(store, check))
             check = publish_checked(compilers, store, check, by_key[check.key], here, hear)
             store.save_check(check)
         done.append(check)
     tell_of(store, done)
     return done
+
+
+def _asked(store: Store, check: Check) -> str:
+    return store.searches.progress(check.key).asked
 
 
 def usable_config(check: Check) -> Config | None:
@@ -122,7 +126,7 @@ def retune_each(
         if not check.verdict.wants_retuning or ref is None:
             continue
         task = TuningTask(
-            ref=called(ref, store.kernels(), check.key),
+            ref=called(ref, store.kernels(), check.key, _asked(store, check)),
             chip=check.chip,
             problem_of=lambda _, problem=check.key.problem: problem,  # type: ignore[misc]
             start_from=(usable_config(check) or check.config,),

@@ -35,16 +35,16 @@ class PriorConfig:
         return self.outcome is not None and vmem_bytes(self.outcome) is None
 
 
-def prior_of(record: Record, kernels: Iterable[KernelSpec] = ()) -> PriorConfig:
+def prior_of(record: Record, kernels: Iterable[KernelSpec] = (), asked: str = "") -> PriorConfig:
     """What is published, as its search or its check estimated it. ``kernels``: what is known of
-    kernels."""
+    kernels; ``asked``: as in ``call_of``."""
     return PriorConfig(
         key=record.key,
         config=record.config,
         outcome=Estimated(estimate=record.estimate, program=""),
         is_default=record.is_default,
         default=record.default.config,
-        call=call_of(kernels, record.key),
+        call=call_of(kernels, record.key, asked),
     )
 
 

@@ -36,6 +36,7 @@ from pydantic_core import core_schema
 
 from autotune.domain import limits
 from autotune.domain.codec import BY_NAME, FLAT, LOCAL, from_data, is_optional, kind_of, to_data
+from autotune.domain.errors import AutotuneError
 from autotune.domain.limits import MOST_NAMES, Limit
 
 T = TypeVar("T")
@@ -51,7 +52,10 @@ class _Sent:
 
     def __get_pydantic_core_schema__(self, cls: Any, handler: Any) -> core_schema.CoreSchema:
         def value(form: BaseModel) -> Any:
-            return from_data(cls, form.model_dump(mode="json", exclude_unset=True))
+            try:
+                return from_data(cls, form.model_dump(mode="json", exclude_unset=True))
+            except AutotuneError as error:
+                raise ValueError(str(error)) from error
 
         form = handler.generate_schema(_form(cls, sent=True))
         return core_schema.no_info_after_validator_function(value, form)

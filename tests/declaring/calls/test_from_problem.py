@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autotune.declaring.calls.from_problem import call_text
+from autotune.declaring.calls.from_problem import call_of, call_text
 from autotune.declaring.calls.function import FunctionKernel
 from tests.samples.decorated import Layer, Options, Weights, half, scaled, with_tree
+from tests.samples.matching import question
 
 X = jax.ShapeDtypeStruct((256, 512), jnp.bfloat16)
 W = jax.ShapeDtypeStruct((1, 512), jnp.float32)
@@ -53,3 +54,10 @@ def test_the_call_is_made_again_from_its_problem(
     again = declaration.read(call_text(kernel.form, problem))
     assert again == arguments
     assert declaration.kernel(again).form == kernel.form
+
+
+def test_a_search_that_was_given_contents_is_called_with_them_again() -> None:
+    key = question(512)
+    given = "pool.py:pooled --args 'x=f32[8,128],lengths=i32[2]@[5,9]' --chip v5e"
+    assert call_of([], key, given) == "x=f32[8,128],lengths=i32[2]@[5,9]"
+    assert call_of([], key, given.replace("@[5,9]", "")) == ""
