@@ -112,7 +112,7 @@ def test_others_are_answered_meanwhile(tmp_path: Path) -> None:
     database = str(tmp_path / "attacked.db")
     with open_store(database, create=True) as store:
         store.save_kernel(SPEC)
-        store.push([SPEC], [KeyResult(record=record) for record in published()], "attacker")
+        store.push([SPEC], [KeyResult(record=record) for record in published()], "")
     body = json.dumps({"questions": [asked(nearby(n)) for n in range(QUESTIONS)]}).encode()
     with running(database) as service:
         attack = threading.Thread(target=service.raw, args=("POST", "/v1/lookup", body))

@@ -76,7 +76,7 @@ def test_the_help_has_twelve_commands_by_task_and_names_all(
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("--shape", "256x256"), "has 2 dimensions, this kernel has 3: mxkxn"),
+        (("--shape", "256x256"), "has 2 dimensions, this kernel has 3: give numbers as mxkxn"),
         (("--shape", "m=256,k=256,q=256"), "unknown dimension 'q': this kernel has m, k, n"),
         (("--shape", "0x1x1"), "dimension m=0 must be at least 1"),
         (("--shape", "m=-3,k=1,n=1"), "dimension m=-3 must be at least 1"),

@@ -73,7 +73,7 @@ def test_the_finalists_of_a_job_are_timed(
 ) -> None:
     """As if the CPU were the attached TPU of the job: from the queue to the record."""
     monkeypatch.setattr(task, "attached_chips", lambda: [Chip.V5E])
-    monkeypatch.setattr(timing, "measuring_process", lambda _, python: measuring_process("cpu"))
+    monkeypatch.setattr(timing, "measuring_process", lambda *_: measuring_process("cpu"))
     monkeypatch.setattr(timing, "RaceLimits", lambda **given: PATIENT)
     monkeypatch.setattr(
         timing, "MeasuringTask", lambda **given: MeasuringTask(**{**given, "chip": None})
