@@ -5,7 +5,6 @@ Nothing is imported here: a kernel's module may need JAX, so it is loaded where 
 
 import hashlib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +41,8 @@ def named_kernel(name: str) -> KernelRef:
     """The kernel of the catalogue; no file, whoever named it. Raises as ``find_kernel``."""
     known = catalogue()
     if name not in known:
+        from difflib import get_close_matches  # for who mistypes: a model starts without it
+
         near = get_close_matches(name, known)
         choices = "none is installed;"
         if known:

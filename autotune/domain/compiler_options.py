@@ -76,10 +76,7 @@ def over(text: str, more: Mapping[str, object] | str) -> str:
     Raises ``InvalidInputError``, also for an option that is ours."""
     options = parsed(more) if isinstance(more, str) else dict(more)
     for name in options:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidInputError(f"{name!r} is no compiler option: give {VMEM_LIMIT}")
-        if _NOT_OPTIONS.fullmatch(name):
-            raise InvalidInputError(f"{name} is no compiler option: give the options themselves")
+        _check_name(name, name)
         if _OURS.fullmatch(name):
             raise InvalidInputError(f"autotune sets the option {name} itself: leave it out")
     return canonical({**parsed(text), **options})
@@ -142,11 +139,16 @@ def _option(word: str) -> tuple[str, str]:
     if not sign and word != bare:
         off = name.startswith("noxla")
         name, value = name.removeprefix("no") if off else name, "false" if off else "true"
-    if not (sign or word != bare) or not _NAME.fullmatch(name):
-        raise InvalidInputError(f"{word!r} is no compiler option: give {VMEM_LIMIT}=65536")
+    _check_name(name if sign or word != bare else None, word)
+    return name, _value(value)
+
+
+def _check_name(name: object, text: object) -> None:
+    """``text``: as somebody wrote it. Raises ``InvalidInputError``."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInputError(f"{text!r} is no compiler option: give {VMEM_LIMIT}=65536")
     if _NOT_OPTIONS.fullmatch(name):
         raise InvalidInputError(f"{name} is no compiler option: give the options themselves")
-    return name, _value(value)
 
 
 def _value(value: object) -> str:

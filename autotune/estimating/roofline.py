@@ -1,11 +1,10 @@
 """The least time that a candidate can take, from its trace and the chip alone."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import compress
 
 from autotune.domain.chip import ChipInfo
-from autotune.domain.trace import Trace
+from autotune.domain.trace import Operand, Trace
 from autotune.estimating.legality import split_axis
 
 # What one grid step costs at least, apart from its work. The Pallas documentation speaks of about
@@ -75,10 +74,7 @@ def physical_bound_us(
     where these are more. Of what a kernel moves by hand only these are known: it may leave most of
     a result unwritten. ``in_vmem``: operands that XLA put there ahead of it."""
     cores = _of_call(trace, chip).cores
-    sure = (
-        n not in in_vmem and op.is_pipelined and op.exact for n, op in enumerate(trace.operands)
-    )
-    traced_bytes = sum(op.hbm_bytes for op in compress(trace.operands, sure)) / cores
+    traced_bytes = sum(op.hbm_bytes for op in _certain(trace, in_vmem)) / cores
     memory_us = max(traced_bytes, listed_bytes) / chip.hbm_bytes_per_s * 1e6
     peak = peak_ops_per_s(trace.mxu_dtype, chip) * cores
     return max(memory_us, trace.least_mxu_flops / peak * 1e6)
@@ -89,12 +85,17 @@ def least_us(trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = ()) -> flo
     operations at the peak rate, and each block whose visits are known moved once. ``in_vmem`` as
     in ``physical_bound_us``."""
     once_bytes = sum(
-        op.hbm_bytes * op.blocks / max(1, op.fetches)
-        for n, op in enumerate(trace.operands)
-        if n not in in_vmem and op.is_pipelined and op.exact
+        op.hbm_bytes * op.blocks / max(1, op.fetches) for op in _certain(trace, in_vmem)
     )
     compute_s = trace.least_mxu_flops / peak_ops_per_s(trace.mxu_dtype, chip)
     return max(once_bytes / chip.hbm_bytes_per_s, compute_s) / chip.num_cores * 1e6
+
+
+def _certain(trace: Trace, in_vmem: Collection[int]) -> Iterator[Operand]:
+    """The operands that cross HBM in blocks whose visits are known."""
+    for number, operand in enumerate(trace.operands):
+        if number not in in_vmem and operand.is_pipelined and operand.exact:
+            yield operand
 
 
 def peak_ops_per_s(dtype: str | None, chip: ChipInfo) -> float:
