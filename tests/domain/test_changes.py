@@ -36,6 +36,16 @@ def test_a_part_counts_only_where_nothing_else_changes() -> None:
     assert (order.part, order.ratios) == ("order", ())
 
 
+def test_a_limit_that_goes_with_larger_blocks_is_no_second_change() -> None:
+    base = timed(0, 10, m=64)
+    larger, limit = timed(1, 5, m=128), timed(2, 10, m=64)
+    raised = replace(larger, config=larger.config.replace(vmem_limit_bytes=2**26))
+    alone = replace(limit, config=limit.config.replace(vmem_limit_bytes=2**26))
+    effects = {effect.part: effect for effect in part_effects(base, [raised, alone])}
+    assert effects["m"].ratios == ((128, 0.5),)
+    assert effects["VMEM limit"].largest == 1.0
+
+
 def test_the_trial_that_saves_most_with_the_fewest_changes_is_named() -> None:
     base = timed(0, 100, m=64, n=64)
     both, alone = timed(1, 39.5, m=128, n=128), timed(2, 40, m=256, n=64)

@@ -122,3 +122,15 @@ def test_an_option_without_choices_has_the_type_of_what_is_said(
 )
 def test_dtypes_are_known_as_they_are_printed(printed: str, dtype: str) -> None:
     assert parse_dtype(printed) == parse_dtype(dtype) == dtype
+
+
+def test_a_dimension_may_be_as_long_as_another() -> None:
+    spec = ProblemSpec(dims=("heads", "q", "kv"), dtypes=("bfloat16",), alike=(("kv", "q"),))
+    short, named = spec.parse("8x512"), spec.parse("heads=8,q=512")
+    assert (
+        short == named == spec.parse("8x512x512") == spec.problem({"heads": 8, "q": 512}, None, {})
+    )
+    assert spec.parse("8x512x1024")["kv"] == 1024
+    assert spec.parse("heads=8,q=512,kv=64")["kv"] == 64
+    with pytest.raises(InvalidInputError, match="headsxqxkv or headsxq"):
+        spec.parse("8")
