@@ -62,13 +62,15 @@ SAYS = {
         "1 records and 3 trials are new there",
         r"scale 512x1024 .* on v6e, jax 0\.12",
     ),
-    "guides/your-own-kernel.md": (
+    "guides/declaration.md": (
         "Published, verified",
         r"\(4096, 4096\) takes exact",
         "4096 rows: exact",
         "100 rows: default",
     ),
-    "guides/service.md": ("answer: exact", r'"miss"|\b2097152\b'),
+    "guides/service.md": ("answer: exact",),
+    "guides/questions.md": ("WRONG +2 +256", r"1: .* 7\d\d\.\d µs", r"gradient: \(512, 1024\)"),
+    "guides/pushing.md": (r'"miss"|\b2097152\b',),
     "guides/whole-model.md": ("double",),
     "guides/upgrades.md": (r"vector_add .* on v5e, jax 0\.12",),
     "guides/kernel-repository.md": ("scale 1024x1024",),
@@ -100,15 +102,18 @@ def blocks(page: str) -> list[Block]:
     return [Block(match["kind"], match["text"], match["reason"]) for match in matches]
 
 
-def _scale() -> str:
-    (block,) = (block for block in blocks("guides/your-own-kernel.md") if block.file == "scale.py")
+def _file(page: str, name: str) -> str:
+    (block,) = (block for block in blocks(page) if block.file == name)
     return block.typed()
 
 
 BEFORE = {
     "guides/upgrades.md": "autotune search vector_add --shape 1048576 --chip v5e --trials 2",
     "guides/service.md": "autotune search vector_add --shape 1048576 --chip v5e --trials 2",
-    "guides/kernel-repository.md": f"{_scale()}git init -q -b main . && git add scale.py && "
+    "guides/pushing.md": "autotune search vector_add --shape 1048576 --chip v5e --trials 2",
+    "guides/questions.md": _file("start/index.md", "scaling.py"),
+    "guides/kernel-repository.md": _file("guides/declaration.md", "scale.py")
+    + "git init -q -b main . && git add scale.py && "
     "git -c user.name=a -c user.email=a@b commit -qm kernels",
 }
 """What a page takes for granted."""
