@@ -67,13 +67,10 @@ if TYPE_CHECKING:
     from autotune.answering.sources import configure, refresh
     from autotune.declaring.kernel import Array, Axis, Kernel, block
     from autotune.declaring.pallas import Grid, compiler_params
-    from autotune.domain.chip import Chip
-    from autotune.domain.config import Config
     from autotune.domain.errors import AutotuneError
-    from autotune.domain.key import Key
-    from autotune.domain.problem import Option, Problem
+    from autotune.domain.key import Chip, Key, Toolchain
+    from autotune.domain.problem import Config, Option, Problem
     from autotune.domain.record import Record
-    from autotune.domain.toolchain import Toolchain
     from autotune.python.client import Client
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable

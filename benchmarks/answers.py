@@ -18,8 +18,7 @@ import autotune
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.declaring.calls.text import AbstractArray
 from autotune.declaring.discovery import fingerprint
-from autotune.domain.chip import Chip
-from autotune.domain.toolchain import installed_toolchain
+from autotune.domain.key import Chip, installed_toolchain
 from benchmarks.harness.servers import sample
 from benchmarks.kernels.scaled import scaled
 

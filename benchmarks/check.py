@@ -26,14 +26,11 @@ import psutil
 import autotune_kernels
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import catalogue, find_kernel
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeKernel, DescribeToolchain, ListChoices
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef, Toolchain
 from autotune.domain.outcome import Estimated
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import Config
+from autotune.domain.record import Check, CheckVerdict
 from autotune.estimating.space import default_config
 from autotune.publishing.checking.against import compare_revision, priors_of
 from autotune.publishing.checking.prior import PriorConfig

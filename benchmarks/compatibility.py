@@ -20,8 +20,8 @@ from autotune.compiling.environments.environment import (
 )
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeKernel
+from autotune.domain.key import Chip
 from autotune.estimating.simulator.constants import nearest_series
 from benchmarks.field import FieldRow, looked_at
 from tools.documents import DOCS, markdown_table, write_below_mark

@@ -32,16 +32,11 @@ from typing import Any, NamedTuple
 import psutil
 from sqlalchemy import Connection, Table, text
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS, Explanation
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
-from autotune.domain.problem import Problem, ProblemSpec
-from autotune.domain.record import Evidence, Method, Record
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config, Problem, ProblemSpec
+from autotune.domain.record import Evidence, Method, Record, Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune_db import open_store
 from autotune_db.query import sum_up

@@ -34,10 +34,10 @@ from rich.console import Console
 from autotune.compiling.farm.pool import RayPool
 from autotune.compiling.pool import CompilerPool, PooledCompilers
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.compiled import Attempt
-from autotune.domain.config import Config
+from autotune.domain.key import Chip
+from autotune.domain.problem import Config
 from autotune.estimating.space import Space
 from autotune.searching.evaluation import compile_config
 from autotune.searching.limits import SearchLimits

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import GROUP, find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     CheckDeclaration,
     CompileConfig,
@@ -28,11 +27,10 @@ from autotune.domain.compilers import (
     Traces,
     VerifyConfig,
 )
-from autotune.domain.config import Config, make_config
 from autotune.domain.errors import AutotuneError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Estimated
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem, make_config
 from autotune.estimating import legality
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.wording.outcome import kind_and_reason, reason_of

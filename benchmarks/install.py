@@ -24,9 +24,8 @@ from jax.experimental.pallas.ops.tpu import flash_attention as flash
 
 import autotune
 from autotune.answering.http import Remote
-from autotune.domain.config import make_config
-from autotune.domain.workload import Workload, workload_problem
-from autotune.domain.workload_text import workload_text
+from autotune.domain.problem import make_config
+from autotune.domain.workload import Workload, workload_problem, workload_text
 from autotune.python import install
 from autotune_db import open_store
 from benchmarks.harness.servers import sample, server

@@ -23,9 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.answering.bundle import read_bundle
-from autotune.domain.check import Check
-from autotune.domain.record import Record
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.record import Check, CheckVerdict, Record
 from autotune.domain.result import KeyResult
 from autotune_db import SqlStore, open_store
 from benchmarks.dashboard import KERNELS, NOON, key, record, spec, trial

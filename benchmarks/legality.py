@@ -18,7 +18,6 @@ from pathlib import Path
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     DescribeKernel,
     DescribeToolchain,
@@ -26,9 +25,8 @@ from autotune.domain.compilers import (
     Traces,
     VerifyConfig,
 )
-from autotune.domain.config import ARBITRARY, PARALLEL, Config, make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import ARBITRARY, PARALLEL, Config, Problem, make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
 from autotune.wording.outcome import verdict_reason, violation_text

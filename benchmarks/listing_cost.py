@@ -24,8 +24,8 @@ from rich.table import Table
 
 from autotune.compiling import libtpu
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
+from autotune.domain.problem import make_config
 from autotune.estimating.simulator.bundles import Listing, parse
 
 _CHIPS = (Chip.V5E, Chip.V6E)

@@ -12,10 +12,10 @@ from typing import Any
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeToolchain
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
+from autotune.domain.problem import make_config
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import describe_subject
 from autotune.wording.outcome import kind_and_reason

@@ -13,11 +13,11 @@ import sys
 from dataclasses import dataclass
 
 from autotune.compiling.pool import CompilerPool
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeToolchain
-from autotune.domain.config import make_config
 from autotune.domain.errors import AutotuneError
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.problem import make_config
 from autotune.searching.evaluation import evaluate
 from autotune.wording.outcome import kind_and_reason
 from benchmarks.harness.tables import SpaceCase, subject_of

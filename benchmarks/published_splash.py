@@ -17,12 +17,10 @@ from typing import Any
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeKernel, DescribeToolchain
-from autotune.domain.config import make_config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Estimated
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Problem, make_config
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.wording.outcome import kind_and_reason
 from tools.calibration.agreement import (

@@ -27,11 +27,10 @@ import numpy as np
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeKernel, DescribeToolchain
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Problem, make_config
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import describe_subject
 from autotune.wording.outcome import kind_and_reason

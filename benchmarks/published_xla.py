@@ -22,7 +22,6 @@ from typing import Any
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import (
     CompileBaseline,
@@ -30,7 +29,7 @@ from autotune.domain.compilers import (
     DescribeKernel,
     DescribeToolchain,
 )
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, ChipInfo, KernelRef
 from autotune.domain.problem import Problem
 from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.simulator import constants

@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.compiling.pool import CompilerPool
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     Compilers,
     DescribeKernel,
@@ -33,8 +32,8 @@ from autotune.domain.compilers import (
     ListChoices,
     VerifyConfig,
 )
-from autotune.domain.config import AxisValue, make_config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import AxisValue, make_config
 from autotune.domain.verdict import Verdict
 from benchmarks.harness.points import as_they_come
 from benchmarks.harness.rivals_worker import RIVALS

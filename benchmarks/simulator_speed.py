@@ -17,9 +17,9 @@ from typing import Any
 
 from autotune.compiling.pool import CompilerPool
 from autotune.compiling.process import ChildDiedError, ChildTimedOutError, CompilerProcess
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig, DescribeToolchain
-from autotune.domain.config import Config, make_config
+from autotune.domain.key import Chip
+from autotune.domain.problem import Config, make_config
 from autotune.estimating.simulator import NotSimulated, simulate
 from benchmarks.harness.points import KernelProblem, subjects
 from tools.calibration.corpus import PROFILE_WORKER

@@ -33,12 +33,11 @@ from rich.table import Table
 from autotune.compiling import libtpu
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Attempt
-from autotune.domain.config import Config
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Crashed, TimedOut
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.searching.evaluation import compile_config, outcome_of
 from autotune.searching.subject import Subject, describe_subject, explore_space
 

@@ -27,8 +27,7 @@ from rich.table import Table as Columns
 
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.outcome import Estimated
-from autotune.domain.record import Evidence
-from autotune.domain.trial import Trial
+from autotune.domain.record import Evidence, Trial
 from autotune.domain.xla_verdict import expected_range
 from autotune.searching.limits import SearchLimits
 from autotune.searching.subject import explore_space

@@ -22,14 +22,11 @@ from typing import TypeVar
 from autotune.compiling.environments.environment import environments_folder, find_environment
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompilerQuestion, VerifyConfig
 from autotune.domain.errors import AutotuneError
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.record import Check, CheckVerdict, Record
 from autotune.domain.verdict import Verdict
 from autotune.publishing.publish import publish
 from autotune.searching.limits import SearchLimits

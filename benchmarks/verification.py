@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     DescribeKernel,
     DescribeToolchain,
@@ -23,9 +22,8 @@ from autotune.domain.compilers import (
     ProblemOfCall,
     VerifyConfig,
 )
-from autotune.domain.config import AxisValue, Config, make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import AxisValue, Config, Problem, make_config
 from autotune.wording.publication import verification as words
 
 _CHIP = Chip.V6E

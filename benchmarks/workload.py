@@ -25,8 +25,7 @@ from rich.table import Table
 
 from autotune.domain.codec import from_data
 from autotune.domain.key import Key
-from autotune.domain.workload import Workload, WorkloadProblem
-from autotune.domain.workload_text import workload_text
+from autotune.domain.workload import Workload, WorkloadProblem, workload_text
 from autotune_db import open_store
 
 _PROBLEMS = (

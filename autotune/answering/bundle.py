@@ -18,7 +18,7 @@ from typing import Any
 from autotune.domain.claims import has_possible_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import KernelSpec
 from autotune.domain.record import Record, Standing
 
 FORMAT = "pallas-autotune bundle 1"

@@ -37,12 +37,10 @@ from autotune.answering.matching import (
     checked_kinds,
     default_match,
 )
-from autotune.domain.check import Check
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import AutotuneError, InvalidInputError, ServiceError
-from autotune.domain.key import Identity, Key, identity_of
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Identity, Key, Toolchain, identity_of
+from autotune.domain.record import Check, CheckVerdict
 
 _log = logging.getLogger("autotune")
 

@@ -10,9 +10,9 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from autotune.domain.compiler_options import differing
+from autotune.domain.key import Toolchain
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
-from autotune.domain.toolchain import Toolchain
 
 if TYPE_CHECKING:
     from packaging.version import Version

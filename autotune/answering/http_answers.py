@@ -6,11 +6,10 @@ from typing import Any
 
 from autotune.answering.matching import DEFAULT, EXACT, KINDS, RULE, Match, MatchKind, default_match
 from autotune.domain.codec import from_data
-from autotune.domain.config import Config
 from autotune.domain.errors import ServiceError
 from autotune.domain.key import Key, may_be_same
-from autotune.domain.record import Record
-from autotune.domain.record_check import RecordCheck
+from autotune.domain.problem import Config
+from autotune.domain.record import Record, RecordCheck
 
 _log = logging.getLogger("autotune")
 

@@ -20,15 +20,10 @@ from autotune.answering.layered import Layered
 from autotune.answering.rule_answers import AskedRule, newest_rule
 from autotune.answering.safety import Cuts, safe_config
 from autotune.domain.compiler_options import vmem_limit_bytes
-from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Identity, Key, identity_of
-from autotune.domain.problem import Problem
-from autotune.domain.record import Record
-from autotune.domain.record_check import RecordCheck
-from autotune.domain.snapshot import Change
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Identity, KernelSpec, Key, Toolchain, identity_of
+from autotune.domain.problem import Config, Problem
+from autotune.domain.record import Change, Record, RecordCheck
 
 if TYPE_CHECKING:
     from autotune.domain.store import Store

@@ -9,16 +9,14 @@ from math import inf
 from typing import Any
 
 from autotune.answering.http import Remote
-from autotune.domain.check import Check
 from autotune.domain.claims import impossible
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import KernelSpec
 from autotune.domain.limits import MOST_CHARACTERS
 from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimated
-from autotune.domain.record import Method, Record
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.record import Check, CheckVerdict, Method, Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.store import Store
 

@@ -13,8 +13,7 @@ from autotune.answering.push import MAY_PASS, send, whole_result
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import ServiceError, StoreError
 from autotune.domain.job import Ability, Job, Progress, State
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import KernelSpec, Key
 from autotune.domain.store import Store
 
 CLAIM_HEADER = "Autotune-Claim"
@@ -22,7 +21,7 @@ _WITHIN_S = 10.0  # a fraction of a lease
 
 
 class RemoteJobs:
-    """Implements ``autotune.domain.queue.Queue`` with calls to the service.
+    """Implements ``autotune.domain.job.Queue`` with calls to the service.
 
     ``store``: the worker's own database, where its searches and the descriptions of its kernels
     are. What a job has found is sent from there before the job is called done. ``StoreError`` where

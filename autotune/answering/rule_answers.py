@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from autotune.answering import rules
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Record
 from autotune.domain.rule import CompiledBlocks, ShapeRule
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from autotune.domain.config import ARBITRARY, Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import ARBITRARY, Config, Problem
 from autotune.domain.record import Record
 
 Cuts = tuple[tuple[str, str], ...]

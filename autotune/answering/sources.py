@@ -25,10 +25,9 @@ from autotune.answering.matching import (
     checked_kinds,
     match_in,
 )
-from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError, StoreError
-from autotune.domain.key import Key
-from autotune.domain.trial import Trial
+from autotune.domain.key import Key, parse_chip
+from autotune.domain.record import Trial
 
 if TYPE_CHECKING:
     from autotune.domain.store import Store

@@ -19,8 +19,8 @@ from autotune.cli.options import (
     print_json,
     write_file,
 )
-from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip, parse_chip
 from autotune.domain.visible import visible
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from autotune.domain.config import Config
-from autotune.domain.config_parts import parts_of
 from autotune.domain.explanation import PARTS, Explanation
 from autotune.domain.outcome import Estimate
+from autotune.domain.problem import Config, parts_of
 from autotune.wording.facts import FACTS
 from autotune.wording.screen import screen
 from autotune.wording.units import part_us

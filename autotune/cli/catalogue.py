@@ -53,7 +53,7 @@ def _describe(name: str, as_json: bool) -> None:
 @json_option
 def chips(as_json: bool) -> None:
     """List the TPU generations, their core mode, and the names they are known by."""
-    from autotune.domain.chip import Chip, aliases
+    from autotune.domain.key import Chip, aliases
     from autotune.estimating.simulator.constants import CHIPS
 
     if as_json:

@@ -8,9 +8,9 @@ import click
 
 from autotune.cli.options import database_and_json, pool_options, ray_option
 from autotune.declaring.calls.text import with_contents
-from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
+from autotune.domain.key import parse_chip
 from autotune.wording.output import echo
 
 _COMPARED = ("shapes", "calls", "dtype", "options")  # what is for --against alone

@@ -10,10 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.options import print_json, write_file
-from autotune.domain.check import Check
 from autotune.domain.codec import to_data
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Toolchain
+from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.visible import visible
 from autotune.publishing.checking.selection import FailOn
 from autotune.wording.checks import action, finding, in_words, markdown, place_line, subject_line

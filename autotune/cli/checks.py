@@ -18,8 +18,6 @@ from autotune.cli.searched_source import places
 from autotune.cli.tune import load_workload
 from autotune.declaring.calls.from_problem import call_of
 from autotune.declaring.discovery import catalogue, find_kernel, installed_kernels
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain, ProblemOfCall
 from autotune.domain.errors import (
     AutotuneError,
@@ -30,10 +28,9 @@ from autotune.domain.errors import (
     ServiceError,
     StoreError,
 )
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record
+from autotune.domain.record import Check, Record
 from autotune.publishing.checking.against import compare_revision, kernels_here, priors_of
 from autotune.publishing.checking.follow_up import publish_all_checked, retune_each
 from autotune.publishing.checking.prior import PriorConfig, prior_of

@@ -20,19 +20,17 @@ from autotune.cli.options import (
     print_json,
     write_file,
 )
-from autotune.domain.chip import parse_chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import CollectKernels
 from autotune.domain.errors import InvalidInputError, ServiceError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.key import Key
+from autotune.domain.key import KernelRef, Key, parse_chip
 from autotune.domain.workload import (
     UndeclaredKernel,
     Workload,
     WorkloadProblem,
     workload_problem,
+    workload_text,
 )
-from autotune.domain.workload_text import workload_text
 from autotune.wording.output import echo
 
 _LIMIT_S, _MEMORY_GIB = 600.0, 16.0

@@ -11,9 +11,9 @@ from importlib.metadata import PackageNotFoundError
 
 from autotune.compiling.environments.packages import installed_version, unmet
 from autotune.compiling.environments.probe import CannotCompile, probe
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
+from autotune.domain.key import Chip
 from autotune.domain.version import VERSION
 from autotune.tables.hooks import ENVIRONMENT, PACKAGES, untouched
 from autotune.wording.outcome import reason_of

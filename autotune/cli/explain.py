@@ -11,14 +11,12 @@ from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
 from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.searched_source import source_change
 from autotune.cli.show import StoredTrial, find_trial, heading
-from autotune.domain.changes import faster_trial, part_effects
 from autotune.domain.codec import to_data
-from autotune.domain.comparison import Comparison, NamedEstimate
+from autotune.domain.comparison import Comparison, NamedEstimate, faster_trial, part_effects
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from autotune.domain.outcome import OutcomeKind
-from autotune.domain.record import Record, gate_state, measured_config
-from autotune.domain.trial import Trial
+from autotune.domain.record import Record, Trial, gate_state, measured_config
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.facts import effect_text, explanation_data, faster_text

@@ -8,11 +8,10 @@ import click
 
 from autotune.cli.options import chip_named, database_and_json, open_database, print_json
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.config_parts import parts_of
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
-from autotune.domain.record import gate_state
-from autotune.domain.trial import GateState, Trial
+from autotune.domain.problem import parts_of
+from autotune.domain.record import GateState, Trial, gate_state
 from autotune.wording.json_output import summary_data, trial_data
 from autotune.wording.outcome import best_time
 from autotune.wording.output import echo

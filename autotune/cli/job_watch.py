@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from autotune.domain.chip import Chip
 from autotune.domain.job import Progress
-from autotune.domain.trial import Trial
+from autotune.domain.key import Chip
+from autotune.domain.record import Trial
 from autotune.domain.visible import visible_lines
 from autotune.estimating.space import Space
 from autotune.measuring.attached import attached_chips

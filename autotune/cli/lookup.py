@@ -18,8 +18,7 @@ from autotune.cli.options import (
 from autotune.cli.searched_source import key_now, places, source_change
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import KernelSpec, Key
 from autotune.domain.record import Evidence, Method, Record
 from autotune.measuring.attached import chip_or_attached
 from autotune.wording.match import checked

@@ -5,8 +5,8 @@ from rich import box
 from rich.table import Table
 
 from autotune.cli.options import database_and_json, open_database, print_json
+from autotune.domain.browsing import Miss
 from autotune.domain.codec import to_data
-from autotune.domain.miss import Miss
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
 

@@ -15,11 +15,10 @@ import click
 
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.domain.arguments import NODES_JAX
-from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.compiler_options import canonical, given_options, process_options
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
-from autotune.domain.toolchain import Toolchain, process_toolchain
+from autotune.domain.key import Chip, Toolchain, parse_chip, process_toolchain
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ import click
 from autotune.answering.http import Remote
 from autotune.answering.push import checked, possible_check, send, send_checks, whole_result
 from autotune.cli.options import chip_named, database_and_json, open_database, print_json
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError, ServiceError
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.record import Record
+from autotune.domain.key import Chip, KernelSpec
+from autotune.domain.record import Check, Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.store import Store
 from autotune.wording.output import echo

@@ -13,9 +13,8 @@ from autotune.cli.options import (
     open_database,
     print_json,
 )
-from autotune.domain.chip import parse_chip
 from autotune.domain.compilers import DescribeKernel, DescribeToolchain
-from autotune.domain.key import Identity, identity_of
+from autotune.domain.key import Identity, identity_of, parse_chip
 from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
 from autotune.wording.output import echo

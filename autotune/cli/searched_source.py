@@ -9,8 +9,7 @@ from typing import Any
 from autotune.declaring.calls.from_problem import called
 from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.errors import AutotuneError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.key import Key
+from autotune.domain.key import KernelRef, Key
 from autotune.wording.match import earlier_source
 
 

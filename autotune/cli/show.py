@@ -10,9 +10,8 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import UnknownNameError
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
-from autotune.domain.record import Record, gate_state, measured_config
+from autotune.domain.record import GateState, Record, Trial, gate_state, measured_config
 from autotune.domain.store import Store
-from autotune.domain.trial import GateState, Trial
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
 from autotune.wording.json_output import trial_data

@@ -7,8 +7,7 @@ import click
 
 from autotune.cli.options import database_and_json, open_database, print_list, print_result
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.record import Record
-from autotune.domain.snapshot import Snapshot
+from autotune.domain.record import Record, Snapshot
 from autotune.wording.publication import who_says
 
 

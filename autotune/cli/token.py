@@ -11,8 +11,8 @@ from autotune.cli.options import (
     print_list,
     print_result,
 )
+from autotune.domain.browsing import ROLES, WRITER, Token
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.token import ROLES, WRITER, Token
 from autotune.wording.output import echo
 
 

@@ -14,7 +14,7 @@ from autotune.compiling.protocol import DrawConfig, Drawn
 from autotune.domain.compiled import is_another_program
 from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated
 from autotune.estimating.simulator.drawing.perfetto import trace_json
 from autotune.estimating.simulator.drawing.picture import BYTES, XLA, Picture, TraceSlice, Track

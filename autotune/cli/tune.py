@@ -22,8 +22,7 @@ from autotune.cli.options import (
 )
 from autotune.domain.compiler_options import over
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem
-from autotune.domain.workload_text import read_workload
+from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, read_workload
 
 if TYPE_CHECKING:
     from autotune.publishing.task import Plan

@@ -21,7 +21,7 @@ from autotune.cli.options import (
 )
 from autotune.domain.compilers import Compilers
 from autotune.domain.job import LEASE_S, LEAST_LEASE_S, MOST_LEASE_S
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import Rechecked
 from autotune.wording.output import PlainFormatter

@@ -12,8 +12,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from autotune.domain.chip import Chip
 from autotune.domain.compiler_options import INIT_ARGS, XLA_FLAGS, as_flags, for_host
+from autotune.domain.key import Chip
 
 _TOPOLOGIES = {
     Chip.V2: "v2:2x2",

@@ -8,7 +8,6 @@ compiling child and the measuring one are asked the same way.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     Attempted,
     CheckDeclaration,
@@ -25,10 +24,9 @@ from autotune.domain.compilers import (
     VerifyConfig,
     WriteExecutable,
 )
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Failure
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.estimating.simulator.drawing.picture import Picture
 
 CONSTRAINT, REFUSED, COMPILE = "constraint", "refused", "compile"

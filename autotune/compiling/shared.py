@@ -12,9 +12,8 @@ from autotune.domain.compilers import (
     Traces,
     VerifyConfig,
 )
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import KernelRef
+from autotune.domain.problem import Config, Problem
 from autotune.domain.verdict import Verdict
 
 Ask = Callable[[CompilerQuestion[Any]], Any]

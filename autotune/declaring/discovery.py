@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.declaring.sources import code, whole_text
 from autotune.domain.errors import KernelImportError, UnknownNameError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 
 GROUP = "autotune.kernels"
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-from autotune.domain.config import AxisValue, Config
-from autotune.domain.problem import Option, Problem, ProblemSpec
+from autotune.domain.problem import AxisValue, Config, Option, Problem, ProblemSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

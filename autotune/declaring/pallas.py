@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from autotune.domain.config import Config
+from autotune.domain.problem import Config
 
 
 class Grid:

@@ -3,10 +3,8 @@
 import sys
 from shlex import quote
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import Config, Problem
 
 NODES_JAX = "jax=="
 """Opens what stands in the place of an interpreter where nodes of a cluster have it."""

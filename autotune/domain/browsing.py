@@ -1,19 +1,89 @@
-"""What people look at: trials and keys with their numbers in the database."""
+"""What people look at: trials and keys with their numbers in the database, what was asked for and is
+not published, who wrote what, and who may."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Progress
-from autotune.domain.key import Key
-from autotune.domain.miss import Miss
-from autotune.domain.record import Standing
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Trial
+from autotune.domain.key import Chip, Key, Toolchain
+from autotune.domain.problem import Config
+from autotune.domain.record import Check, CheckVerdict, Standing, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """How often a key that had no record was asked for. ``answer``: what was given instead, one
+    of *toolchain*, *rule*, *nearest*, *default*."""
+
+    number: int
+    key: Key
+    answer: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """A token by its number and name, and the address that it was used from. Without a token: the
+    commands of this machine."""
+
+    name: str = ""
+    token: int | None = None
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One write: ``action`` is its kind, ``change`` what is different since, in words."""
+
+    number: int
+    created_at: datetime
+    author: Author
+    action: str
+    change: str
+
+
+READER, WRITER, ADMIN = "reader", "writer", "admin"
+ROLES = (READER, WRITER, ADMIN)
+"""Each may do what those before it may."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,99}")
+
+
+def check_name(name: str) -> None:
+    """Raises ``InvalidInputError`` for a name that people could mistake for another one."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            "a name must have 1 to 100 characters, of a to z, A to Z, digits and _.+@-, "
+            f"not {name!r:.50}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """What is known of a token; the secret itself is shown once and kept by nobody but its owner.
+
+    ``name`` stands beside everything that is written with it.
+    """
+
+    number: int
+    name: str
+    role: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def may(self, role: str) -> bool:
+        """Whether its role is at least this one."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+    def is_valid(self, now: datetime) -> bool:
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

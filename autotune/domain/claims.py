@@ -3,10 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key
+from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config
 from autotune.domain.record import Record
 
 MOST_VMEM_BYTES: Mapping[Chip, int] = {

@@ -8,20 +8,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Attempt, Compiled, XlaCost
-from autotune.domain.config import Config
 from autotune.domain.errors import (
     AutotuneError,
     InvalidInputError,
     KernelImportError,
     NoDeclarationError,
 )
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices, KernelSpec
+from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Toolchain
 from autotune.domain.outcome import Failure
-from autotune.domain.problem import Problem
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import Config, Problem
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
 from autotune.domain.workload import UndeclaredKernel, WorkloadProblem

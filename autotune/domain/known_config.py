@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autotune.domain.chip import Chip
 from autotune.domain.codec import ByName, OmitNone
-from autotune.domain.config import AxisValue
-from autotune.domain.problem import OptionValue, Problem, same_value
+from autotune.domain.key import Chip
+from autotune.domain.problem import AxisValue, OptionValue, Problem, same_value
 
 _LARGEST = 2**63 - 1
 

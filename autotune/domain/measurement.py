@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
-from autotune.domain.config import Config
 from autotune.domain.limits import MOST_NAMES, Count, Limit, Positive, Share, Text, Time, Word
+from autotune.domain.problem import Config
 
 DEVICE_TIME, WALL_CLOCK = "device time", "wall clock"
 

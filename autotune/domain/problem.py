@@ -1,13 +1,193 @@
-"""One concrete use of a kernel: named dimensions, element type, static options."""
+"""One concrete use of a kernel (named dimensions, element type, static options), one point of its
+space (a config), and the few facts about element types and tiles that need no JAX."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
 from autotune.domain.codec import ByName, OmitDefault
-from autotune.domain.dtype import parse_dtype
 from autotune.domain.errors import InvalidInputError, UnknownNameError
-from autotune.domain.limits import MAX_DIMENSION, MOST_NAMES, Choice, Limit, Name, Names, Size
+from autotune.domain.limits import (
+    MAX_DIMENSION,
+    MOST_NAMES,
+    Bytes,
+    Choice,
+    Limit,
+    Name,
+    Names,
+    Size,
+)
+
+_BITS = {
+    "float32": 32,
+    "bfloat16": 16,
+    "float16": 16,
+    "int32": 32,
+    "uint32": 32,
+    "int16": 16,
+    "uint16": 16,
+    "int8": 8,
+    "uint8": 8,
+    "int4": 4,
+    "uint4": 4,
+    "bool": 8,
+    "float8_e4m3fn": 8,
+    "float8_e5m2": 8,
+    "float8_e4m3b11fnuz": 8,
+    "float64": 64,
+    "int64": 64,
+    "float4_e2m1fn": 4,
+    "int2": 2,
+    "uint2": 2,
+}
+
+DTYPES = tuple(_BITS)
+
+
+def _short(name: str) -> set[str]:
+    """As JAX and XLA print it: f32, i32 and s32, f8_e4m3fn and f8e4m3fn."""
+    short = name.replace("float", "f").replace("uint", "u").replace("int", "i")
+    return {short, short.replace("_", ""), re.sub("^i", "s", short)}
+
+
+_SHORT = {short: name for name in _BITS for short in _short(name)} | {
+    "fp8": "float8_e4m3fn",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "pred": "bool",
+}
+
+
+def parse_dtype(text: str) -> str:
+    """The full name of an element type (``bf16`` → ``bfloat16``).
+
+    Raises ``UnknownNameError`` with the list of names.
+    """
+    name = text.strip().lower()
+    name = _SHORT.get(name, name)
+    if name not in _BITS:
+        raise UnknownNameError(f"unknown dtype {text!r}: choose one of {', '.join(_BITS)}")
+    return name
+
+
+def bits(dtype: str) -> int:
+    """Width of one element in bits."""
+    return _BITS[dtype]
+
+
+def memory_bits(dtype: str) -> int:
+    """Width of one element in what a kernel reads and writes: a boolean takes a whole word there
+    (Mosaic's memory references have none, XLA converts the array ahead of the call)."""
+    return 32 if dtype == "bool" else bits(dtype)
+
+
+def round_up(size: int, multiple: int) -> int:
+    """The next multiple."""
+    return -(-size // multiple) * multiple
+
+
+def values_per_word(dtype: str) -> int:
+    """How many share a word of 32 bits: rows of narrow types do."""
+    return max(1, 32 // memory_bits(dtype))
+
+
+def sublane_tile(rows: int, least: int, most: int = 8) -> int:
+    """Rows of a tile: the power of two that holds ``rows``, from ``least`` to ``most``.
+
+    Source: ``infer_tiling`` in jax/_src/pallas/mosaic/tpu_info.py (``infer-memref-layout``).
+    """
+    tile = least
+    while tile < min(rows, most):
+        tile *= 2
+    return tile
+
+
+AxisValue = Choice
+
+PARALLEL = "parallel"
+ARBITRARY = "arbitrary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Block sizes and other declared axes, and what every Pallas kernel has.
+
+    ``grid_order`` names the grid axes from the outermost to the innermost (empty: the kernel's
+    grid has no names and its order is fixed). ``dimension_semantics`` is in grid order. A
+    ``vmem_limit_bytes`` of None leaves the compiler's own limit in force.
+    """
+
+    axes: ByName[AxisValue]
+    grid_order: Names = ()
+    dimension_semantics: Names = ()
+    vmem_limit_bytes: Bytes | None = None
+
+    def __getitem__(self, axis: str) -> Any:
+        """The value of a declared axis. ``KeyError`` for one that is not declared."""
+        return dict(self.axes)[axis]
+
+    def keys(self) -> list[str]:
+        """So that ``BlockSizes(**config)`` and ``dict(config)`` take the axes."""
+        return [name for name, _ in self.axes]
+
+    def replace(self, **changes: Any) -> "Config":
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        parts = [f"{name}={value}" for name, value in self.axes]
+        if self.grid_order:
+            parts.append("order=" + ">".join(self.grid_order))
+        if self.dimension_semantics:
+            parts.append("semantics=" + "".join(s[0].upper() for s in self.dimension_semantics))
+        if self.vmem_limit_bytes is not None:
+            parts.append(f"vmem={self.vmem_limit_bytes / 2**20:g}MiB")
+        return " ".join(parts)
+
+
+def make_config(axes: Mapping[str, AxisValue], **fields: Any) -> Config:
+    """A config from a mapping of axis values, in the mapping's order."""
+    return Config(axes=tuple(axes.items()), **fields)
+
+
+GRID_ORDER, SEMANTICS, VMEM_LIMIT = "grid order", "semantics", "VMEM limit"
+
+
+def parts_of(config: Config) -> dict[str, AxisValue]:
+    """Its axes, and what every Pallas kernel has, by the names under which people see them."""
+    parts: dict[str, AxisValue] = dict(config.axes)
+    if config.grid_order:
+        parts[GRID_ORDER] = order_text(config.grid_order)
+    if config.dimension_semantics:
+        parts[SEMANTICS] = semantics_text(config.dimension_semantics)
+    parts[VMEM_LIMIT] = limit_text(config.vmem_limit_bytes)
+    return parts
+
+
+def order_text(order: Sequence[str]) -> str:
+    """From the outermost axis to the innermost."""
+    return ">".join(order)
+
+
+def semantics_text(semantics: Sequence[str]) -> str:
+    """A letter for each grid axis."""
+    return "".join(kind[:1].upper() for kind in semantics)
+
+
+def limit_text(limit_bytes: int | None) -> str:
+    """*own* is the compiler's own."""
+    if limit_bytes is None:
+        return "own"
+    is_small = limit_bytes < 2**30
+    return f"{limit_bytes / 2**20:.2f} MiB" if is_small else f"{limit_bytes / 2**30:.2f} GiB"
+
+
+def limit_sizes(configs: Iterable[Config]) -> dict[str, int]:
+    """The VMEM limits of these by their texts, to put the texts in order; the compiler's own is the
+    smallest."""
+    limits = {config.vmem_limit_bytes for config in configs}
+    return {limit_text(limit): limit or 0 for limit in limits}
+
 
 OptionValue = Choice
 _OPTION_TYPES = (str, int, bool)

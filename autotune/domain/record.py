@@ -1,20 +1,108 @@
-"""The published answer for a key, and what stands behind it."""
+"""The published answer for a key, the trials that stand behind it, what becomes of it under another
+toolchain or chip, and the immutable, numbered sets of records."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Annotated
 
 from autotune.domain.codec import Local, OmitDefault, OmitNone
-from autotune.domain.config import Config
-from autotune.domain.key import Key
-from autotune.domain.limits import Count, Limit, Share, Text, Time, When, Word, is_time
+from autotune.domain.key import Chip, Key, Toolchain
+from autotune.domain.limits import Bytes, Count, Limit, Share, Text, Time, When, Word, is_time
 from autotune.domain.measurement import MeasuredConfig, Measurement
-from autotune.domain.outcome import Estimate, Outcome, WrongResult
-from autotune.domain.record_check import RecordCheck
+from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
+from autotune.domain.problem import Config
 from autotune.domain.rule import ShapeRule
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import GateState, Trial
 from autotune.domain.verdict import FULL_PROOF, Proof
+
+
+class CheckVerdict(StrEnum):
+    """The worst first. *wrong*: of two sources, by the gate. *broken*: it does not compile, and no
+    VMEM limit mends that. *needs limit*: it compiles under a higher one. *slower*, *faster*: by
+    more than estimates can mistake. *default wins*: the kernel's own default is faster now. *not
+    checked*: why is in ``Check.cause``."""
+
+    WRONG = "wrong"
+    BROKEN = "broken"
+    NEEDS_LIMIT = "needs limit"
+    SLOWER = "slower"
+    DEFAULT_WINS = "default wins"
+    NOT_CHECKED = "not checked"
+    FASTER = "faster"
+    SAME = "same"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the config may be handed to a model that runs this toolchain."""
+        return self not in _UNUSABLE
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the config is known to compile as it is."""
+        return self.is_usable and self is not CheckVerdict.NOT_CHECKED
+
+    @property
+    def wants_retuning(self) -> bool:
+        """Whether a search could find something better."""
+        return self in _TO_RETUNE
+
+
+_UNUSABLE = CheckVerdict.WRONG, CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT
+_TO_RETUNE = (*_UNUSABLE, CheckVerdict.SLOWER, CheckVerdict.DEFAULT_WINS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCheck:
+    """The verdict on a record's config under another toolchain, on the record's own chip.
+    ``time_us``: None where it has no time there. Of one that does not compile: its ``outcome``, the
+    bytes of VMEM that it needs and may have, and a ``detail``. ``finding``: the sentence of an
+    older version."""
+
+    toolchain: Toolchain
+    verdict: CheckVerdict
+    checked_at: When
+    time_us: Time | None = None
+    finding: Text = ""
+    outcome: OmitNone[Outcome | None] = None
+    needed_bytes: OmitNone[Bytes | None] = None
+    allowed_bytes: OmitNone[Bytes | None] = None
+    detail: OmitDefault[Text] = ""
+
+
+class GateState(StrEnum):
+    """What the gate said of a trial; it stands beside each time that is called the best, or a
+    tie."""
+
+    VERIFIED = "verified"
+    NOT_VERIFIED = "not verified"
+    """The gate was not asked, or could not say."""
+    REFUSED = "refused as wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """``number`` counts from 0 within a key; 0 is the default config. ``seconds``: wall clock.
+    ``pushed_by``: the name of the token that brought it, empty where it was searched."""
+
+    number: Count
+    config: Config
+    outcome: Outcome
+    seconds: Share
+    created_at: When
+    pushed_by: Word = ""
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The estimate of a trial that can win; None for every other outcome."""
+        return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
+
+
+def default_trial(trials: Sequence[Trial]) -> Trial | None:
+    """Of the default config; None where it was not tried."""
+    return next((trial for trial in trials if trial.number == 0), None)
+
 
 MOST_CHECKS = 100
 
@@ -170,3 +258,107 @@ def measured_config(record: Record | None, config: Config) -> MeasuredConfig | N
     run = record.measurement if record else None
     timed = run.of(config) if run else None
     return MeasuredConfig(run, timed) if run and timed else None
+
+
+class Unchecked(StrEnum):
+    """Why something was not checked."""
+
+    SOURCE_CHANGED = "source changed"
+    NO_KERNEL = "no kernel"
+    NO_CHIP = "no chip"
+    NO_ESTIMATE = "no estimate"
+    NO_ANSWER = "no answer"
+    NO_PROBLEM = "no problem"
+    OTHER_MODEL = "other model"
+    NO_BASELINE = "no baseline"
+    NOT_VERIFIED = "not verified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The verdict on the config of the record of ``key``, under ``toolchain`` on ``chip``.
+
+    ``winner``, ``default``: what became of both there, None where it was not asked. Times in
+    microseconds, ``before_us`` under the record's own toolchain and chip. ``least_limit_bytes``:
+    the least ``vmem_limit_bytes`` that is enough where ``needed_bytes`` of VMEM are more than the
+    ``allowed_bytes``; ``passes_limit``: whether the kernel hands a
+    config's limit to its ``pallas_call``. ``verified``: the gate passed it there, and without
+    ``against`` it is published for it. ``cause``: why it was not checked, ``before``: what had
+    become of it under the record's own toolchain, where that is the reason. ``pushed_by``: the name
+    of the token that brought it.
+
+    ``against``: what another source of the kernel was compared with, empty where both are the same
+    source; ``fingerprint``: of that other source, ``is_default``: its default was compared.
+
+    ``asked``: what a command on this machine says for the kernel, its problem and the chip, where
+    a name of the catalogue and a shape do not.
+    """
+
+    key: Key
+    config: Config
+    toolchain: Toolchain
+    chip: Chip
+    verdict: CheckVerdict
+    checked_at: When
+    winner: Outcome | None = None
+    default: Outcome | None = None
+    before_us: Time | None = None
+    after_us: Time | None = None
+    default_us: Time | None = None
+    xla_us: Time | None = None
+    least_limit_bytes: Bytes | None = None
+    needed_bytes: Bytes | None = None
+    allowed_bytes: Bytes | None = None
+    passes_limit: bool = False
+    verified: bool = False
+    cause: Unchecked | None = None
+    detail: Text = ""
+    pushed_by: OmitDefault[Word] = ""
+    before_vmem_bytes: Local[OmitNone[int | None]] = None
+    vmem_bytes: Local[OmitNone[int | None]] = None
+    against: Local[OmitDefault[str]] = ""
+    fingerprint: Local[OmitDefault[str]] = ""
+    is_default: Local[OmitDefault[bool]] = False
+    asked: Local[OmitDefault[str]] = ""
+    before: OmitNone[Outcome | None] = None
+
+    @property
+    def target(self) -> Key:
+        """The key that its trials are kept under."""
+        source = self.fingerprint or self.key.fingerprint
+        return replace(self.key, fingerprint=source, chip=self.chip, toolchain=self.toolchain)
+
+    def unchecked(self, cause: Unchecked, detail: str = "") -> "Check":
+        """The same without a verdict, and why."""
+        return replace(self, verdict=CheckVerdict.NOT_CHECKED, cause=cause, detail=detail)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """An immutable set of records. Numbers grow until the database is restored from a copy, or a
+    replica takes over that lags: the next one may have a number that another one had. 0, the empty
+    one, is never stored.
+
+    ``note`` says what made it, ``made_by`` with which token, empty for this machine's own work.
+    """
+
+    number: int
+    created_at: datetime
+    note: str = ""
+    made_by: str = ""
+
+
+def snapshot_id(number: int, created_at: datetime | None) -> str:
+    """Of this one alone, whatever number others have; empty for the empty one."""
+    if created_at is None:
+        return ""
+    named = f"{number} {created_at.astimezone(UTC).isoformat()}"
+    return blake2b(named.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What makes one snapshot of another: ``records``, newest first, come in, ``removed`` go."""
+
+    records: Sequence[Record] = ()
+    removed: Sequence[Key] = ()

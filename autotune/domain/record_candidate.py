@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from autotune.domain.check import Check
 from autotune.domain.codec import Flat
-from autotune.domain.record import Record
-from autotune.domain.trial import Trial
+from autotune.domain.record import Check, Record, Trial
 from autotune.domain.verdict import Verdict
 
 

@@ -6,8 +6,7 @@ from typing import Annotated
 from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.job import MOST_TRIALS
 from autotune.domain.limits import Limit, Word
-from autotune.domain.record import Record
-from autotune.domain.trial import Trial
+from autotune.domain.record import Record, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from autotune.domain.codec import ByName, OmitDefault
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.domain.verdict import Verdict
 
 

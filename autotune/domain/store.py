@@ -5,22 +5,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from autotune.domain.browsing import SearchedKey
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
+from autotune.domain.browsing import Miss, SearchedKey
 from autotune.domain.job import Progress
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.known_config import KnownConfig
-from autotune.domain.miss import Miss
 from autotune.domain.outcome import Outcome
-from autotune.domain.record import Record
+from autotune.domain.problem import Config
+from autotune.domain.record import Change, Check, Record, RecordCheck, Snapshot, Trial
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
-from autotune.domain.record_check import RecordCheck
 from autotune.domain.result import KeyResult, Pushed
-from autotune.domain.snapshot import Change, Snapshot
-from autotune.domain.trial import Trial
 
 
 class TrialStore(Protocol):
@@ -200,3 +193,29 @@ class Store(TrialStore, Protocol):
     def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:
         """Keep what another machine has found of records under other toolchains; those that are in
         force then: a newer one of the same record, toolchain and chip stays."""
+
+
+def tell_of(store: Store, checks: Sequence[Check], by: str = "") -> None:
+    """The published records say what is known of them: what is broken is not handed out. All in
+    one new snapshot; a check on another chip says nothing of what a record is used for."""
+    notes = [
+        (check.key, check.config, as_record_check(check))
+        for check in checks
+        if check.chip is check.key.chip and check.cause is None and not check.against
+    ]
+    if notes:
+        store.publish_checks(notes, by)
+
+
+def as_record_check(check: Check) -> RecordCheck:
+    """What travels with the record."""
+    return RecordCheck(
+        toolchain=check.toolchain,
+        verdict=check.verdict,
+        checked_at=check.checked_at,
+        time_us=check.after_us,
+        outcome=None if check.verdict.compiles else check.winner,
+        needed_bytes=check.needed_bytes,
+        allowed_bytes=check.allowed_bytes,
+        detail=check.detail,
+    )

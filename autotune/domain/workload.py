@@ -1,9 +1,28 @@
-"""A workload: the problems of a model, how often each runs, and for which chips and toolchains."""
+"""A workload: the problems of a model, how often each runs, and for which chips and toolchains.
 
-from collections.abc import Iterable
+Its file is TOML, or JSON lines (one problem a line; one without ``kernel`` holds for all).
+
+    chips = ["v5e", "v6e"]
+
+    [[problem]]
+    kernel = "matmul"
+    shape = "m=4096,k=4096,n=4096"
+    dtype = "bfloat16"
+    options = {activation = "gelu"}
+    weight = 32
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
+from typing import Any
 
 from autotune.domain.codec import OmitDefault
+from autotune.domain.compiler_options import over
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 
@@ -144,3 +163,204 @@ def weighted_times(
         before_error=sum(off_us) / before_us if off_us and before_us else None,
         after_us=sum(weight * new for weight, _, _, new in timed),
     )
+
+
+_TABLE = re.compile(r"^[ \t]*\[\[", re.MULTILINE)
+_OF_ALL = {"chips", "jax", "compiler_options"}
+_OF_ONE = {"kernel", "shape", "dtype", "options", "args", "weight", "config", *_OF_ALL}
+_MOST_PROBLEMS = 10_000
+
+
+def read_workload(text: str) -> Workload:
+    """Raises ``InvalidInputError`` for a text that is neither TOML nor JSON lines; what is wrong
+    with one problem is said in ``invalid``, with its line."""
+    is_json = text.lstrip()[:1] == "{"
+    rows = _json_rows(text) if is_json else _toml_rows(text)
+    problems, invalid, general = [], [], dict[str, Any]()
+    undeclared = []
+    for line, kind, row in rows:
+        try:
+            if kind == "undeclared":
+                undeclared.append(_undeclared(row))
+            elif kind == "problem":
+                problems.append(_problem(row, line))
+            else:
+                general |= _known(row, _OF_ALL)
+        except (ValueError, TypeError, InvalidInputError) as error:
+            if not kind:
+                raise InvalidInputError(f"line {line}: {error}") from error
+            name = row.get("kernel") if isinstance(row, Mapping) else None
+            invalid.append(InvalidProblem(line=line, problem=str(name or kind), reason=str(error)))
+        if len(problems) > _MOST_PROBLEMS:
+            raise InvalidInputError(f"a workload has at most {_MOST_PROBLEMS} problems")
+    if not problems and not invalid and not undeclared:
+        raise InvalidInputError("the workload has no problems: it needs [[problem]] tables")
+    return Workload(
+        problems=tuple(problems),
+        chips=_names(general, "chips"),
+        jax=_names(general, "jax"),
+        compiler_options=over("", general.get("compiler_options", "")),
+        undeclared=tuple(undeclared),
+        invalid=tuple(invalid),
+    )
+
+
+def workload_text(workload: Workload) -> str:
+    """As TOML; ``read_workload`` is the inverse, but for lines."""
+    lines = [f"{name} = {_toml(getattr(workload, name))}" for name in sorted(_OF_ALL)]
+    lines = [line for line in lines if not line.endswith(("[]", '""'))]
+    for problem in workload.problems:
+        lines += ["", "[[problem]]", *_fields(problem)]
+    for kernel in workload.undeclared:
+        lines += ["", "[[undeclared]]", *_fields(kernel)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_rows(text: str) -> Iterator[tuple[int, str, Any]]:
+    """Line, kind and fields of each table."""
+    try:
+        whole = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"it is no TOML: {error}") from error
+    lines = iter(_lines_of_problems(text))
+    yield 1, "", {n: v for n, v in whole.items() if n not in ("problem", "undeclared")}
+    for row in _tables(whole, "problem"):
+        yield next(lines, 1), "problem", row
+    for row in _tables(whole, "undeclared"):
+        yield 1, "undeclared", row
+
+
+def _tables(whole: Mapping[str, Any], kind: str) -> list[Any]:
+    found = whole.get(kind, [])
+    return found if isinstance(found, list) else [found]
+
+
+def _lines_of_problems(text: str) -> list[int]:
+    """The parser does not say lines, but from one table of a list to the next a text is a document
+    of its own."""
+    found, begin = list[int](), 0
+    for end in [*(match.start() for match in _TABLE.finditer(text)), len(text)]:
+        try:
+            part = tomllib.loads(text[begin:end])
+        except tomllib.TOMLDecodeError:  # this "[[" stands in a text, or in a list
+            continue
+        found += [text.count("\n", 0, begin) + 1] * len(_tables(part, "problem"))
+        begin = end
+    return found
+
+
+def _json_rows(text: str) -> Iterator[tuple[int, str, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"line {number}: it is no JSON: {error}") from error
+        yield number, "problem" if not isinstance(row, dict) or "kernel" in row else "", row
+
+
+def _problem(row: Any, line: int) -> WorkloadProblem:
+    fields = _known(row, _OF_ONE)
+    kernel = fields.get("kernel")
+    if not isinstance(kernel, str) or not kernel:
+        raise ValueError("it names no kernel")
+    return WorkloadProblem(
+        kernel=kernel,
+        shape=_assignments(fields.get("shape", "")),
+        dtype=_text(fields, "dtype") or None,
+        options=tuple(filter(None, _assignments(fields.get("options", "")).split(","))),
+        args=_text(fields, "args"),
+        weight=_weight(fields),
+        config=_text(fields, "config"),
+        chips=_names(fields, "chips"),
+        jax=_names(fields, "jax"),
+        compiler_options=over("", fields.get("compiler_options", "")),
+        line=line,
+    )
+
+
+def _undeclared(row: Any) -> UndeclaredKernel:
+    known = _known(row, set(UndeclaredKernel.__dataclass_fields__))
+    name, limit = _text(known, "name"), known.get("limit_bytes")
+    if not name:
+        raise ValueError("it has no name")
+    return UndeclaredKernel(
+        name=name,
+        grid=_sizes("grid", known.get("grid", [])),
+        blocks=tuple(_sizes("blocks", one) for one in _list("blocks", known.get("blocks", []))),
+        vmem_bytes=_size("vmem_bytes", known.get("vmem_bytes", 0)),
+        limit_bytes=None if limit is None else _size("limit_bytes", limit),
+        weight=_weight(known),
+    )
+
+
+def _weight(fields: Mapping[str, Any]) -> float:
+    weight = fields.get("weight", 1)
+    if type(weight) not in (int, float) or not isfinite(weight) or weight <= 0:
+        raise ValueError(f"weight = {weight} is no number above 0")
+    return float(weight)
+
+
+def _size(name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} = {value!r} is no size")
+    return value
+
+
+def _sizes(name: str, values: Any) -> tuple[int, ...]:
+    return tuple(_size(name, one) for one in _list(name, values))
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} = {value!r} is no list")
+    return value
+
+
+def _known(row: Any, names: set[str]) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise ValueError(f"{row!r} is no table")
+    for name in row:
+        if name not in names:
+            raise ValueError(f"there is no field {name!r}: there are {', '.join(sorted(names))}")
+    return row
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    found = fields.get(name, "")
+    if not isinstance(found, str):
+        raise ValueError(f"{name} = {found!r} is no text")
+    return found
+
+
+def _names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = fields.get(name, [])
+    some = [found] if isinstance(found, str) else found
+    if not isinstance(some, list) or not all(isinstance(one, str) for one in some):
+        raise ValueError(f"{name} = {found!r} is no list of names")
+    return tuple(some)
+
+
+def _assignments(given: Any) -> str:
+    """``name=value,…``, which may be given as a table."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list):
+        return ",".join(map(str, given))
+    if not isinstance(given, dict):
+        raise ValueError(f"{given!r} is neither text nor a table")
+    return ",".join(f"{name}={option_text(value)}" for name, value in given.items())
+
+
+def _fields(value: WorkloadProblem | UndeclaredKernel) -> list[str]:
+    names = [name for name in type(value).__dataclass_fields__ if name != "line"]
+    pairs = [(name, getattr(value, name)) for name in names]
+    return [f"{name} = {_toml(one)}" for name, one in pairs if one not in ("", None, ())]
+
+
+def _toml(value: Any) -> str:
+    """JSON's texts, numbers and lists are TOML's, but for DEL."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -2,14 +2,10 @@
 
 from collections.abc import Iterator
 
-from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.config import ARBITRARY, PARALLEL
-from autotune.domain.dtype import memory_bits
-from autotune.domain.outcome import Illegal
-from autotune.domain.tiling import values_per_word
-from autotune.domain.trace import Operand, Trace
-from autotune.domain.violation import (
+from autotune.domain.key import Chip, ChipInfo
+from autotune.domain.outcome import (
     Dependency,
+    Illegal,
     MisalignedBlock,
     ParallelAfterArbitrary,
     RevisitedOutput,
@@ -20,6 +16,8 @@ from autotune.domain.violation import (
     UnwrittenOutput,
     Violation,
 )
+from autotune.domain.problem import ARBITRARY, PARALLEL, memory_bits, values_per_word
+from autotune.domain.trace import Operand, Trace
 
 
 def misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from autotune.domain.chip import ChipInfo
+from autotune.domain.key import ChipInfo
 from autotune.domain.trace import Operand, Trace
 from autotune.estimating.legality import split_axis
 

@@ -11,14 +11,11 @@ from itertools import permutations, product
 from random import Random
 from typing import Any
 
-from autotune.domain.chip import ChipInfo
 from autotune.domain.compilers import Compilers, TraceConfig, Traces
-from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.errors import InvalidInputError, NoLegalConfigError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices
+from autotune.domain.key import ChipInfo, Choices, KernelRef
 from autotune.domain.outcome import CompileFailed, Failure, Illegal, Outcome, OutOfVmem
-from autotune.domain.problem import Problem
+from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, Problem, make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
 from autotune.estimating.roofline import Roofline, roofline

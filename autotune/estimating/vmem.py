@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from itertools import permutations, product
 from math import prod
 
-from autotune.domain.chip import ChipInfo
-from autotune.domain.dtype import memory_bits
+from autotune.domain.key import ChipInfo
 from autotune.domain.outcome import LimitSource, OutOfVmem
-from autotune.domain.tiling import round_up, sublane_tile, values_per_word
+from autotune.domain.problem import memory_bits, round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand, Scratch, Trace
 
 # Rungs between the compiler's own limit and the chip's capacity, as powers of two of the former.

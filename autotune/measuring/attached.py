@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip, parse_chip
 
 _GOOGLE = "0x1ae0"
 

@@ -12,13 +12,11 @@ from autotune.compiling import libtpu, protocol
 from autotune.compiling.client import answer_of
 from autotune.compiling.process import START_LIMIT_S, CompilerProcess
 from autotune.compiling.protocol import Device, Loaded, Raised
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import Attempted, Required
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.outcome import Crashed, TimedOut
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.measuring.race import DeviceLostError
 
 T = TypeVar("T")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from autotune.compiling.process import CompilerProcess
 from autotune.compiling.protocol import Device
-from autotune.domain.chip import parse_chip
 from autotune.domain.compilers import Compilers, WriteExecutable
-from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, UnknownNameError
+from autotune.domain.key import parse_chip
 from autotune.domain.measurement import (
     NOT_COMPARED,
     Measurement,
@@ -20,6 +19,7 @@ from autotune.domain.measurement import (
     Timed,
     TimedNote,
 )
+from autotune.domain.problem import Config
 from autotune.measuring.process import CannotMeasureError, Child, MeasuringTask, Program
 from autotune.measuring.race import DeviceLostError, RaceDecision, decide
 

@@ -1,7 +1,7 @@
 """What is known of plain XLA without a TPU: a bound, and the simulated time of its own program."""
 
-from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import XlaCost
+from autotune.domain.key import ChipInfo
 from autotune.domain.record import Evidence
 from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.roofline import peak_ops_per_s

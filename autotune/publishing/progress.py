@@ -9,8 +9,8 @@ from dataclasses import replace
 from autotune.domain.errors import StoreError
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
+from autotune.domain.record import Trial
 from autotune.domain.store import Searches
-from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.searching.observer import SearchObserver
 

@@ -10,13 +10,20 @@ from typing import TYPE_CHECKING
 
 from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import CompileBaseline, Compilers, VerifyConfig
-from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
-from autotune.domain.record import Decision, Evidence, Method, Record
+from autotune.domain.problem import Config
+from autotune.domain.record import (
+    Decision,
+    Evidence,
+    GateState,
+    Method,
+    Record,
+    Trial,
+    default_trial,
+)
 from autotune.domain.store import Store
-from autotune.domain.trial import GateState, Trial, default_trial
 from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.publishing.baseline import evidence
 from autotune.publishing.ties import (

@@ -9,12 +9,9 @@ from autotune.declaring.discovery import fingerprint, searched_source
 from autotune.domain.arguments import asked
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Progress
-from autotune.domain.kernel_spec import Choices, KernelSpec
-from autotune.domain.key import Key
-from autotune.domain.record import Record, gate_state
+from autotune.domain.key import Choices, KernelSpec, Key, Toolchain, installed_toolchain
+from autotune.domain.record import Record, Trial, default_trial, gate_state
 from autotune.domain.store import Store
-from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.domain.trial import Trial, default_trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication, finalists
 from autotune.publishing.task import Plan, TuningResult, TuningTask

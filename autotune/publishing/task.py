@@ -5,14 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import AxisValue, Config
 from autotune.domain.errors import AutotuneError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
-from autotune.domain.record import Evidence, Record
-from autotune.domain.trial import Trial, default_trial
+from autotune.domain.key import Chip, KernelRef, KernelSpec, Key
+from autotune.domain.problem import AxisValue, Config
+from autotune.domain.record import Evidence, Record, Trial, default_trial
 from autotune.domain.workload import InvalidProblem
 from autotune.measuring.attached import attached_chips
 from autotune.publishing.publish import Publication

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from math import prod
 
-from autotune.domain.config import Config
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
-from autotune.domain.record import Evidence
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Evidence, Trial
 from autotune.estimating.cost_model.comparison import beats, margin
 
 _ALIKE = 2.0  # error bars of two kinds of kernels differ by more, of one kind by less

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from autotune.declaring.discovery import searched_source
 from autotune.domain.arguments import NODES_JAX, asked
 from autotune.domain.compilers import Compilers, ListChoices
-from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
+from autotune.domain.problem import Config
 from autotune.domain.store import Store
 from autotune.estimating.space import Space
 from autotune.publishing.opening import NewCompilers, OpenStore

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from autotune.declaring.calls.text import with_contents
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import parse_chip
 from autotune.domain.compiler_options import over
 from autotune.domain.errors import AutotuneError, InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef, parse_chip
 from autotune.domain.workload import InvalidProblem, WorkloadProblem
 from autotune.publishing.task import TuningTask
 from autotune.searching.subject import ProblemOf, asked_problem

@@ -8,8 +8,7 @@ from typing import Any
 
 from autotune.declaring.calls.listening import LISTENER
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.workload import UndeclaredKernel, Workload, WorkloadProblem
-from autotune.domain.workload_text import workload_text
+from autotune.domain.workload import UndeclaredKernel, Workload, WorkloadProblem, workload_text
 
 
 class CollectedWorkload:

@@ -27,10 +27,9 @@ from autotune.declaring.calls.function import PARAMS, FunctionKernel
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.place import place_of
 from autotune.declaring.kernel import Blocks, Kernel
-from autotune.domain.config import AxisValue
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import KernelRef
+from autotune.domain.problem import AxisValue, Problem
 from autotune.python.tuned import Tuned, TunedConfig, error_sentence
 
 if TYPE_CHECKING:

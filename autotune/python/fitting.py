@@ -3,11 +3,9 @@
 from collections.abc import Callable, Sequence
 
 from autotune.declaring.kernel import Axis, Kernel
-from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.key import Key
-from autotune.domain.problem import Problem
-from autotune.domain.record import Record
-from autotune.domain.trial import Trial
+from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, Problem, make_config
+from autotune.domain.record import Record, Trial
 from autotune.wording.units import micros
 
 

@@ -26,7 +26,7 @@ from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.discovery import installed_kernels
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.problem import parsed_parts
-from autotune.domain.workload_text import read_workload
+from autotune.domain.workload import read_workload
 from autotune.python.tuned import Tuned, error_sentence
 from autotune.tables.hooks import ENVIRONMENT, PACKAGES, untouched
 from autotune.tables.hooks.hook import Hook, Named, Package

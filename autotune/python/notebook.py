@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from autotune.domain.compiler_options import canonical, over, process_options
-from autotune.domain.config import AxisValue, Config
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import OptionValue
+from autotune.domain.key import KernelRef
+from autotune.domain.problem import AxisValue, Config, OptionValue
 from autotune.domain.record import Record
 from autotune.python.decorator import Tunable
 

@@ -36,14 +36,10 @@ from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
 from autotune.domain.arguments import problem_arguments
-from autotune.domain.chip import parse_chip
-from autotune.domain.config import Config, make_config
 from autotune.domain.errors import AutotuneError, InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.key import Key
-from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.key import KernelRef, Key, Toolchain, parse_chip, process_toolchain
+from autotune.domain.problem import Config, OptionValue, Problem, make_config
 from autotune.domain.record import Record
-from autotune.domain.toolchain import Toolchain, process_toolchain
 from autotune.python.fitting import misfit, of_another_default
 from autotune.wording.match import why
 

@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
-from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Attempt
 from autotune.domain.compilers import CompileConfig, Compilers
-from autotune.domain.config import Config
 from autotune.domain.errors import StoreError
-from autotune.domain.key import Key
+from autotune.domain.key import ChipInfo, Key
 from autotune.domain.outcome import Outcome
+from autotune.domain.problem import Config
+from autotune.domain.record import Trial, default_trial
 from autotune.domain.store import TrialStore
-from autotune.domain.trial import Trial, default_trial
 from autotune.estimating import legality
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.searching.subject import Subject

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from autotune.domain.compiled import Attempt
 from autotune.domain.compilers import Compilers
-from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
-from autotune.domain.record import Evidence
+from autotune.domain.problem import Config
+from autotune.domain.record import Evidence, Trial
 from autotune.domain.store import Store
-from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import Candidate, Space, climb, limit_named
 from autotune.estimating.vmem import limit_bytes, limit_rungs

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 from math import log2
 
-from autotune.domain.config import AxisValue, Config
+from autotune.domain.problem import AxisValue, Config
 from autotune.domain.trace import Trace
 from autotune.estimating.space import Candidate
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from autotune.domain.trial import Trial
+from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 
 

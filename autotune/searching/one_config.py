@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autotune.domain.compilers import Compilers, ListChoices, TraceConfig, Traces
-from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_spec import Choices
+from autotune.domain.key import Choices
 from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
+from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
 from autotune.estimating.space import PassedOn, default_config, passed_on_of, refusal

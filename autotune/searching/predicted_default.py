@@ -9,10 +9,9 @@ default compiles at all is then said by the rules and the arithmetic of VMEM alo
 from collections.abc import Sequence
 from math import exp, inf
 
-from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated
-from autotune.domain.record import Evidence
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Evidence, Trial
 from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.comparison import beats
 from autotune.searching.surrogate import Posterior

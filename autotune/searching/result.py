@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from autotune.domain.config import Config
-from autotune.domain.record import Evidence
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Evidence, Trial
 from autotune.estimating.space import Space
 from autotune.searching.subject import Subject
 

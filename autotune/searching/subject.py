@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from autotune.declaring.calls.text import with_contents
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compilers import (
     CheckDeclaration,
     CompilerQuestion,
@@ -16,13 +15,9 @@ from autotune.domain.compilers import (
     ListChoices,
     ProblemOfCall,
 )
-from autotune.domain.config import AxisValue
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices, KernelSpec
-from autotune.domain.key import Key
-from autotune.domain.problem import Problem
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Key, Toolchain
+from autotune.domain.problem import AxisValue, Problem
 from autotune.estimating.space import Space, explore
 
 ProblemOf = Callable[[KernelSpec], Problem]

@@ -16,8 +16,7 @@ from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 from scipy.special import erfcx, ndtr
 
-from autotune.domain.config import Config
-from autotune.domain.dtype import bits
+from autotune.domain.problem import Config, bits
 from autotune.domain.trace import Trace
 from autotune.estimating.space import Candidate
 from autotune.searching.neighbours import is_ragged

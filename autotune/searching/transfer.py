@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from autotune.domain.chip import ChipInfo
-from autotune.domain.config import Config
-from autotune.domain.key import Key
+from autotune.domain.key import ChipInfo, Key
+from autotune.domain.operation import StepCost
 from autotune.domain.outcome import Estimated, Outcome
-from autotune.domain.step_cost import StepCost
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.cost_model.prediction import (
     Pipeline,

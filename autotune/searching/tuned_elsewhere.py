@@ -6,12 +6,11 @@ from dataclasses import replace
 from math import inf
 
 from autotune.domain.compilers import Compilers
-from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
-from autotune.domain.record import Record
+from autotune.domain.problem import Config
+from autotune.domain.record import Record, Trial
 from autotune.domain.store import Store
-from autotune.domain.trial import Trial
 from autotune.estimating.space import Candidate, Space
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import Subject

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autotune.domain.chip import Chip
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
+from autotune.domain.key import Chip
 from autotune.tables.python_source import ConstructorCall, imports_of
 from autotune.tables.python_table import PythonTable
 from autotune.tables.table import TableRow

@@ -8,16 +8,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from autotune.declaring.discovery import named_kernel
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CheckDeclaration, Compilers
-from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError, KernelImportError, NoLegalConfigError
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
-from autotune.domain.problem import OptionValue, Problem
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.problem import Config, OptionValue, Problem
+from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.store import Store
 from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL

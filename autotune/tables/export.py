@@ -10,10 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
+from autotune.domain.problem import Config
 from autotune.domain.record import Method, Record
 from autotune.tables.asking import LookupAnswer, ask_child, ask_lookup, kind_of
 from autotune.tables.formats import FoundTable, find_tables, formats_named, read_table

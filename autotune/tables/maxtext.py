@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.domain.chip import parse_chip
 from autotune.domain.errors import InvalidInputError, UnknownNameError
+from autotune.domain.key import parse_chip
 from autotune.domain.known_config import KnownConfig
 from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 

@@ -17,8 +17,8 @@ from math import isfinite
 from pprint import pformat
 from typing import Any
 
-from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip, parse_chip
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.problem import parsed_parts
 from autotune.tables.python_source import entries

@@ -4,7 +4,7 @@ tpu-inference 0.32 and sglang-jax of November 2026."""
 import re
 from itertools import islice
 
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 from autotune.tables.python_table import FieldNames, Meaning, Named, PythonTable
 
 _VERSIONS = {5: (Chip.V5E, Chip.V5P), 6: (Chip.V6E,), 7: (Chip.V7X,)}

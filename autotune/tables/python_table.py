@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig, named
 from autotune.tables.python_source import ConstructorCall, Entry, entries, variables, with_rows
 from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow

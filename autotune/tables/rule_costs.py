@@ -13,8 +13,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from autotune.answering import rules
-from autotune.domain.config import Config
 from autotune.domain.outcome import Estimate
+from autotune.domain.problem import Config
 from autotune.domain.rule import CostTerm, HbmTerm, ShapeRule
 
 MOST_NAMES = 3  # in a product that costs: with all of them there are too many products

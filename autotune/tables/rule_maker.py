@@ -12,17 +12,13 @@ from autotune.answering.distance import size_of
 from autotune.answering.matching import NEAREST, Index
 from autotune.answering.rule_answers import ruled_config, unshown_config
 from autotune.domain.compilers import Compilers, ListChoices, VerifyConfig
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.outcome import WrongResult
-from autotune.domain.problem import Problem
-from autotune.domain.record import Record
+from autotune.domain.problem import Config, Problem
+from autotune.domain.record import Record, Trial
 from autotune.domain.rule import NoRule, RuleRefusal, ShapeRule
 from autotune.domain.store import Store
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.vmem import vmem_use

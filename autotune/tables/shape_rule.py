@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autotune.answering import rules
-from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
+from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config
+from autotune.domain.record import Trial
 from autotune.domain.rule import BlockAxis, CompiledBlocks, SeenRange, ShapeRule, VmemTerm
-from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.tables.rule_costs import (
     MOST_NAMES,

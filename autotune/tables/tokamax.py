@@ -9,10 +9,10 @@ from pathlib import PurePath
 from statistics import median
 from typing import Any
 
-from autotune.domain.chip import Chip, parse_chip
-from autotune.domain.dtype import parse_dtype
 from autotune.domain.errors import InvalidInputError, UnknownNameError
+from autotune.domain.key import Chip, parse_chip
 from autotune.domain.known_config import KnownConfig
+from autotune.domain.problem import parse_dtype
 from autotune.tables.asking import kind_of
 from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 

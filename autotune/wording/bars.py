@@ -17,7 +17,7 @@ from rich.progress import (
 from rich.table import Column
 
 from autotune.domain.key import Key
-from autotune.domain.trial import Trial
+from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Tally
 from autotune.publishing.publish import Publication

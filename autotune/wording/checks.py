@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from autotune.domain.check import Check, Unchecked
 from autotune.domain.outcome import Crashed, NotEstimated, TimedOut
-from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.record import Check, CheckVerdict, RecordCheck, Unchecked
 from autotune.wording.command import retune
 from autotune.wording.outcome import in_words as outcome_in_words
 from autotune.wording.outcome import kind_and_reason, reason_of

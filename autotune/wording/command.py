@@ -3,10 +3,8 @@
 from shlex import quote, split
 
 from autotune.domain.arguments import asked_of, config_text, problem_arguments
-from autotune.domain.check import Check
-from autotune.domain.key import Key
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Trial
+from autotune.domain.key import Key, Toolchain
+from autotune.domain.record import Check, Trial
 
 
 def reproduce(key: Key, trial: Trial, asked: str = "") -> str:

@@ -1,7 +1,6 @@
 """A config in parts, spelled out."""
 
-from autotune.domain.config import AxisValue, Config
-from autotune.domain.config_parts import SEMANTICS, VMEM_LIMIT, parts_of
+from autotune.domain.problem import SEMANTICS, VMEM_LIMIT, AxisValue, Config, parts_of
 
 
 def spelled_parts(config: Config) -> dict[str, AxisValue]:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from autotune.domain.config import Config
 from autotune.domain.outcome import Estimate, Estimated, Outcome
+from autotune.domain.problem import Config
 from autotune.wording.outcome import reason_of
 from autotune.wording.units import error_bar, mebibytes, micros
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from autotune.domain.changes import FasterTrial, PartEffect
+from autotune.domain.comparison import FasterTrial, PartEffect
 from autotune.domain.explanation import GROWING, WORTH_SHARE, Explanation, TimePart
 from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate

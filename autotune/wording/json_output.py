@@ -4,7 +4,7 @@ from typing import Any
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
-from autotune.domain.trial import GateState, Trial
+from autotune.domain.record import GateState, Trial
 from autotune.wording.outcome import reason_of
 
 

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 from autotune.answering.matching import Match, MatchKind
 from autotune.domain.compiler_options import differing
-from autotune.domain.key import Key
-from autotune.domain.record import Standing
-from autotune.domain.record_check import RecordCheck
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Key, Toolchain
+from autotune.domain.record import RecordCheck, Standing
 from autotune.wording.checks import known_finding
 from autotune.wording.command import search_command
 from autotune.wording.rules import by_rule

@@ -6,7 +6,7 @@ from rich import box
 from rich.table import Table
 
 from autotune.domain.measurement import Measurement, Timed
-from autotune.domain.trial import Trial
+from autotune.domain.record import Trial
 from autotune.wording.units import micros
 
 

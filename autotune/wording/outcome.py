@@ -4,30 +4,28 @@ from dataclasses import replace
 
 from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.outcome import (
+    Dependency,
     Estimated,
     Failure,
     Illegal,
     LimitSource,
+    MisalignedBlock,
     NotEstimated,
     Outcome,
     OutOfVmem,
-    TimedOut,
-)
-from autotune.domain.trial import GateState
-from autotune.domain.verdict import Verdict
-from autotune.domain.violation import (
-    Dependency,
-    MisalignedBlock,
     ParallelAfterArbitrary,
     RevisitedOutput,
     Rule,
     SemanticsRank,
     SequentialAxis,
+    TimedOut,
     UnreadInput,
     UnsafeAlias,
     UnwrittenOutput,
     Violation,
 )
+from autotune.domain.record import GateState
+from autotune.domain.verdict import Verdict
 from autotune.wording.units import mebibytes, micros, part_us
 
 # Refusals are counted by rule: their figures differ from point to point.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import log10
 
-from autotune.domain.trial import Trial
+from autotune.domain.record import Trial
 from autotune.wording.units import micros
 
 _WIDTH, _HEIGHT, _MARGIN = 560, 160, 12

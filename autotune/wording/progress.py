@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from autotune.domain.outcome import OutcomeKind
-from autotune.domain.trial import Trial
+from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Tally
 from autotune.publishing.task import TuningObserver

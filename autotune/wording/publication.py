@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autotune.domain.chip import Chip
 from autotune.domain.comparison import Comparison
-from autotune.domain.config import Config
+from autotune.domain.key import Chip
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate
+from autotune.domain.problem import Config
 from autotune.domain.record import Decision, Evidence, Method, Record, Standing
 from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict

@@ -19,8 +19,7 @@ from typing import Any
 from autotune.compiling import libtpu
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from benchmarks.harness.points import CandidatePoint
 
 _ROOT = Path(__file__).parents[2]
@@ -119,7 +118,7 @@ def _compiled(kernel: str, problem: Mapping[str, Any], config: Config, chip: str
     from autotune.compiling.child.chips import abstract_mesh, compile_only_device
     from autotune.compiling.child.compile.build import specs
     from autotune.compiling.child.loading import Loader
-    from autotune.domain.chip import Chip
+    from autotune.domain.key import Chip
 
     declared = Loader().kernel(find_kernel(kernel))
     parsed = from_data(Problem, problem)

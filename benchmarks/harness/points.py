@@ -12,12 +12,9 @@ from rich.progress import Progress
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compilers import DescribeKernel, ListChoices, TraceConfig, Traces
-from autotune.domain.config import AxisValue, Config, make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef
+from autotune.domain.problem import AxisValue, Config, Problem, make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
 from autotune.estimating.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use

@@ -22,8 +22,7 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import IO, Any
 
-from autotune.domain.config import AxisValue
-from autotune.domain.problem import Problem
+from autotune.domain.problem import AxisValue, Problem
 
 Axes = Mapping[str, AxisValue]
 Tuner = Callable[[Callable[..., Any], tuple[Any, ...], Sequence[Axes]], Axes]
@@ -142,7 +141,7 @@ def _function(
     import jax
     from jax.experimental.pallas import tpu as pltpu
 
-    from autotune.domain.config import make_config
+    from autotune.domain.problem import make_config
 
     def run(*arrays: Any, **axes: AxisValue) -> Any:
         with pltpu.force_tpu_interpret_mode():

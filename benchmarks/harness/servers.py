@@ -16,16 +16,11 @@ from typing import Any
 
 import psutil
 
-from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
-from autotune.domain.config import Config
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import Problem, ProblemSpec
-from autotune.domain.record import Evidence, Method, Record
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config, Problem, ProblemSpec
+from autotune.domain.record import Evidence, Method, Record, Trial
 
 Targets = dict[str, tuple[int, Iterator[bytes]]]
 """Ports by name, and what they are sent."""

@@ -12,15 +12,15 @@ from typing import Any
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import ListChoices
-from autotune.domain.config import Config
+from autotune.domain.key import Chip, ChipInfo
 from autotune.domain.outcome import (
     Estimated,
     Outcome,
     OutOfVmem,
 )
+from autotune.domain.problem import Config
 from autotune.estimating.space import Candidate, Space, climb, explore
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject, describe_subject

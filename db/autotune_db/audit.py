@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
-from autotune.domain.audit import AuditEntry, Author
+from autotune.domain.browsing import AuditEntry, Author
 from autotune_db import query, rows
 from autotune_db.tables import AUDIT
 from autotune_db.transaction import Adapter

@@ -22,14 +22,11 @@ from autotune.domain.browsing import (
     SearchedKey,
     TargetCount,
 )
-from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
-from autotune.domain.config import Config
 from autotune.domain.job import Job, State
-from autotune.domain.key import Key
-from autotune.domain.record import Record
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Chip, Key, Toolchain
+from autotune.domain.problem import Config
+from autotune.domain.record import CheckVerdict, Record
 from autotune_db import query, rows
 from autotune_db.checks import SqlCheckPages
 from autotune_db.json_columns import digest, to_text

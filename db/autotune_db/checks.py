@@ -6,11 +6,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, case, func, select
 
 from autotune.domain.browsing import CheckCount, CheckFilter, NumberedCheck
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.key import Key
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.key import Chip, Key
+from autotune.domain.record import Check, CheckVerdict
 from autotune_db import audit, query, rows, snapshots
 from autotune_db.json_columns import from_text, to_text
 from autotune_db.known_checks import Finding, noted, publish

@@ -13,10 +13,9 @@ from typing import NamedTuple
 from sqlalchemy import Connection, insert, select
 
 from autotune.domain.codec import to_data
-from autotune.domain.config import Config
 from autotune.domain.key import Key
-from autotune.domain.record import Record, Standing
-from autotune.domain.record_check import RecordCheck
+from autotune.domain.problem import Config
+from autotune.domain.record import Record, RecordCheck, Standing
 from autotune_db import query, rows, snapshots
 from autotune_db.json_columns import from_text, to_text
 from autotune_db.rows import AnyRow

@@ -6,8 +6,8 @@ from operator import itemgetter
 
 from sqlalchemy import Connection, and_, delete, func, or_, select
 
+from autotune.domain.browsing import Miss
 from autotune.domain.key import Key
-from autotune.domain.miss import Miss
 from autotune_db import query, rows
 from autotune_db.query import MAX_ID, Query
 from autotune_db.tables import KERNELS, KEYS, METADATA, MISSES

@@ -8,11 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
 
-from autotune.domain.check import Check
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
-from autotune.domain.record import Method, Record, Standing
+from autotune.domain.key import KernelSpec, Key
+from autotune.domain.record import Check, Method, Record, Standing
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.audit import note, some_of

@@ -28,11 +28,8 @@ from sqlalchemy import (
 )
 
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.chip import Chip
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.record import Record, Standing
-from autotune.domain.toolchain import Toolchain
 from autotune_db import rows
 from autotune_db.rows import AnyRow
 from autotune_db.tables import KERNELS, KEYS, RECORDS, TRIALS

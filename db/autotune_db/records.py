@@ -6,11 +6,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from autotune.domain.chip import Chip
-from autotune.domain.key import Key
-from autotune.domain.record import Record
+from autotune.domain.key import Chip, Key
+from autotune.domain.record import Change, Record, Snapshot
 from autotune.domain.rule import ShapeRule
-from autotune.domain.snapshot import Change, Snapshot
 from autotune_db import audit, query, rows, snapshots
 from autotune_db.known_checks import add_records, renew, with_known_checks
 from autotune_db.rows import AnyRow

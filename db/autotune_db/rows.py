@@ -11,23 +11,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Row
 
-from autotune.domain.audit import AuditEntry, Author
-from autotune.domain.browsing import SearchStatus
-from autotune.domain.chip import Chip
+from autotune.domain.browsing import AuditEntry, Author, Miss, SearchStatus, Token
 from autotune.domain.codec import field_decoders, from_data, to_data
 from autotune.domain.job import Job, Request
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key, identity_of
-from autotune.domain.miss import Miss
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain, identity_of
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record, Standing
+from autotune.domain.record import Record, RecordCheck, Snapshot, Standing, Trial
 from autotune.domain.record_candidate import CandidateDecision, RecordCandidate
-from autotune.domain.record_check import RecordCheck
-from autotune.domain.snapshot import Snapshot
-from autotune.domain.token import Token
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Trial
 from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.tables import RECORDS
 

@@ -21,8 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from autotune.domain.record import Record
-from autotune.domain.snapshot import Change
+from autotune.domain.record import Change, Record
 from autotune_db.query import get, in_parts, numbered_record, readable, times, with_keys
 from autotune_db.rows import AnyRow, key_from_row
 from autotune_db.tables import KEYS, PINS, RECORDS, SNAPSHOTS

@@ -7,13 +7,11 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
-from autotune.domain.config import Config
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.outcome import Outcome
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Trial
 from autotune_db import query, rows
 from autotune_db.json_columns import digest
 from autotune_db.query import MAX_ID, Query

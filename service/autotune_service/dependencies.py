@@ -7,9 +7,8 @@ from fastapi import Depends, Query, Request
 from fastapi.security import HTTPBearer
 from starlette.types import Scope
 
-from autotune.domain.audit import Author
+from autotune.domain.browsing import ADMIN, Author, Token
 from autotune.domain.errors import StoreError
-from autotune.domain.token import ADMIN, Token
 from autotune_db import SqlStore
 from autotune_db.audit import written_by
 from autotune_service.api.schema import Error

@@ -11,14 +11,10 @@ from typing import NamedTuple
 from autotune.answering.bundle import bundle_to_bytes, is_possible, new_bundle, slim
 from autotune.answering.layered import Layered
 from autotune.answering.matching import EXACT, KINDS, Index, beside_default, exact_match
-from autotune.domain.chip import Chip
 from autotune.domain.errors import StoreError
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Identity, Key, identity_of
-from autotune.domain.record import Record
-from autotune.domain.snapshot import Change, snapshot_id
+from autotune.domain.key import Chip, Identity, KernelSpec, Key, Toolchain, identity_of
+from autotune.domain.record import Change, Record, snapshot_id
 from autotune.domain.store import Store
-from autotune.domain.toolchain import Toolchain
 from autotune.wording.publication import in_words
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable

@@ -23,8 +23,8 @@ from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN
 from autotune.answering.sources import ACCEPT
 from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import make_config
 from autotune.domain.errors import InvalidInputError, ServiceError
+from autotune.domain.problem import make_config
 from autotune.domain.record import Record
 from autotune.python.client import Client
 from autotune.python.sources import BundleSource, StoreSource

@@ -15,13 +15,11 @@ from hypothesis import strategies as st
 from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import EXACT, Index
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import Key, identity_of
+from autotune.domain.key import Chip, Key, Toolchain, identity_of
 from autotune.domain.problem import Problem
-from autotune.domain.snapshot import Change
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.record import Change
 from autotune_db.rows import key_from_row, key_identity, key_values
 from autotune_service.api.lookup import LookupStruct, _published, _request
 from autotune_service.api.questions import QuestionStruct, key_of, known_identity

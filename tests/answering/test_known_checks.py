@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN, Index
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.key import Key
-from autotune.domain.record import Record
-from autotune.domain.record_check import CheckVerdict, RecordCheck
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Key, Toolchain
+from autotune.domain.record import CheckVerdict, Record, RecordCheck
 from autotune.wording.match import why
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record

@@ -17,14 +17,10 @@ from autotune.answering.matching import (
     Index,
 )
 from autotune.answering.safety import safe_config
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import ARBITRARY
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
-from autotune.domain.problem import Problem
-from autotune.domain.record import Record
-from autotune.domain.snapshot import Change
+from autotune.domain.key import Chip, KernelSpec, Key
+from autotune.domain.problem import ARBITRARY, Problem
+from autotune.domain.record import Change, Record
 from autotune.wording.match import why
 from tests.samples.matching import SPEC, older, question, record
 

@@ -10,9 +10,9 @@ import pytest
 from autotune.answering import rules
 from autotune.domain import explanation as parts
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
+from autotune.domain.problem import Config
 from autotune.domain.rule import CostTerm, HbmTerm, ShapeRule
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.tables.rule_costs import call_us

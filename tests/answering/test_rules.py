@@ -14,13 +14,12 @@ from autotune.answering import rules
 from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.answering.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index
 from autotune.answering.rule_answers import ruled_config
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.record import Record
+from autotune.domain.problem import Config
+from autotune.domain.record import Change, Record, Trial
 from autotune.domain.rule import (
     CostTerm,
     HbmTerm,
@@ -30,8 +29,6 @@ from autotune.domain.rule import (
     ShapeRule,
     VmemTerm,
 )
-from autotune.domain.snapshot import Change
-from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.tables.rule_costs import call_us, term_us
 from autotune.tables.rule_maker import LeftOut, best_form, judged

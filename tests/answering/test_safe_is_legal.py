@@ -12,13 +12,10 @@ from autotune.answering.rule_answers import ruled_config
 from autotune.answering.safety import safe_config
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeChip, DescribeKernel, ListChoices, TraceConfig, Traces
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelRef, Key
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence
 from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.estimate import MODEL

@@ -25,14 +25,10 @@ from autotune.answering.sources import (
 )
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.chip import Chip
-from autotune.domain.config import make_config
 from autotune.domain.errors import AutotuneError, InvalidInputError, StoreError, UnknownNameError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelRef, KernelSpec, Key
 from autotune.domain.outcome import Estimated
-from autotune.domain.problem import Option
+from autotune.domain.problem import Option, make_config
 from autotune.domain.record import Evidence, Record
 from autotune.python.tuned import Tuned
 from tests.samples.database import new_store

@@ -15,18 +15,15 @@ from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import Match
 from autotune.answering.push import result_to_data
 from autotune.answering.sources import BundleAnswers, StoreAnswers
+from autotune.domain.browsing import WRITER
 from autotune.domain.codec import to_data
-from autotune.domain.config import PARALLEL, Config
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.noting import as_record_check
+from autotune.domain.key import KernelSpec
 from autotune.domain.outcome import Illegal
-from autotune.domain.problem import Problem, ProblemSpec
-from autotune.domain.record import Evidence, Record
+from autotune.domain.problem import PARALLEL, Config, Problem, ProblemSpec
+from autotune.domain.record import CheckVerdict, Evidence, Record, Trial
 from autotune.domain.record_candidate import CandidateDecision, CandidateState
-from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult
-from autotune.domain.token import WRITER
-from autotune.domain.trial import Trial
+from autotune.domain.store import as_record_check
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import NOON, question, record
 from tests.servers.commands import autotune_here

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.record import Evidence
-from autotune.domain.record_check import CheckVerdict, RecordCheck
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Toolchain
+from autotune.domain.record import CheckVerdict, Evidence, RecordCheck
 from autotune_db import open_store
 from tests.samples.dashboard import estimated, trial
 from tests.samples.matching import NOON, SPEC, question, record

@@ -11,9 +11,9 @@ from rich.console import Console
 from autotune.cli.options import measuring_options
 from autotune.cli.search import search
 from autotune.cli.worker import worker
-from autotune.domain.chip import Chip
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
 from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.problem import make_config
 from autotune.wording import measured_table as measuring
 from autotune.wording.publication import why_estimated
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.domain.key import Key
-from autotune.domain.workload_text import read_workload
+from autotune.domain.workload import read_workload
 from autotune_db import open_store
 from tests.samples.records import record
 from tests.servers.commands import autotune_here

@@ -8,15 +8,12 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
 from autotune.domain.errors import StoreError
 from autotune.domain.job import Progress
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.outcome import Illegal
-from autotune.domain.problem import Problem
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config, Problem
+from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Reported
 from autotune.wording.progress import SilentObserver

@@ -13,16 +13,11 @@ import pytest
 from rich.console import Console
 
 from autotune.declaring.discovery import find_kernel, fingerprint, searched_source
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
 from autotune.domain.job import Progress
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
 from autotune.domain.outcome import Estimated, OutOfVmem
-from autotune.domain.problem import ProblemSpec
-from autotune.domain.record import Evidence
-from autotune.domain.toolchain import installed_toolchain
-from autotune.domain.trial import GateState, Trial
+from autotune.domain.problem import Config, ProblemSpec
+from autotune.domain.record import Evidence, GateState, Trial
 from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication

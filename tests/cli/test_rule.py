@@ -10,12 +10,10 @@ import pytest
 
 from autotune.answering.matching import RULE, Index
 from autotune.domain.codec import to_data
-from autotune.domain.config import Config
-from autotune.domain.kernel_spec import Choices
-from autotune.domain.key import Key
+from autotune.domain.key import Choices, Key
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated
-from autotune.domain.record import Evidence
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Evidence, Trial
 from autotune.domain.verdict import Verdict
 from autotune_db import SqlStore, open_store
 from tests.answering.test_rules import BLOCKS, LENGTHS, config, estimated

@@ -10,13 +10,10 @@ import pytest
 from autotune.cli.checks import find_refs
 from autotune.cli.searched_source import kernel_of
 from autotune.declaring.discovery import find_kernel, fingerprint
-from autotune.domain.chip import Chip
 from autotune.domain.job import Progress
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Option, ProblemSpec
-from autotune.domain.toolchain import installed_toolchain
 from autotune_db import open_store
 from tests.samples import estimates, records
 from tests.samples.records import save_trial

@@ -12,7 +12,6 @@ from autotune.compiling.process import (
     CompilerInterruptedError,
 )
 from autotune.compiling.protocol import DrawConfig, Drawn
-from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import (
     CompileConfig,
@@ -24,17 +23,15 @@ from autotune.domain.compilers import (
     Traces,
     VerifyConfig,
 )
-from autotune.domain.config import Config, make_config
 from autotune.domain.errors import (
     CompilerUnavailableError,
     InvalidInputError,
     KernelImportError,
     NoDeclarationError,
 )
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef, Toolchain
 from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
-from autotune.domain.problem import Problem
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import Config, Problem, make_config
 from autotune.estimating.simulator.drawing.picture import TraceSlice, Track
 from autotune.wording.outcome import verdict_reason
 

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from autotune.compiling.shared import SharedAcrossChips
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeKernel, TraceConfig, Traces, VerifyConfig
-from autotune.domain.config import Config, make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.verdict import Verdict
 from tests.samples.matching import SPEC
 from tests.samples.traces import trace

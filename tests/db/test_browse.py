@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from autotune.domain.browsing import KeyFilter
-from autotune.domain.chip import Chip
 from autotune.domain.job import Progress, Request
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.problem import Problem
 from autotune.domain.result import KeyResult

@@ -7,12 +7,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from autotune.domain.check import Check, Unchecked
-from autotune.domain.key import Key
-from autotune.domain.record import MOST_CHECKS, Record
-from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.key import Key, Toolchain
+from autotune.domain.record import MOST_CHECKS, Check, CheckVerdict, Record, RecordCheck, Unchecked
 from autotune.domain.result import KeyResult
-from autotune.domain.toolchain import Toolchain
 from autotune_db.store import SqlStore
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.matching import ruled

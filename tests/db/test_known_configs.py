@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune_db import open_store
 

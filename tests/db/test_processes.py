@@ -18,11 +18,10 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
 from autotune.domain.errors import StoreError
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, Illegal
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import engine, open_store, query, rows, store, transaction
 from autotune_db.failure import BUSY_TIMEOUT_S

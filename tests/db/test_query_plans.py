@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from autotune.domain.browsing import KeyFilter, KeyOrder
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 from autotune_db.store import SqlStore, open_store
 from tests.samples.records import key, record, save_trial, spec, trial
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.codec import to_data
-from autotune.domain.config import Config
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
@@ -16,7 +15,7 @@ from autotune.domain.outcome import (
     OutOfVmem,
     WrongResult,
 )
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune_db.json_columns import digest
 from autotune_db.rows import key_identity, key_values, trial_from_row, trial_values
 from tests.samples.records import key, trial

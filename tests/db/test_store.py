@@ -11,14 +11,12 @@ import pytest
 from sqlalchemy import event, select
 
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.chip import Chip
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record, Standing
+from autotune.domain.record import Record, Standing, Trial
 from autotune.domain.result import KeyResult
 from autotune.domain.store import Store
-from autotune.domain.trial import Trial
 from autotune_db import query
 from autotune_db.store import SqlStore, open_store
 from autotune_db.tables import KEYS

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.declaring.kernel import block_sizes
 from autotune.declaring.pallas import Grid
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config, make_config
 from autotune.domain.errors import InvalidInputError, KernelImportError, UnknownNameError
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip
+from autotune.domain.problem import Config, Problem, make_config
 from autotune.measuring.attached import attached_chip, attached_chips
 from autotune_kernels.from_tpu_inference import fused_moe
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.declaring.discovery import fingerprint
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 
 DECLARED = '''"""What it is for."""
 import jax

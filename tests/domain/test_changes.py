@@ -5,10 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.changes import faster_trial, larger_blocks, part_effects
-from autotune.domain.config import Config
+from autotune.domain.comparison import faster_trial, larger_blocks, part_effects
 from autotune.domain.outcome import Estimated
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Trial
 from tests.samples.estimates import estimate, parts
 from tests.samples.records import trial
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.chip import Chip, aliases, parse_chip
 from autotune.domain.errors import UnknownNameError
+from autotune.domain.key import Chip, aliases, parse_chip
 
 
 @pytest.mark.parametrize(

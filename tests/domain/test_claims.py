@@ -3,8 +3,8 @@
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.domain.chip import Chip
 from autotune.domain.claims import MOST_VMEM_BYTES
+from autotune.domain.key import Chip
 
 VERSIONS = {"v7x": "7x"}
 

@@ -9,21 +9,16 @@ from typing import Any, get_args
 
 import pytest
 
-from autotune.domain.chip import ChipInfo
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Compiled
-from autotune.domain.config import Config
 from autotune.domain.job import Job, Progress, Request
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import ChipInfo, KernelSpec, Key, Toolchain
 from autotune.domain.measurement import Measurement
 from autotune.domain.outcome import Estimate, Estimated, Outcome, TimedOut, WrongResult
-from autotune.domain.problem import Problem
-from autotune.domain.record import Evidence, Record
+from autotune.domain.problem import Config, Problem
+from autotune.domain.record import Evidence, Record, Trial
 from autotune.domain.result import KeyResult, Pushed
-from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.estimating.simulator.drawing.picture import Picture
 from tests.samples.records import OUTCOMES, estimate

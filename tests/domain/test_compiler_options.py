@@ -21,7 +21,7 @@ from autotune.domain.compiler_options import (
     vmem_limit_bytes,
 )
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.toolchain import Toolchain, process_toolchain
+from autotune.domain.key import Toolchain, process_toolchain
 
 NAMES = st.from_regex(r"xla_tpu_[a-z][a-z0-9_]{0,20}", fullmatch=True)
 OPTIONS = st.dictionaries(

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.dtype import parse_dtype
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.limits import MAX_DIMENSION
 from autotune.domain.problem import (
     Option,
     Problem,
     ProblemSpec,
+    parse_dtype,
 )
 
 SPEC = ProblemSpec(

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain.outcome import Estimated
-from autotune.domain.record import gate_state
-from autotune.domain.trial import GateState, Trial
+from autotune.domain.record import GateState, Trial, gate_state
 from tests.samples.matching import NOON, record
 
 RECORD = record()

@@ -7,9 +7,10 @@ from autotune.domain.workload import (
     UndeclaredKernel,
     Workload,
     WorkloadProblem,
+    read_workload,
     weighted_times,
+    workload_text,
 )
-from autotune.domain.workload_text import read_workload, workload_text
 
 TEXT = '''chips = ["v5e"]
 compiler_options = "--xla_b=2 --xla_a=1"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
-from autotune.domain.trial import Trial
+from autotune.domain.key import Chip
+from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.result import SearchResult

@@ -10,13 +10,10 @@ import pytest
 from autotune.answering.matching import DEFAULT, Index
 from autotune.compiling.environments.environment import FOLDER_VARIABLE
 from autotune.compiling.pool import CompilerPool
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data
-from autotune.domain.config import make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelRef, Key, Toolchain
 from autotune.domain.outcome import Estimated
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import make_config
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import describe_subject
 from autotune_db import open_store

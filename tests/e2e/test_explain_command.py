@@ -8,10 +8,9 @@ import pytest
 
 from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.compiled import ASSEMBLED
-from autotune.domain.key import Key
+from autotune.domain.key import Key, installed_toolchain
 from autotune.domain.outcome import Estimated
-from autotune.domain.toolchain import installed_toolchain
-from autotune.domain.trial import Trial
+from autotune.domain.record import Trial
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts

@@ -4,7 +4,6 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     CheckDeclaration,
     CompileConfig,
@@ -12,8 +11,8 @@ from autotune.domain.compilers import (
     ListChoices,
     VerifyConfig,
 )
-from autotune.domain.config import make_config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import make_config
 
 FLASH = "batch=2,heads=2,q_len=512,kv_len=512,head_dim=128"
 SPLASH = "heads=4,kv_heads=2,seq=512,qk_dim=128,v_dim=128"

@@ -5,10 +5,10 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeKernel
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
+from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import counted_loops
 from tests.samples.counted_loops import ROWS, TURNS

@@ -4,7 +4,6 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     CompileConfig,
     DescribeChip,
@@ -12,8 +11,9 @@ from autotune.domain.compilers import (
     TraceConfig,
     VerifyConfig,
 )
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
 from autotune.domain.outcome import CompileFailed, Estimated, NotEstimated
+from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import meshed
 

@@ -4,12 +4,12 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import CompileBaseline, CompileConfig, DescribeChip, DescribeKernel
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
+from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.cost_model.operation import hbm_bytes_per_us
 from autotune.publishing.baseline import bound_us, expected_us

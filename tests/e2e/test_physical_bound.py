@@ -13,7 +13,6 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     CheckDeclaration,
     CompileConfig,
@@ -21,11 +20,10 @@ from autotune.domain.compilers import (
     DescribeKernel,
     ListChoices,
 )
-from autotune.domain.config import AxisValue, make_config
 from autotune.domain.errors import AutotuneError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Estimated
-from autotune.domain.problem import Problem
+from autotune.domain.problem import AxisValue, Problem, make_config
 from autotune.estimating.cost_model.estimate import estimate
 from tests.e2e.test_from_jax import KERNELS
 

@@ -6,7 +6,6 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     CompileConfig,
     DescribeChip,
@@ -14,8 +13,9 @@ from autotune.domain.compilers import (
     TraceConfig,
     Traces,
 )
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, OutOfVmem
+from autotune.domain.problem import make_config
 from autotune.estimating import legality
 from autotune.estimating.space import Space, climb
 from autotune.searching.evaluation import compile_config, evaluate, outcome_of

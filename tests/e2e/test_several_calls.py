@@ -4,7 +4,6 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import (
     CompileConfig,
@@ -14,8 +13,9 @@ from autotune.domain.compilers import (
     Traces,
     VerifyConfig,
 )
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
+from autotune.domain.problem import make_config
 from autotune.estimating import legality
 from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import several_calls

@@ -7,9 +7,9 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeKernel, VerifyConfig
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
+from autotune.domain.problem import make_config
 
 KERNEL = """
 import jax

@@ -4,7 +4,6 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     CompileConfig,
     DescribeChip,
@@ -12,6 +11,7 @@ from autotune.domain.compilers import (
     ListChoices,
     VerifyConfig,
 )
+from autotune.domain.key import Chip
 from autotune.estimating.space import explore
 from tests.samples import vmapped
 

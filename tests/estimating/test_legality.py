@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from autotune.compiling.child.trace.visits import BlockWalk, visits
-from autotune.domain.chip import Chip
-from autotune.domain.violation import MisalignedBlock, UnreadInput, UnsafeAlias, UnwrittenOutput
+from autotune.domain.key import Chip
+from autotune.domain.outcome import MisalignedBlock, UnreadInput, UnsafeAlias, UnwrittenOutput
 from autotune.estimating import legality
 from autotune.wording.outcome import violation_text
 from tests.samples.traces import V4, V5E, V7X, operand, scratch, trace

@@ -5,14 +5,18 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError, NoLegalConfigError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices
-from autotune.domain.outcome import CompileFailed, Illegal, LimitSource, OutOfVmem
-from autotune.domain.problem import ProblemSpec
+from autotune.domain.key import Choices, KernelRef
+from autotune.domain.outcome import (
+    CompileFailed,
+    Illegal,
+    LimitSource,
+    OutOfVmem,
+    ParallelAfterArbitrary,
+    Rule,
+)
+from autotune.domain.problem import Config, ProblemSpec
 from autotune.domain.trace import Trace
-from autotune.domain.violation import ParallelAfterArbitrary, Rule
 from autotune.estimating.space import Space, climb, explore, limit_named, refusal_group
 from autotune.wording.outcome import error_text, reason_of
 from tests.fakes.compiler import FakeCompilers

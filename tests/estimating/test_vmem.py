@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 from autotune.estimating.vmem import (
     VmemUse,
     first_rung,

@@ -7,7 +7,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Attempt, Compiled, XlaCost
 from autotune.domain.compilers import (
     CompileBaseline,
@@ -23,14 +22,12 @@ from autotune.domain.compilers import (
     VerifyConfig,
     WriteExecutable,
 )
-from autotune.domain.config import Config
 from autotune.domain.job import Progress
-from autotune.domain.kernel_spec import Choices, KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Failure, Outcome
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import Config
+from autotune.domain.record import Trial
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.publishing.task import TuningObserver
 

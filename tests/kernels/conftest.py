@@ -15,8 +15,7 @@ import pytest
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Array, Kernel
-from autotune.domain.config import make_config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Problem, make_config
 
 # Of the largest value. A bfloat16 has 8 significant bits, so rounding the result costs 2^-9 and
 # rounding attention's weights before they meet the values as much again; in float32 only the order

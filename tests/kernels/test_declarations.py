@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.declaring.kernel import Kernel
-from autotune.domain.config import make_config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Problem, make_config
 from autotune_kernels import (
     flash_attention,
     gathered_matmul,

@@ -10,8 +10,8 @@ import pytest
 
 from autotune.compiling.child.verify import gate
 from autotune.declaring.kernel import Kernel
-from autotune.domain.chip import Chip
-from autotune.domain.config import make_config
+from autotune.domain.key import Chip
+from autotune.domain.problem import make_config
 from autotune_kernels.from_jax import attention, flash_attention, splash_attention, versions
 
 FLASH = "batch=1,heads=2,q_len=256,kv_len=256,head_dim=128"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from autotune.compiling.child.chips import abstract_mesh
 from autotune.declaring.kernel import Kernel
-from autotune.domain.config import make_config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Problem, make_config
 from autotune_kernels.from_jax.paged_attention import PAGED, _demand_two_cores
 from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Kernel
-from autotune.domain.config import make_config
+from autotune.domain.problem import make_config
 from autotune_kernels.flash_attention import KERNEL as FLASH
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
 from autotune_kernels.matmul import KERNEL as MATMUL

@@ -12,8 +12,7 @@ from autotune.compiling.pool import CompilerPool
 from autotune.compiling.process import CompilerProcess
 from autotune.compiling.protocol import Loaded
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config, make_config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from autotune.domain.measurement import (
     NOT_COMPARED,
     Measurement,
@@ -21,7 +20,7 @@ from autotune.domain.measurement import (
     NotMeasured,
     TimedNote,
 )
-from autotune.domain.problem import ProblemSpec
+from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.measuring.process import Child, MeasuringTask, Program, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 

@@ -20,7 +20,7 @@ import pytest
 from alembic import command
 
 from autotune.answering.bundle import read_bundle
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 from autotune.domain.record import Standing
 from autotune_db import SqlStore, current, open_store, upgrade
 from autotune_db.migration import HEAD, OLDEST, config_for

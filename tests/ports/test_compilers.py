@@ -9,7 +9,6 @@ import pytest
 from autotune.compiling.farm.pool import RayPool
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled, XlaCost
 from autotune.domain.compilers import (
     CheckDeclaration,
@@ -25,11 +24,9 @@ from autotune.domain.compilers import (
     VerifyConfig,
     WriteExecutable,
 )
-from autotune.domain.config import Config, make_config
-from autotune.domain.kernel_spec import Choices, KernelSpec
+from autotune.domain.key import Chip, Choices, KernelSpec, Toolchain
 from autotune.domain.outcome import CompileFailed, OutcomeKind
-from autotune.domain.problem import ProblemSpec
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
 from tests.fakes.compiler import FakeCompilers

@@ -11,8 +11,7 @@ import pytest
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.sources import BundleAnswers, Source, StoreAnswers
-from autotune.domain.chip import Chip
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, Key
 from autotune.domain.record import Record
 from autotune_db import SqlStore
 from tests.samples.database import new_store

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, select, update
 
 from autotune.answering.http import Remote
 from autotune.answering.queue import RemoteJobs
+from autotune.domain.browsing import WRITER
 from autotune.domain.job import (
     MOST_ATTEMPTS,
     MOST_LOG,
@@ -21,11 +22,10 @@ from autotune.domain.job import (
     Job,
     JobLog,
     Progress,
+    Queue,
     Request,
     State,
 )
-from autotune.domain.queue import Queue
-from autotune.domain.token import WRITER
 from autotune.publishing.jobs.worker import Lease
 from autotune_db import SqlStore, open_store
 from autotune_db.tables import JOBS

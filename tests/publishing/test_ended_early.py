@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config, make_config
-from autotune.domain.kernel_spec import Choices
+from autotune.domain.key import Choices
 from autotune.domain.known_config import KnownConfig
+from autotune.domain.problem import Config, make_config
 from autotune.domain.record import Evidence, Record
 from autotune.domain.verdict import Verdict
 from autotune.publishing import searched_before, tuning

@@ -9,17 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.config import Config, make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, ChipInfo, KernelRef, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
-from autotune.domain.problem import ProblemSpec
-from autotune.domain.record import Decision, Evidence, Record
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import Config, ProblemSpec, make_config
+from autotune.domain.record import Decision, Evidence, GateState, Record, Trial
 from autotune.domain.trace import Trace
-from autotune.domain.trial import GateState, Trial
 from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate, Space

@@ -14,9 +14,8 @@ import pytest
 
 from autotune.cli.tune import _interpreters, tune
 from autotune.compiling.environments.environment import FOLDER_VARIABLE, Environment, keep
-from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError, StoreError
-from autotune.domain.kernel_spec import Choices
+from autotune.domain.key import Chip, Choices
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.verdict import Verdict
 from autotune.domain.workload import Workload, WorkloadProblem

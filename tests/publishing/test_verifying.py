@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import VerifyConfig
-from autotune.domain.config import make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import Problem, make_config
 from autotune.domain.verdict import Verdict
 from autotune.publishing import publish as publishing
 from tests.fakes.compiler import FakeCompilers

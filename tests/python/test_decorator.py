@@ -19,12 +19,9 @@ from autotune.answering.matching import default_match, exact_match
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
 from autotune.declaring.calls.text import option_value
-from autotune.domain.chip import Chip
-from autotune.domain.config import make_config
 from autotune.domain.errors import ServiceError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.key import Key
-from autotune.domain.toolchain import process_toolchain
+from autotune.domain.key import Chip, KernelRef, Key, process_toolchain
+from autotune.domain.problem import make_config
 from autotune.domain.verdict import Standard
 from autotune.python.decorator import _fast_key
 from tests.samples import decorated

@@ -21,8 +21,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 
 import autotune
 from autotune.cli import diagnosis
-from autotune.domain.config import make_config
 from autotune.domain.errors import InvalidInputError, ServiceError
+from autotune.domain.problem import make_config
 from autotune.python.install import install_from_environment
 from autotune.tables import hooks
 from tests.samples.installed import PublishedAxes, array, calls, grids

@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from autotune.compiling import libtpu  # noqa: E402
-from autotune.domain.chip import Chip  # noqa: E402
+from autotune.domain.key import Chip  # noqa: E402
 
 MOST_CHARACTERS = 20_000
 MIB = 2**20

@@ -22,7 +22,7 @@ _SOURCE = """
 import jax, jax.numpy as jnp
 from jax.experimental import pallas as pl
 from autotune.compiling.child.chips import compile_only_device
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 from jax.sharding import SingleDeviceSharding
 
 def double(x_ref, o_ref):

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from autotune.compiling import libtpu
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 
 FOLDER = Path(__file__).with_name("packings")
 _ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ if sys.argv[3] == "log":
 import jax, jax.numpy as jnp
 from jax.experimental import pallas as pl
 from autotune.compiling.child.chips import compile_only_device
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 from jax.sharding import SingleDeviceSharding
 
 def row_sum(x_ref, o_ref):

@@ -2,7 +2,7 @@
 
 from math import log2
 
-from autotune.domain.config import Config, make_config
+from autotune.domain.problem import Config, make_config
 from autotune.domain.trace import Scratch, Trace
 from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate

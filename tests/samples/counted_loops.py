@@ -10,8 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
+from autotune.domain.problem import Config, Option, Problem
 
 STEPS, ROWS = 32, 8
 TURNS = np.asarray([7, 3, 11, 5] * (STEPS // 4), np.int32)

@@ -6,11 +6,8 @@ from datetime import timedelta
 from html import unescape
 from typing import Any
 
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
 from autotune.domain.job import Ability, Job, Progress, Request
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, Key
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import (
     CompileFailed,
@@ -23,9 +20,8 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
-from autotune.domain.record import Evidence, Method, Record
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Check, CheckVerdict, Evidence, Method, Record, Trial
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
 from tests.samples import estimates as estimatesamples

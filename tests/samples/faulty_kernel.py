@@ -27,8 +27,7 @@ from jax.interpreters import mlir
 
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.declaring.pallas import Grid, compiler_params
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 
 LOG_VARIABLE = "FAULTY_KERNEL_LOG"
 

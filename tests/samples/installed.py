@@ -9,8 +9,8 @@ from typing import Any
 import jax
 
 from autotune.answering.matching import DEFAULT, Index, Match
-from autotune.domain.config import make_config
 from autotune.domain.key import Key
+from autotune.domain.problem import make_config
 from tests.samples.records import record
 
 

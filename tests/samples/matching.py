@@ -3,15 +3,11 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Estimate
-from autotune.domain.problem import Option, Problem, ProblemSpec
+from autotune.domain.problem import Config, Option, Problem, ProblemSpec
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.rule import BlockAxis, CompiledBlocks, CostTerm, ShapeRule
-from autotune.domain.toolchain import Toolchain
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 OPTION = Option(name="causal", choices=(False, True), default=False)

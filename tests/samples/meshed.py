@@ -11,8 +11,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
 from autotune.declaring.kernel import Array, Kernel, block
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
+from autotune.domain.problem import Config, Option, Problem
 
 WIDTH = 512
 

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 
 
 def _inputs(problem: Problem) -> list[Array]:

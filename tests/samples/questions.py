@@ -4,11 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig, CompilerQuestion, DescribeKernel, TraceConfig
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import Config, Problem
 
 T = TypeVar("T")
 

@@ -2,10 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
@@ -18,11 +15,9 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
-from autotune.domain.problem import Option, Problem, ProblemSpec
-from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.problem import Config, Option, Problem, ProblemSpec
+from autotune.domain.record import Evidence, Method, Record, Trial
 from autotune.domain.store import Store
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Trial
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=UTC)
 TOKYO_NOON = datetime(2026, 1, 2, 12, tzinfo=timezone(timedelta(hours=9)))

@@ -9,8 +9,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
+from autotune.domain.problem import Config, Option, Problem
 
 TURNS = 3
 WIDTH = 512

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.key import Chip, ChipInfo
 from autotune.domain.trace import Operand, Scratch, Trace
 
 MIB = 2**20

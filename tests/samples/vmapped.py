@@ -9,8 +9,7 @@ from jax.experimental import pallas as pl
 
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.declaring.pallas import compiler_params
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 
 WIDTH = 256
 

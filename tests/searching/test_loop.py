@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from autotune.domain.chip import Chip
 from autotune.domain.compiled import Attempt, Compiled
-from autotune.domain.config import Config
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
-from autotune.domain.trial import Trial
+from autotune.domain.problem import Config
+from autotune.domain.record import Trial
 from autotune.estimating.space import Candidate, Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import open_search

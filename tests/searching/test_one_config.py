@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from autotune.domain.arguments import config_text
-from autotune.domain.config import Config, make_config
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_spec import Choices
+from autotune.domain.key import Choices
 from autotune.domain.outcome import Estimated, Illegal
+from autotune.domain.problem import Config, make_config
 from autotune.estimating.space import PassedOn, default_config
 from autotune.searching.one_config import ConfigJudge
 from autotune.searching.subject import narrowed, wanted_values

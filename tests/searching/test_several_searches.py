@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from autotune.domain.config import Config
 from autotune.domain.outcome import CompileFailed
+from autotune.domain.problem import Config
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search
 from autotune.searching.run import run_searches

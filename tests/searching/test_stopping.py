@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from autotune.domain.compiled import Attempt
-from autotune.domain.config import make_config
 from autotune.domain.errors import CompilerUnavailableError, StoreError
 from autotune.domain.outcome import CompileFailed
-from autotune.domain.trial import Trial
+from autotune.domain.problem import make_config
+from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 from autotune.searching.loop import Search
 from autotune.searching.run import run_searches

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from autotune.domain.config import Config
+from autotune.domain.problem import Config
 from autotune.searching.surrogate import Posterior, Risk, Surrogate, features, log_improvement
 from tests.samples.candidates import SIZES, candidate, fits, space, time_us
 

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled
-from autotune.domain.config import Config, make_config
 from autotune.domain.job import DEFAULT_TRIALS
+from autotune.domain.key import Chip
+from autotune.domain.operation import StepCost
 from autotune.domain.outcome import Estimated
-from autotune.domain.problem import Problem
-from autotune.domain.step_cost import StepCost
+from autotune.domain.problem import Config, Problem, make_config
+from autotune.domain.record import Trial, default_trial
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Trial, default_trial
 from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.prediction import pipeline, predicted_us
 from autotune.estimating.roofline import roofline

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from autotune.answering.client import ServiceAnswers
-from autotune.domain.check import Check, Unchecked
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import ServiceError
+from autotune.domain.key import Chip, Toolchain
 from autotune.domain.outcome import Estimated, OutOfVmem
-from autotune.domain.record_check import CheckVerdict, RecordCheck
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.record import Check, CheckVerdict, RecordCheck, Unchecked
 from autotune_db import SqlStore, open_store
 from tests.samples.dashboard import EVIL
 from tests.samples.matching import NOON, SPEC, question, record

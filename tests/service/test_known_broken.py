@@ -14,12 +14,11 @@ from autotune.answering.push import result_to_data
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.noting import as_record_check
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.key import KernelRef, Toolchain
+from autotune.domain.problem import Config
+from autotune.domain.record import CheckVerdict
 from autotune.domain.result import KeyResult
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.store import as_record_check
 from autotune.python.tuned import Tuned
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record

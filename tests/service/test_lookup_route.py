@@ -13,8 +13,8 @@ import pytest
 from autotune.answering.bundle import read_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.rule_answers import ruled_config
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.key import Chip
 from autotune.domain.record import Record
 from autotune_db import SqlStore
 from autotune_service import snapshot_cache

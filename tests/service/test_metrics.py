@@ -15,8 +15,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
 
-from autotune.domain.record_check import CheckVerdict, RecordCheck
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Toolchain
+from autotune.domain.record import CheckVerdict, RecordCheck
 from autotune_db import SqlStore
 from autotune_service.middleware import metrics
 from autotune_service.middleware.answers import HeadMiddleware

@@ -11,7 +11,7 @@ import pytest
 from autotune.cli.job_watch import JobWatch
 from autotune.domain.compilers import Compilers
 from autotune.domain.job import Ability, Request, State
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.result import KeyResult

@@ -7,11 +7,10 @@ import pytest
 from autotune.answering.push import possible_check, result_to_data
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.operation import StepCost
 from autotune.domain.outcome import Estimated
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.record import CheckVerdict, Trial
 from autotune.domain.result import KeyResult
-from autotune.domain.step_cost import StepCost
-from autotune.domain.trial import Trial
 from autotune_service.api.schema import PushRequest
 from tests.samples.matching import SPEC, question, record
 from tests.service.test_checks_routes import check

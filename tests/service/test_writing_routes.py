@@ -10,9 +10,8 @@ from autotune.answering.push import result_to_data
 from autotune.domain.codec import to_data
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import Illegal
-from autotune.domain.record import Record
+from autotune.domain.record import Record, Trial
 from autotune.domain.result import KeyResult
-from autotune.domain.trial import Trial
 from autotune_db import SqlStore
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record

@@ -13,8 +13,8 @@ import pytest
 from autotune.cli.audit import _write
 from autotune.compiling.child.table_lookup import _row
 from autotune.declaring.discovery import named_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError, UnknownNameError
+from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import ProblemSpec
 from autotune.tables.audit import Reach, RowAudit, RowStanding, TableAudit, _Judge, _Row

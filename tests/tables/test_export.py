@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, Key
 from autotune.domain.known_config import KnownConfig
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence, Record
 from autotune.tables.export import Export, TableExport, known_config
 from autotune.tables.formats import find_tables, format_named

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.problem import Problem
 from autotune.tables.formats import FoundTable, find_tables, format_named

@@ -43,7 +43,7 @@ def _profiled(request: dict[str, Any], dump: Path) -> dict[str, Any]:
     from jax.sharding import SingleDeviceSharding
 
     from autotune.compiling.child.chips import abstract_mesh, compile_only_device
-    from autotune.domain.chip import Chip
+    from autotune.domain.key import Chip
     from tools.calibration.samples import build, find
 
     device = compile_only_device(Chip(request["chip"]))

@@ -14,8 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Kernel
-from autotune.domain.config import make_config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Problem, make_config
 from autotune_kernels import flash_attention as flash_module
 from autotune_kernels import matmul as matmul_module
 

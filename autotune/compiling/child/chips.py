@@ -18,9 +18,9 @@ from autotune.compiling.child.listings import listings
 from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.patching import patched
 from autotune.compiling.child.serving import StageError
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiler_options import vmem_limit_bytes
 from autotune.domain.compilers import OPTION
+from autotune.domain.key import Chip, ChipInfo
 from autotune.estimating.simulator.bundles import parse
 
 _LIMIT = re.compile(r"limit ([\d.]+)M exceeded|of ([\d.]+)M vmem")

@@ -14,9 +14,8 @@ from autotune.compiling.child.pallas_calls import MARK, ModelCalls
 from autotune.compiling.child.patching import patched
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.text import AbstractArray, read_arguments
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import Collected
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.workload import UndeclaredKernel, WorkloadProblem, workload_problem
 

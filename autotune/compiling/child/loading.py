@@ -15,7 +15,7 @@ from typing import Any
 from autotune.declaring.calls.function import FunctionKernel
 from autotune.declaring.kernel import Kernel
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from autotune.domain.problem import Problem
 
 _DECLARATIONS = (Kernel, FunctionKernel)

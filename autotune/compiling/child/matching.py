@@ -9,9 +9,8 @@ from typing import Any
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.compiling.child.pallas_calls import BlockedArray, ModelCalls, PallasCall
 from autotune.declaring.kernel import Kernel
-from autotune.domain.config import Config, make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem
+from autotune.domain.key import KernelRef
+from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.workload import WorkloadProblem, workload_problem
 
 _PRIMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103)

@@ -12,7 +12,7 @@ from autotune.compiling.child.trace.calls import inner_jaxprs
 from autotune.compiling.child.trace.mapped import as_pallas_call
 from autotune.compiling.child.trace.pallas_call import compiler_params, name_of
 from autotune.compiling.child.trace.scalars import open_jaxpr
-from autotune.domain.dtype import bits
+from autotune.domain.problem import bits
 from autotune.domain.workload import UndeclaredKernel
 
 MARK = "autotune-call-"

@@ -31,7 +31,6 @@ from autotune.compiling.child.loading import Loader, LoadError, NameLoadError
 from autotune.compiling.child.serving import answered, serve
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import (
     LOAD,
@@ -53,10 +52,8 @@ from autotune.domain.compilers import (
     VerifyConfig,
     WriteExecutable,
 )
-from autotune.domain.config import Config
-from autotune.domain.kernel_spec import Choices, KernelSpec
-from autotune.domain.problem import Problem
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Toolchain
+from autotune.domain.problem import Config, Problem
 from autotune.domain.verdict import Verdict
 
 _OfCandidate = CompileConfig | protocol.DrawConfig | VerifyConfig

@@ -10,7 +10,7 @@ import platformdirs
 from packaging.version import Version
 
 from autotune.domain.errors import UnknownNameError
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Toolchain
 
 FOLDER_VARIABLE = "AUTOTUNE_ENVIRONMENTS"
 _NOTE = "autotune-environment.json"

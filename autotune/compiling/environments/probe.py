@@ -5,7 +5,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Toolchain
 
 _LACKS = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _PACKAGE_OF = {"absl": "absl-py"}  # where the package is not called like the module

@@ -15,7 +15,7 @@ from autotune.compiling.farm.slot import CompilerSlot, node_facts
 from autotune.compiling.process import CompilerInterruptedError
 from autotune.domain.codec import from_data
 from autotune.domain.errors import CompilerUnavailableError
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Toolchain
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from autotune.declaring.sources import all_files
 from autotune.domain.codec import from_data
 from autotune.domain.compilers import CompilerQuestion
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 
 T = TypeVar("T")
 

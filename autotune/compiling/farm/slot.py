@@ -24,8 +24,7 @@ from autotune.compiling.process import (
 from autotune.declaring.discovery import catalogue, fingerprint
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import CompilerUnavailableError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.toolchain import installed_toolchain
+from autotune.domain.key import KernelRef, installed_toolchain
 from autotune.domain.version import VERSION
 
 _IDLE_S = 600.0

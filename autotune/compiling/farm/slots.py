@@ -10,7 +10,7 @@ from threading import Condition, Event, Thread
 from autotune.compiling.farm.cluster import Node, NodeFacts, RayCluster, RaySlot, SlotLostError
 from autotune.compiling.process import CompilerInterruptedError
 from autotune.domain.errors import CompilerUnavailableError, KernelImportError
-from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.domain.key import Toolchain, installed_toolchain
 from autotune.domain.version import VERSION
 
 _LOOK_S = 3.0

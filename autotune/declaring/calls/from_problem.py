@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from autotune.declaring.calls.text import expression
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.problem import Problem
 
 

@@ -22,10 +22,8 @@ from autotune.declaring.calls.text import (
     value_text,
 )
 from autotune.declaring.kernel import Array, Axis, Blocks, Kernel
-from autotune.domain.config import AxisValue, Config
-from autotune.domain.dtype import DTYPES, parse_dtype
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.problem import Option, Problem
+from autotune.domain.problem import DTYPES, AxisValue, Config, Option, Problem, parse_dtype
 
 Arguments = Mapping[str, Any]
 """By parameter, but for the axes; arrays are ``AbstractArray``."""

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from autotune.domain.problem import Problem
 
 

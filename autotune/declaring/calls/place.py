@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.declaring.slices import bound_names, reachable, texts
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 
 
 def place_of(attribute: str, module: str, filename: str) -> KernelRef:

@@ -15,9 +15,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from autotune.domain.dtype import DTYPES, parse_dtype
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.problem import OptionValue
+from autotune.domain.problem import DTYPES, OptionValue, parse_dtype
 
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}
 

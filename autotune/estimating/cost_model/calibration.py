@@ -14,8 +14,7 @@ from autotune.domain.key import Key
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimate
-from autotune.domain.record import Record
-from autotune.domain.trial import Trial
+from autotune.domain.record import Record, Trial
 
 _LEAST_POINTS = 8  # of one chip, for a proposal
 _BOUNDS = (0.25, 4.0)  # a factor beyond is no correction of a constant

@@ -5,12 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.domain import explanation as parts
-from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Compiled
 from autotune.domain.explanation import Explanation, TimePart
-from autotune.domain.operation import OperationTime
+from autotune.domain.key import ChipInfo
+from autotune.domain.operation import OperationTime, StepCost
 from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, Regime
-from autotune.domain.step_cost import StepCost
 from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.cost_model.prediction import step_facts

@@ -9,7 +9,7 @@ started ahead is waited for only as far as nothing else has hidden it.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autotune.domain.chip import ChipInfo
+from autotune.domain.key import ChipInfo
 from autotune.domain.operation import OperationTime, Phase, ScheduledOperation
 from autotune.estimating.simulator import constants
 

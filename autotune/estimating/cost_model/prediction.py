@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.key import Chip, ChipInfo
 from autotune.domain.trace import Operand, Trace
 from autotune.estimating.legality import split_axis
 from autotune.estimating.roofline import peak_ops_per_s

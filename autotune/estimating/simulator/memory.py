@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.domain.tiling import sublane_tile
+from autotune.domain.problem import sublane_tile
 from autotune.estimating.simulator.bundles import NO_MEMORY, CallOperand, Listing, Operation
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.scalars import (

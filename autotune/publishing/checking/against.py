@@ -9,17 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from autotune.domain.check import Check, Unchecked
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import Compilers
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelRef, KernelSpec, Key, Toolchain
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record
+from autotune.domain.record import Check, Record, Unchecked
 from autotune.domain.store import Store
-from autotune.domain.toolchain import Toolchain
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.run import CheckRun
 

@@ -6,16 +6,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from autotune.declaring.calls.from_problem import called
-from autotune.domain.check import Check
 from autotune.domain.compilers import Compilers, VerifyConfig
-from autotune.domain.config import Config
 from autotune.domain.errors import NoLegalConfigError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.noting import tell_of
+from autotune.domain.key import KernelRef
 from autotune.domain.outcome import Estimated
-from autotune.domain.record import Decision, Method, Record
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.store import Store
+from autotune.domain.problem import Config
+from autotune.domain.record import Check, CheckVerdict, Decision, Method, Record
+from autotune.domain.store import Store, tell_of
 from autotune.publishing.opening import opened, running
 from autotune.publishing.publish import (
     NO_DEFAULT,

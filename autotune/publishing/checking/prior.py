@@ -4,12 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from autotune.declaring.calls.from_problem import call_of
-from autotune.domain.check import Unchecked
-from autotune.domain.config import Config
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import KernelSpec, Key
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome
-from autotune.domain.record import Record
+from autotune.domain.problem import Config
+from autotune.domain.record import Record, Unchecked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

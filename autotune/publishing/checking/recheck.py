@@ -3,16 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotune.domain.check import Check, Unchecked
 from autotune.domain.compilers import Compilers, VerifyConfig
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.key import Key
+from autotune.domain.key import KernelRef, Key
 from autotune.domain.outcome import Estimated, Outcome
-from autotune.domain.record import Decision, Evidence, Method, Record
+from autotune.domain.problem import Config
+from autotune.domain.record import (
+    Check,
+    CheckVerdict,
+    Decision,
+    Evidence,
+    Method,
+    Record,
+    Trial,
+    Unchecked,
+    default_trial,
+)
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
 from autotune.publishing.checking.prior import prior_of
 from autotune.publishing.checking.record_check import RecordChecker

@@ -3,10 +3,8 @@
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from autotune.domain.check import Check, Unchecked
 from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices
-from autotune.domain.config import Config
 from autotune.domain.outcome import (
     Crashed,
     Estimated,
@@ -15,10 +13,10 @@ from autotune.domain.outcome import (
     OutOfVmem,
     TimedOut,
 )
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.problem import Config
+from autotune.domain.record import Check, CheckVerdict, Trial, Unchecked
 from autotune.domain.store import TrialStore
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import PassedOn, default_config, passed_on_of

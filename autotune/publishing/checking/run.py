@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from autotune.domain.arguments import asked
-from autotune.domain.check import Check, Unchecked
-from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compilers import (
     Compilers,
     DescribeChip,
@@ -15,18 +13,16 @@ from autotune.domain.compilers import (
     DescribeToolchain,
     VerifyConfig,
 )
-from autotune.domain.config import Config
 from autotune.domain.errors import (
     CompilerUnavailableError,
     InvalidInputError,
     KernelImportError,
     NoDeclarationError,
 )
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.noting import tell_of
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.store import Store
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Chip, ChipInfo, KernelRef, Toolchain
+from autotune.domain.problem import Config
+from autotune.domain.record import Check, CheckVerdict, Unchecked
+from autotune.domain.store import Store, tell_of
 from autotune.domain.verdict import Standard
 from autotune.publishing.checking.prior import PriorConfig, vmem_bytes
 from autotune.publishing.checking.record_check import RecordChecker

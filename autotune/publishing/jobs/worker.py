@@ -10,14 +10,11 @@ from datetime import UTC, datetime
 
 from autotune.declaring.calls.from_problem import call_text
 from autotune.declaring.discovery import fingerprint
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain
 from autotune.domain.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError
-from autotune.domain.job import LEASE_S, Ability, Job, Progress, State, log_end
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.job import LEASE_S, Ability, Job, Progress, Queue, State, log_end
+from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
-from autotune.domain.queue import Queue
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.result import KeyResult

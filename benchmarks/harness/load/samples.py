@@ -6,17 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotune.answering.push import result_to_data
-from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
-from autotune.domain.config import Config
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import Problem, ProblemSpec
-from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.problem import Config, Problem, ProblemSpec
+from autotune.domain.record import Evidence, Method, Record, Trial
 from autotune.domain.result import KeyResult
-from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Trial
 
 SPEC = KernelSpec(
     name="loaded",

@@ -6,10 +6,9 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from autotune.domain.browsing import CheckFilter
-from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Chip, Toolchain
+from autotune.domain.record import CheckVerdict
 from autotune.wording.checks import action, finding, in_words
 from autotune_service.api.forms import Name
 from autotune_service.api.questions import toolchain_of

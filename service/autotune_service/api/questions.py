@@ -14,14 +14,11 @@ from msgspec import Meta, Raw, Struct
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
-from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.compiler_options import MOST_CHARACTERS
-from autotune.domain.dtype import parse_dtype
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import Identity, Key, identity
+from autotune.domain.key import Chip, Identity, Key, Toolchain, identity, parse_chip
 from autotune.domain.limits import MOST_NAMES
-from autotune.domain.problem import Problem
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import Problem, parse_dtype
 from autotune_service.api.forms import Choice, Size
 from autotune_service.errors import HttpError, not_valid, unreadable
 from autotune_service.snapshot_cache import IndexedSnapshot

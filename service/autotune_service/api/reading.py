@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import JSONResponse
 
-from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job, State
+from autotune.domain.key import Chip
 from autotune.domain.record_candidate import CandidateState
 from autotune.wording.publication import in_words
 from autotune_service.api.forms import Answered, Name

@@ -6,10 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field
 
-from autotune.domain.audit import AuditEntry
-from autotune.domain.check import Check
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
+from autotune.domain.browsing import AuditEntry, Miss
 from autotune.domain.job import (
     DEFAULT_TRIALS,
     LEASE_S,
@@ -22,15 +19,11 @@ from autotune.domain.job import (
     JobLog,
     Progress,
 )
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.miss import Miss
-from autotune.domain.problem import Problem
-from autotune.domain.record import Standing
+from autotune.domain.key import Chip, KernelSpec, Toolchain
+from autotune.domain.problem import Config, Problem
+from autotune.domain.record import Check, RecordCheck, Snapshot, Standing
 from autotune.domain.record_candidate import RecordCandidate
-from autotune.domain.record_check import RecordCheck
 from autotune.domain.result import KeyResult
-from autotune.domain.snapshot import Snapshot
-from autotune.domain.toolchain import Toolchain
 from autotune_service.api.forms import Answered, Count, Name, Part, Sent, Text, whole
 
 MOST_RESULTS = 1_000

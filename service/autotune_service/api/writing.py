@@ -10,15 +10,15 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from autotune.answering.push import checked, possible_check
-from autotune.domain.check import Check
+from autotune.domain.browsing import ADMIN
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Job
 from autotune.domain.job import Request as Wanted
-from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.noting import tell_of
+from autotune.domain.key import KernelSpec
 from autotune.domain.problem import Problem
+from autotune.domain.record import Check
 from autotune.domain.result import KeyResult, Pushed
-from autotune.domain.token import ADMIN
+from autotune.domain.store import tell_of
 from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.forms import Answered
 from autotune_service.api.reading import Number

@@ -10,7 +10,7 @@ from http.cookies import CookieError, SimpleCookie
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from autotune.domain.token import READER, WRITER, Token
+from autotune.domain.browsing import READER, WRITER, Token
 from autotune_db.tokens import SqlTokens, digest_of
 from autotune_service.database import DatabaseThreads
 from autotune_service.errors import HttpError

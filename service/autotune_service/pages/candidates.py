@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from html import escape
 
 from autotune.domain.browsing import NumberedTrial
-from autotune.domain.config_parts import parts_of
 from autotune.domain.measurement import MeasuredConfig
 from autotune.domain.outcome import Estimate, NotEstimated, Outcome, OutcomeKind, OutOfVmem
-from autotune.domain.record import Record, gate_state, measured_config
-from autotune.domain.trial import GateState, Trial
+from autotune.domain.problem import parts_of
+from autotune.domain.record import GateState, Record, Trial, gate_state, measured_config
 from autotune.wording.measurement import measured_line
 from autotune.wording.outcome import reason_of
 from autotune.wording.units import error_bar, mebibytes, micros

@@ -6,10 +6,9 @@ from typing import Any
 
 from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
-from autotune.domain.config import Config
 from autotune.domain.outcome import Estimate
-from autotune.domain.record import Record, gate_state
-from autotune.domain.trial import GateState
+from autotune.domain.problem import Config
+from autotune.domain.record import GateState, Record, gate_state
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts

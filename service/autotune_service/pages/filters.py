@@ -5,8 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from autotune.answering.distance import versions_of
-from autotune.domain.chip import Chip
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Chip, Toolchain
 from autotune_service.errors import HttpError
 
 PAGE_ROWS = 50

@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from autotune.domain.browsing import RunningSearch
-from autotune.domain.chip import Chip
 from autotune.domain.job import Job, State
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Chip, Toolchain
 from autotune.wording.units import ratio
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import newest_first, toolchain_name

@@ -6,8 +6,8 @@ from math import isfinite, log10
 from typing import Any
 
 from autotune.domain.browsing import Improvement
-from autotune.domain.config_parts import VMEM_LIMIT, limit_sizes
 from autotune.domain.outcome import Estimate
+from autotune.domain.problem import VMEM_LIMIT, limit_sizes
 from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import (

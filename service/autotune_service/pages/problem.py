@@ -7,9 +7,8 @@ from shlex import quote
 from typing import Any
 
 from autotune.domain.browsing import NumberedTrial, SearchedKey
-from autotune.domain.changes import PartEffect, part_effects
 from autotune.domain.codec import to_data
-from autotune.domain.comparison import NamedEstimate
+from autotune.domain.comparison import NamedEstimate, PartEffect, part_effects
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
 from autotune.estimating.cost_model.comparison import compare

@@ -4,8 +4,8 @@ measurement. What was measured stands beside the estimates, and is never mixed w
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.domain.config import Config
 from autotune.domain.measurement import MeasuredConfig, Timed
+from autotune.domain.problem import Config
 from autotune.domain.record import Method, Record
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, by_measurement
 from autotune.wording.baseline import VERDICTS, estimated_baseline, measured_baseline

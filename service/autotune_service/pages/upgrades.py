@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from autotune.domain.browsing import CheckCount, CheckFilter
-from autotune.domain.check import Check
 from autotune.domain.codec import to_data
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Toolchain
+from autotune.domain.record import Check, CheckVerdict
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, Query, newest_first, pages
 from autotune_service.snapshot_cache import IndexedSnapshot

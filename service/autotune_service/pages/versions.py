@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.domain.browsing import SameConfig, SearchedKey
-from autotune.domain.config import Config
+from autotune.domain.problem import Config
 from autotune.domain.record import Record
 from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros

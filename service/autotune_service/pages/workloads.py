@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip, Toolchain
 from autotune.domain.record import Record
-from autotune.domain.toolchain import Toolchain
 from autotune.domain.workload import TunedEntry, WeightedTimes, weighted_times
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall

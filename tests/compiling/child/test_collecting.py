@@ -11,11 +11,10 @@ from autotune.cli.collect import hlo_kernels
 from autotune.compiling.child.collecting import collect
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.declaring.discovery import installed_kernels
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import Collected
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.workload_text import read_workload
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.workload import read_workload
 
 MODEL = """
 import jax, jax.numpy as jnp

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.compiling.child import loading
 from autotune.compiling.child.loading import CopiedTrees, Loader, LoadError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 
 
 @pytest.fixture

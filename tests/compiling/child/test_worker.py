@@ -18,7 +18,6 @@ from autotune.compiling.client import Compiler
 from autotune.compiling.libtpu import clear
 from autotune.compiling.process import CompilerProcess
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import (
     CheckDeclaration,
     DescribeKernel,
@@ -26,10 +25,10 @@ from autotune.domain.compilers import (
     ListChoices,
     Traces,
 )
-from autotune.domain.config import make_config
 from autotune.domain.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import CompileFailed, Illegal
+from autotune.domain.problem import make_config
 from tests.samples.questions import Case, case_of
 from tests.servers.service import until
 

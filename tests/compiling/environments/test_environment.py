@@ -18,7 +18,7 @@ from autotune.compiling.environments.environment import (
 )
 from autotune.compiling.environments.interpreters import fitting_interpreter
 from autotune.domain.errors import InvalidInputError, UnknownNameError
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.key import Toolchain
 from tests.servers.commands import assert_one_sentence, autotune_here
 
 

@@ -14,12 +14,11 @@ import pytest
 from autotune.compiling.farm.pool import RayPool
 from autotune.compiling.process import CompilerInterruptedError
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig, DescribeToolchain
-from autotune.domain.config import make_config
 from autotune.domain.errors import KernelImportError
+from autotune.domain.key import Chip, installed_toolchain
 from autotune.domain.outcome import CompileFailed, Crashed
-from autotune.domain.toolchain import installed_toolchain
+from autotune.domain.problem import make_config
 from tests.compiling.farm.conftest import PROBLEM, SLEEPING, add_nodes
 from tests.servers.commands import autotune
 from tests.servers.service import until

@@ -9,7 +9,7 @@ import pytest
 from autotune.compiling.farm.cluster import NodeFacts, RayCluster
 from autotune.compiling.farm.slots import unusable, wanted_toolchain
 from autotune.domain.errors import CompilerUnavailableError
-from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.domain.key import Toolchain, installed_toolchain
 
 OLD = Toolchain(jax="0.9.2", jaxlib="0.9.2", libtpu="0.0.30")
 NEW = Toolchain(jax="0.12.0.1", jaxlib="0.12.0", libtpu="0.0.50")

@@ -15,7 +15,7 @@ from autotune.compiling.farm.slot import CompilerSlot
 from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.codec import to_data
 from autotune.domain.errors import CompilerUnavailableError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from tests.compiling.farm.conftest import SLEEPING
 
 PID = {"kind": "pid"}

@@ -11,7 +11,7 @@ import pytest
 
 import autotune
 from autotune.compiling.child.loading import Loader
-from autotune.domain.config import make_config
+from autotune.domain.problem import make_config
 
 # What stands in its README between the imports and the calls, with jax 0.8's GPU attention.
 THEIRS = """

@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.chip import Chip
-from autotune.domain.config import make_config
-from autotune.domain.key import Key
+from autotune.domain.key import Chip, Key
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.record import Record
-from autotune.domain.trial import Trial
+from autotune.domain.problem import make_config
+from autotune.domain.record import Record, Trial
 from autotune.estimating.cost_model.calibration import (
     MeasuredEstimate,
     errors,

@@ -8,8 +8,8 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import CompileConfig
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.trace import Operand, Trace
 from autotune.estimating.cost_model.estimate import estimate

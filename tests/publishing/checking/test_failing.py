@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.domain.check import Check, Unchecked
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.outcome import Estimated
-from autotune.domain.record_check import CheckVerdict
+from autotune.domain.record import Check, CheckVerdict, Unchecked
 from autotune.publishing.checking.selection import parse_fail_on
 from tests.samples.matching import NOON, question, record
 

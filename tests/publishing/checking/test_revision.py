@@ -7,7 +7,7 @@ import pytest
 
 from autotune.declaring.discovery import catalogue
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import KernelRef
 from autotune.publishing.checking.against import checked_out, kernels_here, working_tree
 from tests.samples.repository import commit, git, repository
 

@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.check import Check, Unchecked
-from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Compiled
 from autotune.domain.compilers import DescribeChip, DescribeKernel
-from autotune.domain.config import Config
 from autotune.domain.errors import (
     CompilerUnavailableError,
     InvalidInputError,
@@ -21,8 +18,7 @@ from autotune.domain.errors import (
     NoDeclarationError,
     NoLegalConfigError,
 )
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices
+from autotune.domain.key import Chip, Choices, KernelRef, Toolchain
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
@@ -33,11 +29,9 @@ from autotune.domain.outcome import (
     OutOfVmem,
     TimedOut,
 )
-from autotune.domain.record import Record
-from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
+from autotune.domain.problem import Config
+from autotune.domain.record import Check, CheckVerdict, Record, Trial, Unchecked
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Trial
 from autotune.domain.verdict import FailedCheck, Proof, Standard, Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.against import compare_revision

@@ -5,10 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from autotune.domain.chip import Chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip, Toolchain
 from autotune.domain.record import Record
-from autotune.domain.toolchain import Toolchain
 from autotune.publishing.checking.selection import parse_version_filter, selected
 from tests.samples.records import record
 

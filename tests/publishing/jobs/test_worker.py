@@ -12,9 +12,9 @@ import pytest
 
 from autotune.cli import job_watch
 from autotune.cli.job_watch import JobWatch
-from autotune.domain.chip import Chip
 from autotune.domain.errors import NoLegalConfigError, StoreError
 from autotune.domain.job import Job, Progress, Request, State
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, TimedOut
 from autotune.publishing import task
 from autotune.publishing.jobs import worker as module

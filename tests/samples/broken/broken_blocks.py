@@ -24,8 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.declaring.pallas import Grid
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 
 _ROWS = 8
 _BY_ROWS = blocks("block_rows", "rows", _ROWS)

@@ -20,8 +20,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Array, Kernel
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 
 _ROWS = 8
 _BUFFER = pltpu.VMEM((_ROWS, LANES), jnp.float32)

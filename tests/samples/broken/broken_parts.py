@@ -8,7 +8,7 @@ from jax.experimental import pallas as pl
 
 from autotune.declaring.kernel import Axis
 from autotune.declaring.pallas import compiler_params
-from autotune.domain.config import Config
+from autotune.domain.problem import Config
 
 LANES = 128
 PARALLEL, ARBITRARY = "parallel", "arbitrary"

@@ -22,8 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 
 _BLOCK_M, _BLOCK_K = 16, 128
 

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import Compilers, DescribeKernel, ListChoices, VerifyConfig
-from autotune.domain.config import AxisValue, make_config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import AxisValue, make_config
 from autotune.domain.verdict import FailedCheck, Verdict
 
 _FOLDER = Path(__file__).parent

@@ -25,9 +25,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from autotune.compiling.child.verify import gate
 from autotune.compiling.child.verify.interpreter import LATE, NotRunError, WrongRunError
 from autotune.declaring.kernel import Kernel
-from autotune.domain.chip import Chip
-from autotune.domain.config import AxisValue, Config, make_config
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip
+from autotune.domain.problem import AxisValue, Config, Problem, make_config
 from autotune.domain.verdict import ProofLevel
 from tests.samples.twins.mutator import Mutation, mutations
 

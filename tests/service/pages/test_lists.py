@@ -12,11 +12,11 @@ from urllib.parse import quote_plus
 import pytest
 
 import autotune
-from autotune.domain.check import Check
+from autotune.domain.browsing import ADMIN, READER, WRITER
 from autotune.domain.codec import from_data
-from autotune.domain.config import Config
 from autotune.domain.job import State
-from autotune.domain.token import ADMIN, READER, WRITER
+from autotune.domain.problem import Config
+from autotune.domain.record import Check
 from autotune_db import SqlStore
 from autotune_service.pages import heat
 from autotune_service.pages.compare import MOST

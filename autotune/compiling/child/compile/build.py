@@ -21,12 +21,11 @@ from autotune.compiling.child.trace import reader
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.protocol import Drawn
 from autotune.declaring.kernel import Array, Kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled, XlaCost
 from autotune.domain.compilers import CompiledConfig
-from autotune.domain.config import Config
+from autotune.domain.key import Chip
 from autotune.domain.operation import ScheduledOperation
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 from autotune.domain.trace import Trace
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
 from autotune.estimating.simulator.bundles import Listing

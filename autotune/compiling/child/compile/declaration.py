@@ -6,9 +6,8 @@ from typing import Any
 from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.trace.reader import abstract
 from autotune.declaring.kernel import Kernel
-from autotune.domain.chip import Chip
-from autotune.domain.config import AxisValue, make_config
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip
+from autotune.domain.problem import AxisValue, Problem, make_config
 
 
 def complaint(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:

@@ -8,7 +8,7 @@ from math import prod
 
 from autotune.compiling.child.compile.hlo import CYCLES, instructions
 from autotune.domain.operation import Phase, ScheduledOperation
-from autotune.domain.tiling import round_up
+from autotune.domain.problem import round_up
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%([\w.-]+) \(.*\{$", re.M)
 _HEAD = re.compile(r"%([\w.-]+) = (.*?) ([a-z][\w-]*)\(", re.S)

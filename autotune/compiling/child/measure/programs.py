@@ -11,9 +11,8 @@ from autotune.compiling.child.compile.build import built, in_hbm, plain_xla, spe
 from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError
 from autotune.declaring.kernel import Kernel
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip
+from autotune.domain.problem import Config, Problem
 
 
 def module_name(name: str) -> str:

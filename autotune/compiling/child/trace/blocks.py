@@ -8,8 +8,7 @@ import numpy as np
 
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.compiling.child.trace.visits import Visits
-from autotune.domain.dtype import bits, memory_bits
-from autotune.domain.tiling import round_up, sublane_tile, values_per_word
+from autotune.domain.problem import bits, memory_bits, round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand
 
 

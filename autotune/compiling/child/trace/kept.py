@@ -5,7 +5,7 @@ from math import prod
 from typing import Any
 
 from autotune.compiling.child.trace.scalars import open_jaxpr
-from autotune.domain.dtype import bits
+from autotune.domain.problem import bits
 
 # Columns of a product that all matrix units of a chip hold at a time (4 x 128 or 2 x 256). Narrower
 # rows come out whole, and the compiler can finish one before it starts the next.

@@ -12,7 +12,7 @@ from autotune.compiling.child.trace.blocks import value_bytes
 from autotune.compiling.child.trace.calls import pallas_calls, walked
 from autotune.compiling.child.trace.pallas_call import Call, name_of
 from autotune.declaring.kernel import Array
-from autotune.domain.dtype import bits
+from autotune.domain.problem import bits
 from autotune.domain.trace import Trace
 
 _OTHER_KERNELS = ("core_map", "mpmd_map")

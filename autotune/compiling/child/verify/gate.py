@@ -25,9 +25,8 @@ from autotune.compiling.child.verify.reduced import reduced_problems
 from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
 from autotune.declaring.kernel import Kernel
-from autotune.domain.chip import Chip
-from autotune.domain.config import Config, make_config
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip
+from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
 
 _RUNS = 3

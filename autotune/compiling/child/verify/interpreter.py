@@ -15,7 +15,7 @@ from autotune.compiling.child.verify.grids import with_static_grids
 from autotune.compiling.child.verify.races import watched
 from autotune.compiling.child.verify.repairs import repaired
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter
-from autotune.domain.chip import Chip
+from autotune.domain.key import Chip
 from autotune.domain.verdict import FailedCheck, ProofLevel
 
 EAGER, LATE = "eager", "on_wait"

@@ -5,8 +5,7 @@ from math import lcm, prod
 
 from autotune.compiling.child.verify.coverage import Coverage
 from autotune.declaring.kernel import Kernel
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Config, Problem
 
 BLOCK_COUNTS = (2, 3)
 """Blocks on every axis that has as many. Two show what crosses a block, three what is right for

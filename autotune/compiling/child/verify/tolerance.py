@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from autotune.compiling.child.trace.calls import inner_jaxprs, walked
 from autotune.compiling.child.trace.scalars import open_jaxpr
-from autotune.domain.dtype import bits
+from autotune.domain.problem import bits
 
 # A bfloat16 kernel rounds its result, its reference too, and attention its weights in between;
 # over a million elements the largest of three such errors is below five roundings.

@@ -11,8 +11,7 @@ from autotune.compiling.child.measure import device
 from autotune.compiling.child.measure.device import read, why_not
 from autotune.compiling.protocol import Device
 from autotune.declaring.kernel import Array
-from autotune.domain.chip import Chip
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import CannotMeasureError, MeasuringTask

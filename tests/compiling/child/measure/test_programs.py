@@ -10,14 +10,11 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compilers import DescribeKernel, ListChoices, WriteExecutable
-from autotune.domain.config import make_config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.measurement import Measurement, MeasurementCandidate
 from autotune.domain.outcome import CompileFailed
-from autotune.domain.problem import ProblemSpec
+from autotune.domain.problem import ProblemSpec, make_config
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 

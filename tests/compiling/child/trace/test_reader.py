@@ -22,7 +22,7 @@ from autotune.compiling.child.trace import reader
 from autotune.compiling.child.trace.reader import NoPallasCallError, NotTunableError, all_orders
 from autotune.declaring.kernel import Array
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import make_config
+from autotune.domain.problem import make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
 from autotune.estimating.roofline import roofline

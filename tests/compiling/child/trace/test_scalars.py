@@ -14,7 +14,7 @@ from jax.sharding import use_abstract_mesh
 
 from autotune.compiling.child.trace.reader import all_orders
 from autotune.declaring.kernel import Array
-from autotune.domain.config import make_config
+from autotune.domain.problem import make_config
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
 from tests.compiling.child.trace.test_reader import MESH, TILE, find, of_kernel, read
 

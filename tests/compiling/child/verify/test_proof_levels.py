@@ -14,7 +14,7 @@ from jax.experimental import pallas as pl
 
 from autotune.compiling.child.verify import gate, interpreter
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.config import make_config
+from autotune.domain.problem import make_config
 from autotune.domain.verdict import ProofLevel, Verdict
 from autotune.wording.publication import verification
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from autotune.compiling.child.verify.coverage import CallBorders, Coverage
 from autotune.compiling.child.verify.reduced import BLOCK_COUNTS, reduced_problems
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.config import make_config
-from autotune.domain.problem import Problem
+from autotune.domain.problem import Problem, make_config
 
 
 def kernel(**parts: object) -> Kernel:

@@ -17,9 +17,8 @@ import pytest
 
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
-from autotune.domain.chip import Chip
-from autotune.domain.config import AxisValue, make_config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Chip, KernelRef
+from autotune.domain.problem import AxisValue, make_config
 from autotune.domain.verdict import Verdict
 from tests.samples.twins.mutator import Mutation, mutations
 
