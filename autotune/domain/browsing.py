@@ -1,5 +1,5 @@
-"""What people look at: trials and keys with their numbers in the database, what was asked for and is
-not published, who wrote what, and who may."""
+"""What people look at: trials and keys with their numbers in the database, what was asked for and
+is not published, who wrote what, and who may."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The contract of ``domain.queue.Queue``, which each implementation inherits: the database's
+"""The contract of ``domain.job.Queue``, which each implementation inherits: the database's
 own queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
 
 import threading
