@@ -1,27 +1,34 @@
-"""What pages of the documentation take from the code, as a hook of MkDocs (``mkdocs.yml``).
+"""What pages of the documentation take from the code.
 
-A line ``<!-- generated: NAME -->`` stands for what :data:`GENERATED` makes of that name.
+    python -m tools.generated_pages     # writes it anew; a test says where that is needed
+
+Text between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is what :data:`GENERATED` makes of
+that name. It is kept, so that the pages read as well in the repository.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any
 
 import click
 from click.testing import CliRunner
 
+import autotune
 from autotune.cli.main import cli, main
 from autotune.wording.time_parts import PART_WORDS
 from autotune_service.app import create_app
 from autotune_service.settings import names
-from tools.documents import markdown_table
+from tools.documents import DOCS, markdown_table
 
-_MARK = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^(<!-- generated: ([\w ]+) -->)\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    return _MARK.sub(lambda match: GENERATED[match[1]](), markdown)
+def refreshed(markdown: str) -> str:
+    return _MARK.sub(
+        lambda match: f"{match[1]}\n\n{GENERATED[match[2]]()}\n\n<!-- end -->", markdown
+    )
 
 
 def settings() -> str:
@@ -51,7 +58,7 @@ def http() -> str:
 def _routes(paths: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     for path, methods in paths.items():
         for method, route in methods.items():
-            does = " ".join(route.get("description", route["summary"]).split())
+            does = " ".join(route.get("description", route["summary"]).split()).replace("``", "`")
             given = ", ".join(f"`{parameter['name']}`" for parameter in route.get("parameters", ()))
             yield route["tags"][0], f"`{method.upper()} {path}`", does, given
 
@@ -82,7 +89,48 @@ def parts() -> str:
 def printed(*command: str) -> str:
     """What ``autotune`` prints."""
     done = CliRunner().invoke(cli, command, catch_exceptions=False)
-    return f"```\n{done.output.rstrip()}\n```"
+    lines = (line.rstrip() for line in done.output.rstrip().splitlines())
+    return "```\n" + "\n".join(lines) + "\n```"
+
+
+def commands() -> str:
+    """What ``--help`` of each says, options behind a fold."""
+    return "\n\n".join(_commands("autotune", cli, click.Context(cli, info_name="autotune")))
+
+
+def _commands(path: str, group: click.Group, context: click.Context) -> Iterator[str]:
+    for name in group.list_commands(context):
+        command: Any = group.get_command(context, name)
+        child = click.Context(command, info_name=name, parent=context)
+        yield f"### {path} {name}\n\n{_paragraphs(command.help)}\n\n{_options(command, child)}"
+        if isinstance(command, click.Group):
+            yield from _commands(f"{path} {name}", command, child)
+
+
+def _paragraphs(text: str | None) -> str:
+    paragraphs = cleandoc(text or "").replace("\b\n", "").replace("``", "`").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _options(command: click.Command, context: click.Context) -> str:
+    usage = " ".join(command.collect_usage_pieces(context))
+    options = (option for option in command.params if isinstance(option, click.Option))
+    records = (option.get_help_record(context) for option in options)
+    lines = [f"- `{names}` {text}".rstrip() for names, text in filter(None, records)]
+    fold = '<details markdown="1"><summary>Options</summary>\n\n'
+    shown = f"`{context.command_path} {usage}`"
+    return f"{shown}\n\n{fold}" + "\n".join(lines) + "\n\n</details>"
+
+
+def python() -> str:
+    """Each public name with the first sentence of its docstring."""
+    rows = ((f"`{name}`", _first_sentence(getattr(autotune, name))) for name in autotune.__all__)
+    return markdown_table(("name", "what it is"), *rows)
+
+
+def _first_sentence(value: Any) -> str:
+    text = " ".join(cleandoc(value.__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
+    return re.split(r"(?<=\w\.)\s", text)[0]
 
 
 GENERATED: dict[str, Callable[[], str]] = {
@@ -90,6 +138,18 @@ GENERATED: dict[str, Callable[[], str]] = {
     "http": http,
     "exit codes": exit_codes,
     "parts": parts,
+    "commands": commands,
+    "python": python,
     "autotune chips": lambda: printed("chips"),
     "autotune kernels": lambda: printed("kernels"),
 }
+
+
+def pages() -> list[Path]:
+    """Those with such text."""
+    return [page for page in sorted(DOCS.rglob("*.md")) if _MARK.search(page.read_text())]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")

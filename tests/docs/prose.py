@@ -6,7 +6,9 @@ Code in a line is one word.
 import re
 from collections.abc import Iterator
 
-_NOT_READ = r"^ *```.*?^ *```$|<!--.*?-->|^ *:::.*?$|!\[.*?\]\(.*?\)"
+_NOT_READ = (
+    r"<!-- generated: .*?<!-- end -->|^ *```.*?^ *```$|<!--.*?-->|^ *:::.*?$|!\[.*?\]\(.*?\)"
+)
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.) ")
 _CELL = re.compile(r"^\s*[|#].*$", re.MULTILINE)
 _ENDS = re.compile(r"(?<=[.!?])[)\"”]?\s+")

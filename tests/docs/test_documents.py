@@ -7,6 +7,7 @@ import pytest
 
 import autotune
 from autotune.wording.terms import TERMS
+from tools.generated_pages import pages, refreshed
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -73,3 +74,9 @@ def test_each_public_name_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     shown = re.findall(r"^::: autotune\.(?:\w+\.)+(\w+)$", page, re.MULTILINE)
     assert sorted(shown) == sorted(autotune.__all__)
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_what_is_made_from_the_code_is_as_it_would_be_made_now(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text == refreshed(text), "python -m tools.generated_pages writes it anew"
