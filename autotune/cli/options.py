@@ -69,8 +69,8 @@ def call_options(command: F, *, several: bool = False) -> F:
         "call",
         default="",
         metavar="q=bf16[2,8,4096,128],causal=true…",
-        help="How a decorated function is called, in the place of --shape. i32[16]@lengths.npy "
-        "has the integers of a file in it.",
+        help="How a decorated function is called, instead of --shape. i32[16]@lengths.npy has "
+        "the integers of a file in it.",
     )
     return given(problem_options(command, required=False, several=several))
 
@@ -190,7 +190,7 @@ ray_option = click.option(
     "--ray",
     default=None,
     metavar="auto|HOST:PORT",
-    help="Compile on the nodes of this Ray cluster, with all its free slots in the place of "
+    help="Compile on the nodes of this Ray cluster, with all its free slots, instead of "
     "--compilers; --jax is the version that its nodes have.",
 )
 
@@ -323,7 +323,7 @@ def _new_farm(
     if any(_PASSWORD.search(str(param)) for param in click.get_current_context().params.values()):
         raise InvalidInputError(
             "a Ray cluster shows this command line with its password to all: keep the URL of the "
-            "database in a file that AUTOTUNE_DATABASE_URL_FILE names, in the place of --db"
+            "database in a file that AUTOTUNE_DATABASE_URL_FILE names, instead of --db"
         )
     return RayPool(
         address,

@@ -45,13 +45,13 @@ class Duration(click.ParamType[float]):
 
 @click.command()
 @click.argument("workload", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--chip", "chips", multiple=True, help="In the place of those in the file.")
+@click.option("--chip", "chips", multiple=True, help="Instead of those in the file.")
 @click.option(
     "--jax",
     multiple=True,
     metavar="VERSION",
-    help="Compile with the JAX of an environment of `autotune env`, in the place of those in the "
-    "file; may be given several times.",
+    help="Compile with the JAX of an environment of `autotune env` instead of those in the file; "
+    "may be given several times.",
 )
 @click.option("--python", default=None, metavar="INTERPRETER", help="Or with that of this one.")
 @click.option(
@@ -64,8 +64,8 @@ class Duration(click.ParamType[float]):
 @click.option(
     "--name",
     default=None,
-    help="What the dashboard calls it, in the place of the name of the file; the run before of the "
-    "same name is shown no more.",
+    help="What the dashboard calls it, instead of the name of the file. An earlier run of "
+    "this name is not shown any more.",
 )
 @plan_options
 @ray_option

@@ -288,7 +288,7 @@ def _part(value: Any) -> Any:
 
 @contextmanager
 def override(kernel: Tunable[..., Any], /, **values: AxisValue) -> Iterator[None]:
-    """In its block the function takes these values in the place of what is published, for
+    """In its block the function takes these values instead of what is published, for
     experiments. What ``jax.jit`` has traced before stays as it is. Raises ``InvalidInputError`` for
     what is no axis of it."""
     for name in values:

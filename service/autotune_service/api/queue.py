@@ -78,7 +78,7 @@ async def heartbeat(request: Request, number: Number, beat: BeatRequest) -> Hold
 
 @router.post("/jobs/{number}/log")
 async def write_log(request: Request, number: Number, log: LogRequest) -> Holds:
-    """What the worker says, which all can read, in the place of what it said before."""
+    """What the worker says, which all can read, instead of what it said before."""
     return await _in_turn(request, number, log, lambda jobs, job: jobs.write_log(job, log.text))
 
 
