@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from autotune.python.notebook import Tuning, compare, estimate, lookup, search
     from autotune.python.sources import BundleSource, StoreSource
     from autotune.python.tuned import Tuned, TunedConfig
-    from autotune.wording.config_estimate import ConfigEstimate
+    from autotune.wording.outcome import ConfigEstimate
 else:
     _NAMES = {
         "answering.matching": ("Match",),
@@ -96,7 +96,7 @@ else:
         "python.notebook": ("Tuning", "compare", "estimate", "lookup", "search"),
         "python.sources": ("BundleSource", "StoreSource"),
         "python.tuned": ("Tuned", "TunedConfig"),
-        "wording.config_estimate": ("ConfigEstimate",),
+        "wording.outcome": ("ConfigEstimate",),
     }
     _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -33,7 +33,7 @@ from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict
 from autotune.estimating.space import default_config
 from autotune.publishing.checking.against import compare_revision, priors_of
-from autotune.publishing.checking.prior import PriorConfig
+from autotune.publishing.checking.record_check import PriorConfig
 from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import parse_fail_on
 from autotune.searching.evaluation import evaluate

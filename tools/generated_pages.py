@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import autotune
 from autotune.cli.main import cli, main
-from autotune.wording.time_parts import PART_WORDS
+from autotune.wording.facts import PART_WORDS
 from autotune_service.app import create_app
 from autotune_service.settings import names
 from tools.documents import DOCS, markdown_table

@@ -32,13 +32,11 @@ from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check, Record
 from autotune.publishing.checking.against import compare_revision, kernels_here, priors_of
-from autotune.publishing.checking.follow_up import publish_all_checked, retune_each
-from autotune.publishing.checking.prior import PriorConfig, prior_of
-from autotune.publishing.checking.run import CheckRun
+from autotune.publishing.checking.record_check import PriorConfig, prior_of
+from autotune.publishing.checking.run import CheckRun, publish_all_checked, retune_each
 from autotune.publishing.checking.selection import VersionFilter, selected
 from autotune.publishing.publish import Publication
-from autotune.publishing.task import Plan, TuningObserver
-from autotune.publishing.workload import invalid_problem, named_problem
+from autotune.publishing.task import Plan, TuningObserver, invalid_problem, named_problem
 from autotune.searching.limits import SearchLimits
 from autotune.wording.bars import terminal_observer
 from autotune.wording.checks import subject_line

@@ -17,10 +17,8 @@ from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.estimating.cost_model.comparison import compare
 from autotune.measuring.attached import chip_or_attached
-from autotune.wording.comparison import why
-from autotune.wording.config_estimate import ConfigEstimate
-from autotune.wording.facts import explanation_data
-from autotune.wording.outcome import in_words, reason_of
+from autotune.wording.facts import explanation_data, why
+from autotune.wording.outcome import ConfigEstimate, in_words, reason_of
 from autotune.wording.output import echo
 
 

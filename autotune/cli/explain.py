@@ -18,11 +18,9 @@ from autotune.domain.key import KernelRef
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import Record, Trial, gate_state, measured_config
 from autotune.estimating.cost_model.comparison import compare
-from autotune.wording.comparison import why
-from autotune.wording.facts import effect_text, explanation_data, faster_text
-from autotune.wording.json_output import trial_data
+from autotune.wording.facts import effect_text, explanation_data, faster_text, why
 from autotune.wording.measurement import measured_line
-from autotune.wording.outcome import kind_and_reason, reason_of
+from autotune.wording.outcome import kind_and_reason, reason_of, trial_data
 from autotune.wording.output import echo
 
 

@@ -12,8 +12,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.problem import parts_of
 from autotune.domain.record import GateState, Trial, gate_state
-from autotune.wording.json_output import summary_data, trial_data
-from autotune.wording.outcome import best_time
+from autotune.wording.outcome import best_time, summary_data, trial_data
 from autotune.wording.output import echo
 from autotune.wording.units import micros, ratio
 

@@ -11,7 +11,7 @@ from autotune.measuring.attached import attached_chips
 from autotune.publishing.jobs.worker import JobObserver, Lease
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import TuningResult
-from autotune.wording.progress import Lines
+from autotune.wording.bars import Lines
 from autotune.wording.publication import publication_reason, why_estimated
 
 

@@ -42,7 +42,7 @@ _GROUPS = {
     },
     "Share": {
         "export": ("autotune.cli.export:export", "Write the published records to a file."),
-        "import": ("autotune.cli.import_table:import_table", "Read a table of tuned configs."),
+        "import": ("autotune.cli.audit:import_table", "Read a table of tuned configs."),
         "push": ("autotune.cli.push:push", "Send results to a service."),
         "rule": ("autotune.cli.rule:rule", "Make a rule for shapes that nobody tuned."),
     },

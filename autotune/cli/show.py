@@ -14,10 +14,9 @@ from autotune.domain.record import GateState, Record, Trial, gate_state, measure
 from autotune.domain.store import Store
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
-from autotune.wording.json_output import trial_data
 from autotune.wording.match import checked
 from autotune.wording.measurement import against_others, measured_line
-from autotune.wording.outcome import reason_of
+from autotune.wording.outcome import reason_of, trial_data
 from autotune.wording.output import echo
 from autotune.wording.publication import in_words, record_reason, verified_label, who_says
 from autotune.wording.units import error_bar, mebibytes, micros, seconds

@@ -118,9 +118,8 @@ def tune_workload(
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.workload_report import print_workload, tuned_workload
     from autotune.publishing.opening import opened
-    from autotune.publishing.task import NotTuned, TuningResult
+    from autotune.publishing.task import NotTuned, TuningResult, workload_tasks
     from autotune.publishing.tuning import tune_all
-    from autotune.publishing.workload import workload_tasks
     from autotune.wording.bars import workload_observer
 
     tuned: list[TuningResult] = []

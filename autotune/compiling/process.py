@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import selectors
 import shutil
 import signal
 import subprocess
@@ -15,10 +16,52 @@ from pathlib import Path
 from typing import Any
 
 from autotune.compiling import libtpu, protocol
-from autotune.compiling.exchange import exchange
 from autotune.compiling.process_tree import MemoryWatch, TimeWatch, kill_family
 from autotune.domain.compiler_options import as_flags, canonical, parsed
 from autotune.domain.errors import CompilerUnavailableError
+
+_CHUNK_BYTES = 1 << 20
+
+
+def exchange(
+    child: subprocess.Popen[bytes], request: bytes, watch: Callable[[], float]
+) -> bytes | None:
+    """The line that answers ``request``; None when the child has ended without one.
+
+    ``watch`` says after how many seconds it is called once more at the latest, and gives up by
+    raising.
+    """
+    assert child.stdin is not None
+    assert child.stdout is not None
+    os.set_blocking(child.stdin.fileno(), False)
+    left, pieces = memoryview(request), [b""]
+    with selectors.DefaultSelector() as selector:
+        selector.register(child.stdout, selectors.EVENT_READ)
+        selector.register(child.stdin, selectors.EVENT_WRITE)
+        while not pieces[-1].endswith(b"\n"):
+            ready = {key.fileobj for key, _ in selector.select(watch())}
+            if child.stdin in ready:
+                left = left[_sent(child.stdin.fileno(), left) :]
+                if not left:
+                    selector.unregister(child.stdin)
+            if child.stdout in ready:
+                pieces.append(os.read(child.stdout.fileno(), _CHUNK_BYTES))
+                if not pieces[-1]:
+                    return None
+            elif not ready and child.poll() is not None:
+                return None  # what it started may hold its pipe open
+    return b"".join(pieces)
+
+
+def _sent(pipe: int, data: memoryview) -> int:
+    """How many bytes went; a child that has closed its end takes all: its stdout tells the rest."""
+    try:
+        return os.write(pipe, data[:_CHUNK_BYTES])
+    except BlockingIOError:
+        return 0
+    except BrokenPipeError:
+        return len(data)
+
 
 WORKER = Path(__file__).with_name("child") / "worker.py"
 _LEAST_POLL_S, _MOST_POLL_S = 0.1, 0.5  # each look takes a third of a millisecond on a busy machine

@@ -18,7 +18,7 @@ from autotune.domain.outcome import CompileFailed, Failure, Illegal, Outcome, Ou
 from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, Problem, make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
-from autotune.estimating.roofline import Roofline, roofline
+from autotune.estimating.legality import Roofline, roofline
 from autotune.estimating.vmem import (
     VmemUse,
     first_rung,

@@ -4,7 +4,7 @@ from autotune.domain.compiled import XlaCost
 from autotune.domain.key import ChipInfo
 from autotune.domain.record import Evidence
 from autotune.estimating.cost_model.operation import xla_time
-from autotune.estimating.roofline import peak_ops_per_s
+from autotune.estimating.legality import peak_ops_per_s
 from autotune.estimating.simulator.constants import xla_error
 
 

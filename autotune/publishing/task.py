@@ -1,21 +1,28 @@
-"""What is to be tuned, how, and what came of it."""
+"""What is to be tuned, how, and what came of it.
+
+Tasks come from the problems of a workload, too.
+"""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
-from autotune.domain.errors import AutotuneError
-from autotune.domain.key import Chip, KernelRef, KernelSpec, Key
+from autotune.declaring.calls.text import with_contents
+from autotune.declaring.discovery import find_kernel
+from autotune.domain.compiler_options import over
+from autotune.domain.errors import AutotuneError, InvalidInputError
+from autotune.domain.key import Chip, KernelRef, KernelSpec, Key, parse_chip
 from autotune.domain.problem import AxisValue, Config
 from autotune.domain.record import Evidence, Record, Trial, default_trial
-from autotune.domain.workload import InvalidProblem
+from autotune.domain.workload import InvalidProblem, WorkloadProblem
 from autotune.measuring.attached import attached_chips
 from autotune.publishing.publish import Publication
 from autotune.searching.limits import SearchLimits
 from autotune.searching.observer import SearchObserver
 from autotune.searching.result import SearchResult
-from autotune.searching.subject import ProblemOf
+from autotune.searching.subject import ProblemOf, asked_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +179,53 @@ class TuningObserver(SearchObserver):
 
 def _time_us(trial: Trial | None) -> float | None:
     return trial.estimate.time_us if trial and trial.estimate else None
+
+
+def named_problem(problem: WorkloadProblem, folder: Path) -> tuple[KernelRef, ProblemOf | None]:
+    """What a problem of a workload means, on whatever chip. ``folder``: that files of kernels are
+    found from. Raises ``AutotuneError``."""
+    name = str(folder / problem.kernel) if ".py" in problem.kernel else problem.kernel
+    ref = find_kernel(name)
+    if not problem.args:
+        return asked_problem(ref, problem.shape, problem.dtype, problem.options, "")
+    if problem.shape or problem.dtype or problem.options:
+        raise InvalidInputError("shape, dtype and options are part of args: say them there")
+    return asked_problem(ref, None, None, (), with_contents(problem.args, folder))
+
+
+def workload_tasks(
+    problems: Sequence[WorkloadProblem], chips: Sequence[str], folder: Path, options: str = ""
+) -> Iterator[TuningTask | InvalidProblem]:
+    """A task for each problem and chip, and why there is no other. ``chips``: of the problems that
+    name none; ``options``: of the compiler, below those of a problem. The chips of one problem
+    follow one another: it is traced for all of them at once."""
+    for problem in problems:
+        try:
+            ref, problem_of = named_problem(problem, folder)
+        except AutotuneError as error:
+            yield invalid_problem(problem, error)
+            continue
+        if not (problem.chips or chips):
+            why = InvalidInputError("no chip is named: neither in the file nor by --chip")
+            yield invalid_problem(problem, why)
+        names = {}  # each chip once, however often and in whatever words
+        for name in problem.chips or chips:
+            try:
+                names[parse_chip(name)] = name
+            except AutotuneError as error:
+                yield invalid_problem(problem, error)
+        for chip in names:
+            yield TuningTask(
+                ref=ref,
+                chip=chip,
+                problem_of=problem_of,
+                start_from=(problem.config,) if problem.config else (),
+                options=over(options, problem.compiler_options),
+                weight=problem.weight,
+                name=str(problem),
+                line=problem.line,
+            )
+
+
+def invalid_problem(problem: WorkloadProblem, error: Exception) -> InvalidProblem:
+    return InvalidProblem(line=problem.line, problem=str(problem), reason=str(error))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from autotune.publishing.task import TuningResult
     from autotune.python.tuned import TunedConfig
     from autotune.searching.subject import ProblemOf
-    from autotune.wording.config_estimate import ConfigEstimate
+    from autotune.wording.outcome import ConfigEstimate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -195,7 +195,7 @@ def estimate(
     from autotune.measuring.attached import chip_or_attached
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import describe_subject
-    from autotune.wording.config_estimate import ConfigEstimate
+    from autotune.wording.outcome import ConfigEstimate
 
     target = chip_or_attached(chip)
     ref, problem_of = _problem(kernel, args, arguments, shape, dtype, options)
@@ -213,7 +213,7 @@ def compare(
     ``estimate``. Raises ``AutotuneError`` where one of them has no estimate."""
     from autotune.domain.comparison import NamedEstimate
     from autotune.estimating.cost_model.comparison import compare as compared
-    from autotune.wording.comparison import why
+    from autotune.wording.facts import why
 
     if len(configs) != 2:
         raise InvalidInputError(f"two configs are compared, not {len(configs)}")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.domain.errors import InvalidInputError
-from autotune.tables.maxtext import MaxTextFlags
-from autotune.tables.plain import VARIABLE, PlainTable, is_own
+from autotune.tables.plain import VARIABLE, MaxTextFlags, PlainTable, is_own
 from autotune.tables.python_formats import PYTHON_FORMATS
 from autotune.tables.python_table import generic
 from autotune.tables.table import Table, TableFormat, UnreadRow

@@ -1,10 +1,17 @@
-"""Sentences about what became of candidates: what a rule, VMEM or the gate refuses."""
+"""Sentences about what became of candidates: what a rule, VMEM or the gate refuses.
 
-from dataclasses import replace
+And the same as JSON for ``--json``: stable names, units in them.
+"""
 
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autotune.domain.browsing import SearchedKey
+from autotune.domain.codec import to_data
 from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.outcome import (
     Dependency,
+    Estimate,
     Estimated,
     Failure,
     Illegal,
@@ -24,9 +31,10 @@ from autotune.domain.outcome import (
     UnwrittenOutput,
     Violation,
 )
-from autotune.domain.record import GateState
+from autotune.domain.problem import Config
+from autotune.domain.record import GateState, Trial
 from autotune.domain.verdict import Verdict
-from autotune.wording.units import mebibytes, micros, part_us
+from autotune.wording.units import error_bar, mebibytes, micros, part_us
 
 # Refusals are counted by rule: their figures differ from point to point.
 _RULES = {
@@ -191,3 +199,50 @@ def _misaligned(wrong: MisalignedBlock) -> str:
 
 def _shape(shape: tuple[int, ...]) -> str:
     return f"({', '.join(map(str, shape))})"
+
+
+def trial_data(trial: Trial, state: GateState) -> dict[str, Any]:
+    return {
+        "number": trial.number,
+        "config": to_data(trial.config),
+        "outcome": to_data(trial.outcome),
+        "reason": reason_of(trial.outcome),
+        "state": state,
+        "seconds": trial.seconds,
+        "created_at": trial.created_at.isoformat(),
+    }
+
+
+def summary_data(summary: SearchedKey) -> dict[str, Any]:
+    return {
+        "key": to_data(summary.key),
+        "outcomes": dict(summary.outcomes),
+        "best_us": summary.best_us,
+        "best_verified": summary.best_verified,
+        "default_us": summary.default_us,
+        "has_record": summary.has_record,
+        "standing": summary.standing,
+        "last_at": summary.last_at and summary.last_at.isoformat(),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigEstimate:
+    """What becomes of one config: a time with its parts, or the reason for none."""
+
+    config: Config
+    outcome: Outcome
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
+
+    def __str__(self) -> str:
+        estimate = self.estimate
+        if estimate is None:
+            return f"{self.config}: {self.outcome.kind}, {reason_of(self.outcome)}"
+        return (
+            f"{self.config}: {micros(estimate.time_us)} {error_bar(estimate.error)}, limited by "
+            f"{estimate.limiting_part}, VMEM {mebibytes(estimate.vmem_used_bytes)} of "
+            f"{mebibytes(estimate.vmem_allowed_bytes)}"
+        )

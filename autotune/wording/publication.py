@@ -14,7 +14,7 @@ from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.checks import finding, known_finding
-from autotune.wording.comparison import why
+from autotune.wording.facts import why
 from autotune.wording.outcome import kind_and_reason, reason_of, verdict_reason
 from autotune.wording.units import error_bar, micros, ratio
 

@@ -19,11 +19,9 @@ from autotune.estimating.cost_model.comparison import compare
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import TuningResult
 from autotune.searching.result import SearchResult
-from autotune.wording.comparison import why
-from autotune.wording.facts import parts_line, what_to_change
-from autotune.wording.json_output import trial_data
+from autotune.wording.facts import parts_line, what_to_change, why
 from autotune.wording.measured_table import measured_line, measured_table
-from autotune.wording.outcome import group_text, reason_of, verdict_reason
+from autotune.wording.outcome import group_text, reason_of, trial_data, verdict_reason
 from autotune.wording.publication import (
     baseline_note,
     default_note,

@@ -12,8 +12,7 @@ from autotune.domain.errors import StoreError
 from autotune_db import SqlStore
 from autotune_db.audit import written_by
 from autotune_service.api.schema import Error
-from autotune_service.database import DatabaseThreads
-from autotune_service.errors import HttpError, unavailable
+from autotune_service.errors import DatabaseThreads, HttpError, unavailable
 from autotune_service.middleware.access import Access, address_of, require, secret_of
 from autotune_service.snapshot_cache import SnapshotCache
 

@@ -14,7 +14,7 @@ import anyio
 
 from autotune.domain.errors import StoreError
 from autotune_db import SqlStore
-from autotune_service.database import DatabaseThreads
+from autotune_service.errors import DatabaseThreads
 from autotune_service.middleware.access import Access
 from autotune_service.middleware.metrics import CallMeter
 from autotune_service.misses import MissBuffer

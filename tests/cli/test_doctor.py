@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli import diagnosis
-from autotune.cli.diagnosis import Condition, Finding
+from autotune.cli import doctor as diagnosis
+from autotune.cli.doctor import Condition, Finding
 from autotune.compiling.environments import packages
 from autotune_db import open_store
 from tests.servers.commands import COMMAND, autotune, autotune_here

@@ -16,7 +16,7 @@ from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Reported
-from autotune.wording.progress import SilentObserver
+from autotune.wording.bars import SilentObserver
 
 KEY = Key(
     kernel="mm",

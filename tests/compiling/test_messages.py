@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.compiling.messages import classify
+from autotune.compiling.client import classify
 from autotune.domain.outcome import CompileFailed, OutOfVmem
 
 FOLDER = Path(__file__).parents[1] / "recorded" / "messages"

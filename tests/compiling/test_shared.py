@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.compiling.shared import SharedAcrossChips
+from autotune.compiling.pool import SharedAcrossChips
 from autotune.domain.compilers import DescribeKernel, TraceConfig, Traces, VerifyConfig
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Config, Problem, make_config

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from autotune.domain import explanation as names
 from autotune.domain.explanation import PARTS, Explanation
 from autotune.domain.outcome import Estimate, Regime
-from autotune.wording.facts import what_to_change
-from autotune.wording.time_parts import PART_WORDS
+from autotune.wording.facts import PART_WORDS, what_to_change
 from tests.samples.estimates import estimate, parts
 
 

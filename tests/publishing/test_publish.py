@@ -15,7 +15,7 @@ from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Decision, Evidence, GateState, Record, Trial
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import FailedCheck, Verdict
-from autotune.estimating.roofline import Roofline
+from autotune.estimating.legality import Roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.publishing.publish import Publication, finalists, publish, same_verdict
 from autotune.publishing.ties import by_rule, ties

@@ -21,9 +21,15 @@ from autotune.domain.verdict import Verdict
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.publishing import task, timing, tuning
 from autotune.publishing.opening import opened, running
-from autotune.publishing.task import NotTuned, Plan, Timing, TuningObserver, TuningTask
+from autotune.publishing.task import (
+    NotTuned,
+    Plan,
+    Timing,
+    TuningObserver,
+    TuningTask,
+    workload_tasks,
+)
 from autotune.publishing.tuning import tune_all
-from autotune.publishing.workload import workload_tasks
 from autotune.searching.limits import SearchLimits
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers, MemoryStore
 from tests.searching.test_loop import CHIP, SUBJECT, answer, space

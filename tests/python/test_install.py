@@ -20,7 +20,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 
 import autotune
-from autotune.cli import diagnosis
+from autotune.cli import doctor as diagnosis
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.problem import make_config
 from autotune.python.install import install_from_environment

@@ -20,7 +20,7 @@ from autotune.domain.record import Trial, default_trial
 from autotune.domain.trace import Trace
 from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.prediction import pipeline, predicted_us
-from autotune.estimating.roofline import roofline
+from autotune.estimating.legality import roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.searching.evaluation import compile_config, evaluate, keep_trials
 from autotune.searching.limits import SearchLimits

@@ -5,7 +5,7 @@ from dataclasses import replace
 from autotune.domain import explanation
 from autotune.domain.comparison import NamedEstimate
 from autotune.estimating.cost_model.comparison import compare
-from autotune.wording.comparison import why
+from autotune.wording.facts import why
 from tests.samples.estimates import estimate, parts
 
 

@@ -8,8 +8,7 @@ from math import prod
 from typing import Any
 
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space
-from autotune.compiling.child.trace.calls import inner_jaxprs
-from autotune.compiling.child.trace.mapped import as_pallas_call
+from autotune.compiling.child.trace.calls import as_pallas_call, inner_jaxprs
 from autotune.compiling.child.trace.pallas_call import compiler_params, name_of
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.domain.problem import bits

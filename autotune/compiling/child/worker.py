@@ -158,9 +158,9 @@ class CompilerWorker:
         return collect(self.loader, question.ref, question.chip, known)
 
     def do_executable(self, question: WriteExecutable) -> None:
-        from autotune.compiling.child.measure import programs
+        from autotune.compiling.child.measure import device as executables
 
-        compiled = programs.compiled(
+        compiled = executables.compiled(
             self._kernel(question),
             question.problem,
             question.config,
@@ -169,7 +169,7 @@ class CompilerWorker:
             question.options,
         )
         libtpu.clear(self.dump)
-        programs.save(compiled, Path(question.path))
+        executables.save(compiled, Path(question.path))
 
     def _kernel(self, question: _OfKernel) -> Kernel:
         return self.loader.kernel(question.ref)

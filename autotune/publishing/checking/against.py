@@ -15,7 +15,7 @@ from autotune.domain.key import Chip, KernelRef, KernelSpec, Key, Toolchain
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check, Record, Unchecked
 from autotune.domain.store import Store
-from autotune.publishing.checking.prior import PriorConfig
+from autotune.publishing.checking.record_check import PriorConfig
 from autotune.publishing.checking.run import CheckRun
 
 _SUBMODULE = "160000"  # the mode of its entry in a tree

@@ -1,10 +1,16 @@
-"""One record under one toolchain on one chip: the cheap questions first, then two compiles."""
+"""One record under one toolchain on one chip: the cheap questions first, then two compiles.
 
+A pushed record goes through the same, and through the gate, before anybody believes it.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from autotune.declaring.calls.from_problem import call_of
 from autotune.domain.compiled import XlaCost
-from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices
+from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices, VerifyConfig
+from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.outcome import (
     Crashed,
     Estimated,
@@ -14,18 +20,74 @@ from autotune.domain.outcome import (
     TimedOut,
 )
 from autotune.domain.problem import Config
-from autotune.domain.record import Check, CheckVerdict, Trial, Unchecked
+from autotune.domain.record import (
+    Check,
+    CheckVerdict,
+    Decision,
+    Evidence,
+    Method,
+    Record,
+    Trial,
+    Unchecked,
+    default_trial,
+)
+from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.store import TrialStore
 from autotune.domain.trace import Trace
+from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import PassedOn, default_config, passed_on_of
 from autotune.estimating.vmem import vmem_use
 from autotune.publishing.baseline import expected_us
-from autotune.publishing.checking.prior import PriorConfig, vmem_bytes
+from autotune.publishing.publish import NO_DEFAULT, evidence_of, verdict_on
 from autotune.searching.evaluation import evaluate, keep_trials
 from autotune.searching.one_config import refused_early, trace_one
-from autotune.searching.subject import Subject
+from autotune.searching.subject import Subject, describe_subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorConfig:
+    """``config`` of ``key``, None for the kernel's own default, whatever that is; ``outcome``: what
+    became of it there, None where nothing is known, and ``why``; ``cause``: what a check against
+    nothing is left unchecked for. ``is_default``: it is the default. ``default``: the default as
+    its search had it, where that is known. ``call``: of a decorated function, such a call in
+    words."""
+
+    key: Key
+    config: Config | None
+    outcome: Outcome | None
+    is_default: bool = False
+    default: Config | None = None
+    why: str = ""
+    call: str = ""
+    cause: Unchecked = Unchecked.NO_BASELINE
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be used before."""
+        return self.outcome is not None and vmem_bytes(self.outcome) is None
+
+
+def prior_of(record: Record, kernels: Iterable[KernelSpec] = (), asked: str = "") -> PriorConfig:
+    """What is published, as its search or its check estimated it. ``kernels``: what is known of
+    kernels; ``asked``: as in ``call_of``."""
+    return PriorConfig(
+        key=record.key,
+        config=record.config,
+        outcome=Estimated(estimate=record.estimate, program=""),
+        is_default=record.is_default,
+        default=record.default.config,
+        call=call_of(kernels, record.key, asked),
+    )
+
+
+def vmem_bytes(outcome: Outcome | None) -> int | None:
+    """What a config that compiles uses of VMEM."""
+    if isinstance(outcome, Estimated):
+        return outcome.estimate.vmem_used_bytes
+    return outcome.vmem_used_bytes if isinstance(outcome, NotEstimated) else None
+
 
 _ROUNDED_BYTES = 5_243  # a message gives used bytes in MiB with two decimals
 _MOST_RAISES = 2  # compiles under a higher limit: what arithmetic says, then what the compiler says
@@ -229,3 +291,89 @@ def _without_baseline(check: Check, prior: PriorConfig) -> Check:
 
 def _us(outcome: Outcome | None) -> float | None:
     return outcome.estimate.time_us if isinstance(outcome, Estimated) else None
+
+
+class OwnTrials(list[Trial]):
+    """Implements ``TrialStore`` in memory, for one key: what others have pushed of it is not
+    believed."""
+
+    def trials(self, key: Key, *, pushed: bool = False) -> Sequence[Trial]:  # noqa: ARG002 (one key)
+        return self
+
+    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:  # noqa: ARG002 (one key)
+        self += trials
+        return len(trials)
+
+    def replace_outcome(self, key: Key, config: Config, outcome: Outcome) -> None:
+        """Nothing here was kept by an older model."""
+
+
+def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Rechecked:
+    """Compile the config of a record, and the kernel's default, under the record's own toolchain,
+    and run the gate. What is accepted has the estimates of these compiles; only a measurement is
+    still what the token says. ``by``: the name of the worker. Raises ``AutotuneError``.
+    """
+    store = OwnTrials()
+    check = _checked(compilers, store, record, ref)
+    undecided = CandidateDecision(state=CandidateState.UNVERIFIED)
+    refused = CandidateDecision(state=CandidateState.REFUSED)
+    if check.cause not in (None, Unchecked.OTHER_MODEL):  # whose times are not taken over
+        return Rechecked(decision=undecided, check=check)
+    if check.verdict in _refused(record) or not isinstance(check.winner, Estimated):
+        return Rechecked(decision=refused, check=check)
+    question = VerifyConfig(
+        ref=ref, problem=record.key.problem, config=record.config, chip=record.key.chip
+    )
+    verdict = verdict_on(compilers, question)
+    if not verdict.ok:
+        decision = undecided if verdict.ok is None else refused
+        return Rechecked(decision=decision, check=check, verdict=verdict)
+    return Rechecked(
+        decision=CandidateDecision(state=CandidateState.ACCEPTED),
+        check=check,
+        verdict=verdict,
+        record=_as_checked(record, check, verdict, store, by),
+        trials=tuple(store),
+    )
+
+
+def _checked(compilers: Compilers, store: OwnTrials, record: Record, ref: KernelRef) -> Check:
+    key = record.key
+    options = key.toolchain.options
+    subject = describe_subject(compilers, ref, key.chip, lambda _: key.problem, options)
+    return RecordChecker(
+        compilers=compilers,
+        store=store,
+        subject=subject,
+        prior=prior_of(replace(record, is_default=False)),  # else its times are not compared
+    ).check()
+
+
+def _refused(record: Record) -> Sequence[CheckVerdict]:
+    """What a measurement may know better than an estimate is left to it."""
+    unusable = CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT
+    return unusable if record.method is Method.MEASURED else (*unusable, CheckVerdict.DEFAULT_WINS)
+
+
+def _as_checked(
+    record: Record, check: Check, verdict: Verdict, trials: Sequence[Trial], by: str
+) -> Record:
+    assert isinstance(check.winner, Estimated)
+    default = default_trial(trials)
+    winner = next(trial for trial in trials if trial.config == record.config)
+    measured = record.method is Method.MEASURED
+    return replace(
+        record,
+        estimate=check.winner.estimate,
+        program=check.winner.program,
+        default=evidence_of(default.config, default.outcome) if default else NO_DEFAULT,
+        baseline=Evidence(config=None, time_us=None, expected_us=check.xla_us),
+        is_default=winner is default,
+        decision=record.decision if measured else Decision(),
+        reason=record.reason if measured else "",
+        verified=True,
+        verification="",
+        proof=verdict.kept_proof,
+        checks=(),
+        checked_by=by,
+    )

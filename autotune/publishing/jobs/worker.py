@@ -33,7 +33,7 @@ _STOPPED = "its worker was stopped"
 _LOST = "it was cancelled, or may be another worker's by now"
 
 Recheck = Callable[[Compilers, Record, KernelRef, str], Rechecked]
-"""As ``autotune.publishing.checking.recheck`` has it."""
+"""As ``autotune.publishing.checking.record_check`` has it."""
 
 
 class Lease:

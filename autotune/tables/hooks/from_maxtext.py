@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.tables.hooks.from_jax import with_gradients
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems
-from autotune.tables.maxtext import MaxTextFlags
+from autotune.tables.plain import MaxTextFlags
 from autotune.tables.table import TableRow
 
 _DIVIDING = "tensor", "context", "sequence", "autoregressive"  # heads or sequences

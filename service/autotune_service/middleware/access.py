@@ -12,8 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune.domain.browsing import READER, WRITER, Token
 from autotune_db.tokens import SqlTokens, digest_of
-from autotune_service.database import DatabaseThreads
-from autotune_service.errors import HttpError
+from autotune_service.errors import DatabaseThreads, HttpError
 from autotune_service.middleware.headers import headers_of, refuse_doubled
 from autotune_service.middleware.throttle import Throttle
 

@@ -10,14 +10,14 @@ from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Record, gate_state
 from autotune.estimating.cost_model.comparison import compare
-from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
+from autotune.wording.facts import why
 from autotune.wording.outcome import kind_and_reason
 from autotune.wording.units import error_bar, micros
 from autotune_service.pages.call import PageCall
-from autotune_service.pages.facts import Line, facts, parts
 from autotune_service.pages.problem import served
 from autotune_service.pages.ranges import bars
+from autotune_service.pages.speed import Line, facts, parts
 from autotune_service.pages.trial import find
 
 MOST = 6

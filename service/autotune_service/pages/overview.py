@@ -1,32 +1,207 @@
-"""The first page: what runs, how much faster tuning has made what is published, what is missing."""
+"""The first page: what runs, how much faster tuning has made what is published, what is missing.
+
+Of each published problem: how many times as fast it is as the default and as plain XLA.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from math import exp, log
+from statistics import median
 from typing import Any
 
-from autotune.domain.browsing import RunningSearch
+from autotune.domain.browsing import History, RunningSearch
 from autotune.domain.job import Job, State
-from autotune.domain.key import Chip, Toolchain
+from autotune.domain.key import Chip, Key, Toolchain
+from autotune.domain.record import Record
 from autotune.wording.units import ratio
-from autotune_service.pages.call import PageCall
+from autotune_db.browse import SqlBrowse
+from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.filters import newest_first, toolchain_name
-from autotune_service.pages.gains import (
-    DEFAULT,
-    Gain,
-    Scale,
-    dots,
-    gained,
-    history_lines,
-    middle,
-    predicted,
-)
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.render import kernel_path, link
-from autotune_service.snapshot_cache import Published
+from autotune_service.pages.speed import speed
+from autotune_service.pages.upgrades import next_steps
+from autotune_service.snapshot_cache import IndexedSnapshot, Published
+
+DEFAULT = "its default"
+_STEPS = 70  # places of a lane: dots that fall on one of them are one dot
+_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000)
+
+Moments = Sequence[tuple[datetime, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Of one record. ``key_id``: the number of its key; ``is_predicted``: the default was not
+    compiled."""
+
+    key: Key
+    key_id: int
+    over_default: float | None
+    over_xla: float | None
+    at: datetime
+    is_predicted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """``x`` in percent of the lane; ``count``: how many problems stand there."""
+
+    x: float
+    count: int
+    link: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """Logarithmic, from ``low`` to ``high`` times as fast; 1 is inside."""
+
+    low: float
+    high: float
+
+    def place(self, times: float) -> float:
+        """In percent, between the edges."""
+        share = log(times / self.low) / log(self.high / self.low)
+        return 100 * min(1.0, max(0.0, share))
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        inside = [tick for tick in _TICKS if self.low < tick < self.high]
+        step = 1 + len(inside) // 5
+        shown = inside[inside.index(1) % step :: step]
+        return [(self.place(tick), f"{tick:g}×") for tick in shown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gained:
+    """What all records of a snapshot have gained, the oldest first. ``lines``: how that grew, as
+    paths."""
+
+    each: Sequence[Gain]
+    scale: Scale
+    middle: float | None
+    predicted: str
+    lines: Mapping[str, str]
+
+
+@once_for_each_snapshot
+def gained(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Gained:
+    """For a thread: all records are looked at."""
+    records = sorted(snapshot.index, key=lambda record: record.created_at)
+    numbers = browse.numbers([record.key for record in records])
+    each = [_gain(record, numbers[record.key]) for record in records if record.key in numbers]
+    published = sparkline(counted([gain.at for gain in each]))
+    return Gained(
+        each=each,
+        scale=_scale(each),
+        middle=middle([gain.over_default for gain in each]),
+        predicted=predicted(each),
+        lines={"published": published, "gain": sparkline(_over_time(each))},
+    )
+
+
+def _gain(record: Record, key_id: int) -> Gain:
+    fast = speed(record)
+    known = fast.measured_over_default or fast.over_default
+    return Gain(
+        key=record.key,
+        key_id=key_id,
+        over_default=known or fast.predicted_over_default,
+        is_predicted=not known and record.default.is_predicted,
+        over_xla=fast.measured_over_xla or fast.over_xla_own,
+        at=record.created_at,
+    )
+
+
+def _scale(gains: Sequence[Gain]) -> Scale:
+    times = [t for gain in gains for t in (gain.over_default, gain.over_xla)]
+    drawn = [t for t in times if t and 1e-3 < t < 1e6]
+    return Scale(low=min([0.5, *drawn]) / 1.3, high=max([2.0, *drawn]) * 1.3)
+
+
+def dots(
+    gains: Sequence[Gain],
+    scale: Scale,
+    times_of: Callable[[Gain], float | None],
+    what: str,
+    several: str,
+) -> list[Dot]:
+    """``several``: where those of a place that has more than one are listed."""
+    places: dict[int, list[tuple[float, Gain]]] = {}
+    for gain in gains:
+        if times := times_of(gain):
+            place = round(scale.place(times) / 100 * _STEPS)
+            places.setdefault(place, []).append((times, gain))
+    return [_dot(place, there, what, several) for place, there in sorted(places.items())]
+
+
+def _dot(place: int, there: Sequence[tuple[float, Gain]], what: str, several: str) -> Dot:
+    times, first = there[0]
+    text = f"{first.key.problem}, {first.key.toolchain.label}"
+    if len(there) > 1:
+        times, text = median(t for t, _ in there), f"{len(there)} problems"
+    of_default = predicted([gain for _, gain in there]) if what == DEFAULT else ""
+    return Dot(
+        x=round(100 * place / _STEPS, 1),
+        count=len(there),
+        link=f"/keys/{first.key_id}" if len(there) == 1 else several,
+        text=f"{text}: {ratio(times, 1)} {what}{of_default}",
+    )
+
+
+def predicted(gains: Sequence[Gain]) -> str:
+    """Of how many the default was not compiled; empty where that is none."""
+    count = sum(gain.is_predicted for gain in gains)
+    return f" ({count} predicted)" if count and len(gains) > 1 else " (predicted)" * bool(count)
+
+
+def middle(times: Sequence[float | None]) -> float | None:
+    """The geometric mean of what is known: twice and half as fast make no difference."""
+    known = [log(time) for time in times if time]
+    return exp(sum(known) / len(known)) if known else None
+
+
+def _over_time(gains: Sequence[Gain]) -> Moments:
+    """The middle of what had been published by then."""
+    points: list[tuple[datetime, float]] = []
+    total = 0.0
+    for gain in gains:
+        if gain.over_default:
+            total += log(gain.over_default)
+            points.append((gain.at, exp(total / (len(points) + 1))))
+    return points
+
+
+def history_lines(history: History) -> dict[str, str]:
+    """How what is missed, and what is broken, has grown."""
+    moments = {"missed": history.missed_at, "broken": history.broken_at}
+    return {name: sparkline(counted(at)) for name, at in moments.items()}
+
+
+def counted(moments: Sequence[datetime]) -> Moments:
+    """How many there were by then."""
+    return [(at, float(number)) for number, at in enumerate(sorted(moments), 1)]
+
+
+def sparkline(points: Moments) -> str:
+    """The path of a step line in a box of 100 by 24, from the first moment to the last."""
+    first = points[0][0] if points else None
+    span_s = (points[-1][0] - first).total_seconds() if first else 0.0
+    if not span_s or first is None:  # nothing has changed: a line would stand on its end
+        return ""
+    low, high = min(v for _, v in points), max(v for _, v in points)
+    height = (high - low) or 1.0
+    step = max(1, len(points) // 100)
+    places = [
+        (100 * (at - first).total_seconds() / span_s, 22 - 20 * (value - low) / height)
+        for at, value in [*points[::step], points[-1]]
+    ]
+    return f"M0 {places[0][1]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in places)
+
 
 _LATEST = 8
 _MOST_TOOLCHAINS = 3  # beside the dots; others are a filter away

@@ -13,8 +13,7 @@ from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.command import search_command
-from autotune.wording.comparison import why
-from autotune.wording.facts import effect_text
+from autotune.wording.facts import effect_text, why
 from autotune.wording.publication import in_words, not_served
 from autotune.wording.units import micros
 from autotune_service.pages.call import PageCall
@@ -28,14 +27,13 @@ from autotune_service.pages.candidates import (
     fastest,
     group_of,
 )
-from autotune_service.pages.facts import Line, facts, parts
 from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.pages.heat import Axes, axes, heat_map
 from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, vmem
 from autotune_service.pages.ranges import bars, slices, time_lines
 from autotune_service.pages.render import config_call
-from autotune_service.pages.speed import measured_rows, speed
+from autotune_service.pages.speed import Line, facts, measured_rows, parts, speed
 
 FASTEST, OTHERS = 300, 100  # trials drawn; a search of a hundred trials is drawn whole
 _VERSIONS = 10

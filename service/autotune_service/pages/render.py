@@ -21,11 +21,11 @@ from autotune.domain.key import Key
 from autotune.domain.version import VERSION
 from autotune.wording.checks import action, finding
 from autotune.wording.command import search_command
+from autotune.wording.facts import PART_WORDS
 from autotune.wording.measurement import ratio_interval, run_line, told_apart
 from autotune.wording.outcome import best_time
 from autotune.wording.publication import default_time, times_default, verified_label, who_says
 from autotune.wording.terms import TERMS
-from autotune.wording.time_parts import PART_WORDS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.middleware.access import COOKIE
 from autotune_service.middleware.headers import headers_of

@@ -1,17 +1,47 @@
 """How fast a published config is: against the kernel's default and plain XLA, by estimate and by
-measurement. What was measured stands beside the estimates, and is never mixed with them."""
+measurement. What was measured stands beside the estimates, and is never mixed with them.
 
-from collections.abc import Sequence
+The lines of ``autotune explain`` stand here, too, with a cell for each estimate.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from autotune.domain.explanation import PARTS
 from autotune.domain.measurement import MeasuredConfig, Timed
+from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import Method, Record
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, by_measurement
 from autotune.wording.baseline import VERDICTS, estimated_baseline, measured_baseline
+from autotune.wording.facts import FACTS
 from autotune.wording.measurement import against_others, measured_line, run_line
-from autotune.wording.units import micros
+from autotune.wording.units import micros, part_us
 from autotune_service.pages.candidates import LEAST_US, ShownTrial
+
+Line = tuple[str, list[str]]
+"""A name, and the cell of each column; empty where it is not known."""
+
+
+def parts(estimates: Sequence[Estimate | None]) -> Iterator[Line]:
+    """Where the cycles of each final schedule go: issued, or stalled for what; and the share."""
+    for part in PARTS:
+        cells = [_share(part, e) for e in estimates]
+        if any(cells):
+            yield part, cells
+
+
+def _share(part: str, e: Estimate | None) -> str:
+    us = e.explanation.part_us(part) if e and e.explanation else 0.0
+    return f"{part_us(us)}, {us / e.time_us:.1%}" if e and us else ""
+
+
+def facts(estimates: Sequence[Estimate | None]) -> Iterator[Line]:
+    for name, cell in FACTS:
+        cells = [cell(e, e.explanation) if e and e.explanation else "" for e in estimates]
+        if any(cells):
+            yield name, cells
+
 
 _MOST_SAMPLES = 500  # on a page; the exports have all
 

@@ -18,9 +18,8 @@ from autotune.wording.units import mebibytes, micros
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import WINNER, candidate
-from autotune_service.pages.facts import facts, parts
 from autotune_service.pages.filters import number_of
-from autotune_service.pages.speed import Facts, measured_facts, speed
+from autotune_service.pages.speed import Facts, facts, measured_facts, parts, speed
 
 
 def show(call: PageCall) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.compiling.environments.create import fitting_interpreter
 from autotune.compiling.environments.environment import (
     FOLDER_VARIABLE,
     Environment,
@@ -16,7 +17,6 @@ from autotune.compiling.environments.environment import (
     keep,
     remove,
 )
-from autotune.compiling.environments.interpreters import fitting_interpreter
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import Toolchain
 from tests.servers.commands import assert_one_sentence, autotune_here

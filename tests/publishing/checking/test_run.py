@@ -35,9 +35,8 @@ from autotune.domain.trace import Trace
 from autotune.domain.verdict import FailedCheck, Proof, Standard, Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.against import compare_revision
-from autotune.publishing.checking.follow_up import publish_checked, retune_each
-from autotune.publishing.checking.prior import PriorConfig, prior_of
-from autotune.publishing.checking.run import CheckRun
+from autotune.publishing.checking.record_check import PriorConfig, prior_of
+from autotune.publishing.checking.run import CheckRun, publish_checked, retune_each
 from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN, parse_fail_on
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.domain.job import Progress
 from autotune_db import SqlStore
-from autotune_service.pages.gains import Gain, Scale, counted, dots, middle, sparkline
+from autotune_service.pages.overview import Gain, Scale, counted, dots, middle, sparkline
 from tests.samples.dashboard import claimed_job, estimated, html, plain, published, trial, wanted
 from tests.samples.database import new_store
 from tests.samples.matching import NOON, SPEC, question

@@ -17,7 +17,7 @@ from autotune.compiling.child.compile.hlo import KernelCall
 from autotune.compiling.child.listings import FinalListing, listings, program
 from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError
-from autotune.compiling.child.trace import reader
+from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.protocol import Drawn
 from autotune.declaring.kernel import Array, Kernel

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotune.compiling.child.chips import told_of
-from autotune.compiling.child.trace.reader import abstract
+from autotune.compiling.child.trace.pallas_call import abstract
 from autotune.declaring.kernel import Kernel
 from autotune.domain.key import Chip
 from autotune.domain.problem import AxisValue, Problem, make_config

@@ -18,7 +18,6 @@ if __name__ == "__main__":
 from autotune.compiling import protocol
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.compiling.child.measure import device as accelerator
-from autotune.compiling.child.measure import programs
 from autotune.compiling.child.serving import StageError, answered, serve
 from autotune.compiling.protocol import Device, Loaded, Sample, Samples
 from autotune.declaring.kernel import Kernel
@@ -59,11 +58,11 @@ class Measurer:
         program, loaded = None, Loaded(compiled_here=question.path is None)
         if question.path is not None:
             try:
-                program = programs.load(Path(question.path), self.device)
+                program = accelerator.load(Path(question.path), self.device)
             except StageError as error:
                 loaded = Loaded(compiled_here=True, refusal=str(error))
         if program is None:
-            program = programs.compiled(
+            program = accelerator.compiled(
                 *self._subject(question), question.config, question.name, question.chip, self.device
             )
         accelerator.warm_up(program, self.inputs)

@@ -8,8 +8,7 @@ from operator import ge
 from typing import Any
 
 from autotune.compiling.child.trace.blocks import array_of, block_shape
-from autotune.compiling.child.trace.calls import walked
-from autotune.compiling.child.trace.mapped import as_pallas_call
+from autotune.compiling.child.trace.calls import as_pallas_call, walked
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.compiling.child.verify.conditions import (
     Ways,

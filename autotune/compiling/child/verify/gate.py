@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autotune.compiling.child.chips import told_of
-from autotune.compiling.child.trace import reader
+from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.child.verify import interpreter, tolerance

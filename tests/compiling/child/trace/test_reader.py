@@ -18,14 +18,18 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
-from autotune.compiling.child.trace import reader
-from autotune.compiling.child.trace.reader import NoPallasCallError, NotTunableError, all_orders
+from autotune.compiling.child.trace import pallas_call as reader
+from autotune.compiling.child.trace.pallas_call import (
+    NoPallasCallError,
+    NotTunableError,
+    all_orders,
+)
 from autotune.declaring.kernel import Array
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.problem import make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
-from autotune.estimating.roofline import roofline
+from autotune.estimating.legality import roofline
 from autotune_kernels.flash_attention import KERNEL as FLASH
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
 from autotune_kernels.matmul import KERNEL as MATMUL

@@ -12,7 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import use_abstract_mesh
 
-from autotune.compiling.child.trace.reader import all_orders
+from autotune.compiling.child.trace.pallas_call import all_orders
 from autotune.declaring.kernel import Array
 from autotune.domain.problem import make_config
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
