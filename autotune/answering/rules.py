@@ -1,7 +1,6 @@
 """Blocks for a shape that nobody tuned: the arithmetic of a ``ShapeRule``.
 
-Plain values and the standard library alone: it runs in the service and in the client, and
-``autotune export --format rule`` writes it out as it is here.
+Plain values and the standard library alone: it runs in the service and in the client.
 """
 
 from bisect import bisect_left

@@ -23,7 +23,7 @@ from autotune.tables.formats import ENDINGS
 from autotune.wording.output import echo
 from autotune.wording.publication import in_words
 
-_BUNDLE, _RULE = "bundle", "rule"
+_BUNDLE = "bundle"
 _TEXTS = {**ENDINGS, ".py": "python", ".json": "json"}
 _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 
@@ -37,8 +37,7 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
     show_default=True,
     metavar="FORMAT",
     help="tokamax, maxtext, python, json or csv; or tpu-inference, jax-rpa or sglang-jax: a patch "
-    "of the table that is installed for --python; rule: a Python function for shapes that nobody "
-    "tuned, where `autotune rule` has made one.",
+    "of the table that is installed for --python.",
 )
 @click.option(
     "--table",
@@ -79,18 +78,11 @@ def export(
         records = _of_shape(store.records(kernel, only, claimed=accept_claimed), shape)
         bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels())
         changed = source_changes(store, [record.key for record in records])
-    if form == _RULE:
-        records = [record for record in records if record.rule is not None]
     refused: Sequence[tuple[str, str]] = ()
     is_written = bool(records)
     try:
         if records and form == _BUNDLE:
             write_bundle(file, bundle)
-        elif records and form == _RULE:
-            from autotune.tables.rule_source import rule_source
-            from autotune.wording.rules import by_rule
-
-            file.write_text(rule_source(records, by_rule), encoding="utf-8")
         elif records:
             from autotune.tables.export import TableExport
 

@@ -1,6 +1,5 @@
 """``autotune history``: what has been searched."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -8,9 +7,7 @@ import click
 
 from autotune.cli.options import chip_named, database_and_json, open_database, print_json
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
-from autotune.domain.problem import parts_of
 from autotune.domain.record import GateState, Trial, gate_state
 from autotune.wording.outcome import best_time, summary_data, trial_data
 from autotune.wording.output import echo
@@ -24,18 +21,12 @@ if TYPE_CHECKING:
 @click.argument("kernel", required=False)
 @click.option("--chip", default=None, help="Only this TPU generation.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@click.option(
-    "--studies",
-    is_flag=True,
-    help="Write the trials of each as an Optuna study into the database, for optuna-dashboard.",
-)
 @click.option("--trials", is_flag=True, help="List every trial of each key.")
 @database_and_json
 def history(
     kernel: str | None,
     chip: str | None,
     limit: int,
-    studies: bool,
     trials: bool,
     database: str | None,
     as_json: bool,
@@ -45,8 +36,6 @@ def history(
     with open_database(database, create=False) as store:
         summaries = store.history(kernel, only, limit)
         listed = [_trials(store, s.key) if trials else [] for s in summaries]
-        if studies:
-            _write_studies(store, [summary.key for summary in summaries])
     listed_keys = list(zip(summaries, listed, strict=True))
     if as_json:
         print_json(
@@ -73,22 +62,6 @@ def _trials(store: "SqlStore", key: Key) -> list[tuple[int, Trial, GateState]]:
     """Each with its number in the database."""
     ids, record = store.trial_ids(key), store.record(key)
     return [(ids[t.number], t, gate_state(t, record)) for t in store.trials(key, pushed=True)]
-
-
-def _write_studies(store: "SqlStore", keys: Sequence[Key]) -> None:
-    try:
-        from autotune.searching.study import write_study
-    except ImportError as error:
-        raise InvalidInputError("--studies needs Optuna: pip install optuna scipy") from error
-    for key in keys:
-        rows = [
-            (
-                {name: str(value) for name, value in parts_of(trial.config).items()},
-                trial.estimate.time_us if trial.estimate else None,
-            )
-            for trial in store.trials(key)
-        ]
-        write_study(store.url, str(key), rows)
 
 
 def _line(summary: SearchedKey) -> str:

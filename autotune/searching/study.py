@@ -1,10 +1,9 @@
-"""Optuna studies: of a search, and those that are written for others to open."""
+"""The Optuna study of a search."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from autotune.estimating.space import Candidate
@@ -24,8 +23,6 @@ _SAMPLERS: dict[str, type[SurrogateSampler | ListedTpe | ListedRandom]] = {
     "random": ListedRandom,
 }
 METHODS = tuple(_SAMPLERS)
-
-_Trials = Sequence[tuple[Mapping[str, str], float | None]]  # None: it failed
 
 
 class CandidateStudy:
@@ -143,34 +140,6 @@ class CandidateStudy:
 
 def _state(time_us: float | None) -> TrialState:
     return TrialState.FAIL if time_us is None else TrialState.COMPLETE
-
-
-def write_study(
-    url: str, name: str, trials: Sequence[tuple[Mapping[str, str], float | None]]
-) -> None:
-    """An Optuna study of configs with their times, None for a failure, in a database; in the place
-    of the one with this name."""
-    storage = optuna.storages.RDBStorage(url)
-    with _errors_only():
-        with suppress(KeyError):
-            optuna.delete_study(study_name=name, storage=storage)
-        _fill(optuna.create_study(study_name=name, storage=storage), trials)
-    storage.remove_session()
-    storage.engine.dispose()
-
-
-def _fill(study: optuna.Study, trials: _Trials) -> None:
-    names = dict.fromkeys(name for values, _ in trials for name in values)
-    choices = {n: sorted({values[n] for values, _ in trials if n in values}) for n in names}
-    space = {name: CategoricalDistribution(values) for name, values in choices.items()}
-    for values, time_us in trials:
-        distributions: dict[str, BaseDistribution] = {name: space[name] for name in values}
-        params = dict(values)
-        study.add_trial(
-            create_trial(
-                state=_state(time_us), value=time_us, params=params, distributions=distributions
-            )
-        )
 
 
 @contextmanager

@@ -105,11 +105,6 @@ def test_it_is_published_with_what_it_is_worth(tmp_path: Path) -> None:
     assert carrier.key == asked(5000) and carrier.rule.problems == 11
     found = Index([carrier], [SPEC]).match(asked(2000))
     assert found.kind == RULE and found.config is not None and found.config["bm"] == 512
-    done = autotune_here("export", "blocks.py", "--format", "rule", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    module: dict[str, Any] = {}
-    exec((tmp_path / "blocks.py").read_text(), module)
-    assert module["config"](m=2000, k=128)["axes"] == {"bm": 512, "unroll": True}
 
 
 def test_lookup_in_a_database_answers_as_the_service_does(tmp_path: Path) -> None:

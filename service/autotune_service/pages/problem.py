@@ -31,7 +31,7 @@ from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.pages.heat import Axes, axes, heat_map
 from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, vmem
-from autotune_service.pages.ranges import bars, slices, time_lines
+from autotune_service.pages.ranges import bars, time_lines
 from autotune_service.pages.render import config_call
 from autotune_service.pages.speed import Line, facts, measured_rows, parts, speed
 
@@ -101,7 +101,6 @@ def view(
         "plots": _plots(call, searched, record, shown, chosen),
         "hovers": {c.link: c.hover for c in shown},
         "effects": _effects(shown),
-        "slices": slices(shown),
         "groups": outcome_groups(searched),
         "facts": _facts(beside),
         "bars": list(zip([n for n, _ in beside], bars([e for _, e in beside]), strict=True)),

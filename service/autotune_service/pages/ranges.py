@@ -1,20 +1,16 @@
 """Times drawn by the server: what is served, the default and plain XLA with their ranges on one
-line, slices through the space, and the parts of a time as a bar."""
+line, and the parts of a time as a bar."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from statistics import median
 
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Record
 from autotune.domain.xla_verdict import expected_range
 from autotune.wording.units import error_bar, micros, part_us
-from autotune_service.pages.candidates import LEAST_US, ShownTrial, fastest
-from autotune_service.pages.plots import ordered, varying
-
-_MOST_VALUES = 12  # of an axis, those of the fastest trials
+from autotune_service.pages.candidates import LEAST_US
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,34 +82,6 @@ def placed(lines: Sequence[TimeLine]) -> list[TimeLine]:
         replace(line, at=line.at and place(line.at), least=place(line.least), most=place(line.most))
         for line in lines
     ]
-
-
-def slices(shown: Sequence[ShownTrial]) -> dict[str, list[TimeLine]]:
-    """Slices through the space, as Optuna draws them. For each part of the config that is not the
-    same for all, a line for each of its values: from the fastest trial that has it to the one in
-    the middle. All lines are on one scale, so that they can be compared."""
-    timed = fastest(shown)
-    named = [(name, line) for name in varying(timed) for line in _lines_of_values(name, timed)]
-    by_name: dict[str, list[TimeLine]] = {}
-    for (name, _), line in zip(named, placed([line for _, line in named]), strict=True):
-        by_name.setdefault(name, []).append(line)
-    return by_name
-
-
-def _lines_of_values(name: str, timed: Sequence[ShownTrial]) -> list[TimeLine]:
-    """``timed``: the fastest first."""
-    times: dict[str, list[float]] = {}
-    for c in timed:
-        times.setdefault(str(c.values.get(name, "–")), []).append(c.time_us or 0.0)
-    drawn = list(times)[:_MOST_VALUES]
-    order = ordered(name, (c.values.get(name, "–") for c in timed), timed)
-    return [_line_of_value(value, times[value]) for value in order if value in drawn]
-
-
-def _line_of_value(value: str, times: Sequence[float]) -> TimeLine:
-    trials = "1 trial" if len(times) == 1 else f"{len(times):,} trials"
-    line = _line(value, "default", times[0])
-    return replace(line, most=median(times), text=f"{line.text}, {trials}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

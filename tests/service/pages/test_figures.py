@@ -15,7 +15,7 @@ from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.filters import Query
 from autotune_service.pages.plots import bandwidth, peak, roofline
 from autotune_service.pages.problem import outcome_groups
-from autotune_service.pages.ranges import bars, slices
+from autotune_service.pages.ranges import bars
 from autotune_service.pages.render import as_json
 from tests.samples.dashboard import (
     OUTCOMES,
@@ -37,20 +37,6 @@ def heat_map(*given: Any, **more: Any) -> tuple[Any, ...]:
     figure = heat.heat_map(*given, **more)
     assert figure is not None
     return tuple(figure["data"])
-
-
-def test_slices_go_from_the_fastest_trial_with_a_value_to_the_middle_one() -> None:
-    made = {
-        name: {line.name: line for line in lines} for name, lines in slices(shown_trials()).items()
-    }
-    assert {name: line.text for name, line in made["bm"].items()} == {
-        "128": "9.5 µs, 3 trials",  # and 25 and 100 µs
-        "256": "10.0 µs, 1 trial",
-    }
-    one_of_25_us, several, single = made["unroll"]["2"], made["bm"]["128"], made["bm"]["256"]
-    assert several.at == several.least < single.at == single.least == single.most
-    assert several.most == one_of_25_us.at
-    assert slices(shown_trials()[:1]) == {}
 
 
 def test_roles_are_those_of_the_record_and_of_number_zero() -> None:
