@@ -230,6 +230,7 @@ def _trial_data(stored: StoredTrial) -> dict[str, Any]:
         "key": to_data(stored.key),
         **{name: data[name] for name in ("number", "config", "reason", "state")},
         "kind": stored.trial.outcome.kind,
+        "verification": stored.verification,
         "explanation": explained[0] if explained else None,
     }
 

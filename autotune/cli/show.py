@@ -18,18 +18,26 @@ from autotune.wording.match import checked
 from autotune.wording.measurement import against_others, measured_line
 from autotune.wording.outcome import reason_of, trial_data
 from autotune.wording.output import echo
-from autotune.wording.publication import in_words, record_reason, verified_label, who_says
+from autotune.wording.publication import (
+    in_words,
+    record_reason,
+    record_verification,
+    verified_label,
+    who_says,
+)
 from autotune.wording.units import error_bar, mebibytes, micros, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTrial:
-    """A trial with its key and its number in the whole database."""
+    """A trial with its key and its number in the whole database. ``verification``: what proves it,
+    where it is published."""
 
     id: int
     key: Key
     trial: Trial
     state: GateState
+    verification: str
 
     @property
     def estimate(self) -> Estimate | None:
@@ -84,8 +92,10 @@ def find_trial(store: Store, trial_id: int) -> StoredTrial:
     if stored is None:
         raise UnknownNameError(f"there is no trial {trial_id}: see autotune history --trials")
     key, trial = stored
-    state = gate_state(trial, store.record(key))
-    return StoredTrial(id=trial_id, key=key, trial=trial, state=state)
+    record = store.record(key)
+    state = gate_state(trial, record)
+    proof = record_verification(record) if record and record.proves(trial.config) else ""
+    return StoredTrial(id=trial_id, key=key, trial=trial, state=state, verification=proof)
 
 
 def heading(stored: StoredTrial) -> list[str]:
@@ -98,6 +108,7 @@ def heading(stored: StoredTrial) -> list[str]:
         f"config: {trial.config}",
         f"outcome: {trial.outcome.kind}, {reason_of(trial.outcome)}"
         + f"; {stored.state}" * (trial.estimate is not None),
+        *([f"verified: {stored.verification}"] if stored.verification else []),
         f"took {seconds(trial.seconds)}, finished {trial.created_at:%Y-%m-%d %H:%M:%S} UTC",
     ]
 

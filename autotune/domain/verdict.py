@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated, NamedTuple
 
 from autotune.domain.codec import OmitDefault, OmitNone
-from autotune.domain.limits import Text, Word
+from autotune.domain.limits import Choice, Count, Limit, Text, Word
 from autotune.domain.outcome import Failure
 
 
@@ -46,18 +47,71 @@ class ProofLevel(StrEnum):
     """Pallas interpret mode: nothing of a TPU is simulated."""
 
 
+ENOUGH_BLOCKS = 3
+"""Of which one is neither the first nor the last."""
+
+_MOST_AXES = 1000  # of all calls of a function
+
+
+class Walked(NamedTuple):
+    """So many in the small problems, of so many in the real one; None where data decides."""
+
+    small: Count | None
+    real: Count | None
+
+    @property
+    def is_all(self) -> bool:
+        return self.small == self.real
+
+    @property
+    def is_few(self) -> bool:
+        """Whether what passes from block to block may not have been seen."""
+        return self.real is not None and (self.small or 0) < min(ENOUGH_BLOCKS, self.real)
+
+
+class IntegerRange(NamedTuple):
+    """The least and the largest of an operand's integers, in the small problems and the real."""
+
+    operand: Word
+    low: Choice
+    high: Choice
+    real_low: Choice
+    real_high: Choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """What the small problems have of the real one. ``blocks``: steps of each grid axis, call by
+    call. ``ragged``: dimensions that end in a part of a block. ``ways``: results, true or false, of
+    all comparisons that do not depend on data; ``by_data``: how many do. ``integers``: contents
+    that steer the kernel."""
+
+    blocks: Annotated[tuple[Walked, ...], Limit(longest=_MOST_AXES)]
+    ragged: Walked
+    ways: Walked
+    by_data: Count = 0
+    integers: Annotated[tuple[IntegerRange, ...], Limit(longest=_MOST_AXES)] = ()
+
+    @property
+    def is_enough(self) -> bool:
+        return self.ways.is_all and self.ragged.is_all and not any(b.is_few for b in self.blocks)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """What a right result proves. ``standard``: what it was compared with. ``ran``: what was run,
     in the words of the gate, or why nothing could be; older versions kept none. ``lacks``: why it
     was not run in the level before. ``jax``: of the interpreter that it was run with, empty for
-    that of the record's own toolchain."""
+    that of the record's own toolchain. ``covered``: what was run has
+    of the problem; None in older versions, and
+    where the real problem is not known."""
 
     level: OmitDefault[ProofLevel] = ProofLevel.FULL
     lacks: OmitDefault[Text] = ""
     jax: OmitDefault[Word] = ""
     standard: OmitDefault[Standard] = Standard.REFERENCE
     ran: OmitDefault[Text] = ""
+    covered: OmitNone[Covered | None] = None
 
 
 FULL_PROOF = Proof()

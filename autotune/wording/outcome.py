@@ -33,7 +33,7 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Trial
-from autotune.domain.verdict import Verdict
+from autotune.domain.verdict import Proof, Verdict
 from autotune.wording.units import error_bar, mebibytes, micros, part_us
 
 # Refusals are counted by rule: their figures differ from point to point.
@@ -156,7 +156,7 @@ def _out_of_vmem(refused: OutOfVmem) -> str:
 def verdict_reason(verdict: Verdict) -> str:
     """What the gate ran, or why it has no answer, and for a limit of time what can be done."""
     if verdict.failure is None:
-        return verdict.reason
+        return ran_text(verdict.proof, verdict.reason)
     text = kind_and_reason(verdict.failure)
     if isinstance(verdict.failure, TimedOut):
         text += (
@@ -164,6 +164,26 @@ def verdict_reason(verdict: Verdict) -> str:
             "problem small"
         )
     return text
+
+
+def ran_text(proof: Proof, ran: str) -> str:
+    """What was run, and how much that has of the problem."""
+    covered = proof.covered
+    if covered is None:
+        return ran
+    axes = [f"{axis.small} of {axis.real}" for axis in dict.fromkeys(covered.blocks) if axis.real]
+    has = [f"{' × '.join(axes)} blocks"] if axes else []
+    if covered.ragged.real:
+        has.append(f"{covered.ragged.small} of {covered.ragged.real} ragged ends")
+    if covered.ways.real:
+        has.append(f"{covered.ways.small} of {covered.ways.real} ways of its comparisons")
+    has += [
+        f"{name} from {low} to {high} (really {real_low} to {real_high})"
+        for name, low, high, real_low, real_high in covered.integers
+    ]
+    by_data = f"; data decides {covered.by_data} comparisons" if covered.by_data else ""
+    less = "" if covered.is_enough else ", which agree but leave out borders of the problem"
+    return f"{ran}{less}; walked: {', '.join(has) or 'all'}{by_data}"
 
 
 def group_text(refused: Failure) -> str:

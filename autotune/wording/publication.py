@@ -15,7 +15,7 @@ from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.checks import finding, known_finding
 from autotune.wording.facts import why
-from autotune.wording.outcome import kind_and_reason, reason_of, verdict_reason
+from autotune.wording.outcome import kind_and_reason, ran_text, reason_of, verdict_reason
 from autotune.wording.units import error_bar, micros, ratio
 
 if TYPE_CHECKING:  # light commands import this
@@ -157,7 +157,8 @@ def verification(verdict: Verdict) -> str:
 
 def record_verification(record: Record) -> str:
     proof = record.proof
-    return record.verification or _verification(proof, proof.ran, is_right=record.verified)
+    ran = ran_text(proof, proof.ran)
+    return record.verification or _verification(proof, ran, is_right=record.verified)
 
 
 def _verification(proof: Proof, ran: str, *, is_right: bool) -> str:

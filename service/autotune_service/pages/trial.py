@@ -12,8 +12,11 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
+from autotune.domain.problem import Config
+from autotune.domain.record import Record
 from autotune.wording.command import reproduce
 from autotune.wording.config import spelled_parts
+from autotune.wording.publication import record_verification
 from autotune.wording.units import mebibytes, micros
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
@@ -43,7 +46,7 @@ def show(call: PageCall) -> dict[str, Any]:
         "record": record,
         "message": getattr(outcome, "message", "") or getattr(outcome, "log_tail", ""),
         "config": spelled_parts(trial.trial.config),
-        "details": _details(outcome),
+        "details": _details(outcome) + _proof(record, trial.trial.config),
         "facts": _facts(e),
         "measured": measured_facts(shown.measured, record, shown.time_us),
         "parts_of_time": [(name, share) for name, (share,) in parts([e])],
@@ -79,6 +82,11 @@ def _details(outcome: Outcome) -> Facts:
         rows.append(("the last lines of its log", "below"))
     rows.append(("hash of the program", getattr(outcome, "program", "")))
     return [(name, value) for name, value in rows if value]
+
+
+def _proof(record: Record | None, config: Config) -> Facts:
+    is_proven = record is not None and record.proves(config)
+    return [("verified", record_verification(record))] if record and is_proven else []
 
 
 def _facts(e: Estimate | None) -> Facts:

@@ -1,12 +1,14 @@
 """Whether a small problem crosses the borders that the real one crosses, read from both traces."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from operator import ge
 from typing import Any
 
+from autotune.compiling.child.trace import pallas_call
 from autotune.compiling.child.trace.blocks import array_of, block_shape
 from autotune.compiling.child.trace.calls import as_pallas_call, walked
 from autotune.compiling.child.trace.scalars import open_jaxpr
@@ -17,9 +19,9 @@ from autotune.compiling.child.verify.conditions import (
     up_to,
     ways_of,
 )
+from autotune.declaring.kernel import Array
 from autotune.domain.problem import Problem
-
-_INNER = 3  # blocks of which one is neither the first nor the last
+from autotune.domain.verdict import ENOUGH_BLOCKS, Covered, Walked
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +45,47 @@ class CallBorders:
     def covers(self, real: "CallBorders", count: int) -> bool:
         """Whether this walks ``count`` blocks and turns, fewer only where the real call does, a
         ragged block wherever that does, and leaves no array in which that stays. With
-        :data:`_INNER` each comparison goes all its ways."""
+        :data:`ENOUGH_BLOCKS` each comparison goes all its ways."""
         has_steps = all(map(partial(_is_enough, count), zip_longest(self.grid, real.grid)))
         same_loops = len(self.loops) == len(real.loops)
         has_turns = not same_loops or all(
             map(partial(_is_enough, count), zip(self.loops, real.loops, strict=True))
         )
-        has_ways = count < _INNER or goes_all_ways(self.ways, real.ways)
+        has_ways = count < ENOUGH_BLOCKS or goes_all_ways(self.ways, real.ways)
         is_alike = all(map(_is_as_ragged, self.blocks, real.blocks))
         is_alike = is_alike and all(map(ge, self.inside, real.inside))
         return has_steps and has_turns and has_ways and is_alike
+
+
+Borders = tuple[CallBorders, ...]
+"""Of each call of a function, in the order of the program; then those of its reference."""
+
+
+def _covered(real: CallBorders, smalls: Sequence[CallBorders]) -> Covered:
+    grids = zip(real.grid, *(small.grid for small in smalls), strict=True)
+    edges = [n for n, (block, extent) in enumerate(real.blocks) if extent % block]
+    alike = [n for n in edges if any(_is_as_ragged(s.blocks[n], real.blocks[n]) for s in smalls)]
+    ways = [small.ways for small in smalls if len(small.ways) == len(real.ways)]
+    gone = [len(r & frozenset().union(*taken)) for r, *taken in zip(real.ways, *ways, strict=True)]
+    return Covered(
+        blocks=tuple(Walked(_most(sizes, size), size) for size, *sizes in grids),
+        ragged=Walked(len(alike), len(edges)),
+        ways=Walked(sum(gone), sum(map(len, real.ways)) if ways else 0),
+        by_data=real.ways.count(frozenset()),
+    )
+
+
+def _sum(parts: Iterable[Walked]) -> Walked:
+    return Walked(*(sum(number or 0 for number in numbers) for numbers in zip(*parts, strict=True)))
+
+
+def _ranks(calls: Borders) -> list[tuple[int, int]]:
+    return [(len(call.grid), len(call.blocks)) for call in calls]
+
+
+def _most(sizes: Iterable[int | None], real: int | None) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return min(max(known), real) if known and real is not None else None
 
 
 def _is_enough(count: int, numbers: tuple[int | None, int | None]) -> bool:
@@ -66,14 +99,17 @@ def _is_as_ragged(small: tuple[int, int], real: tuple[int, int]) -> bool:
     return block != real_block or not real_extent % block or bool(extent % block)
 
 
-Borders = tuple[CallBorders, ...]
-"""Of each call of a function, in the order of the program; then those of its reference."""
-
-
-def borders(jaxpr: Any, reference: Any | None = None) -> Borders:
-    calls = (call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None)
+def borders(jaxpr: Any, arrays: Sequence[Array], reference: Any | None = None) -> Borders:
+    """``arrays``: the arguments, whose integers may decide a grid."""
+    eqns = (call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None)
+    calls = list(map(_of_call, eqns))
+    if any(None in call.grid for call in calls):
+        with suppress(ValueError):  # not even these decide it
+            known = pallas_call.calls(jaxpr, arrays)
+            if len(known) == len(calls):
+                calls = [replace(c, grid=k.grid) for c, k in zip(calls, known, strict=True)]
     compared = [] if reference is None else [_of_reference(reference)]
-    return (*map(_of_call, calls), *compared)
+    return (*calls, *compared)
 
 
 def _of_reference(jaxpr: Any) -> CallBorders:
@@ -137,6 +173,20 @@ class Coverage:
             return True
         return len(small) == len(self.real) and all(
             call.covers(real, count) for call, real in zip(small, self.real, strict=True)
+        )
+
+    def covered(self, problems: Iterable[Problem]) -> Covered | None:
+        """What some problems have of the real one together; None where they are other programs."""
+        real, others = self.real or (), [self.of(problem) or () for problem in problems]
+        smalls = [small for small in others if _ranks(small) == _ranks(real)]
+        if not real or not smalls:
+            return None
+        parts = list(map(_covered, real, zip(*smalls, strict=True)))
+        return Covered(
+            blocks=tuple(axis for part in parts for axis in part.blocks),
+            ragged=_sum(part.ragged for part in parts),
+            ways=_sum(part.ways for part in parts),
+            by_data=sum(part.by_data for part in parts),
         )
 
     def blocks_of(self, extent: int) -> frozenset[int]:

@@ -20,7 +20,7 @@ from autotune.compiling.child.verify.compare import Difference, compare, errors_
 from autotune.compiling.child.verify.coverage import Borders, Coverage, borders
 from autotune.compiling.child.verify.grids import in_float32
 from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
-from autotune.compiling.child.verify.numbers import values
+from autotune.compiling.child.verify.numbers import integer_ranges, values
 from autotune.compiling.child.verify.reduced import reduced_problems
 from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
@@ -94,14 +94,20 @@ def _check(
         for stage in stages:
             verdict = _verdict(stage, meter)
             if not verdict.ok:
-                break
+                return verdict
     except OverBudgetError:
         smallest = " and ".join(str(subject.problem) for subject in short)
         reason = f"the smallest problem with all its borders, {smallest}, takes more than "
         reason += f"{meter.budget_s:.0f} s"
         remedy = "give the declaration a `reduced` that makes it smaller, or smaller blocks"
         return Verdict(ok=None, reason=f"{reason}: {remedy}")
-    return verdict
+    covered = coverage.covered(subject.problem for stage in stages for subject in stage)
+    if covered is None:
+        return verdict
+    small = [subject.arrays for stage in stages for subject in stage]
+    covered = replace(covered, integers=integer_ranges(kernel.inputs(problem), small))
+    proof = replace(verdict.proof, covered=covered)
+    return replace(verdict, ok=True if covered.is_enough else None, proof=proof)
 
 
 def _work(subjects: Sequence["_Subject"], runs: int) -> float:
@@ -185,7 +191,7 @@ def _borders(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None
             traced = jax.make_jaxpr(kernel.build(problem, config))(*arrays)
         except Exception:
             return None
-        return borders(traced, plain)
+        return borders(traced, inputs, plain)
 
 
 class _Subject:

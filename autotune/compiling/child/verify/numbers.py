@@ -1,10 +1,12 @@
 """The numbers that a kernel is run on, in the child."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autotune.declaring.kernel import Array
+from autotune.domain.verdict import IntegerRange
 
 
 def values(array: Array, rng: np.random.Generator, *, signs: bool = False) -> Any:
@@ -19,3 +21,19 @@ def values(array: Array, rng: np.random.Generator, *, signs: bool = False) -> An
         return jnp.asarray(rng.integers(-100, 100, array.shape), dtype)
     normal = rng.standard_normal(array.shape, dtype=np.float32)
     return jnp.asarray(array.std * (np.sign(normal) if signs else normal), dtype)
+
+
+def integer_ranges(
+    real: Sequence[Array], small: Iterable[Sequence[Array]]
+) -> tuple[IntegerRange, ...]:
+    """Of each operand whose integers the declaration gives."""
+    return tuple(
+        IntegerRange(array.name, *_ends(smalls), *_ends([array]))
+        for array, *smalls in zip(real, *small, strict=True)
+        if array.values is not None and array.dtype.startswith("int") and 0 not in array.shape
+    )
+
+
+def _ends(arrays: Iterable[Array]) -> tuple[int, int]:
+    contents = [np.asarray(array.values()) for array in arrays if array.values is not None]
+    return int(min(a.min() for a in contents)), int(max(a.max() for a in contents))

@@ -24,6 +24,7 @@ from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.verdict import FailedCheck, ProofLevel, Verdict
+from autotune.wording.publication import verification
 
 ROWS, LANES = 8, 128
 
@@ -184,6 +185,17 @@ def test_a_verdict_tells_what_was_run_and_how_long_it_took() -> None:
     verdict = checked(kernel(by_hand(copy), lambda x: x))
     assert verdict.ok and verdict.runs == 3 and verdict.seconds > 0
     assert "rows=16" in verdict.reason and "rows=24" in verdict.reason
+    assert verdict.proof.covered and verdict.proof.covered.blocks == ((3, 8),)
+
+
+def test_what_leaves_out_borders_is_not_verified(monkeypatch: Any) -> None:
+    """However the small problem has come about."""
+    short = [Problem(dims=(("rows", 2 * ROWS),), dtype="float32", options=())]
+    monkeypatch.setattr(gate, "reduced_problems", lambda *_, **__: short)
+    verdict = checked(kernel(by_hand(copy), lambda x: x))
+    assert verdict.ok is None and not verdict.check and verdict.proof.covered is not None
+    assert verdict.proof.covered.blocks == ((2, 8),)
+    assert "leave out borders of the problem; walked: 2 of 8 blocks" in verification(verdict)
 
 
 @pytest.mark.slow
@@ -323,6 +335,9 @@ def test_a_grid_that_is_an_argument_is_run_with_the_given_numbers(
 
     verdict = checked(replace(made, build=build), chip=chip)
     assert verdict.ok is right, verdict
+    if right:
+        covered = verdict.proof.covered
+        assert covered and covered.blocks == ((2, 2),) and covered.integers == (("n", 2, 2, 2, 2),)
 
 
 @pytest.mark.slow

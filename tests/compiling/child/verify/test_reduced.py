@@ -225,3 +225,19 @@ def test_a_small_problem_leaves_no_array_in_which_the_real_one_stays():
     )
     assert not outside.covers(inside, 2)
     assert inside.covers(outside, 2) and outside.covers(outside, 2)
+
+
+def test_what_was_covered_is_counted_over_all_small_problems() -> None:
+    true, both, none = frozenset([True]), frozenset([True, False]), frozenset[bool]()
+    whole, sizes = problem(256, 256, 100), [problem(256, 256, heads) for heads in (24, 36)]
+
+    def trace(p: Problem) -> tuple[CallBorders, ...]:
+        return walking("heads", 8, ways=(both if p["heads"] != 24 else true, true, none))(p)
+
+    covered = Coverage(trace, whole).covered(sizes)
+    assert covered is not None and covered.blocks == ((5, 13),)
+    assert (covered.ragged, covered.ways, covered.by_data) == ((1, 1), (3, 3), 1)
+    assert covered.is_enough
+    less = Coverage(trace, whole).covered(sizes[:1])
+    assert less is not None and (less.ragged, less.ways) == ((0, 1), (2, 3)) and not less.is_enough
+    assert Coverage(lambda _: None, whole).covered(sizes) is None
