@@ -3,7 +3,7 @@ is not published, who wrote what, and who may."""
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from autotune.domain.errors import InvalidInputError
@@ -150,7 +150,9 @@ class KeyMiss:
 class KeyFilter:
     """Which keys are meant; None: any. ``words``: each stands in the kernel, the problem, the chip,
     the toolchain, or the name of a token that brought a record; ``name=value`` and ``8x128`` are
-    dimensions. ``has_record``: whether anything was ever published."""
+    dimensions, ``time<20``, ``default>=5`` (microseconds) and ``gain<1.1`` limits, ``chip:v6e``,
+    ``kernel:splash`` and ``jax:0.12`` names in one place, ``status:`` published, unpublished,
+    missing or broken. ``has_record``: whether anything was ever published."""
 
     kernel: str | None = None
     words: tuple[str, ...] = ()
@@ -183,9 +185,10 @@ class CheckFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckCount:
-    """How many checks there are of each kind."""
+    """How many checks there are of each kind. ``made_on``: the chip of the records."""
 
     kernel: str
+    made_on: Chip
     chip: Chip
     made_with: Toolchain
     toolchain: Toolchain
@@ -210,6 +213,11 @@ class SameConfig:
     trials: dict[int, NumberedTrial]
 
 
+SILENT = timedelta(minutes=5)
+"""A search that was not heard of for so long has died: a candidate, or a verification, may take
+a few."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchStatus:
     """What the last search of a key said of itself. ``space``: how the raw space became candidates,
@@ -219,6 +227,9 @@ class SearchStatus:
     progress: Progress
     over: bool
     heard_at: datetime
+
+    def is_alive(self, now: datetime) -> bool:
+        return not self.over and now - self.heard_at <= SILENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ TERMS: dict[str, str] = {
     "coverage": "How many of the problems that were searched have a published record.",
     "gain": "How many times as fast as the kernel's own default; over several problems the "
     "geometric mean, as estimated unless it was measured.",
+    "can gain": "The most that other configs can save in a step of the model: what is served takes "
+    "that much longer than the arithmetic and the traffic of the problem.",
     "plain XLA": "What XLA makes of the same operation without a kernel; its time is an estimate "
     "with a range, and a lower bound that nothing can beat.",
     "estimated": "From the schedule that Google's TPU compiler makes, without a TPU; ± is the "

@@ -1,6 +1,7 @@
 """What the dashboard asks: a page of rows, by an index; only lists of keys by their newest trial or
 their gain sort all keys."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
@@ -8,7 +9,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select, tuple_
 
 from autotune.domain.browsing import (
     History,
@@ -61,6 +62,19 @@ _PLACES: list[ColumnElement[str]] = [
 ]
 _TEXT: ColumnElement[str] = reduce(lambda text, place: text + "\n" + place, _PLACES)
 """All that a word may stand in; no word has the end of a line in it."""
+_FIGURES: dict[str, ColumnElement[Any]] = {
+    "time": KEYS.c.best_us,
+    "default": KEYS.c.default_us,
+    "gain": KEYS.c.default_us / KEYS.c.best_us,
+}
+_LIMIT = re.compile(rf"({'|'.join(_FIGURES)})(<=|>=|<|>)(\d+(?:\.\d*)?)")
+_BROKEN = CHECKS.c.verdict == CheckVerdict.BROKEN.value
+_STATES: dict[str, ColumnElement[bool]] = {
+    "published": _RECORDED,
+    "unpublished": ~_RECORDED,
+    "missing": _MISSED,
+    "broken": select(CHECKS.c.id).where(CHECKS.c.key_id == KEYS.c.id, _BROKEN).exists(),
+}
 _ORDERS: dict[KeyOrder, tuple[Any, ...]] = {
     KeyOrder.NEWEST: (),
     KeyOrder.KERNEL: (KEYS.c.kernel,),
@@ -167,6 +181,12 @@ class SqlBrowse(SqlCheckPages):
         same = TRIALS.c.config_digest == digest(to_data(config))
         return self._first(_trials(key_id).where(same), _numbered)
 
+    def with_configs(self, configs: Mapping[int, Config]) -> Mapping[int, NumberedTrial]:
+        """The trials with these configs; both by the number of the key."""
+        pairs = [(key_id, digest(to_data(config))) for key_id, config in configs.items()]
+        wanted = select(TRIALS).where(tuple_(TRIALS.c.key_id, TRIALS.c.config_digest).in_(pairs))
+        return dict(self._rows(wanted, lambda row: (row.key_id, _numbered(row))))
+
     def by_number(self, key_id: int, number: int) -> NumberedTrial | None:
         wanted = _trials(key_id).where(TRIALS.c.number == number)
         return self._first(wanted, _numbered) if 0 <= number <= MAX_ID else None
@@ -251,13 +271,26 @@ def _target_count(row: AnyRow) -> TargetCount:
 
 
 def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
-    conditions = [*query.only(only.kernel, only.chip), *map(_has_word, only.words)]
+    conditions = [*query.only(only.kernel, only.chip), *map(_means, only.words)]
     if only.has_record is not None:
         conditions.append(_RECORDED if only.has_record else ~_RECORDED)
     if only.toolchain is not None:
         columns = rows.toolchain_values(only.toolchain)
         conditions += [KEYS.c[name] == value for name, value in columns.items()]
     return [*conditions, or_(_TRIED, _RECORDED, _MISSED)]
+
+
+def _means(word: str) -> ColumnElement[bool]:
+    """A limit of a figure, a name in one place, a state, or text that stands anywhere."""
+    if limit := _LIMIT.fullmatch(word):
+        figure, sign, number = limit.groups()
+        return _FIGURES[figure].bool_op(sign)(float(number))
+    place, _, value = word.partition(":")
+    if place in ("chip", "kernel", "jax"):
+        return KEYS.c[place].icontains(value, autoescape=True)
+    if place == "status" and value in _STATES:
+        return _STATES[value]
+    return _has_word(word)
 
 
 def _has_word(word: str) -> ColumnElement[bool]:

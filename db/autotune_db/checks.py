@@ -60,7 +60,7 @@ class SqlCheckPages(Adapter):
 
     def check_counts(self) -> Sequence[CheckCount]:
         columns = (
-            *(_Target.c.kernel, _Target.c.chip),
+            *(_Target.c.kernel, _Of.c.chip.label("made_on"), _Target.c.chip),
             *(*query.versions(_Of), *query.versions(_Target), CHECKS.c.verdict),
         )
         return self._rows(_joined(select(*columns, func.count())).group_by(*columns), _count)
@@ -107,9 +107,10 @@ def _conditions(only: CheckFilter) -> list[ColumnElement[bool]]:
 
 
 def _count(row: AnyRow) -> CheckCount:
-    kernel, chip, *versions, verdict, count = row
+    kernel, made_on, chip, *versions, verdict, count = row
     return CheckCount(
         kernel=kernel,
+        made_on=Chip(made_on),
         chip=Chip(chip),
         made_with=query.toolchain(versions[:4]),
         toolchain=query.toolchain(versions[4:]),

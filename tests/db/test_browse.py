@@ -74,6 +74,35 @@ def test_a_word_is_found_wherever_it_stands(store: SqlStore, word: str) -> None:
     assert [searched.key for searched in problems] == [odd]
 
 
+@pytest.mark.parametrize(
+    ("word", "ids"),
+    [
+        ("time<20", [1]),
+        ("time>=20", [2]),
+        ("default>5", [1, 2]),
+        ("gain<1.5", [2]),
+        ("gain>=1.5", [1]),
+        ("chip:v6e", [2]),
+        ("kernel:splash", [2]),
+        ("kernel:v6e", []),
+        ("jax:0.9", [1, 2]),
+        ("status:unpublished", [1, 2]),
+        ("status:broken", []),
+        ("status:nonsense", []),
+        ("time<fast", []),
+    ],
+)
+def test_a_word_may_be_a_limit_a_place_or_a_state(
+    store: SqlStore, word: str, ids: list[int]
+) -> None:
+    slow = replace(key(), kernel="splash", chip=Chip.V6E)
+    for which, times_us in ((key(), (20.0, 10.0)), (slow, (30.0, 25.0))):
+        for number, time_us in enumerate(times_us):
+            save_trial(store, which, trial(number, _outcome(time_us)))
+    problems = store.browse.problems(KeyFilter(words=(word,)), 0, 9)
+    assert sorted(searched.id for searched in problems) == ids
+
+
 def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
     assert [searched.id for searched in filled.browse.latest(2)] == [3, 2]
     save_trial(filled, key(), trial(9))

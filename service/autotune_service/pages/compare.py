@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
+from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Record, gate_state
@@ -52,9 +53,14 @@ def show(call: PageCall) -> dict[str, Any]:
             columns.append(column)
     for name in kinds:
         query.given.pop(name, None)
+    asked_for = {(c.searched.key.kernel, c.searched.key.problem) for c in columns}
+    are_alike = len(asked_for) <= 1
     return {
         "columns": columns,
-        "lines": [(name, cells, len(set(cells)) > 1) for name, cells in _lines(columns)],
+        "lines": [
+            (name, cells, are_alike and len(set(cells)) > 1) for name, cells in _lines(columns)
+        ],
+        "are_alike": are_alike,
         "bars": bars([column.estimate for column in columns]),
         "sentences": _first_against_others(columns),
     }
@@ -66,7 +72,7 @@ def _key(call: PageCall, number: int) -> Compared | None:
     if searched is None:
         return None
     record = call.record(searched.key)
-    place = f"problem {number} on {searched.key.chip.value}"
+    place = _place(searched.key)
     if record is not None:
         trial = call.browse.with_config(number, record.config)
         state = record.standing if record.verified else GateState.NOT_VERIFIED
@@ -80,6 +86,11 @@ def _key(call: PageCall, number: int) -> Compared | None:
     best = call.browse.trials(number, None, fastest=True, offset=0, limit=1)
     name = f"the best trial of {place}"
     return _compared(name, searched, best[0], record) if best else None
+
+
+def _place(key: Key) -> str:
+    shape = "x".join(str(size) for _, size in key.problem.dims)
+    return f"{key.kernel} {shape} on {key.chip.value}, {key.toolchain.label}"
 
 
 def _trial(call: PageCall, number: int) -> Compared | None:
@@ -144,5 +155,6 @@ def _first_against_others(columns: Sequence[Compared]) -> list[str]:
     return [
         why(compare(timed[0][1], named, alike=timed[0][0].id == searched.id))
         for searched, named in timed[1:]
-        if timed[0][0].key.problem == searched.key.problem
+        if (timed[0][0].key.kernel, timed[0][0].key.problem)
+        == (searched.key.kernel, searched.key.problem)
     ]

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from autotune.domain.browsing import SearchStatus
 from autotune.domain.job import Progress
 from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
@@ -24,7 +23,6 @@ from autotune_service.middleware.access import address_of
 from autotune_service.middleware.calls import STREAMED
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.overview import SILENT
 
 live = APIRouter(include_in_schema=False)
 
@@ -113,13 +111,11 @@ def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any] | None]:
             "state": job.state.value,
             **_how_far(replace(job.progress, goal=job.goal)),
         },
-        "search": _how_far(status.progress) if status and _is_alive(status) else None,
+        "search": _how_far(status.progress)
+        if status and status.is_alive(datetime.now(UTC))
+        else None,
         "published": record and record.created_at.isoformat(),
     }
-
-
-def _is_alive(status: SearchStatus) -> bool:
-    return not status.over and datetime.now(UTC) - status.heard_at <= SILENT
 
 
 def _how_far(progress: Progress) -> dict[str, Any]:

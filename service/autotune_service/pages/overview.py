@@ -6,12 +6,12 @@ Of each published problem: how many times as fast it is as the default and as pl
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import exp, log
 from statistics import median
 from typing import Any
 
-from autotune.domain.browsing import History, RunningSearch
+from autotune.domain.browsing import SILENT, History, RunningSearch
 from autotune.domain.job import Job, State
 from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.record import Record
@@ -20,10 +20,10 @@ from autotune_db.browse import SqlBrowse
 from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.filters import newest_first, toolchain_name
 from autotune_service.pages.jobs import MOST_JOBS, job_for
+from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.render import kernel_path, link
 from autotune_service.pages.speed import speed
-from autotune_service.pages.upgrades import next_steps
 from autotune_service.snapshot_cache import IndexedSnapshot, Published
 
 DEFAULT = "its default"
@@ -205,9 +205,6 @@ def sparkline(points: Moments) -> str:
 
 _LATEST = 8
 _MOST_TOOLCHAINS = 3  # beside the dots; others are a filter away
-SILENT = timedelta(minutes=5)
-"""A search that was not heard of for so long has died: a candidate, or a verification, may take
-a few."""
 
 
 def show(call: PageCall) -> dict[str, Any]:

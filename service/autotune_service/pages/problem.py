@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from shlex import quote
 from typing import Any
 
@@ -50,13 +51,15 @@ def show(call: PageCall) -> dict[str, Any]:
         return _never_searched(call, searched)
     drawn = _drawn(call, searched, record)
     address = str(call.request.base_url).rstrip("/") + config_call(searched.key)
+    status = call.store.searches.status(searched.id)
     return {
         "searched": searched,
         "record": record,
         **view(call, searched, record, drawn),
         **_trials(call, searched, record),
         "newest": browse.newest(searched.id),
-        "status": call.store.searches.status(searched.id),
+        "status": status,
+        "is_running": bool(status and status.is_alive(datetime.now(UTC))),
         "others": len(browse.other_toolchains(searched.key)),
         "chips": browse.other_chips(searched.key),
         "served": browse.published(searched.id, _VERSIONS),

@@ -1,5 +1,6 @@
 """Lists of problems: of one kernel, or all that fit what somebody looks for."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -62,7 +63,8 @@ def key_filter(call: PageCall, kernel: str | None) -> tuple[KeyFilter, dict[str,
     chips = sorted({chip for chip, _ in places})
     toolchains = newest_first({toolchain for _, toolchain in places})
     state = query.choice("state", list(_STATES))
-    words = list(dict.fromkeys(query.text("q").split()))
+    asked = re.sub(r"\s*([<>]=?)\s*", r"\1", query.text("q"))  # as people write limits
+    words = list(dict.fromkeys(asked.split()))
     if len(words) > _MOST_WORDS:
         query.notes.append(f"Only the first {_MOST_WORDS} words were looked for.")
     only = KeyFilter(

@@ -71,8 +71,14 @@ def error_page(scope: Scope, status: int, message: str) -> Response | None:
         return None
     template = _environment().get_template("error.html")
     title = _TITLES.get(status, "Something went wrong")
+    is_closed = scope["state"]["access"].closed
     text = template.render(
-        path=scope["path"], closed=False, status=status, title=title, message=message
+        path=scope["path"],
+        closed=False,
+        status=status,
+        title=title,
+        message=message,
+        role="reader" if is_closed else "admin",
     )
     return _answer(text, status, scope)
 

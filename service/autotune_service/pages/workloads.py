@@ -1,6 +1,7 @@
 """Workloads: what was tuned together, and what is served for it now."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from autotune.domain.workload import TunedEntry, WeightedTimes, weighted_times
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, pages
+from autotune_service.pages.next_steps import WORTH, bounds_us
 from autotune_service.snapshot_cache import IndexedSnapshot
 
 
@@ -23,6 +25,11 @@ class WorkloadLine:
     @property
     def after_us(self) -> float | None:
         return self.record.estimate.time_us if self.record else None
+
+    @property
+    def in_all_us(self) -> float:
+        """In a step of the model, as it runs now."""
+        return self.entry.weight * (self.after_us or self.entry.before_us or 0.0)
 
 
 def show(call: PageCall) -> dict[str, Any]:
@@ -44,6 +51,9 @@ def show_one(call: PageCall) -> dict[str, Any]:
         "tuned": tuned,
         "at": at,
         "times": model_times(known),
+        "totals": totals(known),
+        "bounds": bounds_us([row.record for row in rows if row.record], call.browse),
+        "worth": WORTH,
         "lines": rows,
         "numbers": call.browse.numbers([row.entry.key for row in rows]),
         "pages": shown,
@@ -53,9 +63,15 @@ def show_one(call: PageCall) -> dict[str, Any]:
 def lines(entries: Sequence[TunedEntry], snapshot: IndexedSnapshot) -> list[WorkloadLine]:
     """What takes the model longest first."""
     made = [WorkloadLine(entry=e, record=snapshot.index.exact(e.key)) for e in entries]
-    return sorted(
-        made, key=lambda line: -line.entry.weight * (line.after_us or line.entry.before_us or 0.0)
-    )
+    return sorted(made, key=lambda line: -line.in_all_us)
+
+
+def totals(shown: Sequence[WorkloadLine]) -> Mapping[tuple[Chip, Toolchain], float]:
+    """Microseconds of a step that its kernels take, by chip and toolchain."""
+    total: defaultdict[tuple[Chip, Toolchain], float] = defaultdict(float)
+    for line in shown:
+        total[line.entry.key.chip, line.entry.key.toolchain] += line.in_all_us
+    return total
 
 
 def model_times(

@@ -249,8 +249,9 @@ class TestCompare:
 
     def test_toolchains_are_told_apart(self, service: Running) -> None:
         text = html(service, "/compare?key=1&key=2")
-        assert "problem 1 on v5e" in text
-        assert "the best trial of problem 2 on v5e" in text
+        first, second = (question(jax=jax).toolchain.label for jax in ("0.10.2", "0.12.0"))
+        assert f">mm 1024x128 on v5e, {first}" in text
+        assert f">the best trial of mm 1024x128 on v5e, {second}" in text
         assert re.search(r'<tr class="differs"><th scope="row">toolchain', text)
 
     def test_what_is_served_has_the_parts_that_its_trial_knows(

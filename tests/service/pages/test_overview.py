@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from autotune.domain.job import Progress
+from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
 from autotune_service.pages.overview import Gain, Scale, counted, dots, middle, sparkline
 from tests.samples.dashboard import claimed_job, estimated, html, plain, published, trial, wanted
 from tests.samples.database import new_store
 from tests.samples.matching import NOON, SPEC, question
 from tests.samples.records import save_trial
-from tests.servers.service import Running, publish, running
+from tests.servers.service import Running, publish, running, until
 
 
 def section(text: str, name: str) -> str:
@@ -35,7 +36,7 @@ class TestRunning:
             "3 of 9 trials · best so far 9.5 µs, before verification, 10.53× the default" in shown
         )
         assert "about 18.0 s left · compiling" in shown  # six trials, one every three seconds
-        assert text.index('id="running"') < text.index('class="tiles"')
+        assert text.index('class="tiles"') < text.index('id="running"') < text.index('id="next"')
         assert '<progress max="9" value="3"' in text
 
     def test_an_open_page_asks_for_that_section_only(self, fresh: Running, store: SqlStore) -> None:
@@ -121,6 +122,39 @@ class TestNext:
     def test_what_is_broken_comes_before_what_is_missing(self, service: Running) -> None:
         shown = section(html(service, "/"), "next")
         assert shown.index("broken mm") < shown.index("missing mm")
+
+    def test_what_is_being_searched_has_no_button(self, fresh: Running, store: SqlStore) -> None:
+        miss = store.misses()[0].key
+        store.searches.report(miss, "9 points", Progress(done=3, goal=9), over=False)
+        assert "being searched" in section(html(fresh, "/"), "next")
+        unpublished = question(77, 77)
+        save_trial(store, unpublished, trial(0, estimated(9.0)))
+        number = store.browse.numbers([unpublished])[unpublished]
+        page = f"/keys/{number}"
+        assert "Nothing is published for this" in section(html(fresh, page), "answer")
+        store.searches.report(unpublished, "9", Progress(done=3, goal=9), over=False)
+        assert "A search runs" in section(html(fresh, page), "answer")
+
+    def test_what_models_run_is_ranked_by_what_it_saves(
+        self, fresh: Running, store: SqlStore
+    ) -> None:
+        """Also where each call saves less; what is near its bound is not named."""
+        for m, time_us in ((5, 9.0), (6, 30.0), (7, 6.1)):
+            save_trial(store, question(m, m), trial(0, estimated(time_us)))
+            record = published(question(m, m))
+            config = trial(0, estimated(time_us)).config
+            estimate = replace(record.estimate, time_us=time_us)
+            store.save_record(replace(record, config=config, estimate=estimate))
+        entries = tuple(
+            TunedEntry(key=question(m, m), weight=weight, before_us=50.0)
+            for m, weight in ((5, 100.0), (6, 2.0), (7, 1000.0))
+        )
+        store.workloads.save(TunedWorkload(name="net", entries=entries))
+        until(lambda: "can gain" in section(html(fresh, "/"), "next"))
+        shown = section(html(fresh, "/"), "next")
+        assert shown.index("m=5 k=5") < shown.index("m=6 k=6")
+        assert "300.0 µs at most, in a step of 100 calls" in shown
+        assert "m=7 k=7" not in shown
 
     def test_what_is_asked_for_already_has_no_button(self, fresh: Running, store: SqlStore) -> None:
         miss = store.misses()[0].key

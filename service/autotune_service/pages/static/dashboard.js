@@ -270,8 +270,9 @@ async function post(button) {
   const field = $("#token");
   if (!field.value) {
     said.textContent = "give a token first";
-    const closed = field.closest("details:not([open])");
-    if (closed) closed.open = true;
+    const form = field.closest("form");
+    form.waiting = button;
+    button.parentElement.append(form); // where somebody looks
     field.focus();
     return;
   }
@@ -333,6 +334,7 @@ document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.matches("[data-token], [data-session]")) event.preventDefault();
   if (form.matches("[data-session]")) openSession(form);
+  if (form.waiting && $("#token").value) post(form.waiting);
 });
 
 $("#theme").textContent = `Theme: ${theme()}`;

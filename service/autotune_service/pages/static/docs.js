@@ -8,3 +8,13 @@ SwaggerUIBundle({
   validatorUrl: null,
   supportedSubmitMethods: ["get", "head", "post"],
 });
+
+// Its own dark colours, where the page is dark.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+function follow() {
+  const chosen = document.documentElement.dataset.theme;
+  document.documentElement.classList.toggle("dark-mode", chosen ? chosen === "dark" : dark.matches);
+}
+follow();
+dark.addEventListener("change", follow);
+new MutationObserver(follow).observe(document.documentElement, { attributeFilter: ["data-theme"] });
