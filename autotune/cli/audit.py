@@ -13,16 +13,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import (
-    chip_named,
-    compiler_options,
-    database_and_json,
-    interpreter_options,
-    new_pool,
-    open_database,
-    print_json,
-    write_file,
-)
+from autotune.cli import shared
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, parse_chip
@@ -53,8 +44,8 @@ table_options = click.option(
 @table_options
 @click.option("--chip", default=None, help="The TPU of rows whose table names none.")
 @click.option("--all", "everything", is_flag=True, help="Print every row that was not taken.")
-@interpreter_options
-@database_and_json
+@shared.interpreter_options
+@shared.database_and_json
 def import_table(
     table: str,
     form: str | None,
@@ -70,7 +61,7 @@ def import_table(
     --python: jax-rpa, tpu-inference, tokamax. Nothing of it is executed. What a row says is known
     as tuned elsewhere, with an unknown toolchain. Exit code 1 when no row could be taken.
     """
-    target = chip_named(chip)
+    target = shared.chip_named(chip)
     tables = find_tables(table, form, python)
     known: list[KnownConfig] = []
     left: list[dict[str, str]] = []
@@ -85,10 +76,12 @@ def import_table(
         left += [_left(source, unread.place, unread.reason) for unread in source.table.unread]
     new = 0
     if known:
-        with open_database(database, create=True) as store:
+        with shared.open_database(database, create=True) as store:
             new = store.save_known_configs(known)
     if as_json:
-        print_json({"known": [to_data(config) for config in known], "new": new, "left": left})
+        shared.print_json(
+            {"known": [to_data(config) for config in known], "new": new, "left": left}
+        )
     else:
         _print(tables, known, new, left, everything)
     sys.exit(0 if known else 1)
@@ -163,8 +156,8 @@ _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_IMPORTED, Reach.REFUSED
     metavar="FILE",
     help="Write what is found as Markdown, for an issue or a pull request.",
 )
-@compiler_options
-@database_and_json
+@shared.compiler_options
+@shared.database_and_json
 def audit(
     table: str,
     form: str | None,
@@ -202,7 +195,7 @@ def audit(
         _write(markdown, tables, rows)
     if as_json:
         left = [asdict(unread) | {"file": str(t.path)} for t in tables for unread in t.table.unread]
-        print_json({"rows": list(map(_data, rows)), "unread": left})
+        shared.print_json({"rows": list(map(_data, rows)), "unread": left})
     else:
         for line in _lines(tables, chips, rows):
             echo(line)
@@ -220,7 +213,7 @@ def _asked(
     if not work.limit:
         return [row.audit for _, rows in reached for row in rows]
     done: list[RowAudit] = []
-    with new_pool(**compilers) as pool, open_database(database, create=True) as store:
+    with shared.new_pool(**compilers) as pool, shared.open_database(database, create=True) as store:
         for chip, rows in reached:
             done += work.compiled(
                 rows,
@@ -344,7 +337,7 @@ def _write(path: Path, tables: Sequence[FoundTable], rows: Sequence[RowAudit]) -
             times = map(_time, (row.row_us, row.fallback_us))
             cells += [row.standing.value, *times, best or ""]
             lines.append("| " + " | ".join(map(_cell, [*cells, row.why])) + " |")
-    write_file(path, "\n".join(lines) + "\n")
+    shared.write_file(path, "\n".join(lines) + "\n")
 
 
 def _time(time_us: float | None) -> str:

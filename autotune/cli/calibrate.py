@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_json
+from autotune.cli.shared import database_and_json, open_database, print_json
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.wording.output import echo
 

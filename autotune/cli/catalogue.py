@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from autotune.cli.options import json_option, print_json
+from autotune.cli.shared import json_option, print_json
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeKernel
 from autotune.wording.output import echo

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import database_and_json, pool_options, ray_option
+from autotune.cli.shared import database_and_json, pool_options, ray_option
 from autotune.declaring.calls.text import with_contents
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS

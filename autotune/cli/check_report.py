@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.options import print_json, write_file
+from autotune.cli.shared import print_json, write_file
 from autotune.domain.codec import to_data
 from autotune.domain.key import Toolchain
 from autotune.domain.record import Check, CheckVerdict

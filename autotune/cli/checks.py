@@ -13,8 +13,8 @@ from typing import Any
 
 from autotune.answering.bundle import RecordBundle, bundle_from_bytes, read_bundle
 from autotune.answering.http import Remote
-from autotune.cli.options import interpreter_of, new_pool, open_database
 from autotune.cli.searched_source import places
+from autotune.cli.shared import interpreter_of, new_pool, open_database
 from autotune.cli.tune import load_workload
 from autotune.declaring.calls.from_problem import call_of
 from autotune.declaring.discovery import catalogue, find_kernel, installed_kernels

@@ -12,14 +12,7 @@ from pathlib import Path
 import click
 
 from autotune.answering.http import Remote
-from autotune.cli.options import (
-    database_and_json,
-    interpreter_options,
-    new_pool,
-    open_database,
-    print_json,
-    write_file,
-)
+from autotune.cli import shared
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import CollectKernels
 from autotune.domain.errors import InvalidInputError, ServiceError
@@ -64,8 +57,8 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
 @click.option(
     "--output", "-o", default=None, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE"
 )
-@interpreter_options
-@database_and_json
+@shared.interpreter_options
+@shared.database_and_json
 def collect(
     model: str | None,
     arguments: str,
@@ -102,9 +95,9 @@ def collect(
     if as_json:
         data = [to_data(entry) for entry in workload.problems]
         kernels = [to_data(entry) for entry in workload.undeclared]
-        print_json({"problems": data, "undeclared": kernels, "error": error})
+        shared.print_json({"problems": data, "undeclared": kernels, "error": error})
     elif output is not None:
-        write_file(output, workload_text(workload))
+        shared.write_file(output, workload_text(workload))
         counts = f"{len(workload.problems)} problems, {len(workload.undeclared)} kernels undeclared"
         echo(f"{output}: {counts}")
     else:
@@ -131,7 +124,7 @@ def _of_model(
         ref = KernelRef(path="", attribute=function, module=place, root=here, call=arguments)
     known = installed_kernels()
     chip = parse_chip(chips[0]) if chips else None
-    with new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
+    with shared.new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
         collected = pool.ask(
             CollectKernels(ref=ref, chip=chip, names=tuple(known), refs=tuple(known.values()))
         )
@@ -156,7 +149,7 @@ def _kernel_name(line: str) -> str:
 
 def _missed(database: str | None) -> tuple[WorkloadProblem, ...]:
     """Weighted by how often they were asked for."""
-    with open_database(database, create=False) as store:
+    with shared.open_database(database, create=False) as store:
         return tuple(_wanted(miss.key, miss.count) for miss in store.misses(_MOST_MISSES))
 
 

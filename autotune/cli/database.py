@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_list, print_result
+from autotune.cli import shared
 
 
 @click.group()
@@ -13,14 +13,14 @@ def db() -> None:
 
 
 @db.command()
-@database_and_json
+@shared.database_and_json
 def upgrade(database: str | None, as_json: bool) -> None:
     """Create the tables, or bring them to this version. Nothing is lost."""
     from autotune_db import upgrade
 
     version = upgrade(database)
     sentence = f"the database is at version {version}"
-    print_result({"version": version}, sentence, as_json=as_json)
+    shared.print_result({"version": version}, sentence, as_json=as_json)
 
 
 _GO_ON = {  # what others name stays; in SQL that is shown and never run
@@ -34,11 +34,11 @@ _GO_ON = {  # what others name stays; in SQL that is shown and never run
 
 
 @db.command()
-@database_and_json
+@shared.database_and_json
 def check(database: str | None, as_json: bool) -> None:
     """List the rows that cannot be read, which all else leaves out, and the SQL to go on without
     each, where no backup has it. Exit code 1 where there are some."""
-    with open_database(database, create=False) as store:
+    with shared.open_database(database, create=False) as store:
         damaged = store.damaged()
     listed = [
         {"table": table, "id": number, "why": why, "remedy": remedy.format(number)}
@@ -47,5 +47,5 @@ def check(database: str | None, as_json: bool) -> None:
     ]
     lines = "row {id} of {table}: {why}\n  {remedy}".format_map
     empty = "every row can be read"
-    print_list(listed, dict, lambda row: [lines(row)], as_json=as_json, empty=empty)
+    shared.print_list(listed, dict, lambda row: [lines(row)], as_json=as_json, empty=empty)
     sys.exit(1 if damaged else 0)

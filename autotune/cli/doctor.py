@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError
 
 import click
 
-from autotune.cli.options import database_and_json, interpreter_options, print_json
+from autotune.cli.shared import database_and_json, interpreter_options, print_json
 from autotune.compiling.environments.packages import installed_version, unmet
 from autotune.compiling.environments.probe import CannotCompile, probe
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from autotune.cli.options import json_option, print_list, print_result
+from autotune.cli.shared import json_option, print_list, print_result
 from autotune.wording.output import echo
 
 

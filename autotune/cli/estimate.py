@@ -5,14 +5,8 @@ from typing import Any
 
 import click
 
+from autotune.cli import shared
 from autotune.cli.breakdown import differing_rows, print_breakdown
-from autotune.cli.options import (
-    call_options,
-    compiler_options,
-    json_option,
-    new_pool,
-    print_json,
-)
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.estimating.cost_model.comparison import compare
@@ -24,7 +18,7 @@ from autotune.wording.output import echo
 
 @click.command()
 @click.argument("kernel")
-@call_options
+@shared.call_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
 @click.option(
     "--config",
@@ -34,8 +28,8 @@ from autotune.wording.output import echo
     help="May be given several times; what is left out is as in the default, and `default` is the "
     "default. Also order=n>m, semantics=PA and vmem=64MiB. [default: default]",
 )
-@compiler_options
-@json_option
+@shared.compiler_options
+@shared.json_option
 def estimate(
     kernel: str,
     shape: str | None,
@@ -59,14 +53,16 @@ def estimate(
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     ref, problem_of = asked_problem(ref, shape, dtype, options, call)
-    with new_pool(**compilers) as pool:
+    with shared.new_pool(**compilers) as pool:
         subject = describe_subject(pool, ref, target, problem_of)
         judge = config_judge(pool, subject)
         configs = [judge.read(text) for text in texts or ("default",)]
         estimates = [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in configs]
     if as_json:
         data = [_data(*named) for named in _named(estimates)]
-        print_json({"key": to_data(subject.key), "configs": data, "compared": _words(estimates)})
+        shared.print_json(
+            {"key": to_data(subject.key), "configs": data, "compared": _words(estimates)}
+        )
     else:
         key = subject.key
         echo(f"{key.kernel} {key.problem}")

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
-from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.searched_source import source_change
+from autotune.cli.shared import database_and_json, open_database, print_json
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import Comparison, NamedEstimate, faster_trial, part_effects
@@ -99,7 +99,21 @@ def explain(
     if target is not None:
         _write_trace(stored, refs, target, steps, python, silent=as_json)
     if as_json:
-        data = _data(stored, comparison, sentences, target)
+        data = {
+            "trials": [_trial_data(t) for t in stored],
+            "comparison": None
+            if comparison is None
+            else {
+                "faster": min(stored, key=lambda t: t.estimate.time_us if t.estimate else 0.0).id,
+                "times_as_fast": comparison.times_as_fast,
+                "tie": comparison.tie,
+                "margin": comparison.margin,
+                "gained_us": dict(comparison.gained_us),
+                "why": why(comparison),
+            },
+            "missing": sentences,
+            "trace": None if target is None else str(target),
+        }
         print_json({**data, "measured": measured_lines, "source_changed": bool(changed)})
     sys.exit(1 if sentences else 0)
 
@@ -197,29 +211,6 @@ def _state(stored: StoredTrial) -> str:
 def _explained(trials: list[StoredTrial]) -> list[Explained]:
     estimates = [t.estimate for t in trials if t.estimate is not None]
     return [(e, e.explanation) for e in estimates if e.explanation is not None]
-
-
-def _data(
-    trials: list[StoredTrial],
-    comparison: Comparison | None,
-    sentences: list[str],
-    trace: Path | None,
-) -> dict[str, Any]:
-    return {
-        "trials": [_trial_data(t) for t in trials],
-        "comparison": None
-        if comparison is None
-        else {
-            "faster": min(trials, key=lambda t: t.estimate.time_us if t.estimate else 0.0).id,
-            "times_as_fast": comparison.times_as_fast,
-            "tie": comparison.tie,
-            "margin": comparison.margin,
-            "gained_us": dict(comparison.gained_us),
-            "why": why(comparison),
-        },
-        "missing": sentences,
-        "trace": None if trace is None else str(trace),
-    }
 
 
 def _trial_data(stored: StoredTrial) -> dict[str, Any]:

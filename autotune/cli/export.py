@@ -8,14 +8,7 @@ from pathlib import Path
 import click
 
 from autotune.answering.bundle import new_bundle, write_bundle
-from autotune.cli.options import (
-    accept_claimed_option,
-    chip_named,
-    database_and_json,
-    interpreter_options,
-    open_database,
-    print_json,
-)
+from autotune.cli import shared
 from autotune.cli.searched_source import source_changes
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
@@ -51,9 +44,9 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 @click.option(
     "--shape", default="", metavar="m=…", help="Only records of problems with these dimensions."
 )
-@accept_claimed_option
-@interpreter_options
-@database_and_json
+@shared.accept_claimed_option
+@shared.interpreter_options
+@shared.database_and_json
 def export(
     file: Path,
     form: str,
@@ -73,8 +66,8 @@ def export(
             f"a bundle is packed, and {file} is called like a text: say --format "
             f"{_TEXTS[file.suffix]}, or call it {file.with_suffix('.bundle')}"
         )
-    only = chip_named(chip)
-    with open_database(database, create=False) as store:
+    only = shared.chip_named(chip)
+    with shared.open_database(database, create=False) as store:
         records = _of_shape(store.records(kernel, only, claimed=accept_claimed), shape)
         bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels())
         changed = source_changes(store, [record.key for record in records])
@@ -113,7 +106,9 @@ def _say(
         left = [{"record": record, "reason": why} for record, why in refused]
         written = None if file is None else str(file)
         more = {"refused": left} if left else {}
-        print_json({"file": written, "records": count, "source_changed": len(changed), **more})
+        shared.print_json(
+            {"file": written, "records": count, "source_changed": len(changed), **more}
+        )
         return
     for record, why in refused:
         echo(f"not written: {record}: {why}", err=True)

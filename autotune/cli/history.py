@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.options import chip_named, database_and_json, open_database, print_json
+from autotune.cli import shared
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.key import Key
 from autotune.domain.record import GateState, Trial, gate_state
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--chip", default=None, help="Only this TPU generation.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--trials", is_flag=True, help="List every trial of each key.")
-@database_and_json
+@shared.database_and_json
 def history(
     kernel: str | None,
     chip: str | None,
@@ -32,13 +32,13 @@ def history(
     as_json: bool,
 ) -> None:
     """List the problems that have been searched, the latest first."""
-    only = chip_named(chip)
-    with open_database(database, create=False) as store:
+    only = shared.chip_named(chip)
+    with shared.open_database(database, create=False) as store:
         summaries = store.history(kernel, only, limit)
         listed = [_trials(store, s.key) if trials else [] for s in summaries]
     listed_keys = list(zip(summaries, listed, strict=True))
     if as_json:
-        print_json(
+        shared.print_json(
             [
                 {
                     **summary_data(summary),

@@ -2,7 +2,7 @@
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_list
+from autotune.cli.shared import database_and_json, open_database, print_list
 from autotune.domain.browsing import AuditEntry
 from autotune.domain.codec import to_data
 

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.answering.matching import RULE, Match, match_in
-from autotune.cli.options import (
-    accept_claimed_option,
-    database_and_json,
-    open_database,
-    parse_toolchain,
-    print_json,
-    problem_options,
-)
+from autotune.cli import shared
 from autotune.cli.searched_source import key_now, places, source_change
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
@@ -35,7 +28,7 @@ _PATIENCE_S = 10.0  # of a person
 
 @click.command()
 @click.argument("kernel")
-@problem_options
+@shared.problem_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
 @click.option(
     "--toolchain",
@@ -44,8 +37,8 @@ _PATIENCE_S = 10.0  # of a person
     help="Versions; default: those installed here.",
 )
 @click.option("--url", default=None, metavar="URL", help="Ask this service, not a database.")
-@accept_claimed_option
-@database_and_json
+@shared.accept_claimed_option
+@shared.database_and_json
 def lookup(
     kernel: str,
     shape: str,
@@ -63,7 +56,7 @@ def lookup(
     Where there is none for exactly these, what was tuned for another toolchain, a rule, or what was
     tuned for a near shape answers, and the answer says so. Exit code 1 when there is nothing.
     """
-    versions, target = parse_toolchain(toolchain), chip_or_attached(chip)
+    versions, target = shared.parse_toolchain(toolchain), chip_or_attached(chip)
     if url is not None:
         from autotune.answering.client import ServiceAnswers
 
@@ -73,7 +66,7 @@ def lookup(
         match = client.lookup_shape(kernel, shape, dtype, options, chip=target, toolchain=versions)
         _print_match(match, client.snapshot, as_json)
         sys.exit(0 if match.record else 1)
-    with open_database(database, create=False) as store:
+    with shared.open_database(database, create=False) as store:
         spec = _spec(store, kernel)
         key = spec.key(spec.problems.parse(shape, dtype, options), target, versions)
         changed = source_change(store, key)
@@ -83,7 +76,7 @@ def lookup(
     if changed:
         echo(changed, err=True)
     if as_json and not match.record:
-        print_json({"match": None, "why": match.why, "nearby": others})
+        shared.print_json({"match": None, "why": match.why, "nearby": others})
     else:
         _print_match(match, None, as_json)
         for line in () if as_json else others:
@@ -99,7 +92,7 @@ def _print_match(match: Match, snapshot: int | None, as_json: bool) -> None:
         if match.config is not None:
             record["config"] = to_data(match.config)
         said = {"match": match.kind, "why": match.why, "snapshot": snapshot}
-        print_json({**said, "standing": match.record and match.record.standing, **record})
+        shared.print_json({**said, "standing": match.record and match.record.standing, **record})
     elif match.config is not None and match.kind == RULE:
         echo(str(match.config))
         echo(f"  {match.kind}: {match.why}{of}")

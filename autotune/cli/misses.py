@@ -4,7 +4,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from autotune.cli.options import database_and_json, open_database, print_json
+from autotune.cli.shared import database_and_json, open_database, print_json
 from autotune.domain.browsing import Miss
 from autotune.domain.codec import to_data
 from autotune.wording.output import echo

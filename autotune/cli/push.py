@@ -9,7 +9,7 @@ import click
 
 from autotune.answering.http import Remote
 from autotune.answering.push import checked, possible_check, send, send_checks, whole_result
-from autotune.cli.options import chip_named, database_and_json, open_database, print_json
+from autotune.cli import shared
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.record import Check, Record
@@ -32,7 +32,7 @@ _MOST_CHECKS = 100_000
 @click.option("--kernel", default=None, help="Only records of this kernel.")
 @click.option("--chip", default=None, help="Only records of this TPU generation.")
 @click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
-@database_and_json
+@shared.database_and_json
 def push(
     url: str,
     token: str | None,
@@ -47,8 +47,8 @@ def push(
     What is there already changes nothing: push as often as you like. Exit code 1 when there is
     nothing to send.
     """
-    remote, only = Remote(url, _TIMEOUT_S, token), chip_named(chip)
-    with open_database(database, create=False) as store:
+    remote, only = Remote(url, _TIMEOUT_S, token), shared.chip_named(chip)
+    with shared.open_database(database, create=False) as store:
         kernels, records = store.kernels(), store.records(kernel, only)
         left: list[str] = []
         good = _good(store, kernels, records, left, whole=not no_trials)
@@ -70,7 +70,7 @@ def push(
         except OSError as error:
             raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error
     if as_json:
-        print_json({**asdict(total), "sent": sent, "left_out": left})
+        shared.print_json({**asdict(total), "sent": sent, "left_out": left})
     else:
         _print(total, sent, left, len(checks))
     sys.exit(0 if records or checks else 1)

@@ -6,13 +6,7 @@ from typing import Any
 import click
 
 from autotune.answering.matching import any_problem
-from autotune.cli.options import (
-    compiler_options,
-    database_and_json,
-    new_pool,
-    open_database,
-    print_json,
-)
+from autotune.cli import shared
 from autotune.domain.compilers import DescribeKernel, DescribeToolchain
 from autotune.domain.key import Identity, identity_of, parse_chip
 from autotune.domain.record import Record
@@ -24,8 +18,8 @@ from autotune.wording.rules import by_rule, no_rule
 @click.command()
 @click.argument("kernel")
 @click.option("--chip", required=True, help="TPU generation.")
-@compiler_options
-@database_and_json
+@shared.compiler_options
+@shared.database_and_json
 def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compilers: Any) -> None:
     """Make a rule for the shapes between those that KERNEL was tuned for, and publish it.
 
@@ -39,7 +33,10 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
 
     ref, target = find_kernel(kernel), parse_chip(chip)
     made: list[Record] = []
-    with open_database(database, create=False) as store, new_pool(**compilers) as pool:
+    with (
+        shared.open_database(database, create=False) as store,
+        shared.new_pool(**compilers) as pool,
+    ):
         spec, toolchain = pool.ask(DescribeKernel(ref=ref)), pool.ask(DescribeToolchain())
         groups: dict[Identity, list[Record]] = {}
         for record in store.records(spec.name, target):
@@ -61,7 +58,7 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
             if not as_json:
                 echo(f"{name}: {by_rule(best)}")
     if as_json:
-        print_json([_data(record) for record in made])
+        shared.print_json([_data(record) for record in made])
     elif not groups:
         echo(f"nothing is published for {spec.name} on {target} with {toolchain}", err=True)
     sys.exit(0 if made else 1)

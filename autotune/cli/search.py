@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from autotune.cli.options import (
-    call_options,
-    compiler_options,
-    database_and_json,
-    open_database,
-    plan_options,
-    print_json,
-    ray_option,
-    say_interrupted,
-    tuning_pool,
-)
+from autotune.cli import shared
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
@@ -30,14 +20,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("kernel")
-@partial(call_options, several=True)
+@partial(shared.call_options, several=True)
 @click.option(
     "--chip",
     "chips",
     multiple=True,
     help="TPU generation, default the attached TPU; may be given several times.",
 )
-@plan_options
+@shared.plan_options
 @click.option(
     "--timeout",
     default=None,
@@ -45,8 +35,8 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Start no more trials after this time.",
 )
-@ray_option
-@compiler_options
+@shared.ray_option
+@shared.compiler_options
 @click.option(
     "--method",
     default="gp",
@@ -75,7 +65,7 @@ if TYPE_CHECKING:
     metavar="AXIS=A,B,…",
     help="Search with these values of an axis only.",
 )
-@database_and_json
+@shared.database_and_json
 def search(
     kernel: str,
     shapes: tuple[str, ...],
@@ -150,14 +140,16 @@ def _search_one(
     from autotune.wording.publication import why_estimated
 
     is_wanted = plan.timing is not None
-    new_compilers, plan = tuning_pool(plan, **compilers)
+    new_compilers, plan = shared.tuning_pool(plan, **compilers)
     plan = replace(plan, anew=as_json)  # which has the space as well
     with terminal_observer(silent=as_json) as observer:
-        tuned = tune_one(new_compilers, partial(open_database, database), task, plan, observer)
+        tuned = tune_one(
+            new_compilers, partial(shared.open_database, database), task, plan, observer
+        )
         if tuned.publication is None:
-            say_interrupted(len(tuned.trials), tuned.place)
+            shared.say_interrupted(len(tuned.trials), tuned.place)
     if as_json:
-        print_json(report.as_data(tuned))
+        shared.print_json(report.as_data(tuned))
     else:
         report.print_report(tuned)
         if tuned.search and is_wanted and not plan.times(task.chip):

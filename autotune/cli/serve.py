@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import database_option, open_database
+from autotune.cli.shared import database_option, open_database
 from autotune.domain.errors import AutotuneError
 from autotune.wording.output import echo
 from autotune.wording.publication import claims_wait

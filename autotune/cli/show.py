@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.searched_source import source_change
+from autotune.cli.shared import database_and_json, open_database, print_json
 from autotune.domain.codec import to_data
 from autotune.domain.errors import UnknownNameError
 from autotune.domain.key import Key

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import database_and_json, open_database, print_list, print_result
+from autotune.cli import shared
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record, Snapshot
 from autotune.wording.publication import who_says
@@ -18,12 +18,12 @@ def snapshots() -> None:
 
 @snapshots.command("list")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@database_and_json
+@shared.database_and_json
 def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     """List the newest snapshots and what made them."""
-    with open_database(database, create=False) as store:
+    with shared.open_database(database, create=False) as store:
         newest = store.snapshots(limit)
-    print_list(newest, _snapshot_data, _snapshot_lines, as_json=as_json)
+    shared.print_list(newest, _snapshot_data, _snapshot_lines, as_json=as_json)
 
 
 def _snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
@@ -39,12 +39,12 @@ def _snapshot_lines(snapshot: Snapshot) -> list[str]:
 @snapshots.command()
 @click.option("--kernel", default=None)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@database_and_json
+@shared.database_and_json
 def records(kernel: str | None, limit: int, database: str | None, as_json: bool) -> None:
     """List what was published, with the numbers that pin takes."""
-    with open_database(database, create=False) as store:
+    with shared.open_database(database, create=False) as store:
         published = store.published(kernel, None, limit)
-    print_list(published, _record_data, _record_lines, as_json=as_json)
+    shared.print_list(published, _record_data, _record_lines, as_json=as_json)
 
 
 def _record_data(numbered: tuple[int, Record]) -> dict[str, Any]:
@@ -75,13 +75,13 @@ def _action(name: str, subject: str, about: str) -> None:
 
     @snapshots.command(name, help=about)
     @click.argument("number", type=int)
-    @database_and_json
+    @shared.database_and_json
     def act(number: int, database: str | None, as_json: bool) -> None:
-        with open_database(database, create=False) as store:
+        with shared.open_database(database, create=False) as store:
             made = getattr(store, {"rollback": "roll_back"}.get(name, name))(number)
         if made is None:
             raise InvalidInputError(f"there is no {subject} {number}")
-        print_result({"snapshot": made}, f"snapshot {made} is in force", as_json=as_json)
+        shared.print_result({"snapshot": made}, f"snapshot {made} is in force", as_json=as_json)
 
 
 _action("rollback", "snapshot", "Make a new snapshot with the records of snapshot NUMBER.")
@@ -91,9 +91,9 @@ _action("unpin", "record", "Let the key of record NUMBER have its newest record 
 
 @snapshots.command()
 @click.option("--days", required=True, type=click.IntRange(0, 36_500), help="Keep younger ones.")
-@database_and_json
+@shared.database_and_json
 def prune(days: int, database: str | None, as_json: bool) -> None:
     """Forget old snapshots; hosts that ask for one of them are refused. Records stay."""
-    with open_database(database, create=False) as store:
+    with shared.open_database(database, create=False) as store:
         count = store.prune(datetime.now(UTC) - timedelta(days=days))
-    print_result({"pruned": count}, f"{count} snapshots were forgotten", as_json=as_json)
+    shared.print_result({"pruned": count}, f"{count} snapshots were forgotten", as_json=as_json)

@@ -4,13 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from autotune.cli.options import (
-    database_and_json,
-    open_database,
-    print_json,
-    print_list,
-    print_result,
-)
+from autotune.cli import shared
 from autotune.domain.browsing import ROLES, WRITER, Token
 from autotune.domain.errors import InvalidInputError
 from autotune.wording.output import echo
@@ -27,39 +21,39 @@ def token() -> None:
 @click.option(
     "--days", default=None, type=click.IntRange(1, 36_500), help="Expires; default: never."
 )
-@database_and_json
+@shared.database_and_json
 def create(name: str, role: str, days: int | None, database: str | None, as_json: bool) -> None:
     """Make a token and print it. It cannot be printed again."""
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
-    with open_database(database, create=True) as store:
+    with shared.open_database(database, create=True) as store:
         made, secret = store.tokens.create(name, role, expires_at)
     if as_json:
-        print_json({**_data(made), "token": secret})
+        shared.print_json({**_data(made), "token": secret})
     else:
         echo(secret)
         echo(f"token {made.number} of {name}, {_state(made)}: keep it now", err=True)
 
 
 @token.command("list")
-@database_and_json
+@shared.database_and_json
 def list_tokens(database: str | None, as_json: bool) -> None:
     """List the tokens, without their secrets."""
-    with open_database(database, create=False) as store:
+    with shared.open_database(database, create=False) as store:
         tokens = store.tokens.list()
-    print_list(tokens, _data, lambda token: [_line(token)], as_json=as_json)
+    shared.print_list(tokens, _data, lambda token: [_line(token)], as_json=as_json)
 
 
 @token.command()
 @click.argument("number", type=int)
-@database_and_json
+@shared.database_and_json
 def revoke(number: int, database: str | None, as_json: bool) -> None:
     """Make token NUMBER worth nothing, from now on."""
-    with open_database(database, create=False) as store:
+    with shared.open_database(database, create=False) as store:
         revoked = store.tokens.revoke(number)
     if revoked is None:
         raise InvalidInputError(f"there is no token {number}: see autotune token list")
     sentence = f"token {number} of {revoked.name} is revoked"
-    print_result(_data(revoked), sentence, as_json=as_json)
+    shared.print_result(_data(revoked), sentence, as_json=as_json)
 
 
 def _line(token: Token) -> str:

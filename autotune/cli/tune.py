@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from autotune.cli.options import (
-    database_and_json,
-    interpreter_of,
-    open_database,
-    plan_options,
-    pool_options,
-    ray_option,
-    say_interrupted,
-    tuning_pool,
-)
+from autotune.cli import shared
 from autotune.domain.compiler_options import over
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, read_workload
@@ -67,10 +58,10 @@ class Duration(click.ParamType[float]):
     help="What the dashboard calls it, instead of the name of the file. An earlier run of "
     "this name is not shown any more.",
 )
-@plan_options
-@ray_option
-@pool_options
-@database_and_json
+@shared.plan_options
+@shared.ray_option
+@shared.pool_options
+@shared.database_and_json
 def tune(
     workload: Path,
     chips: tuple[str, ...],
@@ -126,11 +117,11 @@ def tune_workload(
     invalid = list(workload.invalid)
     interpreters = _interpreters(workload, python, pool["ray"])
     began = time.monotonic()
-    with open_database(database, create=True) as store:
+    with shared.open_database(database, create=True) as store:
         for left, (interpreter, part) in zip(
             range(len(interpreters), 0, -1), interpreters.items(), strict=True
         ):
-            new_compilers, plan_here = tuning_pool(
+            new_compilers, plan_here = shared.tuning_pool(
                 _share(plan, time.monotonic() - began, left), python=interpreter, **pool
             )
             with workload_observer(silent=as_json) as observer:
@@ -148,7 +139,7 @@ def tune_workload(
             if name and (tuned or invalid):
                 store.workloads.save(tuned_workload(name, tuned, invalid, workload.undeclared))
             if any(result.publication is None for result in tuned):
-                say_interrupted(sum(len(result.trials) for result in tuned), str(store))
+                shared.say_interrupted(sum(len(result.trials) for result in tuned), str(store))
         place = str(store)
     print_workload(tuned, invalid, workload.undeclared, place, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)
@@ -179,7 +170,7 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
 
     @cache
     def of(version: str) -> str:
-        return interpreter_of(version, ray)
+        return shared.interpreter_of(version, ray)
 
     parts: dict[str, list[WorkloadProblem]] = {}
     for problem in given.problems:

@@ -11,14 +11,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import (
-    compiler_options,
-    database_and_json,
-    measuring_options,
-    new_pool,
-    open_database,
-    print_result,
-)
+from autotune.cli import shared
 from autotune.domain.compilers import Compilers
 from autotune.domain.job import LEASE_S, LEAST_LEASE_S, MOST_LEASE_S
 from autotune.domain.key import KernelRef
@@ -65,9 +58,9 @@ _TIMEOUT_S = 60.0  # of one call to a service
     type=click.Path(dir_okay=False, path_type=Path),
     help="Touch this file whenever the queue has answered: for a health check.",
 )
-@compiler_options
-@measuring_options
-@database_and_json
+@shared.compiler_options
+@shared.measuring_options
+@shared.database_and_json
 def worker(
     name: str | None,
     drain: bool,
@@ -110,8 +103,8 @@ def worker(
     own_name = f"{name or socket.gethostname()}-{os.getpid()}"
     timing = Timing(device=device, seconds=measure_seconds) if measure else None
     with (
-        open_database(database, create=True) as store,
-        new_pool(**compilers, python=python) as pool,
+        shared.open_database(database, create=True) as store,
+        shared.new_pool(**compilers, python=python) as pool,
     ):
         jobs = store.jobs if url is None else RemoteJobs(Remote(url, _TIMEOUT_S, token), store)
         worker = Worker(
@@ -129,7 +122,9 @@ def worker(
         )
         _stop_gently(worker.stop)
         done = worker.run(drain=drain)
-    print_result({"worker": own_name, "jobs": done}, f"{done} jobs were run", as_json=as_json)
+    shared.print_result(
+        {"worker": own_name, "jobs": done}, f"{done} jobs were run", as_json=as_json
+    )
 
 
 def _recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Rechecked:

@@ -7,7 +7,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from autotune.cli.options import print_json
+from autotune.cli.shared import print_json
 from autotune.domain.codec import to_data
 from autotune.domain.workload import (
     InvalidProblem,

@@ -12,15 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 from autotune.compiling.process import START_LIMIT_S, ChildDiedError, ChildTimedOutError
 from autotune.compiling.protocol import COMPILE, CONSTRAINT, REFUSED, Raised
+from autotune.domain import compilers as questions
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Attempt
-from autotune.domain.compilers import (
-    CompileConfig,
-    CompilerQuestion,
-    DescribeToolchain,
-    Required,
-    VerifyConfig,
-)
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, OutOfVmem, TimedOut
 from autotune.domain.verdict import Verdict
@@ -141,7 +135,7 @@ class ChildProcess(Protocol):
 
 
 def answer_of(
-    process: ChildProcess, question: CompilerQuestion[Any], limit_s: float
+    process: ChildProcess, question: questions.CompilerQuestion[Any], limit_s: float
 ) -> Any | Raised | Crashed | TimedOut:
     """What a child says to a question, a value of its ``form``, or what became of the child."""
     try:
@@ -162,14 +156,18 @@ class Compiler:
 
     process: ChildProcess
     limit_s: float = 120.0
-    asked: CompilerQuestion[Any] | None = None
+    asked: questions.CompilerQuestion[Any] | None = None
 
-    def ask(self, question: CompilerQuestion[T]) -> T:
+    def ask(self, question: questions.CompilerQuestion[T]) -> T:
         """Raises ``CompilerUnavailableError`` when the child cannot even be started, and
         ``CompilerInterruptedError`` when the process has been interrupted."""
         answer: T
         self.asked = question
-        answer = self._required(question) if isinstance(question, Required) else self._try(question)
+        answer = (
+            self._required(question)
+            if isinstance(question, questions.Required)
+            else self._try(question)
+        )
         return answer
 
     def start(self) -> None:
@@ -186,7 +184,7 @@ class Compiler:
 
     def _first_answer(self) -> str | None:
         """None when the child is ready, else why it is not."""
-        answer = answer_of(self.process, DescribeToolchain(), START_LIMIT_S)
+        answer = answer_of(self.process, questions.DescribeToolchain(), START_LIMIT_S)
         if isinstance(answer, Raised):
             self.process.stop()
             return f"{answer.type}: {answer.message}"
@@ -194,7 +192,7 @@ class Compiler:
             return f"{answer.reason}\n{answer.log_tail}"
         return answer.reason if isinstance(answer, TimedOut) else None
 
-    def _required(self, question: Required[Any]) -> Any:
+    def _required(self, question: questions.Required[Any]) -> Any:
         if not self.process.running:
             self.start()
         answer = answer_of(self.process, question, START_LIMIT_S)
@@ -212,21 +210,21 @@ class Compiler:
             if answer.stage in question.errors:
                 raise question.errors[answer.stage](answer.message)
             raise CompilerUnavailableError(f"{answer.type}: {answer.message}")
-        if isinstance(question, DescribeToolchain) and answer.libtpu == "none":
+        if isinstance(question, questions.DescribeToolchain) and answer.libtpu == "none":
             raise CompilerUnavailableError(
                 "the compiling interpreter has no libtpu: install pallas-autotune[search]"
             )
         return answer
 
-    def _try(self, question: CompilerQuestion[Any]) -> Any:
+    def _try(self, question: questions.CompilerQuestion[Any]) -> Any:
         started = time.monotonic()
         if not self.process.running:
             self.start()
         answer = answer_of(self.process, question, self.limit_s)
         outcome = _failure(answer) if isinstance(answer, Raised) else answer
-        if isinstance(question, CompileConfig):
+        if isinstance(question, questions.CompileConfig):
             return Attempt(answer=outcome, seconds=time.monotonic() - started)
-        if isinstance(question, VerifyConfig) and not isinstance(outcome, Verdict):
+        if isinstance(question, questions.VerifyConfig) and not isinstance(outcome, Verdict):
             return Verdict(ok=None, failure=outcome)
         return outcome
 

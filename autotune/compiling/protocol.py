@@ -8,22 +8,7 @@ compiling child and the measuring one are asked the same way.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from autotune.domain.compilers import (
-    Attempted,
-    CheckDeclaration,
-    CollectKernels,
-    CompileBaseline,
-    CompileConfig,
-    DescribeChip,
-    DescribeKernel,
-    DescribeToolchain,
-    ListChoices,
-    ProblemOfCall,
-    Required,
-    TraceConfig,
-    VerifyConfig,
-    WriteExecutable,
-)
+from autotune.domain import compilers as questions
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Failure
 from autotune.domain.problem import Config, Problem
@@ -60,7 +45,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawConfig(Attempted[Drawn | Failure]):
+class DrawConfig(questions.Attempted[Drawn | Failure]):
     """Compile it again and draw its first and last grid steps."""
 
     kind = "draw"
@@ -74,19 +59,19 @@ class DrawConfig(Attempted[Drawn | Failure]):
 
 
 CompilerQuestion = (
-    DescribeToolchain
-    | DescribeChip
-    | DescribeKernel
-    | ProblemOfCall
-    | ListChoices
-    | CheckDeclaration
-    | CompileBaseline
-    | TraceConfig
-    | CompileConfig
+    questions.DescribeToolchain
+    | questions.DescribeChip
+    | questions.DescribeKernel
+    | questions.ProblemOfCall
+    | questions.ListChoices
+    | questions.CheckDeclaration
+    | questions.CompileBaseline
+    | questions.TraceConfig
+    | questions.CompileConfig
     | DrawConfig
-    | VerifyConfig
-    | WriteExecutable
-    | CollectKernels
+    | questions.VerifyConfig
+    | questions.WriteExecutable
+    | questions.CollectKernels
 )
 
 
@@ -107,14 +92,14 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenDevice(Required[Device]):
+class OpenDevice(questions.Required[Device]):
     kind = "open"
     form = Device
     number: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class MakeInputs(Required[None]):
+class MakeInputs(questions.Required[None]):
     """Random numbers from the ``seed``, on the device."""
 
     kind = "inputs"
@@ -133,7 +118,7 @@ class Loaded(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadProgram(Attempted[Loaded]):
+class LoadProgram(questions.Attempted[Loaded]):
     """Make a config (None: plain XLA) ready under a name and run it once or twice. ``path``: of its
     executable, where it was compiled."""
 
@@ -161,7 +146,7 @@ class Samples(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakeSamples(Attempted[Samples]):
+class TakeSamples(questions.Attempted[Samples]):
     """Run loaded programs once each, in this order."""
 
     kind = "sample"

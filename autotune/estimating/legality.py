@@ -6,20 +6,8 @@ And the least time that a candidate can take, from its trace and the chip alone.
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from autotune.domain import outcome as outcomes
 from autotune.domain.key import Chip, ChipInfo
-from autotune.domain.outcome import (
-    Dependency,
-    Illegal,
-    MisalignedBlock,
-    ParallelAfterArbitrary,
-    RevisitedOutput,
-    SemanticsRank,
-    SequentialAxis,
-    UnreadInput,
-    UnsafeAlias,
-    UnwrittenOutput,
-    Violation,
-)
 from autotune.domain.problem import ARBITRARY, PARALLEL, memory_bits, values_per_word
 from autotune.domain.trace import Operand, Trace
 
@@ -122,7 +110,7 @@ def peak_ops_per_s(dtype: str | None, chip: ChipInfo) -> float:
     return max(narrow, chip.bf16_ops_per_s)
 
 
-def misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
+def misaligned(trace: Trace, chip: ChipInfo) -> outcomes.MisalignedBlock | None:
     """The first block whose shape is not aligned, or None.
 
     Source: ``_check_block_mappings`` in jax/_src/pallas/mosaic/lowering.py: the last two
@@ -140,23 +128,29 @@ def misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
     return None
 
 
-def bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | UnsafeAlias | None:
+def bad_output_visits(
+    trace: Trace,
+) -> outcomes.RevisitedOutput | outcomes.UnwrittenOutput | outcomes.UnsafeAlias | None:
     """Why an output would be wrong in this grid order whatever the semantics, or None. What nobody
     reads cannot be wrong."""
     for call in trace.calls:
         aliased = [call.operands[out] for _, out in call.aliases]
         for op in (op for op in call.operands if _counts(op) and op.is_pipelined):
             if op.fetches != op.blocks:
-                return RevisitedOutput(operand=op.name, visits=op.fetches, blocks=op.blocks)
+                return outcomes.RevisitedOutput(
+                    operand=op.name, visits=op.fetches, blocks=op.blocks
+                )
             if op.blocks < op.blocks_total and all(op is not other for other in aliased):
                 total = op.blocks_total
-                return UnwrittenOutput(operand=op.name, blocks=op.blocks, blocks_total=total)
+                return outcomes.UnwrittenOutput(
+                    operand=op.name, blocks=op.blocks, blocks_total=total
+                )
         if not call.alias_safe:
-            return UnsafeAlias()
+            return outcomes.UnsafeAlias()
     return None
 
 
-def unread_input(trace: Trace, default: Trace | None) -> UnreadInput | None:
+def unread_input(trace: Trace, default: Trace | None) -> outcomes.UnreadInput | None:
     """The first input of which less is read than the default reads, which reads it whole; None
     where the calls differ, or nothing is known of the default.
 
@@ -173,24 +167,26 @@ def unread_input(trace: Trace, default: Trace | None) -> UnreadInput | None:
     return None
 
 
-def _unread_input(op: Operand, default: Operand) -> UnreadInput | None:
+def _unread_input(op: Operand, default: Operand) -> outcomes.UnreadInput | None:
     if op.is_output or not op.is_pipelined or op.shape != default.shape:
         return None
     for place, (read, whole) in enumerate(zip(op.reached, default.reached, strict=True)):
         least = 1 if op.at_boundary else default.block[place]
         if read is not None and whole == op.shape[place] and whole - read >= least:
-            return UnreadInput(operand=op.name, dimension=place, read=read, whole=whole)
+            return outcomes.UnreadInput(operand=op.name, dimension=place, read=read, whole=whole)
     return None
 
 
 def illegal_semantics(
     trace: Trace,
-) -> SemanticsRank | ParallelAfterArbitrary | SequentialAxis | None:
+) -> outcomes.SemanticsRank | outcomes.ParallelAfterArbitrary | outcomes.SequentialAxis | None:
     """Why the semantics that a call was traced with are against the rules, or None."""
     return next((bad for call in trace.calls if (bad := _illegal_semantics(call))), None)
 
 
-def sequential_axis(trace: Trace, axis: int, *, shown: bool = True) -> SequentialAxis | None:
+def sequential_axis(
+    trace: Trace, axis: int, *, shown: bool = True
+) -> outcomes.SequentialAxis | None:
     """Why a grid axis must not be ``parallel``, or None when it may be.
 
     An axis may be parallel when no output block is written from two of its positions and no
@@ -200,26 +196,28 @@ def sequential_axis(trace: Trace, axis: int, *, shown: bool = True) -> Sequentia
     if trace.grid[axis] == 1:
         return None
     for dependency, buffer in _dependencies(trace, axis, shown=shown):
-        return SequentialAxis(axis=axis, dependency=dependency, buffer=buffer)
+        return outcomes.SequentialAxis(axis=axis, dependency=dependency, buffer=buffer)
     return None
 
 
-def _dependencies(trace: Trace, axis: int, *, shown: bool) -> Iterator[tuple[Dependency, str]]:
+def _dependencies(
+    trace: Trace, axis: int, *, shown: bool
+) -> Iterator[tuple[outcomes.Dependency, str]]:
     """What ties the positions of an axis together, and the name of the buffer."""
     for op in (op for op in trace.operands if _counts(op) and op.is_pipelined):
         if not op.exclusive[axis]:
-            yield Dependency.SHARED_OUTPUT, op.name
+            yield outcomes.Dependency.SHARED_OUTPUT, op.name
     for op in trace.operands:
         if shown and _counts(op) and not op.is_pipelined and op.space != "semaphore":
-            yield Dependency.OUTPUT_BY_HAND, op.name
+            yield outcomes.Dependency.OUTPUT_BY_HAND, op.name
     for number, scratch in enumerate(trace.scratch):
         if not scratch.carried:
             continue
         if scratch.reset_axes is None:
             if shown:
-                yield Dependency.SCRATCH, f"scratch {number}"
+                yield outcomes.Dependency.SCRATCH, f"scratch {number}"
         elif any(reset <= axis for reset in scratch.reset_axes):
-            yield Dependency.SCRATCH_ALONG_AXIS, f"scratch {number}"
+            yield outcomes.Dependency.SCRATCH_ALONG_AXIS, f"scratch {number}"
 
 
 def parallel_prefix(trace: Trace) -> int:
@@ -265,40 +263,42 @@ def semantics_variants(trace: Trace, chip: Chip) -> list[tuple[str, ...]]:
 
 def _illegal_semantics(
     trace: Trace,
-) -> SemanticsRank | ParallelAfterArbitrary | SequentialAxis | None:
+) -> outcomes.SemanticsRank | outcomes.ParallelAfterArbitrary | outcomes.SequentialAxis | None:
     """Of one call. Its author is believed where the trace leaves it open: verification runs it on
     two cores."""
     semantics = trace.dimension_semantics
     if not semantics:
         return None
     if len(semantics) != len(trace.grid):
-        return SemanticsRank(semantics=len(semantics), grid=len(trace.grid))
+        return outcomes.SemanticsRank(semantics=len(semantics), grid=len(trace.grid))
     for axis, kind in enumerate(semantics):
         if kind != PARALLEL:
             continue
         if ARBITRARY in semantics[:axis]:
-            return ParallelAfterArbitrary(axis=axis)
+            return outcomes.ParallelAfterArbitrary(axis=axis)
         sequential = sequential_axis(trace, axis, shown=False)
         if sequential:
             return sequential
     return None
 
 
-def violation(trace: Trace, chip: ChipInfo, default: Trace | None = None) -> Violation | None:
+def violation(
+    trace: Trace, chip: ChipInfo, default: Trace | None = None
+) -> outcomes.Violation | None:
     """The first rule that a traced candidate breaks, or None. ``default``: of the default config,
     where it is known."""
     return bad_blocks(trace, chip, default) or illegal_semantics(trace)
 
 
-def bad_blocks(trace: Trace, chip: ChipInfo, default: Trace | None) -> Violation | None:
+def bad_blocks(trace: Trace, chip: ChipInfo, default: Trace | None) -> outcomes.Violation | None:
     """The first rule on blocks that it breaks whatever the semantics, or None."""
     visits = bad_output_visits(trace)
     return misaligned(trace, chip) or visits or unread_input(trace, default)
 
 
-def illegal(broken: Violation) -> Illegal:
+def illegal(broken: outcomes.Violation) -> outcomes.Illegal:
     """The outcome of a candidate that breaks a rule."""
-    return Illegal(rule=broken.kind, violation=broken)
+    return outcomes.Illegal(rule=broken.kind, violation=broken)
 
 
 def _counts(op: Operand) -> bool:
@@ -306,7 +306,7 @@ def _counts(op: Operand) -> bool:
     return op.is_output and not op.is_unread
 
 
-def _misaligned_block(op: Operand, chip: ChipInfo) -> MisalignedBlock | None:
+def _misaligned_block(op: Operand, chip: ChipInfo) -> outcomes.MisalignedBlock | None:
     if len(op.block) < 2:
         return _misaligned_vector(op, chip) if op.block else _misaligned_at(op, 0, 0)
     if _is_off(op, -1, chip.num_lanes):
@@ -326,7 +326,7 @@ def _is_off(op: Operand, place: int, multiple: int) -> bool:
     return op.block[place] != op.shape[place] and op.block[place] % multiple != 0
 
 
-def _misaligned_vector(op: Operand, chip: ChipInfo) -> MisalignedBlock | None:
+def _misaligned_vector(op: Operand, chip: ChipInfo) -> outcomes.MisalignedBlock | None:
     """A block of rank 1."""
     size, multiple = op.block[0], chip.num_sublanes * chip.num_lanes
     least = chip.num_lanes * values_per_word(op.dtype)
@@ -337,10 +337,10 @@ def _misaligned_vector(op: Operand, chip: ChipInfo) -> MisalignedBlock | None:
 
 def _misaligned_at(
     op: Operand, place: int, multiple: int, least_power: int | None = None
-) -> MisalignedBlock:
+) -> outcomes.MisalignedBlock:
     if not op.block:
-        return MisalignedBlock(operand=op.name, block=())
-    return MisalignedBlock(
+        return outcomes.MisalignedBlock(operand=op.name, block=())
+    return outcomes.MisalignedBlock(
         operand=op.name,
         block=op.block,
         dimension=place % len(op.block),

@@ -265,16 +265,12 @@ class Beliefs:
 
 def beliefs(fit: Fit, names: Sequence[str], leader: str) -> Beliefs:
     """``leader``: the one with the lowest level of the names."""
-    alike = [n for n in names if n == leader or _near(fit, n, leader)]
+    alike = [n for n in names if n == leader or (fit.gap(n, leader) < _NEAR * fit.error(n, leader))]
     by_width = [_under(fit, alike, width) for width in _WIDTHS]
     most = max(belief.likelihood for belief in by_width)
     weights = [exp(belief.likelihood - most) for belief in by_width]
     total = sum(weights)
     return Beliefs(fit=fit, by_width=by_width, weights=[w / total for w in weights])
-
-
-def _near(fit: Fit, name: str, leader: str) -> bool:
-    return fit.gap(name, leader) < _NEAR * fit.error(name, leader)
 
 
 def _under(fit: Fit, alike: Sequence[str], width: float) -> Belief:

@@ -5,16 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from autotune.declaring.calls.text import with_contents
-from autotune.domain.compilers import (
-    CheckDeclaration,
-    CompilerQuestion,
-    Compilers,
-    DescribeChip,
-    DescribeKernel,
-    DescribeToolchain,
-    ListChoices,
-    ProblemOfCall,
-)
+from autotune.domain import compilers as questions
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Key, Toolchain
 from autotune.domain.problem import AxisValue, Problem
@@ -23,7 +14,7 @@ from autotune.estimating.space import Space, explore
 ProblemOf = Callable[[KernelSpec], Problem]
 """Reads a problem by the description of its kernel. Raises ``InvalidInputError``."""
 
-Asked = TypeVar("Asked", bound=CompilerQuestion[Any])
+Asked = TypeVar("Asked", bound=questions.CompilerQuestion[Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +61,7 @@ def asked_problem(
 
 
 def describe_subject(
-    compilers: Compilers,
+    compilers: questions.Compilers,
     ref: KernelRef,
     chip: Chip,
     problem_of: ProblemOf | None,
@@ -79,28 +70,28 @@ def describe_subject(
     """Ask a compiler process what the kernel, the toolchain and the chip are. ``problem_of``: None
     for the call that ``ref`` names. ``options``: of the compiler, None for those that the compilers
     were opened with."""
-    spec = compilers.ask(DescribeKernel(ref=ref))
+    spec = compilers.ask(questions.DescribeKernel(ref=ref))
     return Subject(
         ref=ref,
         spec=spec,
-        problem=problem_of(spec) if problem_of else compilers.ask(ProblemOfCall(ref=ref)),
-        chip=compilers.ask(DescribeChip(chip=chip, options=options)),
-        toolchain=compilers.ask(DescribeToolchain(options=options)),
+        problem=problem_of(spec) if problem_of else compilers.ask(questions.ProblemOfCall(ref=ref)),
+        chip=compilers.ask(questions.DescribeChip(chip=chip, options=options)),
+        toolchain=compilers.ask(questions.DescribeToolchain(options=options)),
     )
 
 
 def explore_space(
-    compilers: Compilers,
+    compilers: questions.Compilers,
     subject: Subject,
     tracing: Callable[[int, int], None],
     only: Mapping[str, Sequence[str]] | None = None,
 ) -> Space:
     """The candidates; ``only``: with these values of axes, beside the default. Raises
     ``AutotuneError`` for a declaration or problem that cannot be."""
-    choices = compilers.ask(subject.question(ListChoices))
+    choices = compilers.ask(subject.question(questions.ListChoices))
     if only:
         choices = narrowed(choices, only)
-    compilers.ask(subject.question(CheckDeclaration))
+    compilers.ask(subject.question(questions.CheckDeclaration))
     return explore(compilers, subject.ref, subject.problem, choices, subject.chip, tracing)
 
 

@@ -180,7 +180,7 @@ def test_errors_are_json_when_json_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_without_an_installed_toolchain_lookup_asks_for_one(tmp_path: Path) -> None:
-    from autotune.cli.options import parse_toolchain
+    from autotune.cli.shared import parse_toolchain
     from autotune.domain.errors import InvalidInputError
 
     with pytest.raises(InvalidInputError, match="is not of the form"):

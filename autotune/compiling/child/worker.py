@@ -31,34 +31,20 @@ from autotune.compiling.child.loading import Loader, LoadError, NameLoadError
 from autotune.compiling.child.serving import answered, serve
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
+from autotune.domain import compilers as questions
 from autotune.domain.compiled import XlaCost
-from autotune.domain.compilers import (
-    LOAD,
-    NAME,
-    PROBLEM,
-    CheckDeclaration,
-    Collected,
-    CollectKernels,
-    CompileBaseline,
-    CompileConfig,
-    CompiledConfig,
-    DescribeChip,
-    DescribeKernel,
-    DescribeToolchain,
-    ListChoices,
-    ProblemOfCall,
-    TraceConfig,
-    Traces,
-    VerifyConfig,
-    WriteExecutable,
-)
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
 from autotune.domain.verdict import Verdict
 
-_OfCandidate = CompileConfig | protocol.DrawConfig | VerifyConfig
+_OfCandidate = questions.CompileConfig | protocol.DrawConfig | questions.VerifyConfig
 _OfKernel = (
-    ListChoices | CheckDeclaration | TraceConfig | CompileBaseline | WriteExecutable | _OfCandidate
+    questions.ListChoices
+    | questions.CheckDeclaration
+    | questions.TraceConfig
+    | questions.CompileBaseline
+    | questions.WriteExecutable
+    | _OfCandidate
 )
 
 
@@ -72,7 +58,7 @@ class CompilerWorker:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         return answered(self, protocol.CompilerQuestion, request, STAGES)
 
-    def do_hello(self, question: DescribeToolchain) -> Toolchain:
+    def do_hello(self, question: questions.DescribeToolchain) -> Toolchain:
         """``libtpu`` is *none* where there is none."""
         import jax
         import jaxlib
@@ -84,10 +70,10 @@ class CompilerWorker:
             options=question.options or "",
         )
 
-    def do_chip(self, question: DescribeChip) -> ChipInfo:
+    def do_chip(self, question: questions.DescribeChip) -> ChipInfo:
         return chips.chip_info(question.chip, self.dump, question.options or "")
 
-    def do_describe(self, question: DescribeKernel) -> KernelSpec:
+    def do_describe(self, question: questions.DescribeKernel) -> KernelSpec:
         kernel = self.loader.kernel(question.ref)
         return KernelSpec(
             name=kernel.name,
@@ -100,10 +86,10 @@ class CompilerWorker:
             cuts=tuple((axis.name, axis.dim) for axis in kernel.axes if axis.dim),
         )
 
-    def do_problem(self, question: ProblemOfCall) -> Problem:
+    def do_problem(self, question: questions.ProblemOfCall) -> Problem:
         return self.loader.problem(question.ref)
 
-    def do_choices(self, question: ListChoices) -> Choices:
+    def do_choices(self, question: questions.ListChoices) -> Choices:
         kernel, problem = self._kernel(question), question.problem
         with _blaming(kernel, question), chips.told_of(question.chip, {}):
             sentence = kernel.check(problem) if kernel.check else None
@@ -116,33 +102,33 @@ class CompilerWorker:
                 grid=kernel.grid,
             )
 
-    def do_check(self, question: CheckDeclaration) -> None:
+    def do_check(self, question: questions.CheckDeclaration) -> None:
         kernel = self._kernel(question)
         with _blaming(kernel, question):
             sentence = declaration.complaint(kernel, question.problem, question.chip)
             if sentence:
                 raise ValueError(sentence)
 
-    def do_trace(self, question: TraceConfig) -> Traces:
+    def do_trace(self, question: questions.TraceConfig) -> questions.Traces:
         kernel, problem, chip = self._kernel(question), question.problem, question.chip
         traces = build.trace_config(
             kernel, problem, question.config, orders=question.orders, chip=chip
         )
         # Nothing is forgotten: JAX keeps what functions inside of it have given, and asks no more.
-        return Traces(traces, bool(chips.READS))
+        return questions.Traces(traces, bool(chips.READS))
 
-    def do_compile(self, question: CompileConfig) -> CompiledConfig:
+    def do_compile(self, question: questions.CompileConfig) -> questions.CompiledConfig:
         return build.compile_config(*self._candidate(question), self.dump, question.options)
 
     def do_draw(self, question: protocol.DrawConfig) -> protocol.Drawn:
         candidate, steps = self._candidate(question), question.steps
         return build.draw_config(*candidate, self.dump, question.options, steps=steps)
 
-    def do_baseline(self, question: CompileBaseline) -> XlaCost:
+    def do_baseline(self, question: questions.CompileBaseline) -> XlaCost:
         kernel, problem, chip = self._kernel(question), question.problem, question.chip
         return build.compile_baseline(kernel, problem, chip, self.dump, question.options)
 
-    def do_verify(self, question: VerifyConfig) -> Verdict:
+    def do_verify(self, question: questions.VerifyConfig) -> Verdict:
         from autotune.compiling.child.verify import gate
 
         def tell(left_s: float) -> None:
@@ -151,13 +137,13 @@ class CompilerWorker:
         candidate = self._candidate(question)
         return gate.check(*candidate, budget_s=question.budget_s, tell=tell)
 
-    def do_collect(self, question: CollectKernels) -> Collected:
+    def do_collect(self, question: questions.CollectKernels) -> questions.Collected:
         from autotune.compiling.child.collecting import collect
 
         known = dict(zip(question.names, question.refs, strict=True))
         return collect(self.loader, question.ref, question.chip, known)
 
-    def do_executable(self, question: WriteExecutable) -> None:
+    def do_executable(self, question: questions.WriteExecutable) -> None:
         from autotune.compiling.child.measure import device as executables
 
         compiled = executables.compiled(
@@ -183,9 +169,9 @@ class ImpossibleError(Exception):
 
 
 STAGES: dict[type[BaseException], str] = {
-    ImpossibleError: PROBLEM,
-    NameLoadError: NAME,
-    LoadError: LOAD,
+    ImpossibleError: questions.PROBLEM,
+    NameLoadError: questions.NAME,
+    LoadError: questions.LOAD,
     Exception: "request",
     BaseException: "kernel",
 }

@@ -10,14 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from autotune.declaring.calls.from_problem import called
+from autotune.domain import compilers as questions
 from autotune.domain.arguments import asked
-from autotune.domain.compilers import (
-    Compilers,
-    DescribeChip,
-    DescribeKernel,
-    DescribeToolchain,
-    VerifyConfig,
-)
 from autotune.domain.errors import (
     CompilerUnavailableError,
     InvalidInputError,
@@ -52,7 +46,7 @@ class CheckRun:
     was tuned is not checked. ``xla``: as ``RecordChecker`` has it. ``hear``: of a
     verification that goes on; what compiles is verified where it is given."""
 
-    compilers: Compilers
+    compilers: questions.Compilers
     store: Store
     refs: Mapping[str, KernelRef]
     again: bool = False
@@ -65,7 +59,7 @@ class CheckRun:
     ) -> list[Check]:
         """Verdicts on each on each chip, its own where none is given. ``done`` hears of each as
         soon as it is kept."""
-        here, pairs = self.compilers.ask(DescribeToolchain()), self.pairs(priors, chips)
+        here, pairs = self.compilers.ask(questions.DescribeToolchain()), self.pairs(priors, chips)
         there = [(prior, _target(here, prior), chip) for prior, chip in pairs]
         places = {(chip, toolchain.options) for _, toolchain, chip in there}
         infos = {place: self._info(*place) for place in places}
@@ -94,7 +88,7 @@ class CheckRun:
     ) -> list[tuple[PriorConfig, Chip]]:
         """What is checked where: not again where it was searched, under the same toolchain on the
         same chip."""
-        here = self.compilers.ask(DescribeToolchain())
+        here = self.compilers.ask(questions.DescribeToolchain())
         return [
             (prior, chip)
             for prior in priors
@@ -105,7 +99,7 @@ class CheckRun:
     def _info(self, chip: Chip, options: str) -> ChipInfo | str:
         """Why there is none: older toolchains do not know newer chips."""
         try:
-            return self.compilers.ask(DescribeChip(chip=chip, options=options))
+            return self.compilers.ask(questions.DescribeChip(chip=chip, options=options))
         except CompilerUnavailableError as error:
             return str(error)
 
@@ -128,7 +122,7 @@ class CheckRun:
             what = ref.call or prior.key.problem
             blank = replace(blank, asked=asked(ref, prior.key.kernel, what, blank.chip))
         try:
-            spec = self.compilers.ask(DescribeKernel(ref=ref))
+            spec = self.compilers.ask(questions.DescribeKernel(ref=ref))
             if self.against:
                 blank = replace(blank, fingerprint=spec.fingerprint)
             elif spec.fingerprint != prior.key.fingerprint:
@@ -163,7 +157,7 @@ class CheckRun:
         winner = check.winner
         if vmem_bytes(winner) is None or check.verdict is CheckVerdict.NEEDS_LIMIT:
             return check
-        question = subject.question(VerifyConfig, config=check.config)
+        question = subject.question(questions.VerifyConfig, config=check.config)
         verdict = verdict_on(self.compilers, question, hear)
         if verdict.ok is False:
             wrong = wrong_result(getattr(winner, "estimate", None), verdict)
@@ -205,7 +199,12 @@ Hear = Callable[[str], None]
 
 
 def publish_checked(
-    compilers: Compilers, store: Store, check: Check, record: Record, ref: KernelRef, hear: Hear
+    compilers: questions.Compilers,
+    store: Store,
+    check: Check,
+    record: Record,
+    ref: KernelRef,
+    hear: Hear,
 ) -> Check:
     """Run the gate under the new toolchain, and publish the config that it passes: answers are
     exact then. The check again, with what the gate found; nothing is published that is broken,
@@ -213,7 +212,9 @@ def publish_checked(
     winner, config = check.winner, usable_config(check)
     if config is None or not isinstance(winner, Estimated) or check.chip is not check.key.chip:
         return check
-    question = VerifyConfig(ref=ref, problem=check.key.problem, config=config, chip=check.chip)
+    question = questions.VerifyConfig(
+        ref=ref, problem=check.key.problem, config=config, chip=check.chip
+    )
     verdict = verdict_on(compilers, question, hear)
     if verdict.ok is None:
         return replace(check, detail=f"not verified: {verdict.said}")
@@ -248,7 +249,7 @@ def publish_checked(
 
 
 def publish_all_checked(
-    compilers: Compilers,
+    compilers: questions.Compilers,
     store: Store,
     checks: Sequence[Check],
     records: Iterable[Record],
@@ -284,7 +285,7 @@ def usable_config(check: Check) -> Config | None:
 
 
 def retune_each(
-    compilers: Compilers,
+    compilers: questions.Compilers,
     store: Store,
     plan: Plan,
     checks: Sequence[Check],

@@ -194,7 +194,7 @@ def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
     if eqn.primitive.name == _DIVIDED:
         inner_vars = open_jaxpr(eqn.params["jaxpr"]).invars
         return [
-            _of_first_device(value, v.aval.shape)
+            (None if value is None else value[tuple(slice(size) for size in v.aval.shape)])
             for value, v in zip(inputs, inner_vars, strict=True)
         ]
     return inputs if called_jaxpr(eqn) is not None else []
@@ -203,10 +203,6 @@ def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
 def _hands_over(eqn: Any) -> bool:
     """Whether the operands are the inputs of the jaxpr inside one to one, whole or divided."""
     return called_jaxpr(eqn) is not None or eqn.primitive.name == _DIVIDED
-
-
-def _of_first_device(value: Any, shape: Sequence[int]) -> Any:
-    return None if value is None else value[tuple(slice(size) for size in shape)]
 
 
 def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
