@@ -36,7 +36,7 @@ from autotune.publishing.checking.against import compare_revision, priors_of
 from autotune.publishing.checking.record_check import PriorConfig
 from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import parse_fail_on
-from autotune.searching.evaluation import evaluate
+from autotune.searching.one_config import evaluate
 from autotune.searching.subject import Subject, describe_subject
 from autotune.wording.checks import finding, subject_line
 from autotune_db import open_store

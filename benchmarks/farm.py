@@ -35,13 +35,12 @@ from autotune.compiling.farm.pool import RayPool
 from autotune.compiling.pool import CompilerPool, PooledCompilers
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.codec import to_data
-from autotune.domain.compiled import Attempt
+from autotune.domain.compilers import Attempt
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config
 from autotune.estimating.space import Space
-from autotune.searching.evaluation import compile_config
-from autotune.searching.limits import SearchLimits
-from autotune.searching.subject import Subject, describe_subject, explore_space
+from autotune.searching.one_config import compile_config
+from autotune.searching.subject import SearchLimits, Subject, describe_subject, explore_space
 from autotune_db import open_store
 from benchmarks.harness.searching import run_search
 

@@ -24,7 +24,7 @@ from rich.table import Table
 
 from autotune.answering.bundle import read_bundle
 from autotune.domain.record import Check, CheckVerdict, Record
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import SqlStore, open_store
 from benchmarks.dashboard import KERNELS, NOON, key, record, spec, trial
 from benchmarks.harness.postgres import postgres_server

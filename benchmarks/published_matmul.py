@@ -16,7 +16,7 @@ from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
-from autotune.searching.evaluation import evaluate
+from autotune.searching.one_config import evaluate
 from autotune.searching.subject import describe_subject
 from autotune.wording.outcome import kind_and_reason
 from tools.calibration.agreement import Pair, arguments, published, report, save

@@ -18,7 +18,7 @@ from autotune.domain.errors import AutotuneError
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import make_config
-from autotune.searching.evaluation import evaluate
+from autotune.searching.one_config import evaluate
 from autotune.wording.outcome import kind_and_reason
 from benchmarks.harness.tables import SpaceCase, subject_of
 from tools.calibration.agreement import Pair, arguments, report, save

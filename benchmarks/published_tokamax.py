@@ -31,7 +31,7 @@ from autotune.domain.compilers import DescribeKernel, DescribeToolchain
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem, make_config
-from autotune.searching.evaluation import evaluate
+from autotune.searching.one_config import evaluate
 from autotune.searching.subject import describe_subject
 from autotune.wording.outcome import kind_and_reason
 from tools.calibration.agreement import Pair, add_arguments, published, report, save

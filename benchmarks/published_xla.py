@@ -22,18 +22,18 @@ from typing import Any
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import (
     CompileBaseline,
     DescribeChip,
     DescribeKernel,
     DescribeToolchain,
+    XlaCost,
 )
 from autotune.domain.key import Chip, ChipInfo, KernelRef
 from autotune.domain.problem import Problem
 from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.simulator import constants
-from autotune.publishing.baseline import bound_us, expected_us
+from autotune.publishing.publish import bound_us, expected_us
 from autotune.wording.outcome import kind_and_reason
 from benchmarks.published_matmul import DISPATCH_US
 from benchmarks.published_tokamax import RAGGED_DOT, group_sizes, ragged_problem

@@ -17,7 +17,7 @@ from autotune.compiling.pool import CompilerPool
 from autotune.domain.compilers import ListChoices
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.estimating.space import explore
-from autotune.searching.evaluation import evaluate
+from autotune.searching.one_config import evaluate
 from benchmarks.catalogue import CASES, CHIPS
 from benchmarks.harness.tables import SpaceCase, subject_of
 

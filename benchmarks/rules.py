@@ -40,8 +40,8 @@ from autotune.domain.verdict import Verdict
 from autotune.publishing.opening import opened, running
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
-from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
+from autotune.searching.subject import SearchLimits
 from autotune.tables.rule_maker import LeftOut, RuleMaker
 from autotune.wording.outcome import kind_and_reason
 from autotune.wording.publication import publication_reason

@@ -19,10 +19,9 @@ from typing import Any, TypeVar
 from platformdirs import user_cache_path
 
 from autotune.compiling.pool import CompilerPool
-from autotune.domain.compiled import Attempt
-from autotune.domain.compilers import CompileConfig, CompilerQuestion
+from autotune.domain.compilers import Attempt, CompileConfig, CompilerQuestion
 from autotune.domain.outcome import Estimated, Outcome
-from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import SearchLimits
 from autotune_db import open_store
 from benchmarks.harness.searching import run_search
 from benchmarks.harness.tables import SpaceCase, Table, build

@@ -34,11 +34,11 @@ from autotune.compiling import libtpu
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compiled import Attempt
+from autotune.domain.compilers import Attempt
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Crashed, TimedOut
 from autotune.domain.problem import Config, Problem
-from autotune.searching.evaluation import compile_config, outcome_of
+from autotune.searching.one_config import compile_config, outcome_of
 from autotune.searching.subject import Subject, describe_subject, explore_space
 
 _CHIP = Chip.V5E

@@ -29,8 +29,7 @@ from autotune.compiling.pool import CompilerPool
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Evidence, Trial
 from autotune.domain.xla_verdict import expected_range
-from autotune.searching.limits import SearchLimits
-from autotune.searching.subject import explore_space
+from autotune.searching.subject import SearchLimits, explore_space
 from autotune_db import SqlStore, open_store
 from benchmarks.harness.searching import run_search
 from benchmarks.harness.tables import SpaceCase, Table, build, subject_of

@@ -29,8 +29,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Check, CheckVerdict, Record
 from autotune.domain.verdict import Verdict
 from autotune.publishing.publish import publish
-from autotune.searching.limits import SearchLimits
-from autotune.searching.subject import describe_subject, explore_space
+from autotune.searching.subject import SearchLimits, describe_subject, explore_space
 from autotune.wording.checks import finding, subject_line
 from autotune.wording.publication import publication_reason
 from autotune_db import SqlStore, open_store

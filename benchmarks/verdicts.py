@@ -17,8 +17,7 @@ from pathlib import Path
 from random import Random
 
 from autotune.compiling.pool import CompilerPool
-from autotune.domain.compiled import Compiled
-from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeToolchain
+from autotune.domain.compilers import CompileConfig, Compiled, DescribeChip, DescribeToolchain
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, OutOfVmem, TimedOut
 from autotune.domain.trace import Trace
 from autotune.wording.outcome import kind_and_reason, reason_of

@@ -37,7 +37,7 @@ from autotune.publishing.checking.run import CheckRun, publish_all_checked, retu
 from autotune.publishing.checking.selection import VersionFilter, selected
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver, invalid_problem, named_problem
-from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import SearchLimits
 from autotune.wording.bars import terminal_observer
 from autotune.wording.checks import subject_line
 from autotune.wording.outcome import error_text

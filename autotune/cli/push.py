@@ -13,8 +13,7 @@ from autotune.cli import shared
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.record import Check, Record
-from autotune.domain.result import KeyResult, Pushed
-from autotune.domain.store import Store
+from autotune.domain.store import KeyResult, Pushed, Store
 from autotune.wording.output import echo
 
 _TIMEOUT_S = 60.0

@@ -70,7 +70,7 @@ def _memory() -> str | None:
 def _run(settings: Any) -> None:
     import uvicorn
 
-    from autotune_service.server import options
+    from autotune_service.settings import options
 
     uvicorn.run(
         "autotune_service.process:app_of_process",

@@ -251,7 +251,7 @@ def plan_options(command: F) -> F:
         **options: Any,
     ) -> Any:
         from autotune.publishing.task import Plan, Timing
-        from autotune.searching.limits import SearchLimits
+        from autotune.searching.subject import SearchLimits
 
         plan = Plan(
             limits=SearchLimits(trials=trials, timeout_s=timeout, full=full),

@@ -12,13 +12,13 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
 from autotune.domain.record import GateState, Record, Trial, gate_state, measured_config
 from autotune.domain.store import Store
-from autotune.wording.baseline import estimated_baseline
-from autotune.wording.command import reproduce
+from autotune.wording.checks import reproduce
 from autotune.wording.match import checked
 from autotune.wording.measurement import against_others, measured_line
 from autotune.wording.outcome import reason_of, trial_data
 from autotune.wording.output import echo
 from autotune.wording.publication import (
+    estimated_baseline,
     in_words,
     record_reason,
     record_verification,

@@ -11,8 +11,7 @@ from autotune.cli.searched_source import kernel_of, source_now
 from autotune.cli.show import StoredTrial
 from autotune.compiling.pool import CompilerPool
 from autotune.compiling.protocol import DrawConfig, Drawn
-from autotune.domain.compiled import is_another_program
-from autotune.domain.compilers import DescribeToolchain
+from autotune.domain.compilers import DescribeToolchain, is_another_program
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import KernelRef
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated

@@ -90,7 +90,7 @@ def worker(
     its finalists are timed, as by `autotune search`.
     """
     from autotune.answering.http import Remote
-    from autotune.answering.queue import RemoteJobs
+    from autotune.answering.push import RemoteJobs
     from autotune.cli.job_watch import JobWatch
     from autotune.declaring.discovery import installed_kernels
     from autotune.publishing.jobs.worker import Worker

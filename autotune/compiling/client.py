@@ -14,7 +14,7 @@ from autotune.compiling.process import START_LIMIT_S, ChildDiedError, ChildTimed
 from autotune.compiling.protocol import COMPILE, CONSTRAINT, REFUSED, Raised
 from autotune.domain import compilers as questions
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compiled import Attempt
+from autotune.domain.compilers import Attempt
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, OutOfVmem, TimedOut
 from autotune.domain.verdict import Verdict

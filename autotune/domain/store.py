@@ -2,18 +2,45 @@
 does not import; tests stand fakes in its place."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from autotune.domain.browsing import Miss, SearchedKey
-from autotune.domain.job import Progress
+from autotune.domain.codec import OmitDefault, OmitNone
+from autotune.domain.job import MOST_TRIALS, Progress
 from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.known_config import KnownConfig
+from autotune.domain.limits import Limit, Word
 from autotune.domain.outcome import Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Change, Check, Record, RecordCheck, Snapshot, Trial
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
-from autotune.domain.result import KeyResult, Pushed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyResult:
+    """All that a tuning machine knows of a key: its record and its trials. ``refusals``: what older
+    clients send of its space; nothing of it is kept."""
+
+    record: Record
+    trials: Annotated[tuple[Trial, ...], Limit(longest=MOST_TRIALS)] = ()
+    refusals: OmitNone[dict[Word, object] | None] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """What became of a push: how many records and trials were new, how many records lost against
+    the published one of their key, and the snapshot in force after it. ``checks``: how many of
+    those that were sent are in force, None where none were. ``candidates``: how many
+    wait until a worker of the service has checked them."""
+
+    records: int
+    trials: int
+    lost: int
+    snapshot: int
+    checks: OmitNone[int | None] = None
+    candidates: OmitDefault[int] = 0
 
 
 class TrialStore(Protocol):

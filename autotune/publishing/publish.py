@@ -1,4 +1,7 @@
-"""From the trials of a key to its published record: compare, verify, decide, and say why."""
+"""From the trials of a key to its published record: compare, verify, decide, and say why.
+
+Plain XLA has a bound, and the simulated time of its own program.
+"""
 
 import logging
 import time
@@ -8,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from autotune.domain.compiled import XlaCost
-from autotune.domain.compilers import CompileBaseline, Compilers, VerifyConfig
-from autotune.domain.key import Key
+from autotune.domain.compilers import CompileBaseline, Compilers, VerifyConfig, XlaCost
+from autotune.domain.key import ChipInfo, Key
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import Config
@@ -25,7 +27,9 @@ from autotune.domain.record import (
 )
 from autotune.domain.store import Store
 from autotune.domain.verdict import FailedCheck, Verdict
-from autotune.publishing.baseline import evidence
+from autotune.estimating.cost_model.operation import xla_time
+from autotune.estimating.legality import peak_ops_per_s
+from autotune.estimating.simulator.constants import xla_error
 from autotune.publishing.ties import (
     Measure,
     better,
@@ -39,8 +43,37 @@ from autotune.publishing.ties import (
     ties,
 )
 
+
+def evidence(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> Evidence:
+    """The bound as the time, the estimate beside it."""
+    expected = expected_us(cost, chip)
+    return Evidence(
+        config=None,
+        time_us=bound_us(cost, io_bytes, dtype, chip),
+        expected_us=expected,
+        expected_error=None if expected is None else xla_error(),
+    )
+
+
+def bound_us(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> float:
+    """XLA's operations at peak or its arguments and results at full bandwidth, in microseconds.
+
+    Both cores of a megacore take part. What XLA calls ``bytes accessed`` is no lower bound: it
+    counts what stays on the chip between fusions.
+    """
+    compute = cost.flops / (peak_ops_per_s(dtype, chip) * chip.num_cores)
+    return max(compute, io_bytes / (chip.hbm_bytes_per_s * chip.num_cores)) * 1e6
+
+
+def expected_us(cost: XlaCost, chip: ChipInfo) -> float | None:
+    """The time of XLA's own program, by the same means as that of a kernel; None where it depends
+    on data, or waits for other devices."""
+    xla = xla_time(cost.schedule, (), chip)
+    return None if xla.unknown or xla.collectives else xla.time_us or None
+
+
 if TYPE_CHECKING:  # Optuna is not needed here
-    from autotune.searching.result import SearchResult
+    from autotune.searching.subject import SearchResult
 
 _MAX_FINALISTS = 8
 _LEAST_BUDGET_S = 15.0

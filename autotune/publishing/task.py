@@ -19,10 +19,13 @@ from autotune.domain.record import Evidence, Record, Trial, default_trial
 from autotune.domain.workload import InvalidProblem, WorkloadProblem
 from autotune.measuring.attached import attached_chips
 from autotune.publishing.publish import Publication
-from autotune.searching.limits import SearchLimits
-from autotune.searching.observer import SearchObserver
-from autotune.searching.result import SearchResult
-from autotune.searching.subject import ProblemOf, asked_problem
+from autotune.searching.subject import (
+    ProblemOf,
+    SearchLimits,
+    SearchObserver,
+    SearchResult,
+    asked_problem,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,16 +22,18 @@ from autotune.domain.problem import Config
 from autotune.domain.store import Store
 from autotune.estimating.space import Space
 from autotune.publishing.opening import NewCompilers, OpenStore
-from autotune.publishing.progress import Reported
+from autotune.publishing.progress import Reported, ended_search, searched_before
 from autotune.publishing.publish import Publication, publish, unpublished
-from autotune.publishing.searched_before import ended_search, searched_before
 from autotune.publishing.task import NotTuned, Plan, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import Measure
-from autotune.searching.limits import SearchLimits
-from autotune.searching.one_config import config_judge
-from autotune.searching.result import SearchResult
-from autotune.searching.subject import Subject, describe_subject, explore_space
-from autotune.searching.tuned_elsewhere import announce_other_sources, tuned_elsewhere
+from autotune.searching.one_config import announce_other_sources, config_judge, tuned_elsewhere
+from autotune.searching.subject import (
+    SearchLimits,
+    SearchResult,
+    Subject,
+    describe_subject,
+    explore_space,
+)
 
 if TYPE_CHECKING:
     from autotune.searching.loop import Search

@@ -141,7 +141,7 @@ def search(
     from autotune.measuring.attached import chip_or_attached
     from autotune.publishing.task import Plan, Timing, TuningTask
     from autotune.publishing.tuning import tune_one
-    from autotune.searching.limits import SearchLimits
+    from autotune.searching.subject import SearchLimits
     from autotune.wording.bars import terminal_observer
     from autotune_db import open_store
 

@@ -8,8 +8,7 @@ from itertools import chain, takewhile
 from math import exp, inf
 from typing import NamedTuple
 
-from autotune.domain.compiled import Attempt
-from autotune.domain.compilers import Compilers
+from autotune.domain.compilers import Attempt, Compilers
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
 from autotune.domain.problem import Config
 from autotune.domain.record import Evidence, Trial
@@ -17,16 +16,19 @@ from autotune.domain.store import Store
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import Candidate, Space, climb, limit_named
 from autotune.estimating.vmem import limit_bytes, limit_rungs
-from autotune.searching.evaluation import compile_config, evaluate, keep_trials, outcome_of
-from autotune.searching.limits import SearchLimits
-from autotune.searching.observer import SearchObserver
+from autotune.searching.one_config import (
+    compile_config,
+    evaluate,
+    fastest_elsewhere,
+    keep_trials,
+    outcome_of,
+    winners_elsewhere,
+)
 from autotune.searching.predicted_default import is_enough, predicted
-from autotune.searching.result import SearchResult
 from autotune.searching.study import CandidateStudy
-from autotune.searching.subject import Subject
+from autotune.searching.subject import SearchLimits, SearchObserver, SearchResult, Subject
 from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, CallForecast, Lessons, lessons_of
-from autotune.searching.tuned_elsewhere import fastest_elsewhere, winners_elsewhere
 
 # trials: so long each is learned from at once, or as many as there are _WIDE compilers;
 _OFTEN = 16

@@ -1,19 +1,104 @@
-"""One config at a time, as a person gives it: read, made complete, judged; nothing is kept."""
+"""One config at a time, as a person gives it: read, made complete, judged; nothing is kept.
+
+And from a config to its outcome and to the trial that counts, and the configs that a search starts
+from: what tables of others have for a problem, which it has to beat, and what won for it on other
+chips and with other toolchains.
+"""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf
 
-from autotune.domain.compilers import Compilers, ListChoices, TraceConfig, Traces
-from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import Choices
+from autotune.domain.compilers import (
+    Attempt,
+    CompileConfig,
+    Compilers,
+    ListChoices,
+    TraceConfig,
+    Traces,
+)
+from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.key import ChipInfo, Choices, Key
 from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, make_config
+from autotune.domain.record import Record, Trial, default_trial
+from autotune.domain.store import Store, TrialStore
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
-from autotune.estimating.space import PassedOn, default_config, passed_on_of, refusal
-from autotune.searching.evaluation import evaluate
+from autotune.estimating.cost_model.estimate import estimate
+from autotune.estimating.space import (
+    Candidate,
+    PassedOn,
+    Space,
+    default_config,
+    passed_on_of,
+    refusal,
+)
 from autotune.searching.subject import Subject, axis_value
+
+
+def keep_trials(
+    store: TrialStore,
+    key: Key,
+    trials: list[Trial],
+    outcomes: Sequence[tuple[Config, Outcome, float]],
+    *,
+    default: Config | None,
+) -> list[Trial]:
+    """The trials that count, in the store and in ``trials``, which are those of the key that are
+    known here. One is another one's where that one was first with the same config."""
+    saved, known = list[Trial](), list(trials)
+    while left := outcomes[len(saved) :]:
+        new = list[Trial]()
+        for config, outcome, seconds in left:
+            new.append(
+                Trial(
+                    number=_next_number([*known, *new], is_default=config == default),
+                    config=config,
+                    outcome=outcome,
+                    seconds=seconds,
+                    created_at=datetime.now(UTC),
+                )
+            )
+        count = store.save_trials(key, new)
+        saved += new[:count]
+        if count < len(new):  # another machine, or thread, on the same key was first
+            before, known = known, list(store.trials(key))
+            first = [t for t in known if t.config == new[count].config]
+            if not (count or first or len(known) > len(before)):
+                raise StoreError(f"a damaged trial of {key} is in the way: see `autotune db check`")
+            saved += first
+    trials += saved
+    return saved
+
+
+def _next_number(trials: Sequence[Trial], *, is_default: bool) -> int:
+    """0 is the default's, however late it is compiled."""
+    if is_default and default_trial(trials) is None:
+        return 0
+    return max((trial.number for trial in trials), default=0) + 1
+
+
+def evaluate(compilers: Compilers, subject: Subject, config: Config) -> Outcome:
+    """Compile one config and estimate its time."""
+    return outcome_of(compile_config(compilers, subject, config).result(), subject.chip)
+
+
+def compile_config(compilers: Compilers, subject: Subject, config: Config) -> Future[Attempt]:
+    return compilers.submit(subject.question(CompileConfig, config=config))
+
+
+def outcome_of(attempt: Attempt, chip: ChipInfo) -> Outcome:
+    """Its time is estimated where it compiles; the rules are checked on its own trace again."""
+    if not isinstance(attempt.answer, tuple):
+        return attempt.answer
+    trace, compiled = attempt.answer
+    broken = legality.violation(trace, chip)
+    return legality.illegal(broken) if broken else estimate(trace, compiled, chip)
+
 
 _KINDS = {"P": PARALLEL, "A": ARBITRARY}
 _OWN = "own"
@@ -154,3 +239,74 @@ def _limit_bytes(text: str) -> int | None:
     if match is None:
         raise InvalidInputError(f"vmem={text}: give MiB, such as vmem=64MiB, or own")
     return int(match[1]) if match[2] == "B" else int(match[1]) << 20
+
+
+_MOST_KNOWN = 5
+_MOST_WINNERS = 3  # they are often the same
+_FEWEST_TRIALS = 3  # with a time, before the fastest of them says something
+
+
+def tuned_elsewhere(
+    compilers: Compilers, store: Store, subject: Subject, announce: Callable[[str], None]
+) -> list[Config]:
+    """The fastest first where their tables have times. ``announce`` hears of each."""
+    known = [
+        known_config
+        for known_config in store.known_configs(subject.spec.name)
+        if known_config.serves(subject.problem, subject.chip.chip)
+    ]
+    if not known:
+        return []
+    judge, configs = config_judge(compilers, subject), list[Config]()
+    for entry in sorted(known, key=lambda entry: entry.time_us or inf)[:_MOST_KNOWN]:
+        try:
+            configs.append(judge.complete(dict(entry.axes)))
+            announce(f"tuned elsewhere, toolchain unknown: {configs[-1]} ({entry.source})")
+        except InvalidInputError as error:
+            announce(f"{entry.source} has no config of this kernel: {error}")
+    return configs
+
+
+def announce_other_sources(store: Store, subject: Subject, announce: Callable[[str], None]) -> None:
+    """What won for an earlier source of the kernel is tried first, where this has no record."""
+    records = store.records(subject.spec.name)
+    if any(record.key == subject.key for record in records):
+        return
+    for record in records:
+        if replace(record.key, fingerprint=subject.spec.fingerprint) == subject.key:
+            announce(
+                f"the source changed: {record.config}, which won for the earlier source "
+                f"({record.key.fingerprint}), is tried again first"
+            )
+
+
+def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:
+    """The candidates with the blocks and the grid order that won for the same problem under other
+    toolchains and on other chips, the newest records first."""
+    won = [
+        record.config
+        for record in sorted(records, key=lambda record: record.created_at, reverse=True)
+        if record.key.problem == key.problem and not record.is_default and record.key != key
+    ]
+    return [candidate.config for candidate in _alike(won, space)][:_MOST_WINNERS]
+
+
+def fastest_elsewhere(
+    others: Sequence[tuple[Key, Trial]], key: Key, space: Space
+) -> list[Candidate]:
+    """The candidates with the blocks and the grid order that are the fastest so far for the same
+    problem under other toolchains and on other chips, where these are searched at the same time."""
+    timed: dict[Key, list[tuple[float, Config]]] = {}
+    for of, trial in others:
+        if of.problem == key.problem and of != key and trial.estimate:
+            timed.setdefault(of, []).append((trial.estimate.time_us, trial.config))
+    enough = [times for times in timed.values() if len(times) >= _FEWEST_TRIALS]
+    return _alike([min(times, key=lambda pair: pair[0])[1] for times in enough], space)
+
+
+def _alike(configs: Sequence[Config], space: Space) -> list[Candidate]:
+    if not configs:
+        return []
+    by_blocks = {(c.config.axes, c.config.grid_order): c for c in space.candidates[::-1]}
+    candidates = [by_blocks.get((config.axes, config.grid_order)) for config in configs]
+    return list({candidate.config: candidate for candidate in candidates if candidate}.values())

@@ -17,8 +17,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.estimating.space import Candidate
-from autotune.searching.neighbours import Neighbours
-from autotune.searching.surrogate import Posterior, Surrogate
+from autotune.searching.surrogate import Neighbours, Posterior, Surrogate
 
 REASON, COMPILES = "reason", "compiles"
 """Attributes of a trial: why it failed, and whether it compiled for all that."""

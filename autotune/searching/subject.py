@@ -1,4 +1,8 @@
-"""How a search begins: what is tuned, and where to look."""
+"""How a search begins: what is tuned, and where to look.
+
+Also how far it goes, who watches it, and what it has come to. Light: a command asks before it
+imports Optuna.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,9 +11,52 @@ from typing import Any, TypeVar
 from autotune.declaring.calls.text import with_contents
 from autotune.domain import compilers as questions
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Key, Toolchain
-from autotune.domain.problem import AxisValue, Problem
+from autotune.domain.problem import AxisValue, Config, Problem
+from autotune.domain.record import Evidence, Trial
 from autotune.estimating.space import Space, explore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchLimits:
+    """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
+    ``full``: not before, even where what was compiled predicts that nothing is left that
+    is faster; who asks for more trials than the default wants that too."""
+
+    trials: int = DEFAULT_TRIALS
+    full: bool = False
+    timeout_s: float | None = None
+
+    def may_end_early(self, method: str) -> bool:
+        return method == "gp" and not self.full and self.trials <= DEFAULT_TRIALS
+
+
+class SearchObserver:
+    """Hears of each step; this one does nothing with it."""
+
+    def tracing(self, done: int, total: int) -> None:
+        """So many of the configs of the space are traced."""
+
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
+        """The search begins. ``earlier``: the trials of earlier runs; ``goal``: how many trials
+        there will be, those included."""
+
+    def describe_space(self, space: Space, reused: int) -> str:
+        """The space in words, for those who watch from elsewhere. ``reused``: earlier trials."""
+        del space, reused
+        return ""
+
+    def trial_done(self, trial: Trial) -> None:
+        """A trial is kept."""
+
+    def announce(self, line: str) -> None:
+        """What is to be said of it, as a line."""
+
+    def is_stopped(self) -> bool:
+        """Asked every second; true ends the search as Ctrl-C does."""
+        return False
+
 
 ProblemOf = Callable[[KernelSpec], Problem]
 """Reads a problem by the description of its kernel. Raises ``InvalidInputError``."""
@@ -136,3 +183,20 @@ def axis_value(choices: Choices, name: str, text: str) -> AxisValue:
         return int(text)
     wanted = "a whole number from 1" if has_sizes else f"one of {', '.join(map(str, known))}"
     raise InvalidInputError(f"{name}={text}: it must be {wanted}")
+
+
+@dataclass(slots=True, kw_only=True)
+class SearchResult:
+    """All trials of the key, and how the search ended: exhausted, prediction, trials, timeout,
+    interrupted.
+    ``start_from``: configs that were given, which are among the trials. ``default``: what is
+    predicted of the default, where it was not compiled."""
+
+    subject: Subject
+    space: Space
+    trials: list[Trial]
+    reused: int
+    stopped_by: str
+    seconds: float
+    start_from: tuple[Config, ...] = ()
+    default: Evidence | None = None

@@ -22,9 +22,8 @@ from autotune.publishing.checking.record_check import PriorConfig, RecordChecker
 from autotune.publishing.opening import opened, running
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
-from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
-from autotune.searching.subject import Subject, describe_subject
+from autotune.searching.subject import SearchLimits, Subject, describe_subject
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax, is_imported
 from autotune.tables.formats import FoundTable
 from autotune.tables.python_table import PythonTable

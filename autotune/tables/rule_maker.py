@@ -23,8 +23,7 @@ from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import wrong_result
-from autotune.searching.evaluation import keep_trials
-from autotune.searching.one_config import ConfigJudge, config_judge, trace_one
+from autotune.searching.one_config import ConfigJudge, config_judge, keep_trials, trace_one
 from autotune.searching.subject import describe_subject
 from autotune.tables.shape_rule import (
     FEWEST_ANSWERED,

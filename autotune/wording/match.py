@@ -6,8 +6,7 @@ from autotune.answering.matching import Match, MatchKind
 from autotune.domain.compiler_options import differing
 from autotune.domain.key import Key, Toolchain
 from autotune.domain.record import RecordCheck, Standing
-from autotune.wording.checks import known_finding
-from autotune.wording.command import search_command
+from autotune.wording.checks import known_finding, search_command
 from autotune.wording.rules import by_rule
 from autotune.wording.units import mebibytes, micros
 

@@ -18,7 +18,7 @@ from autotune.domain.record import Evidence, GateState, Trial
 from autotune.estimating.cost_model.comparison import compare
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import TuningResult
-from autotune.searching.result import SearchResult
+from autotune.searching.subject import SearchResult
 from autotune.wording.facts import parts_line, what_to_change, why
 from autotune.wording.measured_table import measured_line, measured_table
 from autotune.wording.outcome import group_text, reason_of, trial_data, verdict_reason

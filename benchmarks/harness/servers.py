@@ -136,8 +136,7 @@ def serve(kind: str, port: int, argument: str) -> None:
     """In the child process: one of the three applications."""
     import uvicorn
 
-    from autotune_service.server import options
-    from autotune_service.settings import Settings
+    from autotune_service.settings import Settings, options
 
     makers: dict[str, Callable[[str], Any]] = {"bare": _bare, "route": _route, "service": _service}
     settings = options(Settings(port=port))

@@ -22,7 +22,7 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.problem import Config
 from autotune.estimating.space import Candidate, Space, climb, explore
-from autotune.searching.evaluation import evaluate
+from autotune.searching.one_config import evaluate
 from autotune.searching.subject import Subject, describe_subject
 
 Progress = Callable[[int, int], None]

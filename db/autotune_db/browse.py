@@ -30,7 +30,6 @@ from autotune.domain.problem import Config
 from autotune.domain.record import CheckVerdict, Record
 from autotune_db import query, rows
 from autotune_db.checks import SqlCheckPages
-from autotune_db.json_columns import digest, to_text
 from autotune_db.misses import missed
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
@@ -43,6 +42,8 @@ from autotune_db.tables import (
     RECORDS,
     SEARCHES,
     TRIALS,
+    digest,
+    to_text,
 )
 from autotune_db.transaction import reads
 

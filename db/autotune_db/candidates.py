@@ -12,9 +12,8 @@ from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
 from autotune_db import jobs, query, rows, snapshots
 from autotune_db.audit import note
-from autotune_db.json_columns import digest, to_text
 from autotune_db.rows import AnyRow
-from autotune_db.tables import CANDIDATES, RECORDS
+from autotune_db.tables import CANDIDATES, RECORDS, digest, to_text
 from autotune_db.transaction import Adapter, reads, writes
 
 _AT_ONCE = 500  # new ones in a transaction, which nobody else writes beside

@@ -10,10 +10,9 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip, Key
 from autotune.domain.record import Check, CheckVerdict
 from autotune_db import audit, query, rows, snapshots
-from autotune_db.json_columns import from_text, to_text
 from autotune_db.known_checks import Finding, noted, publish
 from autotune_db.rows import AnyRow
-from autotune_db.tables import CHECKS, KEYS
+from autotune_db.tables import CHECKS, KEYS, from_text, to_text
 from autotune_db.transaction import Adapter, reads, writes
 
 _Of, _Target = KEYS.alias(), KEYS.alias()

@@ -26,10 +26,9 @@ from autotune.domain.job import (
 from autotune.domain.visible import visible_lines
 from autotune_db import query, rows
 from autotune_db.audit import note
-from autotune_db.json_columns import digest, to_text
 from autotune_db.query import Query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import JOB_LOGS, JOBS, KEYS, RECORDS
+from autotune_db.tables import JOB_LOGS, JOBS, KEYS, RECORDS, digest, to_text
 from autotune_db.transaction import Adapter, reads, writes
 
 _LEASE = timedelta(seconds=LEASE_S)  # of a job that was taken by an earlier version

@@ -17,10 +17,9 @@ from autotune.domain.key import Key
 from autotune.domain.problem import Config
 from autotune.domain.record import Record, RecordCheck, Standing
 from autotune_db import query, rows, snapshots
-from autotune_db.json_columns import from_text, to_text
 from autotune_db.rows import AnyRow
 from autotune_db.snapshots import Draft
-from autotune_db.tables import RECORDS
+from autotune_db.tables import RECORDS, from_text, to_text
 
 Finding = tuple[Key, Config, RecordCheck]
 """Of the config of a record, by its key."""

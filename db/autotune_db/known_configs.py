@@ -7,9 +7,8 @@ from sqlalchemy import Connection, func, select
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.known_config import KnownConfig
 from autotune_db import query
-from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KNOWN_CONFIGS
+from autotune_db.tables import KNOWN_CONFIGS, digest, from_text, to_text
 from autotune_db.transaction import Adapter, writes
 
 

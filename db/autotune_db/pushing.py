@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, insert, select
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import KernelSpec, Key
 from autotune.domain.record import Check, Method, Record, Standing
-from autotune.domain.result import KeyResult, Pushed
+from autotune.domain.store import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.audit import note, some_of
 from autotune_db.checks import save_check

@@ -19,8 +19,7 @@ from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, RecordCheck, Snapshot, Standing, Trial
 from autotune.domain.record_candidate import CandidateDecision, RecordCandidate
-from autotune_db.json_columns import digest, from_text, to_text
-from autotune_db.tables import RECORDS
+from autotune_db.tables import RECORDS, digest, from_text, to_text
 
 T = TypeVar("T")
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

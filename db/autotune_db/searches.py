@@ -8,8 +8,7 @@ from autotune.domain.browsing import SearchStatus
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune_db import query, rows
-from autotune_db.json_columns import to_text
-from autotune_db.tables import SEARCHES
+from autotune_db.tables import SEARCHES, to_text
 from autotune_db.transaction import Adapter, writes
 
 

@@ -11,11 +11,9 @@ from autotune_db.audit import SqlAudit
 from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
 from autotune_db.damage import SqlDamage
-from autotune_db.engine import open_engine
-from autotune_db.failure import translated
+from autotune_db.engine import bring_to_head, open_engine, require_head
 from autotune_db.jobs import SqlJobs
 from autotune_db.known_configs import SqlKnownConfigs
-from autotune_db.migration import bring_to_head, require_head
 from autotune_db.misses import SqlMisses
 from autotune_db.pushing import SqlPushes
 from autotune_db.records import SqlRecords, SqlSnapshots
@@ -23,7 +21,7 @@ from autotune_db.searches import SqlSearches
 from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials
-from autotune_db.url import Database, parse_database
+from autotune_db.url import Database, parse_database, translated
 from autotune_db.workloads import SqlWorkloads
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """The tables. Their names begin with ``autotune_`` because Optuna has ``trials`` of its own."""
 
+import hashlib
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +23,25 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeDecorator
+
+
+def to_text(data: Any) -> str:
+    """Pure ASCII: PostgreSQL refuses NUL and lone surrogates as characters, not as escapes.
+
+    Raises ``ValueError`` for NaN and infinity, which are no JSON.
+    """
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def from_text(text: str) -> Any:
+    return json.loads(text)
+
+
+def digest(data: Any) -> str:
+    """32 hexadecimal digits, the same for the same names and values in any order of names."""
+    text = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
 
 PREFIX = "autotune_"
 METADATA = MetaData(

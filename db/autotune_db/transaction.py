@@ -10,10 +10,9 @@ from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
 from autotune_db.engine import FileWatch, writing
-from autotune_db.failure import may_work_again, translated
 from autotune_db.query import readable
 from autotune_db.rows import AnyRow
-from autotune_db.url import Database
+from autotune_db.url import Database, may_work_again, translated
 
 _RETRY_PAUSES_S = (0.3, 2.0)
 

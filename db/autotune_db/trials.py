@@ -13,10 +13,9 @@ from autotune.domain.outcome import Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
 from autotune_db import query, rows
-from autotune_db.json_columns import digest
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KERNELS, KEYS, TRIALS
+from autotune_db.tables import KERNELS, KEYS, TRIALS, digest
 from autotune_db.transaction import Adapter, reads, writes
 
 _log = logging.getLogger("autotune.db")

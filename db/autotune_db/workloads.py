@@ -10,9 +10,8 @@ from sqlalchemy import Connection, select
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.workload import TunedWorkload
 from autotune_db import query
-from autotune_db.json_columns import from_text, to_text
 from autotune_db.rows import AnyRow
-from autotune_db.tables import WORKLOADS
+from autotune_db.tables import WORKLOADS, from_text, to_text
 from autotune_db.transaction import Adapter, writes
 
 _MOST_NAMES = 1_000

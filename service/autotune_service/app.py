@@ -20,13 +20,11 @@ from autotune_service.errors import (
     answer_invalid,
 )
 from autotune_service.lifespan import lifespan_with
-from autotune_service.middleware.access import AccessMiddleware
+from autotune_service.middleware.access import AccessMiddleware, LimitsMiddleware
 from autotune_service.middleware.answers import HeadMiddleware, SafeHeadersMiddleware
 from autotune_service.middleware.body import BodyMiddleware
-from autotune_service.middleware.calls import CallsMiddleware
-from autotune_service.middleware.errors import ErrorMiddleware, answer_bug
+from autotune_service.middleware.calls import CallsMiddleware, ErrorMiddleware, answer_bug
 from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
-from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import CallMeter
 from autotune_service.pages.exports import exports
 from autotune_service.pages.live import live

@@ -2,6 +2,8 @@
 
 ``pydantic-settings`` would read the variables only: flags, their help and the way to the processes
 of a server are made of the same fields here.
+
+How uvicorn is to run the service follows from them.
 """
 
 import os
@@ -10,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from autotune.domain.errors import InvalidInputError
+from autotune_service.connections import KEEP_ALIVE_S, GuardedProtocol
 
 _PREFIX = "AUTOTUNE_SERVICE_"
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
@@ -129,3 +132,21 @@ def _checked(name: Name, value: Any) -> Any:
     if name.field == "log" and value not in ("none", "writes", "all"):
         raise InvalidInputError(f"{name.flag} must be none, writes or all, not {value!r}")
     return value
+
+
+def options(settings: Settings) -> dict[str, Any]:
+    """For ``uvicorn.run`` and ``uvicorn.Config``. uvicorn would believe the ``X-Forwarded-For`` of
+    whoever calls from the loopback address: here only what ``FORWARDED_ALLOW_IPS`` names is."""
+    believed = os.environ.get("FORWARDED_ALLOW_IPS", "")
+    return {
+        "host": settings.host,
+        "port": settings.port,
+        "http": GuardedProtocol,
+        "ws": "none",
+        "timeout_keep_alive": KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": settings.drain_s,
+        "proxy_headers": bool(believed),
+        "forwarded_allow_ips": believed,
+        "access_log": False,
+        "server_header": False,
+    }

@@ -22,7 +22,7 @@ from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.legality import violation
 from autotune.estimating.space import explore
 from autotune.estimating.vmem import limit_bytes, vmem_use
-from autotune.searching.evaluation import evaluate
+from autotune.searching.one_config import evaluate
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.tables.shape_rule import make_rule
 from tests.samples.matching import record

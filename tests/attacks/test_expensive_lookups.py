@@ -10,7 +10,7 @@ import pytest
 from autotune.answering import matching
 from autotune.answering.matching import Index
 from autotune.domain.key import Key
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import open_store
 from autotune_service import errors
 from autotune_service.api import lookup, questions

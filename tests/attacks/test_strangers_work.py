@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.answering.http import Remote
-from autotune.answering.queue import RemoteJobs
+from autotune.answering.push import RemoteJobs
 from autotune.domain.codec import to_data
 from autotune.domain.job import Ability, Request, State
 from autotune_db import SqlStore, open_store, query

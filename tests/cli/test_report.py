@@ -20,10 +20,10 @@ from autotune.domain.problem import Config, ProblemSpec
 from autotune.domain.record import Evidence, GateState, Trial
 from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
+from autotune.publishing.progress import searched_before
 from autotune.publishing.publish import Publication
-from autotune.publishing.searched_before import searched_before
 from autotune.publishing.task import Plan, TuningResult, TuningTask
-from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import SearchLimits
 from autotune.wording.report import SearchReport, print_report, report_html, report_text
 from autotune_db import open_store
 from tests.samples import estimates, records

@@ -10,7 +10,7 @@ from autotune.domain.job import Progress, Request
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.problem import Problem
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db.store import SqlStore
 from tests.samples.database import key_id

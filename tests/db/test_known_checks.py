@@ -9,7 +9,7 @@ from sqlalchemy import event
 
 from autotune.domain.key import Key, Toolchain
 from autotune.domain.record import MOST_CHECKS, Check, CheckVerdict, Record, RecordCheck, Unchecked
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db.store import SqlStore
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.matching import ruled

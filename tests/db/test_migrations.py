@@ -12,8 +12,7 @@ from sqlalchemy import create_engine, inspect
 
 from autotune.domain.errors import StoreError
 from autotune_db import SqlStore, current, open_store, upgrade
-from autotune_db.engine import open_engine, writing
-from autotune_db.migration import HEAD, VERSION_TABLE, config_for
+from autotune_db.engine import HEAD, VERSION_TABLE, config_for, open_engine, writing
 from autotune_db.tables import METADATA
 from autotune_db.url import parse_database
 from tests.samples.records import key, save_trial, trial

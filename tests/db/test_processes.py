@@ -22,10 +22,10 @@ from autotune.domain.errors import StoreError
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.record import Check, CheckVerdict
-from autotune.domain.result import KeyResult, Pushed
+from autotune.domain.store import KeyResult, Pushed
 from autotune_db import engine, open_store, query, rows, store, transaction
-from autotune_db.failure import BUSY_TIMEOUT_S
 from autotune_db.tables import TRIALS
+from autotune_db.url import BUSY_TIMEOUT_S
 from tests.samples.database import latest_snapshot
 from tests.samples.records import NOON, estimate, key, record, save_trial, spec, trial
 from tests.servers.postgres import Postgres

@@ -17,7 +17,7 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Method, Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import pushing
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import latest_snapshot, snapshot_records

@@ -16,8 +16,8 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.problem import Config, Problem
-from autotune_db.json_columns import digest
 from autotune_db.rows import key_identity, key_values, trial_from_row, trial_values
+from autotune_db.tables import digest
 from tests.samples.records import key, trial
 
 text = st.text(st.characters(codec=None))

@@ -15,8 +15,7 @@ from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, Standing, Trial
-from autotune.domain.result import KeyResult
-from autotune.domain.store import Store
+from autotune.domain.store import KeyResult, Store
 from autotune_db import query
 from autotune_db.store import SqlStore, open_store
 from autotune_db.tables import KEYS

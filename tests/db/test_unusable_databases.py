@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from autotune.domain.errors import StoreError, UnstorableError
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import SqlStore, current, open_store, upgrade
 from tests.samples.records import key, record, save_trial, spec, trial
 from tests.servers.postgres import Postgres

@@ -10,14 +10,14 @@ from typing import Any, get_args
 import pytest
 
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compiled import Compiled
+from autotune.domain.compilers import Compiled
 from autotune.domain.job import Job, Progress, Request
 from autotune.domain.key import ChipInfo, KernelSpec, Key, Toolchain
 from autotune.domain.measurement import Measurement
 from autotune.domain.outcome import Estimate, Estimated, Outcome, TimedOut, WrongResult
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence, Record, Trial
-from autotune.domain.result import KeyResult, Pushed
+from autotune.domain.store import KeyResult, Pushed
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
 from autotune.estimating.simulator.drawing.picture import Picture

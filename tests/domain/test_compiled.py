@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.domain.compiled import ASSEMBLED, is_another_program
+from autotune.domain.compilers import ASSEMBLED, is_another_program
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ from autotune.declaring.discovery import find_kernel
 from autotune.domain.key import Chip
 from autotune.domain.record import Trial
 from autotune.estimating.space import Space
-from autotune.searching.limits import SearchLimits
-from autotune.searching.result import SearchResult
-from autotune.searching.subject import describe_subject, explore_space
+from autotune.searching.subject import SearchLimits, SearchResult, describe_subject, explore_space
 from autotune.wording.outcome import group_text, reason_of
 from autotune_db import open_store
 from tests.e2e.leftovers import wait_for_none

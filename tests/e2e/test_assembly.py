@@ -6,8 +6,7 @@ from autotune.compiling import libtpu
 from autotune.compiling.client import Compiler
 from autotune.compiling.process import CompilerProcess
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.compiled import ASSEMBLED
-from autotune.domain.compilers import ListChoices
+from autotune.domain.compilers import ASSEMBLED, ListChoices
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
 from tests.samples.questions import Case, case_of

@@ -14,7 +14,7 @@ from autotune.domain.codec import from_data
 from autotune.domain.key import Chip, KernelRef, Key, Toolchain
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
-from autotune.searching.evaluation import evaluate
+from autotune.searching.one_config import evaluate
 from autotune.searching.subject import describe_subject
 from autotune_db import open_store
 from tests.servers.commands import autotune

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.declaring.discovery import find_kernel, fingerprint
-from autotune.domain.compiled import ASSEMBLED
+from autotune.domain.compilers import ASSEMBLED
 from autotune.domain.key import Key, installed_toolchain
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Trial

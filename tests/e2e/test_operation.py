@@ -5,14 +5,19 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compiled import XlaCost
-from autotune.domain.compilers import CompileBaseline, CompileConfig, DescribeChip, DescribeKernel
+from autotune.domain.compilers import (
+    CompileBaseline,
+    CompileConfig,
+    DescribeChip,
+    DescribeKernel,
+    XlaCost,
+)
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.cost_model.operation import hbm_bytes_per_us
-from autotune.publishing.baseline import bound_us, expected_us
+from autotune.publishing.publish import bound_us, expected_us
 from tests.samples import surrounded
 
 REF = find_kernel(f"{surrounded.__file__}:KERNEL")

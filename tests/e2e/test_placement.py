@@ -11,8 +11,7 @@ from jax.experimental.pallas import tpu as pltpu
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.compiled import Compiled
-from autotune.domain.compilers import CompileConfig, DescribeKernel
+from autotune.domain.compilers import CompileConfig, Compiled, DescribeKernel
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
 

@@ -18,7 +18,7 @@ from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import make_config
 from autotune.estimating import legality
 from autotune.estimating.space import Space, climb
-from autotune.searching.evaluation import compile_config, evaluate, outcome_of
+from autotune.searching.one_config import compile_config, evaluate, outcome_of
 from autotune.searching.subject import Subject, describe_subject, explore_space
 
 

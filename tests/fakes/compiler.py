@@ -7,10 +7,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from autotune.domain.compiled import Attempt, Compiled, XlaCost
 from autotune.domain.compilers import (
+    Attempt,
     CompileBaseline,
     CompileConfig,
+    Compiled,
     CompilerQuestion,
     Compilers,
     DescribeChip,
@@ -21,6 +22,7 @@ from autotune.domain.compilers import (
     Traces,
     VerifyConfig,
     WriteExecutable,
+    XlaCost,
 )
 from autotune.domain.job import Progress
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Key, Toolchain

@@ -18,8 +18,7 @@ from autotune.publishing import task, timing
 from autotune.publishing.jobs.worker import Worker
 from autotune.publishing.publish import publish
 from autotune.publishing.task import Plan, Timing
-from autotune.searching.limits import SearchLimits
-from autotune.searching.subject import describe_subject, explore_space
+from autotune.searching.subject import SearchLimits, describe_subject, explore_space
 from autotune.wording.publication import record_reason
 from autotune_db import open_store
 from tests.fakes.compiler import Quiet

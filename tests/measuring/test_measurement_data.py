@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from autotune.domain.codec import to_data
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.record import Method, Record
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import open_store
 from autotune_service.api.forms import Sent
 from tests.samples import matching

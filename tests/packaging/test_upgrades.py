@@ -23,7 +23,7 @@ from autotune.answering.bundle import read_bundle
 from autotune.domain.key import Chip
 from autotune.domain.record import Standing
 from autotune_db import SqlStore, current, open_store, upgrade
-from autotune_db.migration import HEAD, OLDEST, config_for
+from autotune_db.engine import HEAD, OLDEST, config_for
 from tests.servers.commands import assert_one_sentence, autotune_here
 from tests.servers.service import asked, running
 

@@ -9,11 +9,11 @@ import pytest
 from autotune.compiling.farm.pool import RayPool
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.compiled import Compiled, XlaCost
 from autotune.domain.compilers import (
     CheckDeclaration,
     CompileBaseline,
     CompileConfig,
+    Compiled,
     Compilers,
     DescribeChip,
     DescribeKernel,
@@ -23,6 +23,7 @@ from autotune.domain.compilers import (
     Traces,
     VerifyConfig,
     WriteExecutable,
+    XlaCost,
 )
 from autotune.domain.key import Chip, Choices, KernelSpec, Toolchain
 from autotune.domain.outcome import CompileFailed, OutcomeKind

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, select, update
 
 from autotune.answering.http import Remote
-from autotune.answering.queue import RemoteJobs
+from autotune.answering.push import RemoteJobs
 from autotune.domain.browsing import WRITER
 from autotune.domain.job import (
     MOST_ATTEMPTS,

@@ -12,13 +12,13 @@ from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, make_config
 from autotune.domain.record import Evidence, Record
 from autotune.domain.verdict import Verdict
-from autotune.publishing import searched_before, tuning
+from autotune.publishing import progress, tuning
 from autotune.publishing import task as task_module
 from autotune.publishing.opening import opened, running
 from autotune.publishing.task import Plan, Timing, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import better
 from autotune.publishing.tuning import limits_of, tune_one
-from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import SearchLimits
 from autotune.wording.publication import default_note, record_reason, times_default
 from autotune_db import SqlStore, open_store
 from tests.publishing.test_publish import SUBJECT
@@ -96,7 +96,7 @@ def test_what_others_know_is_told_once(store: SqlStore) -> None:
 def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (tuning, searched_before):
+    for module in (tuning, progress):
         monkeypatch.setattr(module, "searched_source", lambda _: "as it is")
     result = tuned(store, ROWS, lambda _: Verdict(ok=True, reason="right"))
     assert result.record is not None and result.search is not None

@@ -19,10 +19,13 @@ from autotune.estimating.legality import Roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.publishing.publish import Publication, finalists, publish, same_verdict
 from autotune.publishing.ties import by_rule, ties
-from autotune.searching.result import SearchResult
-from autotune.searching.subject import Subject
-from autotune.wording.baseline import estimated_baseline
-from autotune.wording.publication import TIE_RULE, publication_reason, record_verification
+from autotune.searching.subject import SearchResult, Subject
+from autotune.wording.publication import (
+    TIE_RULE,
+    estimated_baseline,
+    publication_reason,
+    record_verification,
+)
 from tests.fakes.compiler import FakeCompilers
 
 CHIP = ChipInfo(

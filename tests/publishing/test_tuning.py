@@ -30,7 +30,7 @@ from autotune.publishing.task import (
     workload_tasks,
 )
 from autotune.publishing.tuning import tune_all
-from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import SearchLimits
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers, MemoryStore
 from tests.searching.test_loop import CHIP, SUBJECT, answer, space
 

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import open_search
-from autotune.searching.observer import SearchObserver
-from autotune.searching.result import SearchResult
 from autotune.searching.run import run_searches
+from autotune.searching.subject import SearchLimits, SearchObserver, SearchResult
 
 
 def run_search(

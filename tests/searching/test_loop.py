@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from autotune.domain.compiled import Attempt, Compiled
+from autotune.domain.compilers import Attempt, Compiled
 from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
 from autotune.estimating.space import Candidate, Space
-from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import open_search
-from autotune.searching.result import SearchResult
+from autotune.searching.one_config import fastest_elsewhere
 from autotune.searching.study import CandidateStudy
-from autotune.searching.tuned_elsewhere import fastest_elsewhere
+from autotune.searching.subject import SearchLimits, SearchResult
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples

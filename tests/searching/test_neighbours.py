@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autotune.estimating.space import Candidate
-from autotune.searching.neighbours import Neighbours, is_ragged
+from autotune.searching.surrogate import Neighbours, is_ragged
 from tests.samples import candidates as candidatesamples
 from tests.samples.traces import operand
 

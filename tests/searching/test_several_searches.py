@@ -5,9 +5,9 @@ from typing import Any
 
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.problem import Config
-from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search
 from autotune.searching.run import run_searches
+from autotune.searching.subject import SearchLimits
 from autotune.searching.transfer import ENOUGH_OWN
 from tests.fakes.compiler import FakeCompilers, MemoryStore
 from tests.searching.test_loop import SUBJECT, Quiet, answer, space

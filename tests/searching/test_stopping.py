@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.compiled import Attempt
+from autotune.domain.compilers import Attempt
 from autotune.domain.errors import CompilerUnavailableError, StoreError
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.problem import make_config

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.domain.compiled import Compiled
+from autotune.domain.compilers import Compiled
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import Chip
 from autotune.domain.operation import StepCost
@@ -22,12 +22,10 @@ from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.prediction import pipeline, predicted_us
 from autotune.estimating.legality import roofline
 from autotune.estimating.space import Candidate, Space
-from autotune.searching.evaluation import compile_config, evaluate, keep_trials
-from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search
-from autotune.searching.result import SearchResult
+from autotune.searching.one_config import compile_config, evaluate, keep_trials
 from autotune.searching.study import CandidateStudy
-from autotune.searching.subject import Subject
+from autotune.searching.subject import SearchLimits, SearchResult, Subject
 from autotune.searching.transfer import ENOUGH_OWN, FEWEST_TRIALS, CallForecast, lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet

@@ -22,8 +22,7 @@ from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune_db import SqlStore
 from autotune_service.app import create_app
-from autotune_service.server import options
-from autotune_service.settings import Settings
+from autotune_service.settings import Settings, options
 from tests.servers.commands import COMMAND
 
 

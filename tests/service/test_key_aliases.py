@@ -9,7 +9,7 @@ import pytest
 from autotune.answering.push import result_to_data
 from autotune.domain.codec import to_data
 from autotune.domain.record import Record
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import SqlStore
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, asked

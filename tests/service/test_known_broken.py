@@ -17,8 +17,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import KernelRef, Toolchain
 from autotune.domain.problem import Config
 from autotune.domain.record import CheckVerdict
-from autotune.domain.result import KeyResult
-from autotune.domain.store import as_record_check
+from autotune.domain.store import KeyResult, as_record_check
 from autotune.python.tuned import Tuned
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record

@@ -9,7 +9,7 @@ import pytest
 from autotune.answering.http import Remote
 from autotune.answering.push import send
 from autotune.domain.errors import ServiceError
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import SqlStore
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record, ruled

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.answering.http import Remote
-from autotune.answering.queue import RemoteJobs
+from autotune.answering.push import RemoteJobs
 from autotune.domain.browsing import READER, WRITER
 from autotune.domain.errors import ServiceError, StoreError
 from autotune.domain.job import MOST_LOG, Ability, Job, Progress, Request, State

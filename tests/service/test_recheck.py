@@ -14,7 +14,7 @@ from autotune.domain.job import Ability, Request, State
 from autotune.domain.key import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune.publishing.jobs.worker import Worker
 from autotune_db import SqlStore, candidates
 from tests.fakes.compiler import FakeCompilers

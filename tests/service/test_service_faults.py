@@ -20,9 +20,9 @@ from autotune.answering.push import result_to_data
 from autotune.domain.browsing import ADMIN
 from autotune.domain.codec import to_data
 from autotune.domain.errors import StoreError
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import SqlStore, open_store
-from autotune_service.misses import MissBuffer
+from autotune_service.lifespan import MissBuffer
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, publish, running, until
 

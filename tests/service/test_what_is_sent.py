@@ -10,7 +10,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.operation import StepCost
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import CheckVerdict, Trial
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_service.api.schema import PushRequest
 from tests.samples.matching import SPEC, question, record
 from tests.service.test_checks_routes import check

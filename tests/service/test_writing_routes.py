@@ -11,7 +11,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import Illegal
 from autotune.domain.record import Record, Trial
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_db import SqlStore
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record

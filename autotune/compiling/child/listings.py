@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.child.serving import StageError
-from autotune.domain.compiled import ASSEMBLED
+from autotune.domain.compilers import ASSEMBLED
 from autotune.domain.key import Chip
 from autotune.estimating.simulator import constants
 from autotune.estimating.simulator.assembly import (

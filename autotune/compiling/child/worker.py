@@ -32,7 +32,7 @@ from autotune.compiling.child.serving import answered, serve
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
 from autotune.domain import compilers as questions
-from autotune.domain.compiled import XlaCost
+from autotune.domain.compilers import XlaCost
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
 from autotune.domain.verdict import Verdict

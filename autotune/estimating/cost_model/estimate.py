@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.domain import explanation as parts
-from autotune.domain.compiled import Compiled
+from autotune.domain.compilers import Compiled
 from autotune.domain.explanation import Explanation, TimePart
 from autotune.domain.key import ChipInfo
 from autotune.domain.operation import OperationTime, StepCost

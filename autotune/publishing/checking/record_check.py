@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from autotune.declaring.calls.from_problem import call_of
-from autotune.domain.compiled import XlaCost
-from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices, VerifyConfig
+from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices, VerifyConfig, XlaCost
 from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.outcome import (
     Crashed,
@@ -39,10 +38,8 @@ from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import PassedOn, default_config, passed_on_of
 from autotune.estimating.vmem import vmem_use
-from autotune.publishing.baseline import expected_us
-from autotune.publishing.publish import NO_DEFAULT, evidence_of, verdict_on
-from autotune.searching.evaluation import evaluate, keep_trials
-from autotune.searching.one_config import refused_early, trace_one
+from autotune.publishing.publish import NO_DEFAULT, evidence_of, expected_us, verdict_on
+from autotune.searching.one_config import evaluate, keep_trials, refused_early, trace_one
 from autotune.searching.subject import Subject, describe_subject
 
 

@@ -17,14 +17,13 @@ from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateState, Rechecked
-from autotune.domain.result import KeyResult
-from autotune.domain.store import Store
+from autotune.domain.store import KeyResult, Store
 from autotune.domain.visible import visible_lines
 from autotune.publishing.opening import opened, running
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
-from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import SearchLimits
 
 _log = logging.getLogger("autotune.worker")
 

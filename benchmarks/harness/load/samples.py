@@ -11,7 +11,7 @@ from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Config, Problem, ProblemSpec
 from autotune.domain.record import Evidence, Method, Record, Trial
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 
 SPEC = KernelSpec(
     name="loaded",

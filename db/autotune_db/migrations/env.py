@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from autotune_db.migration import VERSION_TABLE
+from autotune_db.engine import VERSION_TABLE
 from autotune_db.tables import METADATA
 
 context.configure(

@@ -23,7 +23,7 @@ from autotune.domain.key import Chip, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Check, RecordCheck, Snapshot, Standing
 from autotune.domain.record_candidate import RecordCandidate
-from autotune.domain.result import KeyResult
+from autotune.domain.store import KeyResult
 from autotune_service.api.forms import Answered, Count, Name, Part, Sent, Text, whole
 
 MOST_RESULTS = 1_000

@@ -17,8 +17,7 @@ from autotune.domain.job import Request as Wanted
 from autotune.domain.key import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check
-from autotune.domain.result import KeyResult, Pushed
-from autotune.domain.store import tell_of
+from autotune.domain.store import KeyResult, Pushed, tell_of
 from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.forms import Answered
 from autotune_service.api.reading import Number

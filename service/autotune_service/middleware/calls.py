@@ -1,5 +1,8 @@
 """Every call: it gets an id, is counted by route and status, and logged where the settings want
-it."""
+it.
+
+What a middleware refuses, and bugs: each becomes an answer.
+"""
 
 import logging
 import os
@@ -9,13 +12,52 @@ from collections.abc import Awaitable
 from contextvars import ContextVar
 from itertools import count
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from autotune_service.errors import HttpError, error_response
 from autotune_service.middleware.access import writes
-from autotune_service.middleware.headers import headers_of
+from autotune_service.middleware.body import headers_of
 from autotune_service.middleware.metrics import CallMeter
 
-_log = logging.getLogger("autotune.service.calls")
+_log = logging.getLogger("autotune.service")
+
+
+class ErrorMiddleware:
+    """Answers every exception from within, and logs those that nobody expected. Where an answer has
+    begun there is no second one: the server ends the connection, unless it was complete."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            if not isinstance(error, HttpError):
+                _log.exception("a call failed")
+            if STATUS not in scope:
+                answer = error_response(scope, error if isinstance(error, HttpError) else _bug())
+                await answer(scope, receive, send)
+
+
+async def answer_bug(request: Request, _: Exception) -> Response:
+    """For the application inside, which answers by itself before the exception gets here."""
+    return error_response(request.scope, _bug())
+
+
+def _bug() -> HttpError:
+    """For an exception that nobody expected. What it says itself is for the log."""
+    message = (
+        f"this is a bug of the service: its log says more, with the request id {request_id.get()}"
+    )
+    return HttpError(500, "bug", message)
+
+
+_call_log = logging.getLogger("autotune.service.calls")
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of a call: in its answer, and in every line of the log that belongs to it."""
@@ -86,7 +128,7 @@ def _write(scope: Scope, status: int, seconds: float) -> None:
         "ms": round(seconds * 1e3, 3),
         "by": token.name if token else None,
     }
-    _log.info("call", extra=call)
+    _call_log.info("call", extra=call)
 
 
 def _route_of(scope: Scope) -> str:

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune_service.errors import HttpError
-from autotune_service.middleware.headers import headers_of
+from autotune_service.middleware.body import headers_of
 from autotune_service.settings import Settings
 
 _ANY = "*"

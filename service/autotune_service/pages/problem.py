@@ -13,7 +13,7 @@ from autotune.domain.comparison import NamedEstimate, PartEffect, part_effects
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
 from autotune.estimating.cost_model.comparison import compare
-from autotune.wording.command import search_command
+from autotune.wording.checks import search_command
 from autotune.wording.facts import effect_text, why
 from autotune.wording.publication import in_words, not_served
 from autotune.wording.units import micros

@@ -19,8 +19,7 @@ from starlette.types import Scope
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.version import VERSION
-from autotune.wording.checks import action, finding
-from autotune.wording.command import search_command
+from autotune.wording.checks import action, finding, search_command
 from autotune.wording.facts import PART_WORDS
 from autotune.wording.measurement import ratio_interval, run_line, told_apart
 from autotune.wording.outcome import best_time
@@ -28,7 +27,7 @@ from autotune.wording.publication import default_time, times_default, verified_l
 from autotune.wording.terms import TERMS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.middleware.access import COOKIE
-from autotune_service.middleware.headers import headers_of
+from autotune_service.middleware.body import headers_of
 from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.ranges import time_lines

@@ -13,9 +13,9 @@ from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import Method, Record
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, by_measurement
-from autotune.wording.baseline import VERDICTS, estimated_baseline, measured_baseline
 from autotune.wording.facts import FACTS
 from autotune.wording.measurement import against_others, measured_line, run_line
+from autotune.wording.publication import VERDICTS, estimated_baseline, measured_baseline
 from autotune.wording.units import micros, part_us
 from autotune_service.pages.candidates import LEAST_US, ShownTrial
 

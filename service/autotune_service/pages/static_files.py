@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Scope
 
 from autotune_service.errors import HttpError
-from autotune_service.middleware.headers import headers_of
+from autotune_service.middleware.body import headers_of
 
 assets = APIRouter(include_in_schema=False)
 

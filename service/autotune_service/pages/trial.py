@@ -14,7 +14,7 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.problem import Config
 from autotune.domain.record import Record
-from autotune.wording.command import reproduce
+from autotune.wording.checks import reproduce
 from autotune.wording.config import spelled_parts
 from autotune.wording.publication import record_verification
 from autotune.wording.units import mebibytes, micros

@@ -10,8 +10,7 @@ from typing import Any
 from autotune.compiling.farm.pool import RayPool
 from autotune.declaring.discovery import find_kernel
 from autotune.estimating.space import Space
-from autotune.searching.limits import SearchLimits
-from autotune.searching.observer import SearchObserver
+from autotune.searching.subject import SearchLimits, SearchObserver
 from autotune_db import open_store
 from tests.compiling.farm.conftest import SLEEPING
 from tests.publishing.test_publish import SUBJECT

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compiled import Compiled
+from autotune.domain.compilers import Compiled
 from autotune.domain.key import Chip
 from autotune.domain.operation import ScheduledOperation
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compiled import Compiled
-from autotune.domain.compilers import DescribeChip, DescribeKernel
+from autotune.domain.compilers import Compiled, DescribeChip, DescribeKernel
 from autotune.domain.errors import (
     CompilerUnavailableError,
     InvalidInputError,
@@ -40,7 +39,7 @@ from autotune.publishing.checking.run import CheckRun, publish_checked, retune_e
 from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN, parse_fail_on
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver
-from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import SearchLimits
 from autotune.wording.checks import action, finding
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers

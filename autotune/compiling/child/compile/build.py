@@ -21,8 +21,7 @@ from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.protocol import Drawn
 from autotune.declaring.kernel import Array, Kernel
-from autotune.domain.compiled import Compiled, XlaCost
-from autotune.domain.compilers import CompiledConfig
+from autotune.domain.compilers import Compiled, CompiledConfig, XlaCost
 from autotune.domain.key import Chip
 from autotune.domain.operation import ScheduledOperation
 from autotune.domain.problem import Config, Problem

@@ -1,1 +1,1 @@
-"""Migration scripts, run by ``autotune_db.migration``."""
+"""Migration scripts, run by ``autotune_db.engine``."""
