@@ -3,6 +3,7 @@ or a table as others have it."""
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -13,10 +14,11 @@ from autotune.cli.searched_source import source_changes
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
 from autotune.tables.formats import ENDINGS
-from autotune.wording.output import echo
+from autotune.wording.output import Countdown, echo
 from autotune.wording.publication import in_words
 
 _BUNDLE = "bundle"
+_MANY = 10_000  # records: writing them takes seconds
 _TEXTS = {**ENDINGS, ".py": "python", ".json": "json"}
 _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 
@@ -68,7 +70,11 @@ def export(
         )
     only = shared.chip_named(chip)
     with shared.open_database(database, create=False) as store:
-        records = _of_shape(store.records(kernel, only, claimed=accept_claimed), shape)
+        reading = Countdown(partial(echo, err=True), "read")
+        published = store.records(kernel, only, claimed=accept_claimed, tell=reading)
+        records = _of_shape(published, shape)
+        if len(records) > _MANY:
+            echo(f"writing {len(records):,} records", err=True)
         bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels())
         changed = source_changes(store, [record.key for record in records])
     refused: Sequence[tuple[str, str]] = ()

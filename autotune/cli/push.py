@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import click
 
@@ -14,7 +15,7 @@ from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.record import Check, Record
 from autotune.domain.store import KeyResult, Pushed, Store
-from autotune.wording.output import echo
+from autotune.wording.output import Countdown, echo
 
 _TIMEOUT_S = 60.0
 _MOST_CHECKS = 100_000
@@ -48,15 +49,16 @@ def push(
     """
     remote, only = Remote(url, _TIMEOUT_S, token), shared.chip_named(chip)
     with shared.open_database(database, create=False) as store:
-        kernels, records = store.kernels(), store.records(kernel, only)
+        say = partial(echo, err=True)
+        kernels, records = store.kernels(), store.records(kernel, only, tell=Countdown(say, "read"))
         left: list[str] = []
         good = _good(store, kernels, records, left, whole=not no_trials)
         total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0, checks=0), 0
+        sending = Countdown(say, "sent")
         try:
             for count, part in send(remote, kernels, good):
                 total, sent = _sum(total, part), sent + count
-                if not as_json:
-                    echo(f"{sent}/{len(records) - len(left)} sent", err=True)
+                sending(sent, len(records) - len(left))
             checks = _good_checks(store, kernels, kernel, only, left)
             try:
                 for part in send_checks(remote, kernels, checks):

@@ -39,10 +39,11 @@ def find_kernel(name: str) -> KernelRef:
 
 def named_kernel(name: str) -> KernelRef:
     """The kernel of the catalogue; no file, whoever named it. Raises as ``find_kernel``."""
-    known = catalogue()
-    if name not in known:
+    points = entry_points(group=GROUP, name=name)
+    if not points:
         from difflib import get_close_matches  # for who mistypes: a model starts without it
 
+        known = catalogue()
         near = get_close_matches(name, known)
         choices = "none is installed;"
         if known:
@@ -52,7 +53,7 @@ def named_kernel(name: str) -> KernelRef:
         raise UnknownNameError(
             f"unknown kernel {name!r}: {choices} a kernel of your own is path/to/file.py:NAME"
         )
-    kernel = known[name]
+    kernel = _installed([*points][-1])
     if isinstance(kernel, str):
         raise KernelImportError(kernel)
     return kernel

@@ -101,13 +101,18 @@ def renew(
     return publish(connection, row.record_id, new, now, by=by, note=note) if new else number
 
 
-def with_known_checks(connection: Connection, records: Sequence[Record]) -> list[Record]:
+def with_known_checks(
+    connection: Connection, records: Sequence[Record], key_ids: Mapping[Key, int] | None = None
+) -> list[Record]:
     """With what is known of their configs, where they say nothing of that themselves, and with the
-    rule that the record in force carries."""
-    key_ids = query.key_ids(connection, [record.key for record in records])
+    rule that the record in force carries. ``key_ids``: where the caller has them."""
+    if key_ids is None:
+        key_ids = query.key_ids(connection, [record.key for record in records])
     known = _known(connection, set(key_ids.values()))
     has_rule = RECORDS.c.evidence.contains('"rule":')
     ruled = snapshots.in_force(connection, key_ids.values(), has_rule)
+    if not known and not ruled:
+        return list(records)
     completed = []
     for record in records:
         key_id, config = key_ids[record.key], to_text(to_data(record.config))

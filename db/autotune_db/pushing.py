@@ -140,9 +140,10 @@ def _add_records(
     new: list[_Values] = []
     added: list[Key] = []
     lost = 0
-    known = with_known_checks(connection, [result.record for result in given])
+    known = with_known_checks(connection, [result.record for result in given], ids)
     for result, record in zip(given, known, strict=True):
-        values = rows.record_values(record)
+        is_same = record is result.record
+        values = result.record_values if is_same else rows.record_values(record)
         key_id = ids[record.key]
         if is_superseded(in_force.get(key_id), result.record):
             lost += 1
@@ -152,7 +153,8 @@ def _add_records(
             there.add(same)
             in_force[key_id] = result.record
             added.append(record.key)
-            values = rows.record_values(with_findings(record, result.checks))
+            if result.checks:
+                values = rows.record_values(with_findings(record, result.checks))
             new.append({**values, "key_id": key_id})
     if new:
         connection.execute(insert(RECORDS), new)

@@ -32,7 +32,7 @@ from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.record import Record, Standing
 from autotune_db import rows
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KERNELS, KEYS, RECORDS, TRIALS
+from autotune_db.tables import IDENTITY, KERNELS, KEYS, RECORDS, TRIALS
 
 MAX_ID = 2**63 - 1
 MOST_KERNELS = 10_000  # descriptions in all, when somebody else brings another one
@@ -194,26 +194,38 @@ def add_kernels(connection: Connection, specs: Iterable[KernelSpec], now: dateti
 
 def key_ids(connection: Connection, keys: Sequence[Key]) -> dict[Key, int]:
     """The numbers of keys; those that are new are written."""
-    ordered = sorted(set(keys), key=str)  # no deadlocks
-    ids = find_keys(connection, ordered)
-    insert_new(connection, KEYS, [rows.key_values(key) for key in ordered if key not in ids])
-    return ids if len(ids) == len(ordered) else find_keys(connection, ordered)
+    values = {key: rows.key_values(key) for key in sorted(set(keys), key=str)}  # no deadlocks
+    ids = _find_keys(connection, values)
+    insert_new(connection, KEYS, [of for key, of in values.items() if key not in ids])
+    return ids if len(ids) == len(values) else _find_keys(connection, values)
 
 
 def find_keys(connection: Connection, wanted: Iterable[Key]) -> dict[Key, int]:
     """The numbers of those that are there."""
-    columns = {key: rows.key_identity(key) for key in wanted}
-    names = tuple(next(iter(columns.values()), ()))
-    identities = {key: tuple(identity.values()) for key, identity in columns.items()}
+    return _find_keys(connection, {key: rows.key_identity(key) for key in wanted})
+
+
+def _find_keys(connection: Connection, values: Mapping[Key, Mapping[str, Any]]) -> dict[Key, int]:
+    """By the values of their rows: one statement for each kernel and chip, which the index serves
+    however many keys of these there are."""
+    identities = {key: tuple(of[name] for name in IDENTITY) for key, of in values.items()}
+    digests: dict[tuple[str, str, str], set[str]] = {}
+    for kernel, source, chip, problem, *_ in identities.values():
+        digests.setdefault((kernel, source, chip), set()).add(problem)
     ids: dict[tuple[Any, ...], int] = {}
-    for part in batched(set(identities.values()), AT_ONCE):
-        kernels = {identity[names.index("kernel")] for identity in part}
-        digests = {identity[names.index("problem_digest")] for identity in part}
-        same = KEYS.c.kernel.in_(kernels), KEYS.c.problem_digest.in_(digests)
-        of_row = (KEYS.c[name] for name in names)
-        for number, *values in connection.execute(select(KEYS.c.id, *of_row).where(*same)):
-            ids[tuple(values)] = number
+    for place, problems in digests.items():
+        of_kernel = dict(zip(IDENTITY, place, strict=False))
+        for part in batched(problems, AT_ONCE):
+            for number, *identity in connection.execute(_ALIKE, {**of_kernel, "problems": part}):
+                ids[tuple(identity)] = number
     return {key: ids[identity] for key, identity in identities.items() if identity in ids}
+
+
+_ALIKE = select(KEYS.c.id, *(KEYS.c[name] for name in IDENTITY)).where(
+    *(KEYS.c[name] == bindparam(name) for name in IDENTITY[:3]),
+    KEYS.c.problem_digest.in_(bindparam("problems", expanding=True)),
+)
+"""Keys of a kernel and chip by the digests of their problems: made once, as ``_WITH_ONE_MORE``."""
 
 
 def find_key(connection: Connection, key: Key) -> int | None:

@@ -75,9 +75,12 @@ class SqlRecords(Adapter):
         chip: Chip | None = None,
         *,
         claimed: bool = False,
+        tell: Callable[[int, int], object] = lambda done, total: None,
     ) -> Sequence[Record]:
         row, only = snapshots.latest(connection), query.only(kernel, chip)
-        return snapshots.records(connection, row, *only, claimed=claimed) if row else []
+        if row is None:
+            return []
+        return snapshots.records(connection, row, *only, claimed=claimed, tell=tell)
 
     def published(
         self,

@@ -4,7 +4,7 @@ Whoever makes one holds the lock of ``query.one_publisher``. Where nothing else 
 proven records; with ``claimed`` they have also those of keys of which nothing is proven.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -22,7 +22,16 @@ from sqlalchemy import (
 )
 
 from autotune.domain.record import Change, Record
-from autotune_db.query import get, in_parts, numbered_record, readable, times, with_keys
+from autotune_db.query import (
+    AT_ONCE,
+    batched,
+    get,
+    in_parts,
+    numbered_record,
+    readable,
+    times,
+    with_keys,
+)
 from autotune_db.rows import AnyRow, key_from_row
 from autotune_db.tables import KEYS, PINS, RECORDS, SNAPSHOTS
 
@@ -182,13 +191,21 @@ def pinned(connection: Connection, number: int) -> Members:
 
 
 def records(
-    connection: Connection, row: AnyRow, *only: ColumnElement[bool], claimed: bool = False
+    connection: Connection,
+    row: AnyRow,
+    *only: ColumnElement[bool],
+    claimed: bool = False,
+    tell: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[Record]:
-    """All of a snapshot, or ``only`` those of some keys, newest first."""
+    """All of a snapshot, or ``only`` those of some keys, newest first. ``tell`` hears how many of
+    how many are read."""
     keys = connection.scalars(select(KEYS.c.id).where(*only)) if only else None
-    return list(
-        by_id(connection, members(connection, row, keys, claimed=claimed).values()).values()
-    )
+    ids = sorted(members(connection, row, keys, claimed=claimed).values(), reverse=True)
+    found: list[Record] = []
+    for part in batched(ids, AT_ONCE):
+        found += by_id(connection, part).values()
+        tell(len(found), len(ids))
+    return found
 
 
 def change(connection: Connection, old: AnyRow, new: AnyRow, *, claimed: bool = False) -> Change:

@@ -20,9 +20,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeDecorator
+
+
+_TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+_SORTED = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
 
 
 def to_text(data: Any) -> str:
@@ -30,7 +35,7 @@ def to_text(data: Any) -> str:
 
     Raises ``ValueError`` for NaN and infinity, which are no JSON.
     """
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return _TEXT.encode(data)
 
 
 def from_text(text: str) -> Any:
@@ -39,8 +44,7 @@ def from_text(text: str) -> Any:
 
 def digest(data: Any) -> str:
     """32 hexadecimal digits, the same for the same names and values in any order of names."""
-    text = json.dumps(data, separators=(",", ":"), sort_keys=True, allow_nan=False)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(_SORTED.encode(data).encode(), digest_size=16).hexdigest()
 
 
 PREFIX = "autotune_"
@@ -113,7 +117,7 @@ KERNELS = _table(
 )
 
 # This order also serves "another toolchain" and "another shape" of the same kernel and chip.
-_IDENTITY = ("kernel", "fingerprint", "chip", "problem_digest", "jax", "jaxlib", "libtpu")
+IDENTITY = ("kernel", "fingerprint", "chip", "problem_digest", "jax", "jaxlib", "libtpu")
 
 KEYS = _table(
     "keys",
@@ -124,7 +128,8 @@ KEYS = _table(
     Column("newest_trial", _ID),
     Column("best_us", Double),
     Column("default_us", Double),
-    UniqueConstraint(*_IDENTITY, name="uq_autotune_keys_all"),
+    UniqueConstraint(*IDENTITY, name="uq_autotune_keys_all"),
+    Index(None, "newest_trial"),
 )
 """``problem`` keeps the order of the dimensions, ``problem_digest`` does not depend on it.
 ``libtpu`` has a digest of the ``compiler_options`` behind it where there are any.
@@ -167,12 +172,12 @@ RECORDS = _table(
     _column("claimed", Boolean, default="0"),
     Column("until_id", _ID),
     Index(None, "key_id", "claimed", "id", "until_id"),
-    Index(None, "until_id"),
+    Index(None, "until_id", sqlite_where=text("until_id IS NOT NULL")),
     Index(None, "pushed_by", "key_id"),
 )
 """Append-only. ``evidence`` holds the estimate, default, baseline and the texts as JSON.
 ``claimed``: it is the word of who pushed it; ``until_id``: the snapshot from which on it is in none
-any more, because a worker has refused it.
+any more, because a worker has refused it. SQLite would look for all others by an index of these.
 """
 
 AUDIT = _table(

@@ -33,8 +33,11 @@ def upgrade() -> None:
     op.add_column(RECORDS.name, Column("claimed", sa.Boolean, nullable=False, server_default="0"))
     op.add_column(RECORDS.name, Column("until_id", _ID))
     op.drop_index(f"ix_{RECORDS.name}_key_id_id", RECORDS.name)
-    for columns in (["key_id", "claimed", "id", "until_id"], ["until_id"]):
-        op.create_index(f"ix_{RECORDS.name}_{'_'.join(columns)}", RECORDS.name, columns)
+    columns = ["key_id", "claimed", "id", "until_id"]
+    op.create_index(f"ix_{RECORDS.name}_{'_'.join(columns)}", RECORDS.name, columns)
+    where = sa.text("until_id IS NOT NULL")
+    op.create_index(f"ix_{RECORDS.name}_until_id", RECORDS.name, ["until_id"], sqlite_where=where)
+    op.create_index(f"ix_{KEYS.name}_newest_trial", KEYS.name, ["newest_trial"])
     is_pushed = (RECORDS.c.pushed_by != "") & ~RECORDS.c.evidence.contains('"checked_by":')
     op.execute(RECORDS.update().where(is_pushed).values(claimed=True))
     op.execute(_NEW_SNAPSHOT)
