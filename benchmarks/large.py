@@ -1,10 +1,12 @@
 """How long do commands and writes take at a million trials and 100,000 records?
 
     python -m benchmarks large [--database postgresql] [--trials 1000000] [--records 100000]
+        [--write]
 
 Trials are saved as a search saves a batch of them, 40 of a key at once; records are pushed, 1,000
-at once. Each command is a process of its own, its start included. *Import* is a push of the bundle
-that *export* wrote into an empty database, as the service takes it in.
+at once. Each command is a process of its own, its start included. *Taking them in* is a push of
+the bundle that *export* wrote, as the service takes it in. PostgreSQL has fsync and autovacuum.
+``--write`` puts the table into docs/results/service.md.
 """
 
 import argparse
@@ -20,7 +22,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.table import Table
 
 from autotune.answering.bundle import read_bundle
 from autotune.domain.record import Check, CheckVerdict, Record
@@ -28,7 +29,9 @@ from autotune.domain.store import KeyResult
 from autotune_db import SqlStore, open_store
 from benchmarks.dashboard import KERNELS, NOON, key, record, spec, trial
 from benchmarks.harness.postgres import postgres_server
+from tools.documents import markdown_table, write_below_mark
 
+DATABASES = "sqlite", "postgresql"
 _EACH, _AT_ONCE, _CHECKS = 40, 1_000, 1_000
 _console = Console(width=120)
 
@@ -40,24 +43,40 @@ class Spent(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument("--database", choices=DATABASES, action="append")
     parser.add_argument("--trials", type=int, default=1_000_000)
     parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--write", action="store_true", help="put it into the document, too")
     options = parser.parse_args()
+    databases = options.database or DATABASES
+    by_name: dict[str, list[str]] = {}
+    for database in databases:
+        for name, spent, count in _measured_on(database, options):
+            _console.print(database, name, _text(spent, count))
+            by_name.setdefault(name, []).append(_text(spent, count))
+    table = markdown_table(["what", *databases], *([name, *row] for name, row in by_name.items()))
+    load = f"{os.cpu_count()} cores, of which others kept {os.getloadavg()[0]:.0f} busy at the end"
+    size = f"{options.trials:,} trials and {options.records:,} records on {load}"
+    text = f"{size}: seconds of wall clock (and of the processors).\n\n{table}"
+    print(text)
+    if options.write:
+        write_below_mark("results/service.md", "large", text)
+
+
+def _text(spent: Spent, count: int) -> str:
+    rate = f", {count / spent.seconds:,.0f} a second" if count else ""
+    return f"{spent.seconds:.2f} ({spent.processor_s:.2f}){rate}"
+
+
+def _measured_on(database: str, options: argparse.Namespace) -> Iterator[tuple[str, Spent, int]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         urls = [str(folder / "large.db"), str(folder / "other.db")]
-        if options.database == "postgresql":
+        if database == "postgresql":
             server = stack.enter_context(postgres_server())
+            server.as_installed()
             urls = [server.new_database(), server.new_database()]
-        load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-        title = f"{options.trials:,} trials, {options.records:,} records, {options.database}"
-        table = Table("what", "seconds", "processor s", "a second", title=f"{title}; {load}")
-        for name, spent, count in _measured(urls, options, folder):
-            rate = f"{count / spent.seconds:,.0f}" if count else ""
-            table.add_row(name, f"{spent.seconds:.2f}", f"{spent.processor_s:.2f}", rate)
-            _console.print(name, f"{spent.seconds:.2f} s", rate)
-        _console.print(table)
+        yield from _measured(urls, options, folder)
 
 
 def _measured(
@@ -67,12 +86,12 @@ def _measured(
     with open_store(urls[0], create=True) as store:
         for number in range(KERNELS):
             store.save_kernel(spec(number))
-        yield "save trials", _timed(lambda: _save_trials(store, trials)), trials
+        yield "saving trials, 40 at once", _timed(lambda: _save_trials(store, trials)), trials
         made = map(record, map(key, range(records)))
-        yield "push records", _timed(lambda: _push(store, made)), records
+        yield "pushing records, 1,000 at once", _timed(lambda: _push(store, made)), records
         checks = [_check(number) for number in range(min(records, _CHECKS))]
         store.push_checks(checks, "")
-        yield "list of checks", _timed(lambda: store.checks(50)), 0
+        yield "a list of checks", _timed(lambda: store.checks(50)), 0
     bundle = folder / "all.bundle"
     asked = key(records // 2)
     shape = ",".join(f"{name}={size}" for name, size in asked.problem.dims)
@@ -83,16 +102,20 @@ def _measured(
         f"jax={versions.jax},jaxlib={versions.jaxlib},libtpu={versions.libtpu}",
     ]
     for name, command in {
-        "nothing": ["--version"],
-        "lookup": [*lookup, "--db", urls[0]],
-        "history": ["history", "--db", urls[0]],
+        "autotune --version": ["--version"],
+        "autotune lookup": [*lookup, "--db", urls[0]],
+        "autotune history": ["history", "--db", urls[0]],
     }.items():
         yield name, min(_timed(lambda: _run(command)) for _ in range(3)), 0  # noqa: B023 (at once)
-    yield "export", _timed(lambda: _run(["export", str(bundle), "--db", urls[0]])), records
+    yield "autotune export", _timed(lambda: _run(["export", str(bundle), "--db", urls[0]])), records
     with open_store(urls[1], create=True) as other:
         for number in range(KERNELS):
             other.save_kernel(spec(number))
-        yield "import", _timed(lambda: _push(other, iter(read_bundle(bundle).records))), records
+        yield (
+            "taking them into an empty database",
+            _timed(lambda: _push(other, iter(read_bundle(bundle).records))),
+            records,
+        )
 
 
 def _save_trials(store: SqlStore, count: int) -> None:

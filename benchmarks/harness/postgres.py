@@ -20,6 +20,10 @@ class Postgres:
     def new_database(self) -> str:
         return str(self._ask("new_database"))
 
+    def as_installed(self) -> None:
+        """What it writes is on the disk, and it keeps statistics: for timings."""
+        self._ask("as_installed")
+
     @property
     def pid(self) -> int:
         return int(self._ask("pid"))

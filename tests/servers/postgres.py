@@ -29,6 +29,12 @@ class Postgres:
         self.sql("ALTER SYSTEM SET autovacuum = off")  # where the disk is busy
         self.sql("SELECT pg_reload_conf()")
 
+    def as_installed(self) -> None:
+        """With both, as a server has them: for timings."""
+        for setting in ("fsync", "autovacuum"):
+            self.sql(f"ALTER SYSTEM RESET {setting}")
+        self.sql("SELECT pg_reload_conf()")
+
     def new_database(self) -> str:
         name = f"test_{next(_numbers)}"
         self.sql(f"CREATE DATABASE {name}")
