@@ -55,7 +55,7 @@ def main() -> None:
             _console.print(database, name, _text(spent, count))
             by_name.setdefault(name, []).append(_text(spent, count))
     table = markdown_table(["what", *databases], *([name, *row] for name, row in by_name.items()))
-    load = f"{os.cpu_count()} cores, of which others kept {os.getloadavg()[0]:.0f} busy at the end"
+    load = f"{os.cpu_count()} cores that others used as well (load {os.getloadavg()[0]:.0f})"
     size = f"{options.trials:,} trials and {options.records:,} records on {load}"
     text = f"{size}: seconds of wall clock (and of the processors).\n\n{table}"
     print(text)

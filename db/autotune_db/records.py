@@ -75,7 +75,7 @@ class SqlRecords(Adapter):
         chip: Chip | None = None,
         *,
         claimed: bool = False,
-        tell: Callable[[int, int], object] = lambda done, total: None,
+        tell: Callable[[int, int], object] | None = None,
     ) -> Sequence[Record]:
         row, only = snapshots.latest(connection), query.only(kernel, chip)
         if row is None:

@@ -195,7 +195,7 @@ def records(
     row: AnyRow,
     *only: ColumnElement[bool],
     claimed: bool = False,
-    tell: Callable[[int, int], object] = lambda done, total: None,
+    tell: Callable[[int, int], object] | None = None,
 ) -> list[Record]:
     """All of a snapshot, or ``only`` those of some keys, newest first. ``tell`` hears how many of
     how many are read."""
@@ -204,7 +204,8 @@ def records(
     found: list[Record] = []
     for part in batched(ids, AT_ONCE):
         found += by_id(connection, part).values()
-        tell(len(found), len(ids))
+        if tell:
+            tell(len(found), len(ids))
     return found
 
 
