@@ -25,7 +25,6 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeDecorator
 
-
 _TEXT = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 _SORTED = json.JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False)
 
