@@ -29,6 +29,7 @@ GROUPS = {
     ),
     "How good are the estimates?": (
         "accuracy",
+        "published",
         "published_matmul",
         "published_tokamax",
         "published_splash",

@@ -28,7 +28,7 @@ def _read(request: Named) -> Named:
     entries is never found; empty where it is."""
     from tokamax._src.autotuning import cache
 
-    op = _op(request["op"])
+    op = op_named(request["op"])
     if op is None:
         return {"whole": f"this tokamax has no op {request['op']}", "entries": []}
     adapter = cache._get_cache_adapter(op)
@@ -67,7 +67,7 @@ def _write(request: Named) -> Named:
         bound, config = _bound(call)
         data = benchmarking.BenchmarkData(0.0, 0.0, (call["time_ms"],), call["metadata"])
         known[bound.autotuning_cache_key] = autotuner.AutotuningData({config: data})
-    adapter = cache._get_cache_adapter(_op("pallas_mosaic_tpu_ragged_dot"))
+    adapter = cache._get_cache_adapter(op_named("pallas_mosaic_tpu_ragged_dot"))
     return {"text": adapter.dump_json(known, indent=2, round_trip=True).decode() + "\n"}
 
 
@@ -75,7 +75,7 @@ def _look_up(request: Named) -> Named:
     """Whether each call finds its config in a file, as this tokamax reads it."""
     from tokamax._src.autotuning import cache
 
-    op, kind = _op("pallas_mosaic_tpu_ragged_dot"), request["device_kind"]
+    op, kind = op_named("pallas_mosaic_tpu_ragged_dot"), request["device_kind"]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / kind.lower().replace(" ", "_")
         place.mkdir()
@@ -113,7 +113,7 @@ def _bound(call: Named) -> tuple[Any, Any]:
     return bound, ops.Config(**call["config"])
 
 
-def _op(name: str) -> Any:
+def op_named(name: str) -> Any:
     """The op whose class has this name in snake case."""
     import tokamax  # noqa: F401 (imports all ops)
     from tokamax._src.autotuning import api  # noqa: F401 (the others)

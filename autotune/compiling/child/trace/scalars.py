@@ -74,6 +74,7 @@ _CALLS = (
     "custom_jvp_call",
     "custom_vjp_call",
     "custom_vjp_call_jaxpr",
+    "custom_vmap_call",
     "remat",
     "remat2",
     "checkpoint",
@@ -134,7 +135,8 @@ def called_jaxpr(eqn: Any) -> Any | None:
     if eqn.primitive.name not in _CALLS:
         return None
     return next(
-        (eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr") if k in eqn.params), None
+        (eqn.params[k] for k in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call") if k in eqn.params),
+        None,
     )
 
 

@@ -51,6 +51,31 @@ def test_scalars_computed_before_the_call_are_followed():
     assert found.operands[1].blocks == 1
 
 
+def batched_apart(function):
+    wrapped = jax.custom_batching.custom_vmap(function)
+    wrapped.def_vmap(lambda *_: None)
+    return wrapped
+
+
+@pytest.mark.parametrize("wrap", [batched_apart, jax.checkpoint])
+def test_a_grid_is_followed_through_what_only_calls(wrap):
+    """A bound that follows from constants: libraries wrap their ops to see how they are batched."""
+
+    def function(x):
+        rows = jnp.sum(jnp.asarray(np.array([1, 2], np.int32)))
+        return pl.pallas_call(
+            lambda x, out: out.__setitem__(..., x[...]),
+            grid=(rows,),
+            in_specs=[pl.BlockSpec(TILE, lambda i: (i, 0))],
+            out_specs=pl.BlockSpec(TILE, lambda i: (i, 0)),
+            out_shape=jax.ShapeDtypeStruct((32, 128), F32),
+        )(x)
+
+    x = [Array(name="x", shape=(32, 128), dtype="float32")]
+    (found,) = read(lambda x: wrap(function)(x), x)
+    assert found.grid == (3,)
+
+
 def test_scalar_operands_are_given_computed_or_constant():
     """By operand number: the table, and not the arrays that are only data."""
     problem = GATHERED.problem_spec.parse("1024x128x128x8")

@@ -1,0 +1,175 @@
+"""How far are estimates from the device times that tokamax's wheel carries, whole operations?
+
+    python -m benchmarks published --python PYTHON [--side given] [--rows 100] [--done FILE]
+
+PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The rows are read from its
+``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
+Each row's operation is built as tokamax's autotuner builds it, compiled and estimated.
+
+Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
+only judge: half of the problems of each family, and whole families. A sample is drawn by family and
+chip, with a seed; the rows that FILE has are not compiled again by the same model of time.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
+from autotune.domain.chip import Chip
+from autotune.domain.compiled import XlaCost
+from autotune.domain.compilers import (
+    CompileBaseline,
+    CompileConfig,
+    DescribeChip,
+    DescribeKernel,
+    DescribeToolchain,
+)
+from autotune.domain.config import make_config
+from autotune.domain.errors import AutotuneError
+from autotune.domain.outcome import Estimated
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.cost_model.operation import xla_time
+from autotune.estimating.simulator.constants import xla_error
+from autotune.searching.evaluation import outcome_of
+from autotune.wording.outcome import kind_and_reason
+from tools.calibration.tokamax_rows import (
+    GIVEN,
+    HELD,
+    Row,
+    append_done,
+    read_done,
+    read_rows,
+    sample,
+    tables,
+    tokamax_folder,
+)
+
+KERNEL = Path(__file__).with_name("kernels") / "tokamax_row.py"
+_PALLAS = "pallas_"
+_LIMIT_S = 120.0
+_LONGEST = 6  # of XLA's operations, those that are kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", default=sys.executable, help="interpreter to compile with")
+    parser.add_argument("--side", choices=(GIVEN, HELD), default=GIVEN)
+    parser.add_argument("--chip", help="rows of one chip alone")
+    parser.add_argument("--family", help="rows of the families whose name has this in it")
+    parser.add_argument("--rows", type=int, default=100, help="as many, drawn by family and chip")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, help="start no row after so many minutes")
+    parser.add_argument("--done", type=Path, help="JSON lines of rows; continued where it is")
+    args = parser.parse_args()
+    rows = [
+        row
+        for row in read_rows(tokamax_folder(args.python))
+        if row["side"] == args.side
+        and args.chip in (None, row["chip"])
+        and (args.family or "") in row["family"]
+    ]
+    wanted = sample(rows, args.rows, args.seed)
+    print(f"{len(rows)} rows of side {args.side}, {len(wanted)} drawn with seed {args.seed}")
+    until = time.monotonic() + args.minutes * 60 if args.minutes else None
+    done = list(estimated(wanted, args.python, args.done, until))
+    print("\n".join(tables(done)))
+
+
+def estimated(
+    rows: Sequence[Row], python: str, done: Path | None, until: float | None
+) -> Iterator[Row]:
+    """Each row with its estimate, or why there is none; from the file where it has it."""
+    known = {row["id"]: row for row in read_done(done) if row["model"] == MODEL}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(rows, file)
+        file.flush()
+        os.environ["AUTOTUNE_TOKAMAX_ROWS"] = file.name
+        with CompilerPool(1, python=python, limit_s=_LIMIT_S) as pool:
+            toolchain = pool.ask(DescribeToolchain())
+            print(f"{toolchain}; {MODEL}", flush=True)
+            for number, row in enumerate(rows):
+                if row["id"] not in known:
+                    if until is not None and time.monotonic() > until:
+                        return
+                    known[row["id"]] = row | {"model": MODEL} | _estimate(pool, number, row)
+                    append_done(done, known[row["id"]])
+                    print(_line(known[row["id"]]), flush=True)
+                yield known[row["id"]]
+
+
+def _estimate(pool: CompilerPool, number: int, row: Row) -> Row:
+    try:
+        ref, chip = find_kernel(f"{KERNEL}:KERNEL"), Chip(row["chip"])
+        spec = pool.ask(DescribeKernel(ref=ref))
+        problem = spec.problems.parse(f"row={number + 1}", "bfloat16")
+        if row["family"].startswith(_PALLAS):
+            question = CompileConfig(
+                ref=ref, problem=problem, config=make_config({"config": 0}), chip=chip
+            )
+            return _kernel(pool, question)
+        return _plain(pool, CompileBaseline(ref=ref, problem=problem, chip=chip))
+    except AutotuneError as refusal:
+        return {"estimate_us": None, "refusal": str(refusal)}
+
+
+def _kernel(pool: CompilerPool, question: CompileConfig) -> Row:
+    outcome = outcome_of(pool.ask(question), pool.ask(DescribeChip(chip=question.chip)))
+    if not isinstance(outcome, Estimated):
+        return {"estimate_us": None, "refusal": kind_and_reason(outcome)}
+    estimate = outcome.estimate
+    explained = estimate.explanation
+    return {
+        "estimate_us": estimate.time_us,
+        "bar": estimate.error,
+        "xla_us": estimate.xla_us,
+        "limited_by": estimate.limited_by,
+        "parts_us": dict(explained.parts_us) if explained else {},
+        "mxu_us": explained.mxu_us if explained else 0.0,
+        "steps": explained.steps if explained else 0,
+        "dmas": explained.dma_count if explained else 0,
+        "burst_bytes": explained.burst_bytes if explained else 0,
+        "spill_bundles": explained.spill_bundles if explained else 0,
+        "notes": estimate.notes,
+        "operations": [(o.name, o.opcode, o.runs, o.time_us) for o in estimate.operations],
+    }
+
+
+def _plain(pool: CompilerPool, question: CompileBaseline) -> Row:
+    cost = pool.ask(question)
+    if not isinstance(cost, XlaCost):
+        return {"estimate_us": None, "refusal": kind_and_reason(cost)}
+    whole = xla_time(cost.schedule, (), pool.ask(DescribeChip(chip=question.chip)))
+    longest = sorted(whole.operations, key=lambda o: -o.time_us)[:_LONGEST]
+    refusals = {o.name: o.refusal for o in cost.schedule}
+    return {
+        "estimate_us": whole.time_us or None,
+        "bar": None if whole.unknown or whole.collectives else xla_error(),
+        "xla_us": whole.time_us,
+        "limited_by": "XLA",
+        "unknown": len(whole.unknown),
+        "operations_run": sum(o.runs for o in whole.operations),
+        "operations": [
+            (o.name, o.opcode, o.runs, o.time_us, o.hbm_bytes, refusals.get(o.name, ""))
+            for o in longest
+        ],
+    }
+
+
+def _line(row: Row) -> str:
+    start = f"{row['chip']:<5}{row['family'][-44:]:<46}{row['time_us']:>11.1f}"
+    if row["estimate_us"] is None:
+        return f"{start}  {row['refusal'][:150]}"
+    bar = f"{row['bar']:.0%}" if row["bar"] is not None else "none"
+    ratio = row["estimate_us"] / row["time_us"]
+    return f"{start}{row['estimate_us']:>11.1f}{ratio:>7.3f}  ±{bar:<5} {row['limited_by']}"
+
+
+if __name__ == "__main__":
+    main()
