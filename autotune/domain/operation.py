@@ -26,7 +26,7 @@ class ScheduledOperation:
     ``hbm_bytes``: what a run reads and writes in HBM, the padding of tiles among it.
     ``expected_cycles``: XLA's own ``estimated_cycles``; 0 where it has none. ``simulated_us``: of a
     run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
-    it.
+    it. ``is_ahead``: the run of the program before it has fetched it already.
     """
 
     name: str
@@ -39,6 +39,7 @@ class ScheduledOperation:
     expected_cycles: int
     simulated_us: float | None = None
     refusal: str = ""
+    is_ahead: bool = False
 
     @property
     def is_collective(self) -> bool:

@@ -17,7 +17,7 @@ from autotune.estimating.legality import least_us, physical_bound_us, roofline
 from autotune.estimating.simulator.constants import error_bar, resolution, xla_error
 from autotune.estimating.vmem import limit_bytes, vmem_by_name
 
-MODEL = "schedule simulation 7"  # the number grows when the same listing gets another time
+MODEL = "schedule simulation 8"  # the number grows when the same listing gets another time
 
 # When the core waits for less than this share of the time, it is the core that limits.
 _WAIT_SHARE = 0.2
@@ -60,12 +60,16 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
 def _step_cost(trace: Trace, compiled: Compiled, chip: ChipInfo) -> StepCost:
     run = compiled.simulation
     assert run is not None
-    core_us = (run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6
     return StepCost(
-        core_us=core_us / run["steps"],
+        core_us=_core_us(run) / run["steps"],
         facts=step_facts(trace, chip),
         in_vmem=tuple(sorted(_placed(trace, run))),
     )
+
+
+def _core_us(run: Mapping[str, Any]) -> float:
+    """What the core issues and stalls for."""
+    return float((run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6)
 
 
 def _is_impossible(estimate: Estimate) -> bool:
@@ -184,10 +188,11 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
     if any(op.space in ("any", "hbm") for op in moved):  # what it needs of them is in its listing
         hbm_bytes = (run["hbm_bytes_read"] + run["hbm_bytes_written"]) * cores
     explained = _explanation(trace, run, chip)
+    compute_us = _core_us(run)
     limit = regime(run["parts"])
     return Estimate(
         time_us=float(run["us_shared"]),
-        compute_us=(run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6,
+        compute_us=compute_us,
         memory_us=hbm_bytes / (cores * chip.hbm_bytes_per_s) * 1e6,
         overhead_us=explained.part_us(parts.SCALAR) + explained.part_us(parts.LATENCY),
         fill_us=explained.part_us(parts.FILL),
@@ -198,7 +203,7 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
         hbm_bytes=hbm_bytes,
         flops=trace.mxu_flops,
         notes=(*run["notes"], *trace.notes),
-        error=error_bar(chip.chip.value, limit),
+        error=error_bar(chip.chip.value, limit, compute_us / max(1, run["steps"])),
         resolution=resolution(limit),
         explanation=explained,
     )

@@ -3,7 +3,8 @@
 An operation takes what its own instruction schedule says (simulated as kernels are); one without,
 such as a copy by the DMA engine, what its bytes take at the chip's HBM rate; one whose schedule
 depends on data the longer of that and what XLA itself expects of it. A copy that was
-started ahead is waited for only as far as nothing else has hidden it.
+started ahead is waited for only as far as nothing else has hidden it; what the program before
+fetches for the next one is there. Each program takes its time to start.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,8 @@ _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XlaTime:
-    """``time_us``: of the chip, kernels apart. ``operations``: each that takes any of it, in order.
+    """``time_us``: of the chip, kernels apart, the start of the program included. ``operations``:
+    each that takes any of it, in order.
     ``unknown``: those that depend on data, in a loop or by themselves, where they could matter;
     ``collectives``: what waits for other devices and is not timed."""
 
@@ -40,8 +42,9 @@ def xla_time(
         elif not operation.is_collective:
             clock.run(operation)
     others = [operation for operation in schedule if operation.kernel is None]
+    start_us = constants.start_us() if schedule else 0.0
     return XlaTime(
-        time_us=sum(operation.time_us for operation in clock.waited),
+        time_us=start_us + sum(operation.time_us for operation in clock.waited),
         hbm_bytes=sum(operation.hbm_bytes * (operation.runs or 1) for operation in others),
         operations=tuple(clock.waited),
         unknown=tuple(
@@ -83,12 +86,16 @@ class _Clock:
     def run(self, operation: ScheduledOperation) -> None:
         runs = 1 if operation.runs is None else operation.runs
         takes = runs * self.once_us(operation)
+        if operation.is_ahead:
+            return
         if operation.phase is Phase.START:
             self.channel = max(self.channel, self.now) + takes
             self.ends[operation.name] = self.channel
             return
         if operation.phase is Phase.DONE:
             takes = max(0.0, self.ends.get(operation.awaits, 0.0) - self.now)
+        else:
+            self._delay(takes, runs * operation.hbm_bytes / self.bytes_per_us)
         self.now += takes
         if takes > 0:
             self.waited.append(
@@ -100,6 +107,13 @@ class _Clock:
                     hbm_bytes=operation.hbm_bytes * runs,
                 )
             )
+
+    def _delay(self, takes: float, moves: float) -> None:
+        """Copies on their way move on only while an operation leaves HBM to them."""
+        left = max(0.0, self.channel - self.now)
+        late = min(takes, left) - min(max(0.0, takes - moves), left)
+        self.channel += late
+        self.ends = {name: end + late * (end > self.now) for name, end in self.ends.items()}
 
     def once_us(self, operation: ScheduledOperation) -> float:
         if operation.simulated_us is not None:

@@ -8,6 +8,7 @@ for the reading of real time only.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -93,21 +94,35 @@ def element_kind(opcode: str) -> str:
     return "int8" if _NARROW.search(opcode) else "f32"
 
 
-def error_bar(chip: str, limited_by: str) -> float | None:
+def error_bar(chip: str, limited_by: str, step_us: float = math.inf) -> float | None:
     """Return the relative error that nine of ten kernels of a family never seen stay within: as
     hardware showed for the chip and for what limits the kernel. None where nothing is known of the
-    chip. Latency counts where steps are short, and hardware showed it for few."""
+    chip, or where as much may be missing as the time.
+
+    Latency counts where steps are short, and hardware showed it for few. ``step_us``: what the core
+    takes for a step without waits, of which some is missing where a chip's stalls are not known.
+    """
     if chip not in bars()["chips"]:
         return None
     hardware = _hardware()
     latency = "read_latency_cycles" not in hardware[chip] and limited_by == "step overhead"
     unmeasured = float(hardware["all"]["unmeasured_latency_error"]["value"]) if latency else 0.0
-    return max(_bar("error", limited_by), _bar("chips", chip), unmeasured)
+    known = max(_bar("error", limited_by), _bar("chips", chip), unmeasured)
+    missing = hardware[chip].get("missing_step_cycles")
+    if missing is None:
+        return known
+    missing_us = missing["value"] / load(chip).clock_hz * 1e6
+    return known + missing_us / step_us if missing_us < step_us else None
 
 
 def xla_error() -> float:
     """Return the relative error that nine of ten operations of XLA itself stay within."""
     return _bar("error", "XLA")
+
+
+def start_us() -> float:
+    """Return what a program takes beside its operations, on any chip."""
+    return float(_hardware()["all"]["program_start_us"]["value"])
 
 
 def resolution(limited_by: str) -> float:

@@ -18,6 +18,7 @@ from autotune.estimating.simulator.stalls import price
 
 MOST_BLOCKS = 4_000_000  # about two seconds; a loop that needs more is refused
 ON_CHIP = ("vmem", "cmem")  # where XLA may place operands before the call
+MOSTLY = 0.5  # of the bundles: what is worth a note
 FEWEST_STEPS = 3  # below it there is no step between filling and draining the pipeline
 
 
@@ -166,6 +167,9 @@ def _notes(
         )
     if chip.stalls is None:
         notes.append(f"{chip.name}: bundles alone: libtpu gives no estimate of its stalls")
+    spilled = listing.spill_bundles / max(1, len(listing.bundles))
+    if spilled > MOSTLY:
+        notes.append(f"{spilled:.0%} of its bundles move spilled registers")
     moved = sorted(o.number for o in listing.operands if o.memory in ON_CHIP)
     if moved:
         notes.append(f"operands {moved} were in VMEM before the call")

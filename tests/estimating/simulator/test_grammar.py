@@ -457,4 +457,6 @@ def test_spilled_vectors_are_counted():
     spill = "%7 = vst [vmem:[#allocation32_spill] sm:$0xff] /*vst_source=*/%v4_v4"
     fill = "%v5_v5 = vld [vmem:[#allocation32_spill] sm:$0xff]"
     assert run(*DONE, spill, f"{spill}  ;;  {fill}", fill).spill_bundles == 3
+    notes = run(*DONE, *[spill] * 9).notes
+    assert any("bundles move spilled registers" in note for note in notes)
     assert run(*DONE).spill_bundles == 0

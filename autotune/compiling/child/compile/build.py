@@ -152,13 +152,14 @@ def compile_baseline(
     with abstract_mesh(target):
         traced = _traced(in_hbm(function, arrays), arrays, target)
         done = compile_with(traced.lower(), options)
-    listed = listings(dump, chip)
+    text = done.as_text()
+    listed = module.shared(text, listings(dump, chip))
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost
     return XlaCost(
         flops=float(cost.get("flops", 0.0)),
-        schedule=tuple(_scheduled(done.as_text(), listed, None, chip)),
+        schedule=tuple(_scheduled(text, listed, None, chip)),
     )
 
 
@@ -194,13 +195,14 @@ def _listed(
     started = time.perf_counter()
     text = _compile(staged, dump, options)
     seconds = time.perf_counter() - started
-    listed = listings(dump, chip)
+    own = listings(dump, chip)
+    listed = module.shared(text, own)
     libtpu.clear(dump)
     (trace,) = reader.traces(staged.calls)
     made = _by_call(staged.calls, hlo.kernel_calls(text), listed)
     return trace, _Made(
         seconds=seconds,
-        program=program(listed.values()),
+        program=program(own.values()),
         calls=made,
         schedule=_scheduled(text, listed, [call.name for call in made], chip),
     )

@@ -5,10 +5,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 from autotune.compiling.child.compile.hlo import CYCLES, instructions
 from autotune.domain.operation import Phase, ScheduledOperation
 from autotune.domain.problem import round_up
+
+T = TypeVar("T")
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%([\w.-]+) \(.*\{$", re.M)
 _HEAD = re.compile(r"%([\w.-]+) = (.*?) ([a-z][\w-]*)\(", re.S)
@@ -19,12 +22,14 @@ _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _TILE = re.compile(r"T\(([\d,]+)\)")
 _SPACE = re.compile(r"S\((\d+)\)")
 _NUMBER = re.compile(r"^\d+")
+_REMARKS = re.compile(r", (?:metadata|backend_config|sharding|frontend_attributes)=")
 _NO_IDEA = 2**62  # what XLA writes where it has no idea of the cycles
 
 _FREE = (
     *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all"),
     *("partition-id", "replica-id", "opt-barrier", "domain"),
 )
+_ASYNC = ("-start", "-done")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
 
 
@@ -37,6 +42,14 @@ class _Instruction:
     text: str
     """What follows the opcode: operands and attributes."""
     is_root: bool
+
+    @property
+    def attributes(self) -> str:
+        """Without names and remarks; of a custom call with what it is to do."""
+        text = (
+            self.text if self.opcode == "custom-call" else _REMARKS.split(self.text, maxsplit=1)[0]
+        )
+        return _NAME.sub("", text)
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -52,6 +65,21 @@ def schedule(hlo: str) -> tuple[ScheduledOperation, ...]:
     """What runs of a scheduled module, kernels among it; loops are unrolled into ``runs``."""
     computations, entry = _parsed(hlo)
     return tuple(_Walk(computations).operations(entry, 1))
+
+
+def shared(hlo: str, programs: Mapping[str, T]) -> dict[str, T]:
+    """``programs`` by name of the instruction, with those of instructions that are equal but for
+    their names: the compiler makes one program for all of them, and lists it once."""
+    computations, _ = _parsed(hlo)
+    walk, alike, names = _Walk(computations), dict[str, T](), dict[str, str]()
+    for computation in computations.values():
+        for name, instruction in computation.items():
+            if instruction.opcode not in _FREE and not instruction.opcode.endswith(_ASYNC):
+                names[name] = walk.signature(instruction, computation)
+                if name in programs:
+                    alike.setdefault(names[name], programs[name])
+    twins = {name: alike[signature] for name, signature in names.items() if signature in alike}
+    return {**twins, **programs}
 
 
 def _parsed(hlo: str) -> tuple[dict[str, _Computation], str]:
@@ -117,6 +145,24 @@ class _Walk:
         for called in instruction.called:
             yield from self.operations(called, runs)
 
+    def signature(self, instruction: _Instruction, computation: _Computation) -> str:
+        """What an instruction does, and to what: equal for two that differ by names alone."""
+        given = [computation[name].result for name in instruction.operands if name in computation]
+        inside = [self._body(name) for name in instruction.called]
+        return (
+            f"{instruction.opcode} {instruction.result} {given} {instruction.attributes} {inside}"
+        )
+
+    def _body(self, name: str) -> list[str]:
+        """A computation with its values by their place."""
+        computation = self.computations.get(name, {})
+        places = {name: place for place, name in enumerate(computation)}
+        return [
+            f"{[places.get(name) for name in instruction.operands]} "
+            f"{self.signature(instruction, computation)}"
+            for instruction in computation.values()
+        ]
+
     def _operation(
         self, instruction: _Instruction, computation: _Computation, runs: int | None
     ) -> ScheduledOperation:
@@ -131,6 +177,7 @@ class _Walk:
             runs=runs,
             phase=phase or Phase.WHOLE,
             awaits=instruction.operands[0] if phase == Phase.DONE and instruction.operands else "",
+            is_ahead="cross_program_prefetch_index" in instruction.text,
             hbm_bytes=0 if phase == Phase.DONE else self._hbm_bytes(instruction, computation),
             expected_cycles=0 if expected >= _NO_IDEA else expected,
         )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.compiling.child.compile.module import schedule
+from autotune.compiling.child.compile.module import schedule, shared
 from autotune.domain.operation import Phase, ScheduledOperation
 
 RECORDED = Path(__file__).parents[3] / "recorded" / "modules"
@@ -139,3 +139,44 @@ def test_xla_has_no_idea_of_a_gather() -> None:
         "kind=kLoop", f'kind=kLoop, backend_config={{"estimated_cycles":"{2**63 - 1}"}}'
     )
     assert schedule(module)[-1].expected_cycles == 0
+
+
+TWINS = """HloModule twins, is_scheduled=true
+%half (p.1: f32[8,128]) -> f32[8,128] {{
+  %p.1 = f32[8,128]{{1,0:T(8,128)}} parameter(0)
+  %c.1 = f32[] constant(2)
+  ROOT %r.1 = f32[8,128]{{1,0:T(8,128)}} {inner}(%p.1, %c.1), metadata={{op_name="one"}}
+}}
+%other (p.2: f32[8,128]) -> f32[8,128] {{
+  %p.2 = f32[8,128]{{1,0:T(8,128)}} parameter(0)
+  %c.2 = f32[] constant(2)
+  ROOT %r.2 = f32[8,128]{{1,0:T(8,128)}} multiply(%p.2, %c.2), metadata={{op_name="two"}}
+}}
+ENTRY %main (x: f32[8,128]) -> f32[8,128] {{
+  %x = f32[8,128]{{1,0:T(8,128)}} parameter(0)
+  %a = f32[8,128]{{1,0:T(8,128)}} fusion(%x), kind=kLoop, calls=%half, metadata={{op_name="a"}}
+  %b = f32[8,128]{{1,0:T(8,128)}} fusion(%a), kind=kLoop, calls=%other, backend_config={{"n":1}}
+  ROOT %c = f32[8,128]{{1,0:T(8,128)S(1)}} fusion(%b), kind=kLoop, calls=%other
+}}
+"""
+
+
+def test_equal_operations_share_the_program_that_is_listed_once() -> None:
+    """Not with another place for the result, nor with another operation inside."""
+    same = shared(TWINS.format(inner="multiply"), {"a": "listing"})
+    assert {name: same.get(name) for name in "abc"} == {"a": "listing", "b": "listing", "c": None}
+    assert shared(TWINS.format(inner="add"), {"a": "listing"}).get("b") is None
+    assert shared(TWINS.format(inner="multiply"), {"a": "one", "b": "two"})["b"] == "two"
+
+
+def test_what_is_fetched_by_the_program_before_is_marked() -> None:
+    start = (
+        "ENTRY %main (x: f32[8,128]) -> f32[8,128] {{\n"
+        "  %x = f32[8,128]{{1,0:T(8,128)}} parameter(0)\n"
+        "  ROOT %copy-start = (f32[8,128]{{1,0:T(8,128)S(1)}}, f32[8,128]{{1,0:T(8,128)}}, u32[]) "
+        "copy-start(%x){}\n}}\n"
+    )
+    found = [
+        schedule(start.format(how))[0].is_ahead for how in ("", ", cross_program_prefetch_index=0")
+    ]
+    assert found == [False, True]
