@@ -22,7 +22,6 @@ from pathlib import Path
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.chip import Chip
 from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import (
     CompileBaseline,
@@ -31,9 +30,10 @@ from autotune.domain.compilers import (
     DescribeKernel,
     DescribeToolchain,
 )
-from autotune.domain.config import make_config
 from autotune.domain.errors import AutotuneError
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
+from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.simulator.constants import xla_error
