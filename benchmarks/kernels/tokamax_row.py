@@ -34,7 +34,9 @@ def _row(number: int) -> tuple[Callable[[Any], Any], tuple[Any, ...]]:
     config = pydantic.TypeAdapter(op.config_cls).validate_json(json.dumps(row["config"]))
     (given,) = cache._get_cache_adapter(op).validate_python({json.dumps(row["problem"]): {}})
     op = op.replace(config=config, bypass_device_check=True)
-    return benchmarking.standardize_function(op, kwargs=op.bind(**given).arguments, seed=None)
+    kwargs = op.bind(**given).arguments
+    function, arrays = benchmarking.standardize_function(op, kwargs=kwargs, seed=None)
+    return function, arrays
 
 
 def _inputs(problem: Problem) -> list[Array]:

@@ -8,6 +8,7 @@ stalls add up exactly (tools/calibration/constants.py);
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,7 @@ _WIDTH = re.compile(r"width=(\d{1,4})\b")
 _MATCH = re.compile(r"%\w+")
 _ROWS = 8  # sublanes of a register: what one pop of a transpose yields
 _LANES = 128
+_PUSHED_ROWS = {"f32": 8, "bf16": 16, "int8": 32}  # of weights, by one push
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +86,14 @@ class _Core:
     def issue(self, bundle: Bundle) -> None:
         """Issue one bundle: it stalls for the slowest of its operations."""
         self._now += 1
-        matrix, lane, busy = 0.0, 0.0, 0.0
+        matrix, lane, busy, slower = 0.0, 0.0, 0.0, 0.0
         for operation in bundle.operations:
             if not operation.opcode.startswith("v"):
                 continue
             if operation.opcode.startswith("vmatmul"):
-                busy += self._chip.matmul_cycles(operation.opcode) / self._chip.mxu_count
+                cycles = self._chip.matmul_cycles(operation.opcode) / self._chip.mxu_count
+                busy += cycles
+                slower += cycles * self._filled(operation.opcode)
             if self._chip.stalls is None:
                 continue
             unit = _UNIT.search(operation.opcode)
@@ -99,11 +103,17 @@ class _Core:
                 lane = max(lane, self._other(operation, unit, self._chip.stalls))
         stall = max(matrix, lane)
         self._now += stall
-        slower = busy * self._chip.matrix_slowdown
+        slower *= self._chip.matrix_slowdown
         self._slower += slower
         self.stalls.append(stall + slower)
         self.lane_stalls.append(stall if lane > matrix else 0.0)
         self.mxu_cycles.append(busy)
+
+    def _filled(self, opcode: str) -> float:
+        """The share of an MXU's rows that hold weights. All, where no push was seen."""
+        unit = _UNIT.search(opcode)
+        matrix = self._matrix.get(unit[3]) if unit else None
+        return min(1.0, ((matrix and matrix.filled(opcode)) or math.inf) / self._chip.mxu_width)
 
     def _multiply(self, operation: Operation, unit: re.Match[str], model: StallModel) -> float:
         if int(unit[3]) >= self._chip.mxu_count:
@@ -151,15 +161,24 @@ class _MatrixUnit:
     free: float = 0.0
     pushed: float = 0.0
     weights: float = 0.0
+    staged: int = 0  # rows that were pushed since weights were loaded last
+    loaded: int = 0  # rows of the weights in use, 0 where no push was seen
     results: deque[float] = field(default_factory=deque)
     accumulators: dict[int, float] = field(default_factory=dict)  # v7x: mrb index -> ready
 
     def push(self, now: float, opcode: str, model: StallModel) -> None:
         """Stage rows of weights: pushes queue up, issue does not wait for them."""
+        self.staged += _PUSHED_ROWS[element_kind(opcode)]
         kind = "transposed" if ".xpose" in opcode else element_kind(opcode)
         start = max(now, self.pushed)
         self.pushed = start + model.push_cycles[kind]
         self.weights = start + model.weights_latency[kind]
+
+    def filled(self, opcode: str) -> int:
+        """The rows of weights that a product uses, which it may load first."""
+        if ".vlgmr" in opcode:
+            self.loaded, self.staged = self.staged, 0
+        return self.loaded
 
     def multiply(
         self, now: float, opcode: str, index: int | None, chip: ChipConstants, model: StallModel

@@ -4,8 +4,10 @@ import pytest
 
 from autotune.domain.explanation import LANES, MATRIX
 from autotune.estimating.simulator import NotSimulated
+from autotune.estimating.simulator.bundles import parse
 from autotune.estimating.simulator.constants import load
-from tests.samples.handwritten import libtpu_cycles, read, run, wait
+from autotune.estimating.simulator.stalls import price
+from tests.samples.handwritten import libtpu_cycles, listing, read, run, wait
 
 V5E = load("v5e").stalls
 
@@ -25,6 +27,20 @@ def test_busy_matrix_units_slow_down_where_hardware_showed_it_and_not_as_libtpu_
     real = stalls(product, chip="v6e").stall_cycles
     assert real == pytest.approx(more, abs=1)
     assert load("v6e").as_libtpu_counts().matrix_slowdown == load("v5e").matrix_slowdown == 0
+
+
+@pytest.mark.parametrize(("pushes", "share"), [(16, 1), (8, 0.5), (4, 0.25), (32, 1)])
+def test_only_rows_that_hold_weights_slow_a_matrix_unit_down(pushes, share):
+    """256 rows of v6e, 16 a push. On a real one attention of head size 64 is slowed less."""
+    pushed = [f"%{n} = vmatpush1.bf16.msra.mxu0 %v1" for n in range(10, 10 + pushes)]
+    products = ["%50 = vmatmul.mubr.bf16.vlgmr.msra.gmra.mxu0 %v1"]
+    products += [f"%{n} = vmatmul.mubr.bf16.gmra.mxu0 %v1" for n in range(51, 151)]
+    chip, parsed = load("v6e"), parse(listing(*pushed, *products))
+    real, plain = (
+        price(parsed, known).stalls_before[-1] for known in (chip, chip.as_libtpu_counts())
+    )
+    busy = len(products) * chip.bf16_matmul_cycles / chip.mxu_count
+    assert real - plain == pytest.approx(share * chip.matrix_slowdown * busy)
 
 
 def test_a_pop_waits_for_its_matmul():
