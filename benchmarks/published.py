@@ -22,13 +22,13 @@ from pathlib import Path
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.compiled import XlaCost
 from autotune.domain.compilers import (
     CompileBaseline,
     CompileConfig,
     DescribeChip,
     DescribeKernel,
     DescribeToolchain,
+    XlaCost,
 )
 from autotune.domain.errors import AutotuneError
 from autotune.domain.key import Chip
@@ -37,7 +37,7 @@ from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.simulator.constants import xla_error
-from autotune.searching.evaluation import outcome_of
+from autotune.searching.one_config import outcome_of
 from autotune.wording.outcome import kind_and_reason
 from tools.calibration.tokamax_rows import (
     GIVEN,
