@@ -171,13 +171,13 @@ def audit(
     as_json: bool,
     **compilers: Any,
 ) -> None:
-    """Say of each row of TABLE whether its library ever finds it, and of --limit of them whether
+    """Say whether its library ever finds each row of TABLE. For --limit of them also say whether
     they compile, how long they take, and what would be faster.
 
     TABLE is as in `autotune import`. The library's own lookup is called, under --python, as if on
-    that TPU. What is compiled is kept as trials: the same command goes on where it was stopped, and
-    knows what a search has found since. With --trials the best that a search has tried beside the
-    row is set against it. Exit code 1 when a row is never found, or does not compile.
+    that TPU. Trials are kept: the same command goes on where it was stopped, and knows what a
+    search has found since. With --trials each row is compared with the best of a search. Exit code
+    1 when a row is never found, or does not compile.
     """
     if trials and not limit:
         raise InvalidInputError("--trials is of the rows that are compiled: say how many, --limit")

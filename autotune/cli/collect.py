@@ -45,7 +45,7 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
     help="How the function is called; arrays as dtype[sizes].",
 )
 @click.option("--chip", "chips", multiple=True, help="For the workload; traced for the first.")
-@click.option("--from-misses", is_flag=True, help="What models asked for and nobody has tuned.")
+@click.option("--from-misses", is_flag=True, help="Take what was asked for and nobody has tuned.")
 @click.option("--url", default=None, metavar="URL", help="Misses of this service, not a database.")
 @click.option(
     "--from-hlo",
@@ -74,9 +74,9 @@ def collect(
     """Write the workload of a model, for `autotune tune`.
 
     The function is traced with abstract values, without a TPU; MODULE is importable from here, or
-    path/to/file.py. Calls of decorated functions, of `Tuned` kernels, and of kernels of the
-    catalogue become problems, weighted by how often loops run them; every other pallas_call is
-    listed as undeclared. Exit code 1: it could not be traced to its end,
+    path/to/file.py. Calls of decorated functions, `Tuned` kernels and kernels of the catalogue
+    become problems. Their weight is how often loops run them. Every other pallas_call is listed as
+    undeclared. Exit code 1: it could not be traced to its end,
     or nothing was found.
     """
     if sum(map(bool, (model, from_misses, from_hlo))) != 1:

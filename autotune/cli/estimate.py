@@ -41,8 +41,7 @@ def estimate(
     as_json: bool,
     **compilers: Any,
 ) -> None:
-    """Say of single configs of KERNEL whether they are legal, what they need and how long they
-    take.
+    """Say whether single configs of KERNEL are legal, what they need and how long they take.
 
     KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. Nothing is kept or published.
     Exit code 1 when a config has no estimate.

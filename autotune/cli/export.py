@@ -31,8 +31,8 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
     default=_BUNDLE,
     show_default=True,
     metavar="FORMAT",
-    help="tokamax, maxtext, python, json or csv; or tpu-inference, jax-rpa or sglang-jax: a patch "
-    "of the table that is installed for --python.",
+    help="bundle, tokamax, maxtext, python, json or csv. tpu-inference, jax-rpa or sglang-jax: a "
+    "patch of the table that is installed for --python.",
 )
 @click.option(
     "--table",

@@ -53,8 +53,8 @@ def lookup(
 ) -> None:
     """Print the published config of KERNEL for this problem, chip and toolchain.
 
-    Where there is none for exactly these, what was tuned for another toolchain, a rule, or what was
-    tuned for a near shape answers, and the answer says so. Exit code 1 when there is nothing.
+    If none is published for exactly these, the answer comes from another toolchain, a rule or a
+    near shape, and says so. Exit code 1 when there is nothing.
     """
     versions, target = shared.parse_toolchain(toolchain), chip_or_attached(chip)
     if url is not None:

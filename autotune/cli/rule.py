@@ -23,10 +23,10 @@ from autotune.wording.rules import by_rule, no_rule
 def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compilers: Any) -> None:
     """Make a rule for the shapes between those that KERNEL was tuned for, and publish it.
 
-    Each problem is left out once and answered by a rule of the others; what was not compiled for it
-    is. The rule is published where it beats the nearest record and the kernel's default, and is
-    nowhere more than 10 % slower than the best that is known; else an earlier one is withdrawn.
-    Exit code 1 when none was published.
+    Each problem is left out once and answered by a rule of the others; the answers are compiled.
+    The rule is published if it beats the nearest record and the kernel's default, and no answer is
+    more than 10 % slower than the best that is known. Else an earlier rule is withdrawn. Exit
+    code 1 when none was published.
     """
     from autotune.declaring.discovery import find_kernel
     from autotune.tables.rule_maker import RuleMaker

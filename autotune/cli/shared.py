@@ -57,7 +57,7 @@ database_and_json = together(json_option, database_option)
 accept_claimed_option = click.option(
     "--accept-claimed",
     is_flag=True,
-    help="Also what nobody but who pushed it has verified, where nothing is proven.",
+    help="Also claims, where nothing is proven: pushed, and verified by who pushed it alone.",
 )
 
 
@@ -273,8 +273,8 @@ def plan_options(command: F) -> F:
         click.option(
             "--full",
             is_flag=True,
-            help="Go on to --trials even where what was compiled of the kernel predicts that "
-            "nothing is left that is faster, as more trials than the default do.",
+            help="Go on to --trials, even if nothing faster is predicted to be left. More trials "
+            "than the default do so, too.",
         ),
         click.option(
             "--trials",

@@ -44,7 +44,7 @@ class Duration(click.ParamType[float]):
     help="Compile with the JAX of an environment of `autotune env` instead of those in the file; "
     "may be given several times.",
 )
-@click.option("--python", default=None, metavar="INTERPRETER", help="Or with that of this one.")
+@click.option("--python", default=None, metavar="INTERPRETER", help="Or of this Python.")
 @click.option(
     "--budget",
     "timeout",
@@ -75,9 +75,9 @@ def tune(
 ) -> None:
     """Tune all problems of WORKLOAD, a TOML file, on all its chips, with compilers that stay warm.
 
-    Every problem gets its default and its first candidates before any gets more; then trials go
-    where the weight of a problem and what is still to be gained are largest. Ctrl-C loses nothing:
-    the same command goes on. Exit code 1: some problem could not be tuned.
+    Every problem gets its default and its first candidates. Then each trial goes to the problem
+    where it promises to save most, by weight. Ctrl-C loses nothing: the same command goes on. Exit
+    code 1: some problem could not be tuned.
     """
     given = load_workload(workload)
     if chips:

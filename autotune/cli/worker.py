@@ -79,11 +79,11 @@ def worker(
 ) -> None:
     """Run tuning jobs (POST /v1/jobs) with the kernels of the catalogue, until it is stopped.
 
-    They are those of the database; with --url those of a service, which is sent what they find: the
-    database is this machine's own then.
+    Jobs come from the database. With --url they come from a service, which is sent the results;
+    the database is then this machine's own.
 
-    Workers with the database of a service also check what was pushed to it: what they confirm is
-    proven, what they refuse is in no later snapshot.
+    Workers with the database of a service also check what was pushed to it. What they confirm is
+    proven; what they refuse is in no later snapshot.
 
     Ctrl-C and SIGTERM give the job back when what is being compiled is done; a second one stops at
     once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,
