@@ -21,23 +21,12 @@ def misses(limit: int, database: str | None, as_json: bool) -> None:
     with open_database(database, create=False) as store:
         missed = store.misses(limit)
     if as_json:
-        print_json([_data(miss) for miss in missed])
+        print_json(list(map(to_data, missed)))
     elif missed:
         console = screen(_LOG_WIDTH)
         console.print(_table(missed))
     else:
         echo("nothing was asked for in vain")
-
-
-def _data(miss: Miss) -> dict[str, object]:
-    return {
-        "number": miss.number,
-        "key": to_data(miss.key),
-        "answer": miss.answer,
-        "count": miss.count,
-        "first_at": miss.first_at.isoformat(),
-        "last_at": miss.last_at.isoformat(),
-    }
 
 
 def _table(missed: list[Miss]) -> Table:

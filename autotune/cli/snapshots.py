@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from autotune.cli import shared
+from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record, Snapshot
 from autotune.wording.publication import who_says
@@ -23,12 +24,7 @@ def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     """List the newest snapshots and what made them."""
     with shared.open_database(database, create=False) as store:
         newest = store.snapshots(limit)
-    shared.print_list(newest, _snapshot_data, _snapshot_lines, as_json=as_json)
-
-
-def _snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
-    data = {name: getattr(snapshot, name) for name in ("number", "created_at", "note", "made_by")}
-    return {**data, "created_at": snapshot.created_at.isoformat()}
+    shared.print_list(newest, to_data, _snapshot_lines, as_json=as_json)
 
 
 def _snapshot_lines(snapshot: Snapshot) -> list[str]:

@@ -6,6 +6,7 @@ import click
 
 from autotune.cli import shared
 from autotune.domain.browsing import ROLES, WRITER, Token
+from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.wording.output import echo
 
@@ -28,7 +29,7 @@ def create(name: str, role: str, days: int | None, database: str | None, as_json
     with shared.open_database(database, create=True) as store:
         made, secret = store.tokens.create(name, role, expires_at)
     if as_json:
-        shared.print_json({**_data(made), "token": secret})
+        shared.print_json({**to_data(made), "token": secret})
     else:
         echo(secret)
         echo(f"token {made.number} of {name}, {_state(made)}: keep it now", err=True)
@@ -40,7 +41,7 @@ def list_tokens(database: str | None, as_json: bool) -> None:
     """List the tokens, without their secrets."""
     with shared.open_database(database, create=False) as store:
         tokens = store.tokens.list()
-    shared.print_list(tokens, _data, lambda token: [_line(token)], as_json=as_json)
+    shared.print_list(tokens, to_data, lambda token: [_line(token)], as_json=as_json)
 
 
 @token.command()
@@ -53,7 +54,7 @@ def revoke(number: int, database: str | None, as_json: bool) -> None:
     if revoked is None:
         raise InvalidInputError(f"there is no token {number}: see autotune token list")
     sentence = f"token {number} of {revoked.name} is revoked"
-    shared.print_result(_data(revoked), sentence, as_json=as_json)
+    shared.print_result(to_data(revoked), sentence, as_json=as_json)
 
 
 def _line(token: Token) -> str:
@@ -67,9 +68,3 @@ def _state(token: Token) -> str:
         "never expires" if token.expires_at is None else f"until {token.expires_at:%Y-%m-%d %H:%M}"
     )
     return f"{token.role}, {until}"
-
-
-def _data(token: Token) -> dict[str, object]:
-    times = {name: getattr(token, name) for name in ("created_at", "expires_at", "revoked_at")}
-    shown = {name: at.isoformat() if at else None for name, at in times.items()}
-    return {"number": token.number, "name": token.name, "role": token.role, **shown}

@@ -1,12 +1,11 @@
 """What the engine asks of a database. Its one implementation is ``autotune_db``, which the engine
 does not import; tests stand fakes in its place."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Protocol
 
-from autotune.domain.browsing import Miss, SearchedKey
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.job import MOST_TRIALS, Progress
 from autotune.domain.key import Chip, KernelSpec, Key
@@ -15,7 +14,7 @@ from autotune.domain.limits import Limit, Word
 from autotune.domain.outcome import Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Change, Check, Record, RecordCheck, Snapshot, Trial
-from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
+from autotune.domain.record_candidate import CandidateDecision, RecordCandidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +110,6 @@ class Store(TrialStore, Protocol):
         forgotten. ``known_only``: only keys of kernels that are described here.
         """
 
-    def misses(self, limit: int = 50, after: tuple[int, int] | None = None) -> Sequence[Miss]:
-        """Keys that were asked for and still have no record, the most wanted first; ``after``:
-        those behind the one with this count and number."""
-
-    def miss(self, number: int) -> Miss | None:
-        """One by its number."""
-
     def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
         """The description with that fingerprint, or the one saved last."""
 
@@ -152,10 +144,6 @@ class Store(TrialStore, Protocol):
     def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:
         """In the order in which they came."""
 
-    def save_known_configs(self, configs: Sequence[KnownConfig]) -> int:
-        """How many were not there yet. One that was has the time and the source of one with a
-        time from now on."""
-
     def history(
         self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
     ) -> Sequence[SearchedKey]:
@@ -166,41 +154,6 @@ class Store(TrialStore, Protocol):
 
     def trial_ids(self, key: Key) -> Mapping[int, int]:
         """The numbers of its trials in the whole database, by their own."""
-
-    def published(
-        self,
-        kernel: str | None = None,
-        chip: Chip | None = None,
-        limit: int = 50,
-        before: int | None = None,
-    ) -> Sequence[tuple[int, Record]]:
-        """All that was ever published, each with its number, newest first; ``before``: those with
-        smaller numbers."""
-
-    def roll_back(self, number: int, by: str = "") -> int | None:
-        """Make a new snapshot with the records of an older one, pins included; its number. What is
-        published later goes on from there. None: there is no such snapshot."""
-
-    def pin(self, record: int, by: str = "") -> int | None:
-        """Make a new snapshot from which on the key of a record keeps it, whatever is published.
-        None: there is no such record."""
-
-    def unpin(self, record: int, by: str = "") -> int | None:
-        """Make a new snapshot from which on the key of a record has its newest one again."""
-
-    def prune(self, before: datetime) -> int:
-        """Forget the snapshots made before a time, but the newest and what it rests on; how many.
-        Records stay."""
-
-    def check_claims(self, keys: Collection[Key] | None = None) -> int:
-        """Queue a job for each claimed record in force that was not to be checked before, the
-        newest first, some hundreds at a time; of ``keys`` also for those whose job ended
-        without a decision. How many of these wait for a worker then."""
-
-    def candidates(
-        self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
-    ) -> Sequence[RecordCandidate]:
-        """The newest first; ``before``: those with smaller numbers."""
 
     def candidate(self, number: int) -> RecordCandidate | None:
         """One by its number."""
@@ -216,10 +169,6 @@ class Store(TrialStore, Protocol):
         evidence, is left out. What is there already changes nothing: it may be pushed again.
         What a token says of other toolchains is noted on claimed records only.
         """
-
-    def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:
-        """Keep what another machine has found of records under other toolchains; those that are in
-        force then: a newer one of the same record, toolchain and chip stays."""
 
 
 def tell_of(store: Store, checks: Sequence[Check], by: str = "") -> None:

@@ -222,15 +222,7 @@ def _shape(shape: tuple[int, ...]) -> str:
 
 
 def trial_data(trial: Trial, state: GateState) -> dict[str, Any]:
-    return {
-        "number": trial.number,
-        "config": to_data(trial.config),
-        "outcome": to_data(trial.outcome),
-        "reason": reason_of(trial.outcome),
-        "state": state,
-        "seconds": trial.seconds,
-        "created_at": trial.created_at.isoformat(),
-    }
+    return {**to_data(trial), "reason": reason_of(trial.outcome), "state": state}
 
 
 def summary_data(summary: SearchedKey) -> dict[str, Any]:

@@ -24,6 +24,9 @@ class SqlCandidates(Adapter):
 
     @writes
     def check_claims(self, connection: Connection, keys: Collection[Key] | None = None) -> int:
+        """Queue a job for each claimed record in force that was not to be checked before, the
+        newest first, some hundreds at a time; of ``keys`` also for those whose job ended
+        without a decision. How many of these wait for a worker then."""
         query.one_publisher(connection)  # what was refused before is withdrawn
         snapshot, now = snapshots.latest(connection), self._clock()
         if snapshot is None:
@@ -61,6 +64,7 @@ class SqlCandidates(Adapter):
     def candidates(
         self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
     ) -> Sequence[RecordCandidate]:
+        """The newest first; ``before``: those with smaller numbers."""
         wanted = query.page(select(CANDIDATES), CANDIDATES.c.id, before, limit)
         if state is not None:
             wanted = wanted.where(CANDIDATES.c.state == state)

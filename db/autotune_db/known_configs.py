@@ -17,6 +17,8 @@ class SqlKnownConfigs(Adapter):
 
     @writes
     def save_known_configs(self, connection: Connection, configs: Sequence[KnownConfig]) -> int:
+        """How many were not there yet. One that was has the time and the source of one with a
+        time from now on."""
         before = _count(connection)
         for config in configs:
             data = to_data(config)

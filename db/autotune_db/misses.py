@@ -44,6 +44,8 @@ class SqlMisses(Adapter):
         _forget(connection, now)
 
     def misses(self, limit: int = 50, after: tuple[int, int] | None = None) -> Sequence[Miss]:
+        """Keys that were asked for and still have no record, the most wanted first; ``after``:
+        those behind the one with this count and number."""
         statement = missed().limit(limit)
         if after is not None:
             count, number = after
@@ -52,6 +54,7 @@ class SqlMisses(Adapter):
         return self._rows(statement, rows.miss_from_row)
 
     def miss(self, number: int) -> Miss | None:
+        """One by its number."""
         statement = query.with_keys(MISSES).where(MISSES.c.id == number)
         return self._first(statement, rows.miss_from_row) if 0 < number <= MAX_ID else None
 

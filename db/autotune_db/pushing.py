@@ -63,6 +63,8 @@ class SqlPushes(Adapter):
         return Pushed(records=len(added), trials=trials, lost=lost, snapshot=number)
 
     def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:
+        """Keep what another machine has found of records under other toolchains; those that are in
+        force then: a newer one of the same record, toolchain and chip stays."""
         oldest_first = sorted(checks, key=lambda check: check.checked_at)
         given = {(check.key, check.target): replace(check, pushed_by=by) for check in oldest_first}
 

@@ -89,6 +89,8 @@ class SqlRecords(Adapter):
         limit: int = 50,
         before: int | None = None,
     ) -> Sequence[tuple[int, Record]]:
+        """All that was ever published, each with its number, newest first; ``before``: those with
+        smaller numbers."""
         wanted = query.with_keys(RECORDS).where(*query.only(kernel, chip))
         return self._rows(query.page(wanted, RECORDS.c.id, before, limit), query.numbered_record)
 
@@ -113,6 +115,8 @@ class SqlSnapshots(Adapter):
 
     @writes
     def roll_back(self, connection: Connection, number: int, by: str = "") -> int | None:
+        """Make a new snapshot with the records of an older one, pins included; its number. What is
+        published later goes on from there. None: there is no such snapshot."""
         query.one_publisher(connection)
         target, now = query.get(connection, SNAPSHOTS, number), self._clock()
         if target is None:
@@ -123,9 +127,12 @@ class SqlSnapshots(Adapter):
         return made
 
     def pin(self, record: int, by: str = "") -> int | None:
+        """Make a new snapshot from which on the key of a record keeps it, whatever is published.
+        None: there is no such record."""
         return self._pinned(record, by, snapshots.pin, "pinned")
 
     def unpin(self, record: int, by: str = "") -> int | None:
+        """Make a new snapshot from which on the key of a record has its newest one again."""
         return self._pinned(record, by, snapshots.unpin, "unpinned")
 
     @writes
@@ -144,6 +151,8 @@ class SqlSnapshots(Adapter):
 
     @writes
     def prune(self, connection: Connection, before: datetime) -> int:
+        """Forget the snapshots made before a time, but the newest and what it rests on; how many.
+        Records stay."""
         query.one_publisher(connection)
         count = snapshots.prune(connection, before)
         if count:

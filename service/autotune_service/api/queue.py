@@ -11,18 +11,9 @@ from autotune.domain.job import Ability, Job, State
 from autotune_db import SqlStore
 from autotune_db.jobs import SqlJobs
 from autotune_db.tokens import digest_of
+from autotune_service.api import schema
 from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.reading import Number, known_job
-from autotune_service.api.schema import (
-    BeatRequest,
-    Claimed,
-    ClaimRequest,
-    FinishRequest,
-    GiveBackRequest,
-    Holds,
-    LogRequest,
-    Turn,
-)
 from autotune_service.dependencies import (
     BEARER,
     ERRORS,
@@ -54,7 +45,7 @@ router = APIRouter(
 
 
 @router.post("/claims")
-async def claim(request: Request, asked: ClaimRequest) -> Claimed:
+async def claim(request: Request, asked: schema.ClaimRequest) -> schema.Claimed:
     """The oldest job that this worker can run and that nobody has. It stays the worker's while
     there are heartbeats; what it finds comes by ``POST /v1/results``."""
     fingerprints = {spec.name: spec.fingerprint for spec in asked.kernels}
@@ -65,11 +56,11 @@ async def claim(request: Request, asked: ClaimRequest) -> Claimed:
         into.offer_kernels(asked.kernels)
         return into.jobs.claim(name, able, asked.lease_s, request.state.claim)
 
-    return Claimed(job=await to_write(request, work, store(request)))
+    return schema.Claimed(job=await to_write(request, work, store(request)))
 
 
 @router.post("/jobs/{number}/heartbeat")
-async def heartbeat(request: Request, number: Number, beat: BeatRequest) -> Holds:
+async def heartbeat(request: Request, number: Number, beat: schema.BeatRequest) -> schema.Holds:
     """A sign of life, several in each lease, with the progress that all can read."""
     return await _in_turn(
         request, number, beat, lambda jobs, job: jobs.heartbeat(job, beat.progress)
@@ -77,13 +68,13 @@ async def heartbeat(request: Request, number: Number, beat: BeatRequest) -> Hold
 
 
 @router.post("/jobs/{number}/log")
-async def write_log(request: Request, number: Number, log: LogRequest) -> Holds:
+async def write_log(request: Request, number: Number, log: schema.LogRequest) -> schema.Holds:
     """What the worker says, which all can read, instead of what it said before."""
     return await _in_turn(request, number, log, lambda jobs, job: jobs.write_log(job, log.text))
 
 
 @router.post("/jobs/{number}/finish")
-async def finish(request: Request, number: Number, end: FinishRequest) -> Holds:
+async def finish(request: Request, number: Number, end: schema.FinishRequest) -> schema.Holds:
     """It is done once a record has come by ``POST /v1/results``, and fails for a reason."""
 
     def work(jobs: SqlJobs, job: Job) -> bool:
@@ -99,7 +90,7 @@ async def finish(request: Request, number: Number, end: FinishRequest) -> Holds:
 
 
 @router.post("/jobs/{number}/give-back")
-async def give_back(request: Request, number: Number, back: GiveBackRequest) -> Holds:
+async def give_back(request: Request, number: Number, back: schema.GiveBackRequest) -> schema.Holds:
     """Leave a job to other workers, or end it where it was cancelled."""
     return await _in_turn(
         request,
@@ -110,8 +101,8 @@ async def give_back(request: Request, number: Number, back: GiveBackRequest) -> 
 
 
 async def _in_turn(
-    request: Request, number: int, turn: Turn, work: Callable[[SqlJobs, Job], bool]
-) -> Holds:
+    request: Request, number: int, turn: schema.Turn, work: Callable[[SqlJobs, Job], bool]
+) -> schema.Holds:
     """Work of the worker whose turn it is: one with another token has none.
 
     Raises ``HttpError``.
@@ -123,4 +114,4 @@ async def _in_turn(
         raise HttpError(403, "another_worker", message, "worker")
     claim = request.state.claim
     mine = replace(job, worker=turn.worker, attempt=turn.attempt, claim=claim)
-    return Holds(holds=await to_write(request, partial(work, jobs, mine)))
+    return schema.Holds(holds=await to_write(request, partial(work, jobs, mine)))

@@ -12,21 +12,9 @@ from autotune.domain.job import Job, State
 from autotune.domain.key import Chip
 from autotune.domain.record_candidate import CandidateState
 from autotune.wording.publication import in_words
+from autotune_service.api import schema
 from autotune_service.api.forms import Answered, Name
 from autotune_service.api.lookup import wanted_snapshot
-from autotune_service.api.schema import (
-    Audit,
-    Candidates,
-    Cursor,
-    HealthData,
-    JobList,
-    JobLogs,
-    Misses,
-    NumberedRecord,
-    Records,
-    SnapshotName,
-    Snapshots,
-)
 from autotune_service.api.validators import IfNoneMatch, tagged
 from autotune_service.dependencies import (
     ADMIN_ONLY,
@@ -52,11 +40,13 @@ Number = Annotated[int, Path(ge=1, le=10**15)]
 
 
 @router.get("/snapshots", responses=_READ)
-async def snapshots(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Snapshots:
+async def snapshots(
+    request: Request, limit: Limit = 50, cursor: schema.Cursor | None = None
+) -> schema.Snapshots:
     """The newest first."""
     page = await ask(request, store(request).snapshots, limit + 1, number_of(cursor))
     in_force = (await snapshots_of(request.scope)).current.number
-    return Snapshots(in_force=in_force, snapshots=page[:limit], next=next_of(page, limit))
+    return schema.Snapshots(in_force=in_force, snapshots=page[:limit], next=next_of(page, limit))
 
 
 @router.get(
@@ -73,7 +63,7 @@ async def snapshots(request: Request, limit: Limit = 50, cursor: Cursor | None =
 )
 async def snapshot(
     request: Request,
-    number: SnapshotName,
+    number: schema.SnapshotName,
     accept_claimed: bool = False,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -92,17 +82,19 @@ async def records(
     kernel: Name | None = None,
     chip: Chip | None = None,
     limit: Limit = 50,
-    cursor: Cursor | None = None,
-) -> Records:
+    cursor: schema.Cursor | None = None,
+) -> schema.Records:
     """All that was ever published, with numbers, the newest first."""
 
-    def find() -> Records:  # with all that is made of records: in the thread
+    def find() -> schema.Records:  # with all that is made of records: in the thread
         page = store(request).published(kernel, chip, limit + 1, number_of(cursor))
         data = [
-            NumberedRecord(number=n, standing=record.standing, record=to_data(in_words(record)))
+            schema.NumberedRecord(
+                number=n, standing=record.standing, record=to_data(in_words(record))
+            )
             for n, record in page
         ]
-        return Records(records=data[:limit], next=next_of(data, limit))
+        return schema.Records(records=data[:limit], next=next_of(data, limit))
 
     return await ask(request, find)
 
@@ -112,22 +104,24 @@ async def candidates(
     request: Request,
     state: CandidateState | None = None,
     limit: Limit = 50,
-    cursor: Cursor | None = None,
-) -> Candidates:
+    cursor: schema.Cursor | None = None,
+) -> schema.Candidates:
     """What was pushed and is to be checked, and what workers with the database found, the newest
     first."""
     page = await ask(request, store(request).candidates, state, limit + 1, number_of(cursor))
-    return Candidates(candidates=page[:limit], next=next_of(page, limit))
+    return schema.Candidates(candidates=page[:limit], next=next_of(page, limit))
 
 
 @router.get("/misses", responses=_READ)
-async def misses(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Misses:
+async def misses(
+    request: Request, limit: Limit = 50, cursor: schema.Cursor | None = None
+) -> schema.Misses:
     """What was asked for and is not published, the most wanted first."""
     after = None if cursor is None else (number_of(cursor) or 0, int(cursor.partition("-")[2] or 0))
     page = await ask(request, store(request).misses, limit + 1, after)
     last = page[limit - 1] if len(page) > limit else None
     following = f"{last.count}-{last.number}" if last else None
-    return Misses(misses=page[:limit], next=following)
+    return schema.Misses(misses=page[:limit], next=following)
 
 
 @router.get("/jobs", responses=_READ)
@@ -135,18 +129,20 @@ async def jobs(
     request: Request,
     state: State | None = None,
     limit: Limit = 50,
-    cursor: Cursor | None = None,
-) -> JobList:
+    cursor: schema.Cursor | None = None,
+) -> schema.JobList:
     """The newest first."""
     page = await ask(request, store(request).jobs.list, state, limit + 1, number_of(cursor))
-    return JobList(jobs=page[:limit], next=next_of(page, limit))
+    return schema.JobList(jobs=page[:limit], next=next_of(page, limit))
 
 
 @router.get("/audit", responses=_READ, dependencies=[BEARER, ADMIN_ONLY])
-async def audit(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Audit:
+async def audit(
+    request: Request, limit: Limit = 50, cursor: schema.Cursor | None = None
+) -> schema.Audit:
     """Who wrote what, the newest first. Needs a token with the role admin."""
     page = await ask(request, store(request).audit.entries, limit + 1, number_of(cursor))
-    return Audit(entries=page[:limit], next=next_of(page, limit))
+    return schema.Audit(entries=page[:limit], next=next_of(page, limit))
 
 
 def number_of(cursor: str | None) -> int | None:
@@ -165,10 +161,10 @@ async def job(request: Request, number: Number) -> Answered[Job]:
 
 
 @router.get("/jobs/{number}/log", responses=_READ)
-async def job_log(request: Request, number: Number) -> JobLogs:
+async def job_log(request: Request, number: Number) -> schema.JobLogs:
     """What its workers have said, by attempt."""
     job = await known_job(request, number)
-    return JobLogs(logs=await ask(request, store(request).jobs.logs, job.number))
+    return schema.JobLogs(logs=await ask(request, store(request).jobs.logs, job.number))
 
 
 async def known_job(request: Request, number: int) -> Job:
@@ -180,13 +176,13 @@ async def known_job(request: Request, number: int) -> Job:
 
 
 @unversioned.get("/healthz")
-async def healthz(request: Request) -> HealthData:
+async def healthz(request: Request) -> schema.HealthData:
     """Answers from memory: a process that serves lookups is healthy without its database."""
     return _health(request)
 
 
-@unversioned.get("/readyz", responses={503: {"model": HealthData}})
-async def readyz(request: Request, response: Response) -> HealthData:
+@unversioned.get("/readyz", responses={503: {"model": schema.HealthData}})
+async def readyz(request: Request, response: Response) -> schema.HealthData:
     """Whether newer snapshots reach this process: else a balancer may prefer others."""
     found = _health(request)
     if found.database != "ok":
@@ -194,9 +190,9 @@ async def readyz(request: Request, response: Response) -> HealthData:
     return found
 
 
-def _health(request: Request) -> HealthData:
+def _health(request: Request) -> schema.HealthData:
     current, state = request.state.snapshots.current, request.state
-    return HealthData(
+    return schema.HealthData(
         status="ok",
         snapshot=current.number,
         snapshot_id=current.id,
