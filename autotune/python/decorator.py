@@ -74,14 +74,9 @@ def tunable(
     ignored, that is no parameter with a default.
     """
     ignored = (ignore,) if isinstance(ignore, str) else ignore
-    functions = all(given is None or callable(given) for given in (reference, baseline, check))
-    mappings = all(isinstance(given, Mapping | None) for given in (mesh, values))
-    names = isinstance(name, str | None) and isinstance(ignored, list | tuple)
-    if not (names and functions and mappings):
-        raise ValueError(
-            "name=, reference=, baseline=, check=, mesh=, values= and ignore= are about the "
-            "kernel: a parameter of that name cannot be tuned, give it another name"
-        )
+    functions = {"reference": reference, "baseline": baseline, "check": check}
+    given: dict[str, Any] = {"name": name, **functions, "mesh": mesh, "values": values}
+    _check_declared({**given, "ignore": ignored})
     caller = sys._getframe(1)
     module, filename = str(caller.f_globals.get("__name__")), caller.f_code.co_filename
 
@@ -103,6 +98,33 @@ def tunable(
         return Tunable(function, declaration, module, filename)
 
     return decorate
+
+
+_TAKES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "name": ("a text", lambda given: isinstance(given, str)),
+    **dict.fromkeys(("reference", "baseline", "check"), ("a function", callable)),
+    "mesh": ('axes and how many devices each has, {"x": 4}', lambda given: _has(given, _is_count)),
+    "values": ('functions by argument, {"lengths": made}', lambda given: _has(given, callable)),
+    "ignore": ("names of arguments", lambda given: isinstance(given, list | tuple)),
+}
+
+
+def _is_count(given: Any) -> bool:
+    return type(given) is int and given > 0
+
+
+def _has(given: Any, is_right: Callable[[Any], bool]) -> bool:
+    return isinstance(given, Mapping) and all(map(is_right, given.values()))
+
+
+def _check_declared(given: Mapping[str, Any]) -> None:
+    """Raises ``ValueError`` for what is about the kernel and is something else."""
+    for name, (takes, is_right) in _TAKES.items():
+        if given[name] is not None and not is_right(given[name]):
+            raise ValueError(
+                f"{name}={given[name]!r}: {name}= is about the kernel, and takes {takes}; a "
+                "parameter of this name cannot be tuned, give it another one"
+            )
 
 
 class Tunable(Generic[P, R]):

@@ -4,7 +4,7 @@ call. JAX is imported where a kernel is built, which is where it is traced."""
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -133,6 +133,7 @@ class FunctionKernel:
     def kernel(self, arguments: Arguments) -> Kernel:
         """The declaration for calls of this form. Raises ``InvalidInputError``."""
         form = _Form(self, arguments)
+        form.check_values(self.problem(arguments))
         sizes, default, mesh = form.sizes(), self.defaults, self.mesh
         reference, baseline = self.reference, self.baseline
         return Kernel(
@@ -206,6 +207,12 @@ class _Form:
             raise InvalidInputError(f"{kernel.name} is called without an array")
         dtypes = [array.dtype for array in self.arrays.values()]
         self.dtype = next((dtype for dtype in dtypes if "float" in dtype), dtypes[0])
+        strange = [p for p in kernel.values if p not in self.arrays and p not in self.static]
+        if strange:
+            raise InvalidInputError(
+                f"values= of {kernel.name} names {', '.join(strange)}: its arrays are called "
+                f"{', '.join(self.arrays)}"
+            )
         self._named = self._declared()
 
     def _note(self, path: str, leaf: Any) -> None:
@@ -293,7 +300,32 @@ class _Form:
         array, make = self.arrays[path], self.kernel.values.get(path)
         if array.contents is not None and dict(problem.dims) == self.sizes():
             return array.integers
-        return make and (lambda: _called(make, self._sized(problem), lenient=True))
+        return make and (lambda: self._made(path, make, problem))
+
+    def _made(self, path: str, make: Callable[..., Any], problem: Problem) -> Any:
+        """What a function of ``values=`` gives. Raises ``InvalidInputError`` for what does not fit,
+        or where it raises."""
+        array = replace(self.arrays[path], shape=self._shape(path, problem), contents=None)
+        what = f"values={{{path!r}: …}} of {self.kernel.name}"
+        try:
+            numbers = _called(make, self._sized(problem), lenient=True)
+        except Exception as error:
+            raise InvalidInputError(f"{what} raised {type(error).__name__}: {error}") from error
+        if "int" not in array.dtype:
+            return numbers
+        try:
+            return array.of(numbers).integers()
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{what} gives what does not fit: {error}") from error
+
+    def check_values(self, problem: Problem) -> None:
+        """Raises ``InvalidInputError`` for contents that do not fit."""
+        for array in self.inputs(problem):
+            if array.values is not None:
+                array.values()
+
+    def _shape(self, path: str, problem: Problem) -> tuple[int, ...]:
+        return tuple(problem[name] for name in self.names(path))
 
     def dim_named(self, axis: str, dim: str) -> str:
         """``q.-2`` is the last but one of q. Raises ``InvalidInputError`` where there is none."""
@@ -315,7 +347,7 @@ class _Form:
         return [
             Array(
                 name=path,
-                shape=tuple(problem[name] for name in self.names(path)),
+                shape=self._shape(path, problem),
                 dtype=str(options.get(f"{path}.dtype", problem.dtype)),
                 values=self._values(path, problem),
             )

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.problem import DTYPES, OptionValue, parse_dtype
+from autotune.domain.problem import DTYPES, OptionValue, bits, parse_dtype
 
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}
 
@@ -46,14 +46,18 @@ class AbstractArray:
         """With these integers in it. Raises ``InvalidInputError`` for others."""
         import numpy as np
 
-        numbers = np.asarray(contents)
-        if (
-            "int" not in self.dtype
-            or numbers.dtype.kind not in "iu"
-            or numbers.size != prod(self.shape)
-        ):
+        numbers, size, dtype = np.asarray(contents), prod(self.shape), self.dtype
+        is_whole = "int" in dtype and numbers.dtype.kind in "iu" and numbers.size == size
+        if not is_whole:
             raise InvalidInputError(
-                f"{self}@… takes {prod(self.shape)} integers: i32[2]@[5,9], i32[16]@lengths.npy"
+                f"{self}@… takes {size} integers: i32[2]@[5,9], i32[16]@lengths.npy"
+            )
+        wide = min(32, bits(dtype))  # JAX has no more by default
+        low = 0 if dtype[0] == "u" else -(2 ** (wide - 1))
+        least, most = (int(numbers.min()), int(numbers.max())) if size else (0, 0)
+        if least < low or most >= low + 2**wide:
+            raise InvalidInputError(
+                f"{self}@… has {least} to {most}: on a TPU it has {low} to {low + 2**wide - 1}"
             )
         return replace(self, contents=tuple(numbers.reshape(-1).tolist()))
 
@@ -213,8 +217,11 @@ def with_contents(text: str, folder: Path = Path()) -> str:
 
         try:
             return f"]@{np.load(folder / found[1]).reshape(-1).tolist()}"
+        except FileNotFoundError as error:
+            raise InvalidInputError(f"there is no file {folder / found[1]}") from error
         except (OSError, ValueError, EOFError, AttributeError) as error:
-            raise InvalidInputError(f"{found[1]} is no file of numpy.save: {error}") from error
+            text = f"{found[1]} holds no array of numbers: write it with numpy.save"
+            raise InvalidInputError(text) from error
 
     return _FILE.sub(loaded, text)
 

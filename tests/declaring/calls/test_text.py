@@ -85,9 +85,21 @@ def test_integers_are_written_behind_an_array_or_come_from_a_file(tmp_path: Path
     assert (read["n"], read["o"][0].contents) == (array, (7,))
     assert read_arguments(f"n={array}", {})["n"] == array
     assert array.integers().tolist() == [[5, -1], [9, 0]]
-    for bad in (tmp_path / "none.npy", __file__):
-        with pytest.raises(InvalidInputError, match=r"numpy\.save"):
-            with_contents(f"n=i32[4]@'{bad}'")
+    bad = ((tmp_path / "none.npy", "there is no file"), (__file__, r"numpy\.save$"))
+    for file, words in bad:
+        with pytest.raises(InvalidInputError, match=words):
+            with_contents(f"n=i32[4]@'{file}'")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"), [("int32", 2**31), ("int64", -(2**31) - 1), ("uint8", -1), ("int4", 8)]
+)
+def test_integers_that_no_array_of_a_tpu_has_are_refused(dtype: str, number: int) -> None:
+    array = AbstractArray((2,), dtype)
+    with pytest.raises(InvalidInputError, match="on a TPU it has"):
+        array.of([0, number])
+    nearest = number + 1 if number < 0 else number - 1
+    assert array.of([0, nearest]).contents == (0, nearest)
 
 
 def rows_of(lengths: Any, x: Any, *, block: int = 8) -> Any:
@@ -99,6 +111,29 @@ def declared(**words: Any) -> tuple[Any, Any]:
     function: Any = autotune.tunable(block=[8, 16], **words)(rows_of)
     read = function.declaration.read("lengths=i32[2]@[3,4], x=f32[64,128]")
     return function.declaration.problem(read), function.declaration.kernel(read)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"lenghts": lambda lengths: [1, 2]}, "names lenghts: its arrays are called lengths, x"),
+        ({"lengths": lambda lengths: [1, 2, 3]}, "takes 2 integers"),
+        ({"lengths": lambda lengths: [1.5, 2]}, "takes 2 integers"),
+        ({"lengths": lambda lengths: 1 // 0}, "raised ZeroDivisionError"),
+    ],
+)
+def test_contents_that_do_not_fit_are_refused_with_their_call(values: Any, words: str) -> None:
+    function: Any = autotune.tunable(block=[8, 16], values=values)(rows_of)
+    arguments = function.declaration.read("lengths=i32[2], x=f32[64,128]")
+    with pytest.raises(InvalidInputError, match=words):
+        function.declaration.kernel(arguments)
+
+
+@pytest.mark.parametrize("given", [{"mesh": 4}, {"mesh": {"x": "4"}}, {"values": {"lengths": 4}}])
+def test_what_is_about_the_kernel_is_named_where_it_is_something_else(given: Any) -> None:
+    (name,) = given
+    with pytest.raises(ValueError, match=f"{name}= is about the kernel, and takes"):
+        autotune.tunable(block=[8, 16], **given)
 
 
 def test_integers_that_are_given_are_those_of_the_call_alone() -> None:

@@ -33,7 +33,7 @@ from autotune.estimating.simulator.drawing.timeline import timeline
 
 _DEPENDS_ON_DATA = (
     "how often it runs depends on data, by a branch or a loop around it: where integers decide "
-    "that, give them as values of their Array"
+    "that, declare them with values=, or pass them: a file in --args (lengths=i32[16]@lengths.npy)"
 )
 
 

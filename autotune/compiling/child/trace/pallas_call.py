@@ -154,8 +154,9 @@ class Call:
             return replace(operand, at_boundary=at_boundary, is_unread=self._is_unread(output))
         skipped = self.mapping.num_dynamic_grid_bounds + self.mapping.num_index_operands
         var = self.eqn.invars[skipped + number]
-        at_boundary = not hasattr(var, "val") and var in self.boundary.arguments
-        return replace(operand, at_boundary=at_boundary)
+        place = None if hasattr(var, "val") else self.boundary.arguments.get(var)
+        name = operand.name if place is None else self.names[place]
+        return replace(operand, name=name, at_boundary=place is not None)
 
     def _walk(self, mapping: Any) -> BlockWalk:
         rank = len(self.grid)

@@ -27,7 +27,7 @@ from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, wor
 from autotune.declaring.kernel import Kernel
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config, Problem, make_config
-from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
+from autotune.domain.verdict import FailedCheck, Proof, ProofLevel, Standard, Verdict
 
 _RUNS = 3
 _FEWEST_RUNS = 2  # of both small problems, or of the only one with DMAs late and early
@@ -157,7 +157,7 @@ def _run_in(
         if difference.check:
             return Verdict(
                 ok=None if level is ProofLevel.PLAIN else False,
-                reason=f"{difference.reason} ({what})",
+                reason=f"{difference.reason}{subject.remedy(difference)} ({what})",
                 check=difference.check,
                 error=difference.error,
                 where=difference.where,
@@ -256,6 +256,12 @@ class _Subject:
         ]
         return compare(results, expected, allowed)
 
+    def remedy(self, difference: Difference) -> str:
+        """For who knows that what is declared rounds as much."""
+        if difference.check is not FailedCheck.PRECISION or self.baseline is not None:
+            return ""
+        return "; a `baseline` in its own dtypes says how far off plain XLA is"
+
     def _expected(self, given: Sequence[Any], level: ProofLevel, meter: WorkMeter) -> list[Any]:
         """Of the reference, or of the default config where there is none. Raises ``NotRunError``
         where that cannot be had."""
@@ -274,7 +280,7 @@ class _Subject:
             )
         except (NotRunError, WrongRunError) as error:
             raise NotRunError(
-                f"the default config, {config}, which is its reference: {error}"
+                f"the default config, {config}, to compare with (declare a `reference`): {error}"
             ) from error
 
     def _build(self) -> Callable[..., Any]:
