@@ -62,7 +62,8 @@ class Match:
 
     ``passed_over``: a record that is nearer, and known not to work there. Of *default*:
     ``not_accepted``, the kind of a better answer; ``earlier``, what is published for an earlier
-    source of the kernel. ``unreachable``: why the service could not be asked, of an answer from
+    source of the kernel. ``has_claim``: a claimed record is for exactly what was asked, and claims
+    are not accepted. ``unreachable``: why the service could not be asked, of an answer from
     disk."""
 
     kind: MatchKind
@@ -74,13 +75,21 @@ class Match:
     passed_over: Record | None = None
     not_accepted: MatchKind | None = None
     earlier: Record | None = None
+    has_claim: bool = False
     unreachable: str = ""
 
 
 class Index:
     """The records of one snapshot, one for each key, ready to be asked. Never changes."""
 
-    def __init__(self, records: Iterable[Record] = (), kernels: Iterable[KernelSpec] = ()) -> None:
+    def __init__(
+        self,
+        records: Iterable[Record] = (),
+        kernels: Iterable[KernelSpec] = (),
+        claims: Iterable[Key] = (),
+    ) -> None:
+        """``claims``: keys that have claimed records only, which answer nobody here."""
+        self._claims = frozenset(map(identity_of, claims))
         self.kernels = {(spec.name, spec.fingerprint): spec for spec in kernels}
         self._exact: Layered[Identity, Record] = Layered()
         self._toolchains: _Groups = Layered()
@@ -95,6 +104,8 @@ class Index:
         new = Index(kernels=(*self.kernels.values(), *kernels))
         new._exact, new._toolchains, new._shapes = self._exact, self._toolchains, self._shapes
         new._rules = self._rules
+        claims = {identity_of(key): is_claimed for key, is_claimed in change.claims.items()}
+        new._claims = self._claims - claims.keys() | {of for of in claims if claims[of]}
         new._change(change.records, change.removed)
         return new
 
@@ -108,10 +119,17 @@ class Index:
         """The record of exactly this key."""
         return self._exact.get(identity_of(key))
 
+    def has_claim(self, key: Key) -> bool:
+        """Whether a claimed record is there for exactly this key, and no proven one."""
+        return identity_of(key) in self._claims
+
     def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
         """The best answer of an accepted kind, in the order of the words above."""
         key = self._as_declared(key)
-        asked = identity_of(key)
+        match = self._match(key, identity_of(key), accept)
+        return replace(match, has_claim=self.has_claim(key)) if self._claims else match
+
+    def _match(self, key: Key, asked: Identity, accept: Collection[str]) -> Match:
         record = self._exact.get(asked)
         if record is not None and EXACT in accept:
             return exact_match(record)
@@ -281,7 +299,8 @@ def match_in(
     if EXACT in accept and (record := store.record(key, claimed=claimed)):
         return exact_match(record)
     records = store.records(key.kernel, key.chip, claimed=claimed)
-    return Index(records, store.kernels()).match(key, accept)
+    claims = () if claimed or store.record(key, claimed=True) is None else (key,)
+    return Index(records, store.kernels(), claims).match(key, accept)
 
 
 def _is_unusable(record: Record, toolchain: Toolchain) -> bool:

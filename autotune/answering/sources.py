@@ -63,7 +63,9 @@ class BundleAnswers:
         """Raises ``InvalidInputError`` for a file that cannot be read."""
         if self._index is None or self._generation != GENERATION.number:
             generation, bundle = GENERATION.number, read_bundle(self._path)
-            self._index = Index(bundle.accepted(claimed=self._claimed), bundle.kernels)
+            accepted = bundle.accepted(claimed=self._claimed)
+            claims = {record.key for record in bundle.records} - {r.key for r in accepted}
+            self._index = Index(accepted, bundle.kernels, claims)
             self._generation = generation
         return self._index.match(key, accept)
 

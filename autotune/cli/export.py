@@ -16,6 +16,7 @@ from autotune.domain.record import Record
 from autotune.tables.formats import ENDINGS
 from autotune.wording.output import Countdown, echo
 from autotune.wording.publication import in_words
+from autotune.wording.units import counted
 
 _BUNDLE = "bundle"
 _MANY = 10_000  # records: writing them takes seconds
@@ -119,7 +120,7 @@ def _say(
     for record, why in refused:
         echo(f"not written: {record}: {why}", err=True)
     if file is not None:
-        echo(f"{count} records in {file} ({file.stat().st_size} bytes)")
+        echo(f"{counted(count, 'record')} in {file} ({file.stat().st_size} bytes)")
         for line in dict.fromkeys(changed):
             echo(line, err=True)
     elif count:

@@ -18,7 +18,7 @@ from autotune.wording.match import checked
 from autotune.wording.match import in_words as match_in_words
 from autotune.wording.output import echo
 from autotune.wording.publication import in_words, times_default, who_says
-from autotune.wording.units import micros
+from autotune.wording.units import counted, micros
 
 if TYPE_CHECKING:
     from autotune.domain.store import Store
@@ -136,8 +136,7 @@ def _spec(store: "Store", name: str) -> KernelSpec:
 
 def _others(store: "Store", key: Key) -> list[str]:
     """What is published for the same kernel: so that a miss tells where it missed."""
-    claim = store.record(key, claimed=True)
-    lines = [f"{who_says(claim)}: give --accept-claimed to see it"] if claim else []
+    lines = []
     for record in store.records(key.kernel):
         other = record.key
         same = {
@@ -177,6 +176,6 @@ def _print(record: Record) -> None:
     if record.baseline.note:
         echo(f"  {record.baseline.note}")
     echo(f"  {record.key}")
-    echo(f"  {record.trials} trials, published {record.created_at:%Y-%m-%d %H:%M} UTC")
+    echo(f"  {counted(record.trials, 'trial')}, published {record.created_at:%Y-%m-%d %H:%M} UTC")
     for check in record.checks:
         echo(f"  {checked(check)}")

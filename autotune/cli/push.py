@@ -16,6 +16,7 @@ from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.record import Check, Record
 from autotune.domain.store import KeyResult, Pushed, Store
 from autotune.wording.output import Countdown, echo
+from autotune.wording.units import counted
 
 _TIMEOUT_S = 60.0
 _MOST_CHECKS = 100_000
@@ -133,13 +134,16 @@ def _print(total: Pushed, sent: int, left: list[str], checks: int) -> None:
     for line in left:
         echo(f"left out: {line}", err=True)
     same = sent - (total.records or total.candidates) - total.lost
+    records, trials = counted(total.records, "record"), counted(total.trials, "trial")
     echo(
-        f"{total.records} records and {total.trials} trials are new there; {same} records were "
-        f"there already, {total.lost} are older or slower than what is; snapshot {total.snapshot}"
+        f"{records} and {trials} are new there; {same} there already, {total.lost} older or slower "
+        f"than what is; snapshot {total.snapshot}"
     )
-    if total.candidates:
-        echo(
-            f"{total.candidates} records are claimed until a worker of the service has checked them"
-        )
+    waiting = counted(total.candidates, "record")
+    if total.trusted and sent:
+        later = f"; a worker is to check {waiting}" if total.candidates else ""
+        echo(f"the service trusts its writers: what it took answers everybody{later}")
+    elif total.candidates:
+        echo(f"{waiting} claimed: answers who accepts claims, until a worker has checked it")
     if checks:
-        echo(f"of {checks} checks {total.checks} are in force there; newer ones stay")
+        echo(f"in force there: {total.checks} of {counted(checks, 'check')}; newer ones stay")

@@ -1,8 +1,8 @@
 """The published answer for a key, the trials that stand behind it, what becomes of it under another
 toolchain or chip, and the immutable, numbered sets of records."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import blake2b
@@ -358,7 +358,9 @@ def snapshot_id(number: int, created_at: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What makes one snapshot of another: ``records``, newest first, come in, ``removed`` go."""
+    """What makes one snapshot of another: ``records``, newest first, come in, ``removed`` go.
+    ``claims``: of which keys something is now claimed and nothing proven, or not any more."""
 
     records: Sequence[Record] = ()
     removed: Sequence[Key] = ()
+    claims: Mapping[Key, bool] = field(default_factory=dict)

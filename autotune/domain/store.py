@@ -32,7 +32,8 @@ class Pushed:
     """What became of a push: how many records and trials were new, how many records lost against
     the published one of their key, and the snapshot in force after it. ``checks``: how many of
     those that were sent are in force, None where none were. ``candidates``: how many
-    wait until a worker of the service has checked them."""
+    wait until a worker of the service has checked them. ``trusted``: they answer everybody before
+    that."""
 
     records: int
     trials: int
@@ -40,6 +41,7 @@ class Pushed:
     snapshot: int
     checks: OmitNone[int | None] = None
     candidates: OmitDefault[int] = 0
+    trusted: OmitDefault[bool] = False
 
 
 class TrialStore(Protocol):

@@ -11,6 +11,10 @@ from autotune.wording.rules import by_rule
 from autotune.wording.units import mebibytes, micros
 
 _SHOWN = 4
+_CLAIM = (
+    "; a record for exactly this is claimed, not proven: `accept_claimed=True`, or "
+    "`--accept-claimed`, takes it, and `autotune worker` with the database proves it"
+)
 
 
 def why(match: Match, key: Key) -> str:
@@ -34,8 +38,8 @@ def why(match: Match, key: Key) -> str:
         vmem = f"which takes {mebibytes(other.estimate.vmem_used_bytes)} of VMEM, more than known"
         why_not = checked(known) if known else f"{vmem} to be allowed with {asked}"
         also = f"not what was tuned with {other.key.toolchain}, {why_not}"
-        return f"{text}; {also}" if text else also
-    return text or _nothing(match, key)
+        text = f"{text}; {also}" if text else also
+    return (text or _nothing(match, key)) + _CLAIM * match.has_claim
 
 
 def in_words(match: Match, key: Key) -> Match:

@@ -16,7 +16,7 @@ from autotune.domain.xla_verdict import XlaVerdict, by_estimate, expected_range
 from autotune.wording.checks import finding, known_finding
 from autotune.wording.facts import why
 from autotune.wording.outcome import kind_and_reason, ran_text, reason_of, verdict_reason
-from autotune.wording.units import error_bar, micros, ratio
+from autotune.wording.units import counted, error_bar, micros, ratio
 
 VERDICTS = {
     XlaVerdict.UNKNOWN: "nothing is known of plain XLA",
@@ -245,10 +245,10 @@ def who_says(record: Record) -> str:
 def claims_wait(count: int) -> str:
     """Of keys that nothing is proven of: who is answered, and what the operator can do."""
     return (
-        f"{count} keys have claimed records only: whoever pushed them says that they are right. "
-        "They answer those who accept claimed records. Connect a worker to this database "
-        "(autotune worker), which proves or refuses them, or serve with --trust-writers, which "
-        "answers everybody with them."
+        f"{counted(count, 'key')} with claimed records only: whoever pushed them says that they "
+        "are right. They answer those who accept claimed records. Connect a worker to this "
+        "database (autotune worker), which proves or refuses them, or serve with --trust-writers, "
+        "which answers everybody with them."
     )
 
 

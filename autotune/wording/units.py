@@ -44,3 +44,8 @@ def seconds(value: float) -> str:
 def error_bar(share: float | None) -> str:
     """``± 5%``."""
     return "± unknown" if share is None else f"± {share:.0%}"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 record``, ``2 records``."""
+    return f"{count} {noun}" + "s" * (count != 1)

@@ -109,8 +109,6 @@ class SqlSnapshots(Adapter):
         row, old = (query.get(connection, SNAPSHOTS, n) for n in (number, since))
         if row is None:
             return Change() if number == 0 else None
-        if old is None:
-            return Change(records=snapshots.records(connection, row, claimed=claimed))
         return snapshots.change(connection, old, row, claimed=claimed)
 
     @writes

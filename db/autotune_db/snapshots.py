@@ -21,6 +21,7 @@ from sqlalchemy import (
     update,
 )
 
+from autotune.domain.key import Key
 from autotune.domain.record import Change, Record
 from autotune_db.query import (
     AT_ONCE,
@@ -209,16 +210,38 @@ def records(
     return found
 
 
-def change(connection: Connection, old: AnyRow, new: AnyRow, *, claimed: bool = False) -> Change:
-    """What makes the new one of the old one."""
-    keys = _touched(connection, old, new)
-    before, after = (members(connection, row, keys, claimed=claimed) for row in (old, new))
+def change(
+    connection: Connection, old: AnyRow | None, new: AnyRow, *, claimed: bool = False
+) -> Change:
+    """What makes the new one of the old one, or of nothing."""
+    keys = _touched(connection, old, new) if old else None
+    empty: dict[bool, Members] = {True: {}, False: {}}
+    was, of = (layers(connection, row, keys, False, True) if row else empty for row in (old, new))
+    claims_before, claims = (
+        set() if claimed else set(both[True]) - set(both[False]) for both in (was, of)
+    )
+    before, after = (both[True] | both[False] if claimed else both[False] for both in (was, of))
     changed = [record for key, record in after.items() if before.get(key) != record]
-    gone = select(KEYS).where(KEYS.c.id.in_(before.keys() - after.keys()))
     return Change(
         records=list(by_id(connection, changed).values()),
-        removed=tuple(readable(connection, gone, key_from_row)),
+        removed=tuple(_keys(connection, before.keys() - after.keys()).values()),
+        claims={
+            key: number in claims
+            for number, key in _keys(connection, claims_before ^ claims).items()
+        },
     )
+
+
+def _keys(connection: Connection, numbers: Iterable[int]) -> dict[int, Key]:
+    return {
+        number: key
+        for part in in_parts(numbers)
+        for number, key in readable(
+            connection,
+            select(KEYS).where(KEYS.c.id.in_(part)),
+            lambda row: (row.id, key_from_row(row)),
+        )
+    }
 
 
 def _touched(connection: Connection, old: AnyRow, new: AnyRow) -> set[int] | None:

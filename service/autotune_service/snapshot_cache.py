@@ -104,7 +104,7 @@ class IndexedSnapshot:
             take=map(identity_of, removed),
         )
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
-        index = self.index.changed(Change(records=light, removed=removed), kernels)
+        index = self.index.changed(replace(change, records=light, removed=removed), kernels)
         return IndexedSnapshot(number, index, exact, self.published | published, made_at)
 
     @cached_property

@@ -23,6 +23,7 @@ from autotune.domain.problem import PARALLEL, Config, Problem, ProblemSpec
 from autotune.domain.record import CheckVerdict, Evidence, Record, Trial
 from autotune.domain.record_candidate import CandidateDecision, CandidateState
 from autotune.domain.store import KeyResult, as_record_check
+from autotune.wording.match import why
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import NOON, question, record
 from tests.servers.commands import autotune_here
@@ -145,6 +146,29 @@ def test_a_claim_is_handed_out_by_no_door_to_who_does_not_ask_for_it(
     for door in DOORS:
         assert door(service, store, tmp_path, False) is None, door.__name__
         assert door(service, store, tmp_path, True) == to_data(config), door.__name__
+
+
+def test_who_misses_a_claim_is_told_of_it_until_a_worker_has_refused_it(
+    service: Running, store: SqlStore, writer: str, tmp_path: Path
+) -> None:
+    push(service, writer, replace(HONEST, config=RACING))
+    number_of(service, store)
+
+    def hints() -> list[bool]:
+        (tmp_path / "all.bundle").write_bytes(
+            service.raw("GET", "/v1/snapshots/latest?accept_claimed=true")[2]
+        )
+        files = BundleAnswers(tmp_path / "all.bundle"), StoreAnswers(store)
+        whys = [why(source.match(KEY), KEY) for source in files]
+        whys += [service.lookup(KEY)[1][0]["why"], ServiceAnswers(service.url).match(KEY).why]
+        return ["claimed, not proven: `accept_claimed=True`" in text for text in whys]
+
+    assert all(hints())
+    assert "accept_claimed" not in service.lookup(KEY, accept_claimed=True)[1][0]["why"]
+    counted = b"autotune_claims_not_answered_total 0.0"
+    until(lambda: counted not in service.raw("GET", "/metrics")[2])
+    store.decide(1, CandidateDecision(state=CandidateState.REFUSED))
+    until(lambda: not any(hints()))
 
 
 def test_a_claim_does_not_hide_what_is_proven_however_fast_it_says_it_is(

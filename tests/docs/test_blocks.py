@@ -59,7 +59,7 @@ SAYS = {
         r"\(512, 1024\) takes exact ",
         "512 rows: exact ",
         "100 rows: rule block_rows=100 ",  # tuned whole for 512 rows
-        "1 records and 3 trials are new there",
+        "1 record and 3 trials are new there",
         r"scale 512x1024 .* on v6e, jax 0\.12",
     ),
     "guides/declaration.md": (

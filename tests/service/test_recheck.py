@@ -136,8 +136,8 @@ def test_the_command_says_what_waits_and_which_checks_are_not_taken(
     ask = ("push", "--url", service.url, "--token", writer, "--db", here)
     done = autotune_here(*ask, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "2 records and 0 trials are new there; 0 records were there already" in done.stdout
-    assert "2 records are claimed until a worker of the service has checked them" in done.stdout
+    assert "2 records and 0 trials are new there; 0 there already" in done.stdout
+    assert "2 records claimed: answers who accepts claims, until a worker" in done.stdout
     assert "left out: 1 checks: " in done.stderr and "--trust-writers" in done.stderr
     done = autotune_here(*ask, "--json", cwd=tmp_path)
     assert (json.loads(done.stdout)["candidates"], done.returncode) == (2, 0)
@@ -198,7 +198,7 @@ def test_serve_says_how_many_claims_nobody_is_answered_with(
     with mock.patch("autotune.cli.serve._run"):
         flags = ["--trust-writers"] * trusts
         done = autotune_here("serve", "--db", database, *flags, cwd=tmp_path)
-    said = "1 keys have claimed" in done.stderr and "--trust-writers" in done.stderr
+    said = "1 key with claimed" in done.stderr and "--trust-writers" in done.stderr
     assert (done.returncode, said) == (0, not trusts)
 
 

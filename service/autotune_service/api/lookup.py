@@ -232,7 +232,8 @@ async def _look_for_some(
     matched = await asyncio.get_running_loop().run_in_executor(state["matching"], work)
     for place, (kind, key, answer) in zip(places, matched, strict=True):
         answers[place] = answer
-        state["meter"].answered(kind, kernel=key.kernel if key else OTHER)
+        claim = key is not None and snapshot.index.has_claim(key)
+        state["meter"].answered(kind, kernel=key.kernel if key else OTHER, claim=claim)
         if key is not None and snapshot.index.exact(key) is None:
             state["misses"].count(key, kind)
 

@@ -36,6 +36,9 @@ _lookups = Counter("autotune_lookups", "Questions answered, by how the answer fi
 _misses = Counter(
     "autotune_misses", "Questions whose answer was not exact, by kernel.", ["kernel", "match"]
 )
+_unanswered_claims = Counter(
+    "autotune_claims_not_answered", "Such questions that only a claimed record is for."
+)
 _durations = Histogram(
     "autotune_request_duration_seconds", "Time to answer a call.", ["route"], buckets=_BUCKETS
 )
@@ -94,14 +97,18 @@ class CallMeter:
         self._times: dict[str, _Times] = {}
         self._statuses: dict[tuple[str, int], int] = {}
         self._made_at: datetime | None = None
-        self._times_back = 0
+        self._times_back = self._claims = 0
         for match in self._answers:
             _lookups.labels(match)  # 0 is a value: a rate needs one to begin with
         _build.labels(VERSION, platform.python_version()).set(1)
 
-    def answered(self, match: str, count: int = 1, *, kernel: str = OTHER) -> None:
-        """``kernel``: one that is known, of a question that is not refused."""
+    def answered(
+        self, match: str, count: int = 1, *, kernel: str = OTHER, claim: bool = False
+    ) -> None:
+        """``kernel``: one that is known, of a question that is not refused. ``claim``: a claimed
+        record is for what was asked."""
         self._answers[match] += count
+        self._claims += claim
         if match not in (EXACT, REFUSED):
             asked = self._label(kernel), match
             self._missed[asked] = self._missed.get(asked, 0) + count
@@ -154,6 +161,8 @@ class CallMeter:
             if count:
                 self._answers[match] = 0
                 _lookups.labels(match).inc(count)
+        _unanswered_claims.inc(self._claims)
+        self._claims = 0
         missed, self._missed = self._missed, {}
         for (kernel, match), count in missed.items():
             _misses.labels(kernel, match).inc(count)
