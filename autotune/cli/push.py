@@ -23,7 +23,7 @@ _MOST_CHECKS = 100_000
 
 
 @click.command()
-@click.option("--url", required=True, metavar="URL", help="The service.")
+@click.option("--url", default=None, metavar="URL", help="The service.")
 @click.option(
     "--token",
     envvar="AUTOTUNE_TOKEN",
@@ -35,7 +35,7 @@ _MOST_CHECKS = 100_000
 @click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
 @shared.database_and_json
 def push(
-    url: str,
+    url: str | None,
     token: str | None,
     kernel: str | None,
     chip: str | None,
@@ -48,6 +48,8 @@ def push(
     What is there already changes nothing: push as often as you like. Exit code 1 when there is
     nothing to send.
     """
+    if url is None:
+        raise InvalidInputError("name the service: autotune push --url http://HOST:8700")
     remote, only = Remote(url, _TIMEOUT_S, token), shared.chip_named(chip)
     with shared.open_database(database, create=False) as store:
         say = partial(echo, err=True)

@@ -1,6 +1,7 @@
 """``autotune serve``: the HTTP service."""
 
 import os
+import socket
 import tempfile
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -53,11 +54,24 @@ def serve(database: str | None, **given: Any) -> None:
     if database:
         os.environ["AUTOTUNE_DATABASE_URL"] = database
         os.environ.pop("AUTOTUNE_DATABASE_URL_FILE", None)
+    _check_port(settings.host, settings.port)
     os.environ.update(to_environment(settings))
     with tempfile.TemporaryDirectory(prefix="autotune-metrics-", dir=_memory()) as folder:
         if settings.workers > 1:  # before the library is imported
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
         _run(settings)
+
+
+def _check_port(host: str, port: int) -> None:
+    """Else each process of the server would say so in its log, and begin again."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise AutotuneError(
+            f"{host} port {port} cannot be listened on: {error.strerror}. Name another with --host "
+            "or --port, or stop what uses it"
+        ) from error
 
 
 def _memory() -> str | None:

@@ -76,7 +76,8 @@ def _action(name: str, subject: str, about: str) -> None:
         with shared.open_database(database, create=False) as store:
             made = getattr(store, {"rollback": "roll_back"}.get(name, name))(number)
         if made is None:
-            raise InvalidInputError(f"there is no {subject} {number}")
+            lists = {"snapshot": "snapshots list", "record": "snapshots records"}[subject]
+            raise InvalidInputError(f"there is no {subject} {number}: autotune {lists} shows all")
         shared.print_result({"snapshot": made}, f"snapshot {made} is in force", as_json=as_json)
 
 

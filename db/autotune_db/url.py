@@ -5,6 +5,7 @@ known here is a bug and goes up unchanged.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -157,7 +158,10 @@ _POSTGRES_CODES = {
     "58": "{db} has a failing disk: {detail}",
 }
 
-_NO_TABLES = "{db} lacks tables ({detail}): run autotune db upgrade"
+_OTHER_TABLES = (
+    "{db} has not the tables of this version ({detail}): they are damaged, or an unreleased "
+    "version made them. Put back a copy, or export with that version and begin a new database"
+)
 _UNREACHABLE = f"cannot reach {{db}}: {{detail}}; start the server, {_ELSEWHERE}"
 _UNDONE_STATES = ("08", "40", "57P0")
 
@@ -194,14 +198,14 @@ def is_locked(error: BaseException) -> bool:
 
 def _template(error: DBAPIError) -> str | None:
     if name := _sqlite_name(error.orig):
-        if name == "ERROR" and _detail(error).startswith(("no such table", "no such column")):
-            return _NO_TABLES
+        if re.search("no such (table|column)| has no column named ", _detail(error)):
+            return _OTHER_TABLES
         return _SQLITE.get(name)
     state = getattr(error.orig, "sqlstate", None)
     if state is None:
         return _unnamed(error)
     if state in ("42P01", "42703"):
-        return _NO_TABLES
+        return _OTHER_TABLES
     return _POSTGRES_CODES.get(state) or _POSTGRES_CODES.get(state[:2])
 
 

@@ -104,9 +104,22 @@ def test_tables_that_were_dropped(url: str) -> None:
         store._work.write(
             lambda connection, _: connection.exec_driver_sql("DROP TABLE autotune_trials")
         )
-        with pytest.raises(StoreError, match="run autotune db upgrade") as caught:
+        with pytest.raises(StoreError, match="has not the tables of this version") as caught:
             store.trials(key())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_tables_of_a_version_that_was_never_released(url: str, write: bool) -> None:
+    """It calls itself the same, and lacks a column."""
+    with open_store(url, create=True) as store:
+        store._work.write(
+            lambda connection, _: connection.exec_driver_sql(
+                "ALTER TABLE autotune_keys DROP COLUMN best_us"
+            )
+        )
+        with pytest.raises(StoreError, match=r"has not the tables of this version .*best_us"):
+            save_trial(store, key(), trial(0)) if write else store.history()
 
 
 def test_read_only_file(open_folder: Path, as_nobody: AsNobody) -> None:

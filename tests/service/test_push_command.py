@@ -132,9 +132,11 @@ def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
     assert [item["number"] for item in json.loads(run("records", "--json"))] == [2, 1]
     assert json.loads(run("prune", "--days", "0", "--json")) == {"pruned": 3}
     done = autotune_here("snapshots", "rollback", "9", "--db", database, cwd=tmp_path)
-    assert_one_sentence(done, "there is no snapshot 9")
+    assert_one_sentence(done, "there is no snapshot 9: autotune snapshots list shows all")
     done = autotune_here("snapshots", "pin", "9", "--db", database, cwd=tmp_path)
-    assert_one_sentence(done, "there is no record 9")
+    assert_one_sentence(done, "there is no record 9: autotune snapshots records shows all")
+    done = autotune_here("push", "--db", database, cwd=tmp_path)
+    assert_one_sentence(done, "name the service: autotune push --url http://")
 
 
 def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: Path) -> None:
@@ -155,6 +157,6 @@ def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: 
     )
     with running(database, closed=True) as service:
         done = autotune_here(*ask, service.url, cwd=tmp_path)
-        assert_one_sentence(done, "give a token")
+        assert_one_sentence(done, "who runs the service makes one with `autotune token create`")
         done = autotune_here(*ask, service.url, cwd=tmp_path, env={"AUTOTUNE_TOKEN": secret + "\n"})
         assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def test_lookup_from_a_service(store: SqlStore, database: str, tmp_path: Path) -
         assert_one_sentence(done, "unknown kernel 'nope'")
     done = autotune_here("lookup", "mm", "--shape", "9x9", *ASK, *url, cwd=tmp_path)
     assert_one_sentence(done, "cannot be used")
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_that_is_used(store: SqlStore, database: str, tmp_path: Path, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = autotune_here(
+            "serve", "--db", database, "--port", port, "--workers", workers, cwd=tmp_path
+        )
+    assert_one_sentence(done, f"port {port} cannot be listened on: Address already in use")
+    assert done.returncode == 2
 
 
 def test_serve_without_a_database(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ LOOKUP = "/v1/lookup"
 """Reads, although it is a POST."""
 
 _SCHEME = "bearer "
+_MAKE = "who runs the service makes one with `autotune token create`"
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _OWN_SITE = (b"same-origin", b"none")
 _OPEN = ("/healthz", "/readyz", "/metrics")
@@ -128,7 +129,9 @@ class AccessMiddleware:
         token = await access.writer(secret) if writes(scope) else access.reader(secret)
         if token is None:
             self._failures.allows(address)
-            raise HttpError(401, "invalid_token", "the token is unknown, expired or revoked")
+            raise HttpError(
+                401, "invalid_token", f"the token is unknown, expired or revoked: {_MAKE}"
+            )
         require(token, WRITER if writes(scope) else READER)
         return token
 
@@ -193,7 +196,7 @@ def secret_of(scope: Scope) -> str:
     text = headers_of(scope).get(b"authorization", b"").decode("latin-1")
     if text.lower().startswith(_SCHEME):
         return text[len(_SCHEME) :].strip()
-    raise HttpError(401, "missing_token", "give a token: Authorization: Bearer …")
+    raise HttpError(401, "missing_token", f"give a token (Authorization: Bearer …): {_MAKE}")
 
 
 def _cookie(scope: Scope) -> str | None:
