@@ -18,16 +18,8 @@ from autotune.cli.shared import interpreter_of, new_pool, open_database
 from autotune.cli.tune import load_workload
 from autotune.declaring.calls.from_problem import call_of
 from autotune.declaring.discovery import catalogue, find_kernel, installed_kernels
+from autotune.domain import errors
 from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain, ProblemOfCall
-from autotune.domain.errors import (
-    AutotuneError,
-    InvalidInputError,
-    KernelImportError,
-    NoDeclarationError,
-    NoLegalConfigError,
-    ServiceError,
-    StoreError,
-)
 from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check, Record
@@ -137,7 +129,7 @@ class CheckQuestion:
         self, against: str, compilers: Compilers, published: RecordBundle, place: Path
     ) -> list[Check]:
         if self.shapes or self.calls:
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 "--shape and --args are for a revision: records have their problems"
             )
         records, specs = published.records, published.kernels
@@ -147,7 +139,7 @@ class CheckQuestion:
             if not chosen:
                 other = "an installed kernel: name its file, path/to/file.py:NAME"
                 wanted = ", ".join(refs) or other
-                raise InvalidInputError(f"{against} has no record of {wanted}")
+                raise errors.InvalidInputError(f"{against} has no record of {wanted}")
             run = CheckRun(
                 compilers=compilers, store=store, refs=refs, against=against, hear=self._hear
             )
@@ -157,7 +149,9 @@ class CheckQuestion:
         self, against: str, new: Any, compilers: Compilers, place: Path
     ) -> list[Check]:
         if (self.shapes or self.calls) and not (self.kernels and self.chips):
-            raise InvalidInputError("--shape and --args are of a KERNEL and a --chip: name both")
+            raise errors.InvalidInputError(
+                "--shape and --args are of a KERNEL and a --chip: name both"
+            )
         known = self._known()
         refs = self._own_refs(compilers, *known)
         asked = self._asked(compilers, refs, *known)
@@ -204,7 +198,7 @@ class CheckQuestion:
                 problems = list(self._problems(compilers, replace(ref, call=call), spec))
                 asked += priors_of(spec, compilers.ask(DescribeToolchain()), problems, called, call)
         if not asked:
-            raise InvalidInputError(
+            raise errors.InvalidInputError(
                 f"there is no problem to compare {', '.join(refs)} for: give --shape and --chip, "
                 "of a decorated function --args, or --bundle FILE with records"
             )
@@ -228,7 +222,7 @@ class CheckQuestion:
         try:
             with open_database(self.database, create=self.bundle is not None) as store:
                 return find_published(store, self.bundle)
-        except StoreError:
+        except errors.StoreError:
             if self.database is None and self.bundle is None:
                 return [], []
             raise
@@ -241,8 +235,8 @@ class CheckQuestion:
         )
 
 
-def _say_retuned(done: Publication | NoLegalConfigError) -> None:
-    if isinstance(done, NoLegalConfigError):
+def _say_retuned(done: Publication | errors.NoLegalConfigError) -> None:
+    if isinstance(done, errors.NoLegalConfigError):
         echo(f"not searched: {error_text(done)}", err=True)
     else:
         echo(publication_reason(done), err=True)
@@ -258,7 +252,7 @@ def _named_problems(compilers: Compilers, path: Path) -> Iterator[tuple[str, Ker
             ref, problem_of = named_problem(asked, path.parent)
             spec = compilers.ask(DescribeKernel(ref=ref))
             problem = problem_of(spec) if problem_of else compilers.ask(ProblemOfCall(ref=ref))
-        except AutotuneError as error:
+        except errors.AutotuneError as error:
             echo(f"not checked: {invalid_problem(asked, error)}", err=True)
         else:
             yield spec.name, ref, problem
@@ -301,7 +295,7 @@ def of_service(url: str) -> RecordBundle:
     try:
         content = Remote(url, _DOWNLOAD_S).call("GET", "/v1/snapshots/latest")
     except (OSError, HTTPException) as error:
-        raise ServiceError(f"the service at {url} cannot be used: {error}") from error
+        raise errors.ServiceError(f"the service at {url} cannot be used: {error}") from error
     return bundle_from_bytes(content, f"the snapshot of {url}")
 
 
@@ -331,11 +325,11 @@ def name_of(
     ``KernelImportError``."""
     try:
         return compilers.ask(DescribeKernel(ref=ref)).name
-    except NoDeclarationError:
+    except errors.NoDeclarationError:
         raise
-    except KernelImportError:
+    except errors.KernelImportError:
         for key in (record.key for record in records):
-            with suppress(AutotuneError):  # it is called otherwise
+            with suppress(errors.AutotuneError):  # it is called otherwise
                 call = call_of(specs, key)
                 if (
                     call

@@ -17,17 +17,8 @@ from autotune.domain.key import ChipInfo, Choices, KernelRef
 from autotune.domain.outcome import CompileFailed, Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, Problem, make_config
 from autotune.domain.trace import Trace
-from autotune.estimating import legality
+from autotune.estimating import legality, vmem
 from autotune.estimating.legality import Roofline, roofline
-from autotune.estimating.vmem import (
-    VmemUse,
-    first_rung,
-    next_rung,
-    out_of_vmem,
-    over_limit,
-    vmem_use,
-    with_limit_source,
-)
 
 MAX_TRACED = 20_000
 _MOST_REASONS = 3
@@ -117,16 +108,16 @@ def climb(candidate: Candidate, chip: ChipInfo) -> Candidate | None:
     """The same candidate with the next higher VMEM limit, or None at the top."""
     if not candidate.takes_limit:
         return None
-    limit = next_rung(candidate.config.vmem_limit_bytes, chip)
+    limit = vmem.next_rung(candidate.config.vmem_limit_bytes, chip)
     return None if limit is None else _with_limit(candidate, limit)
 
 
 def limit_named(space: Space, config: Config, refused: OutOfVmem, chip: ChipInfo) -> OutOfVmem:
     """A verdict of the compiler, and who set the limit: its message does not say."""
     if space.passed_on.limit:
-        return with_limit_source(refused, config.vmem_limit_bytes, chip)
+        return vmem.with_limit_source(refused, config.vmem_limit_bytes, chip)
     allowed = None if refused.allowed_bytes == chip.scoped_vmem_bytes else refused.allowed_bytes
-    return with_limit_source(refused, allowed, chip, own_limit_bytes=refused.used_bytes)
+    return vmem.with_limit_source(refused, allowed, chip, own_limit_bytes=refused.used_bytes)
 
 
 def _points(choices: Choices) -> list[Config]:
@@ -215,7 +206,7 @@ def refusal(
     broken = legality.violation(trace, chip, default)
     if broken:
         return legality.illegal(broken)
-    over = over_limit(trace, chip)
+    over = vmem.over_limit(trace, chip)
     return over and _over_vmem(passed_on(), *over, chip)
 
 
@@ -243,11 +234,11 @@ def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> No
     if broken:
         _count(space, legality.illegal(broken))
         return
-    use = vmem_use(trace, chip)
+    use = vmem.vmem_use(trace, chip)
     rung = _first_rung(space, use, trace, chip)
     if rung is None:
         highest = (use, chip.vmem_capacity_bytes)
-        over = highest if space.passed_on.limit else over_limit(trace, chip) or highest
+        over = highest if space.passed_on.limit else vmem.over_limit(trace, chip) or highest
         _count(space, _over_vmem(space.passed_on, *over, chip))
         return
     variants = legality.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
@@ -277,18 +268,20 @@ def refusal_group(refused: Failure) -> Failure:
     return refused
 
 
-def _over_vmem(passed_on: PassedOn, use: VmemUse, limit: int | None, chip: ChipInfo) -> OutOfVmem:
+def _over_vmem(
+    passed_on: PassedOn, use: vmem.VmemUse, limit: int | None, chip: ChipInfo
+) -> OutOfVmem:
     needed = None if passed_on.limit else max(use.expected_bytes, use.certain_bytes)
-    return out_of_vmem(use.certain_bytes, limit, chip, own_limit_bytes=needed)
+    return vmem.out_of_vmem(use.certain_bytes, limit, chip, own_limit_bytes=needed)
 
 
 def _first_rung(
-    space: Space, use: VmemUse, trace: Trace, chip: ChipInfo
+    space: Space, use: vmem.VmemUse, trace: Trace, chip: ChipInfo
 ) -> tuple[int | None] | None:
     """As ``vmem.first_rung``; the kernel's own limit is left alone where it passes none on."""
     if space.passed_on.limit:
-        return first_rung(use, chip)
-    return (None,) if over_limit(trace, chip) is None else None
+        return vmem.first_rung(use, chip)
+    return (None,) if vmem.over_limit(trace, chip) is None else None
 
 
 def _candidate(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Candidate:

@@ -8,16 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich import progress
 from rich.table import Column
 
 from autotune.domain.key import Key
@@ -132,7 +123,7 @@ def workload_observer(*, silent: bool) -> TuningObserver:
 class _Live(SilentObserver):
     """Live on stderr, from the moment when compilers start."""
 
-    _progress: Progress
+    _progress: progress.Progress
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
@@ -149,13 +140,13 @@ class Bar(_Live):
 
     def __init__(self) -> None:
         self._tally = Tally()
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", table_column=_ONE_LINE),
-            BarColumn(bar_width=10),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}", table_column=_ONE_LINE),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+        self._progress = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", table_column=_ONE_LINE),
+            progress.BarColumn(bar_width=10),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[note]}", table_column=_ONE_LINE),
+            progress.TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=PlainConsole(stderr=True),
         )
         self._task = self._progress.add_task("starting", total=None, note="")
@@ -217,18 +208,18 @@ class WorkloadBars(_Live, WorkloadLines):
     """The trials of all problems, and of those that have run last."""
 
     def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+        self._progress = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=24),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[note]}"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("left"),
+            progress.TimeRemainingColumn(),
             console=PlainConsole(stderr=True),
         )
         self._all = self._progress.add_task("all trials", total=None, note="")
-        self._recent: list[TaskID] = []
+        self._recent: list[progress.TaskID] = []
 
     def of(self, key: Key) -> TuningObserver:
         return _ProblemBar(self, key)
@@ -237,13 +228,13 @@ class WorkloadBars(_Live, WorkloadLines):
         """Beside the bar of all."""
         self._progress.update(self._all, note=note)
 
-    def begin_problem(self, name: str, done: int, goal: int) -> TaskID:
+    def begin_problem(self, name: str, done: int, goal: int) -> progress.TaskID:
         """Count the trials of a problem among all."""
         total = (self._progress.tasks[0].total or 0) + goal
         self._progress.update(self._all, total=total, advance=done, note="")
         return self._progress.add_task(name, total=goal, completed=done, note="", visible=False)
 
-    def advance(self, task: TaskID, note: str) -> None:
+    def advance(self, task: progress.TaskID, note: str) -> None:
         """Show those that have run last."""
         self._progress.update(self._all, advance=1)
         self._recent = [task, *(other for other in self._recent if other != task)]
@@ -259,7 +250,7 @@ class _ProblemBar(_ProblemObserver):
     def __init__(self, bars: WorkloadBars, key: Key) -> None:
         super().__init__(bars, key)
         self._bars, self._tally = bars, Tally()
-        self._task: TaskID | None = None
+        self._task: progress.TaskID | None = None
 
     def tracing(self, done: int, total: int) -> None:
         self._bars.show(f"tracing {problem_name(self._key)}: {done} of {total}")

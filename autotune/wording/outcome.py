@@ -6,31 +6,10 @@ And the same as JSON for ``--json``: stable names, units in them.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autotune.domain import outcome as outcomes
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
 from autotune.domain.errors import NoLegalConfigError
-from autotune.domain.outcome import (
-    Dependency,
-    Estimate,
-    Estimated,
-    Failure,
-    Illegal,
-    LimitSource,
-    MisalignedBlock,
-    NotEstimated,
-    Outcome,
-    OutOfVmem,
-    ParallelAfterArbitrary,
-    RevisitedOutput,
-    Rule,
-    SemanticsRank,
-    SequentialAxis,
-    TimedOut,
-    UnreadInput,
-    UnsafeAlias,
-    UnwrittenOutput,
-    Violation,
-)
 from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Trial
 from autotune.domain.verdict import Proof, Verdict
@@ -38,77 +17,78 @@ from autotune.wording.units import error_bar, mebibytes, micros, part_us
 
 # Refusals are counted by rule: their figures differ from point to point.
 _RULES = {
-    Rule.BLOCK_ALIGNMENT: "block not aligned",
-    Rule.OUTPUT_REVISITED: "output block visited again after others",
-    Rule.OUTPUT_UNWRITTEN: "output not fully written",
-    Rule.INPUT_UNREAD: "input not fully read",
-    Rule.UNSAFE_ALIAS: "an input that shares memory with an output is read too late",
-    Rule.SEMANTICS_RANK: "another number of dimension semantics than of grid axes",
-    Rule.PARALLEL_AFTER_ARBITRARY: "a parallel grid axis behind an arbitrary one",
-    Rule.SEQUENTIAL_AXIS: "a grid axis that must not be parallel",
+    outcomes.Rule.BLOCK_ALIGNMENT: "block not aligned",
+    outcomes.Rule.OUTPUT_REVISITED: "output block visited again after others",
+    outcomes.Rule.OUTPUT_UNWRITTEN: "output not fully written",
+    outcomes.Rule.INPUT_UNREAD: "input not fully read",
+    outcomes.Rule.UNSAFE_ALIAS: "an input that shares memory with an output is read too late",
+    outcomes.Rule.SEMANTICS_RANK: "another number of dimension semantics than of grid axes",
+    outcomes.Rule.PARALLEL_AFTER_ARBITRARY: "a parallel grid axis behind an arbitrary one",
+    outcomes.Rule.SEQUENTIAL_AXIS: "a grid axis that must not be parallel",
 }
 
 _DEPENDENCIES = {
-    Dependency.SHARED_OUTPUT: "output {} has blocks that are written from several positions of it",
-    Dependency.OUTPUT_BY_HAND: "output {} is written by hand: nothing shows that positions are "
-    "apart",
-    Dependency.SCRATCH: "{} carries values from step to step",
-    Dependency.SCRATCH_ALONG_AXIS: "{} carries values along it or across it",
+    outcomes.Dependency.SHARED_OUTPUT: "output {} has blocks that are written from several "
+    "positions of it",
+    outcomes.Dependency.OUTPUT_BY_HAND: "output {} is written by hand: nothing shows that "
+    "positions are apart",
+    outcomes.Dependency.SCRATCH: "{} carries values from step to step",
+    outcomes.Dependency.SCRATCH_ALONG_AXIS: "{} carries values along it or across it",
 }
 
 _LIMITS = {
-    LimitSource.CHIP: "the chip has {}",
-    LimitSource.CONFIG: "the limit of this config is {}",
-    LimitSource.COMPILER: "the compiler's default limit is {}",
-    LimitSource.KERNEL: "the limit that the kernel sets is {}",
+    outcomes.LimitSource.CHIP: "the chip has {}",
+    outcomes.LimitSource.CONFIG: "the limit of this config is {}",
+    outcomes.LimitSource.COMPILER: "the compiler's default limit is {}",
+    outcomes.LimitSource.KERNEL: "the limit that the kernel sets is {}",
 }
 
 _OVER = {
-    LimitSource.CHIP: "over the VMEM of the chip, {}",
-    LimitSource.CONFIG: "over the VMEM limit of the config, {}",
-    LimitSource.COMPILER: "over the compiler's default VMEM limit, {}",
-    LimitSource.KERNEL: "over the VMEM limit that the kernel sets, {}",
+    outcomes.LimitSource.CHIP: "over the VMEM of the chip, {}",
+    outcomes.LimitSource.CONFIG: "over the VMEM limit of the config, {}",
+    outcomes.LimitSource.COMPILER: "over the compiler's default VMEM limit, {}",
+    outcomes.LimitSource.KERNEL: "over the VMEM limit that the kernel sets, {}",
 }
 
 
-def violation_text(violation: Violation) -> str:
+def violation_text(violation: outcomes.Violation) -> str:
     """One sentence: what is wrong, with its numbers, and for a block what would be right."""
     match violation:
-        case MisalignedBlock():
+        case outcomes.MisalignedBlock():
             return _misaligned(violation)
-        case RevisitedOutput(operand=name, visits=visits, blocks=blocks):
+        case outcomes.RevisitedOutput(operand=name, visits=visits, blocks=blocks):
             return (
                 f"blocks of output {name} are visited again after others ({visits} visits of "
                 f"{blocks} blocks): what was written is lost"
             )
-        case UnwrittenOutput(operand=name, blocks=blocks, blocks_total=total):
+        case outcomes.UnwrittenOutput(operand=name, blocks=blocks, blocks_total=total):
             return f"only {blocks} of {total} blocks of output {name} are ever written"
-        case UnreadInput(operand=name, dimension=dimension, read=read, whole=whole):
+        case outcomes.UnreadInput(operand=name, dimension=dimension, read=read, whole=whole):
             return (
                 f"only {read} of {whole} elements of dimension {dimension} of {name} are ever "
                 "read, the default reads all: does the grid round down?"
             )
-        case UnsafeAlias():
+        case outcomes.UnsafeAlias():
             return "an input that shares memory with an output is read where another step writes"
-        case SemanticsRank(semantics=semantics, grid=grid):
+        case outcomes.SemanticsRank(semantics=semantics, grid=grid):
             return f"{semantics} dimension semantics for a grid of {grid} axes"
-        case ParallelAfterArbitrary(axis=axis):
+        case outcomes.ParallelAfterArbitrary(axis=axis):
             return f"grid axis {axis} is parallel behind an arbitrary one"
-        case SequentialAxis(axis=axis, dependency=dependency, buffer=buffer):
+        case outcomes.SequentialAxis(axis=axis, dependency=dependency, buffer=buffer):
             reason = _DEPENDENCIES[dependency].format(buffer)
             return f"grid axis {axis} must not be parallel: {reason}"
 
 
-def reason_of(outcome: Outcome) -> str:
+def reason_of(outcome: outcomes.Outcome) -> str:
     """Why a candidate has no time, or what limits the one that it has."""
     match outcome:
-        case Estimated(estimate=estimate):
+        case outcomes.Estimated(estimate=estimate):
             return f"limited by {estimate.limiting_part}"
-        case Illegal(reason="", violation=violation) if violation:
+        case outcomes.Illegal(reason="", violation=violation) if violation:
             return violation_text(violation)
-        case OutOfVmem(reason=""):
+        case outcomes.OutOfVmem(reason=""):
             return _out_of_vmem(outcome)
-        case NotEstimated(reason="", us=us, least_us=least_us) if us and least_us:
+        case outcomes.NotEstimated(reason="", us=us, least_us=least_us) if us and least_us:
             return (
                 f"the simulated {part_us(us)} is less than the {part_us(least_us)} that its bytes "
                 "and operations take at the chip's peak rates: something was misread"
@@ -126,21 +106,21 @@ def best_time(time_us: float | None, *, verified: bool | None) -> str:
     return ", ".join(filter(None, [micros(time_us), state if time_us else ""]))
 
 
-def kind_and_reason(outcome: Outcome) -> str:
+def kind_and_reason(outcome: outcomes.Outcome) -> str:
     return f"{outcome.kind}: {reason_of(outcome)}"
 
 
-def in_words(outcome: Outcome) -> Outcome:
+def in_words(outcome: outcomes.Outcome) -> outcomes.Outcome:
     """The same with its sentence, for readers that know nothing of what it is made of."""
-    if isinstance(outcome, Estimated):
+    if isinstance(outcome, outcomes.Estimated):
         return outcome
     return replace(outcome, reason=reason_of(outcome))
 
 
-def _out_of_vmem(refused: OutOfVmem) -> str:
+def _out_of_vmem(refused: outcomes.OutOfVmem) -> str:
     """Which limit is too small, who set it, and what to do about it."""
     used, allowed = mebibytes(refused.used_bytes), mebibytes(refused.allowed_bytes)
-    source = LimitSource(refused.limited_by) if refused.limited_by else None
+    source = outcomes.LimitSource(refused.limited_by) if refused.limited_by else None
     limit = _LIMITS[source].format(allowed) if source else f"{allowed} are allowed"
     text = f"needs {'at least ' * refused.by_rule}{used} of VMEM, {limit}"
     if refused.remedy_bytes is not None:
@@ -148,7 +128,7 @@ def _out_of_vmem(refused: OutOfVmem) -> str:
             f"{text}, and no limit of a config is passed on: give pallas_call `compiler_params` "
             f"with `vmem_limit_bytes` >= {refused.remedy_bytes:_}"
         )
-    if source in (LimitSource.COMPILER, LimitSource.CONFIG):
+    if source in (outcomes.LimitSource.COMPILER, outcomes.LimitSource.CONFIG):
         return f"{text}: `vmem_limit_bytes` >= {refused.used_bytes:_} is needed"
     return text
 
@@ -158,7 +138,7 @@ def verdict_reason(verdict: Verdict) -> str:
     if verdict.failure is None:
         return ran_text(verdict.proof, verdict.reason)
     text = kind_and_reason(verdict.failure)
-    if isinstance(verdict.failure, TimedOut):
+    if isinstance(verdict.failure, outcomes.TimedOut):
         text += (
             "; give it longer with --candidate-timeout, or the kernel a `reduced` that makes the "
             "problem small"
@@ -186,12 +166,14 @@ def ran_text(proof: Proof, ran: str) -> str:
     return f"{ran}{less}; walked: {', '.join(has) or 'all'}{by_data}"
 
 
-def group_text(refused: Failure) -> str:
+def group_text(refused: outcomes.Failure) -> str:
     """What refused points have in common."""
-    if isinstance(refused, Illegal) and refused.rule:
-        return f"illegal: {_RULES[Rule(refused.rule)]}"
-    if isinstance(refused, OutOfVmem) and refused.limited_by:
-        return _OVER[LimitSource(refused.limited_by)].format(mebibytes(refused.allowed_bytes))
+    if isinstance(refused, outcomes.Illegal) and refused.rule:
+        return f"illegal: {_RULES[outcomes.Rule(refused.rule)]}"
+    if isinstance(refused, outcomes.OutOfVmem) and refused.limited_by:
+        return _OVER[outcomes.LimitSource(refused.limited_by)].format(
+            mebibytes(refused.allowed_bytes)
+        )
     return reason_of(refused)
 
 
@@ -204,7 +186,7 @@ def error_text(error: BaseException) -> str:
     return f"{text}; the first of them: {reason_of(error.first)}" if error.first else text
 
 
-def _misaligned(wrong: MisalignedBlock) -> str:
+def _misaligned(wrong: outcomes.MisalignedBlock) -> str:
     block = f"block {_shape(wrong.block)} of {wrong.operand}"
     if not wrong.block:
         return f"{block} has no dimension: a block in VMEM needs one, or the operand stands in SMEM"
@@ -243,11 +225,11 @@ class ConfigEstimate:
     """What becomes of one config: a time with its parts, or the reason for none."""
 
     config: Config
-    outcome: Outcome
+    outcome: outcomes.Outcome
 
     @property
-    def estimate(self) -> Estimate | None:
-        return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
+    def estimate(self) -> outcomes.Estimate | None:
+        return self.outcome.estimate if isinstance(self.outcome, outcomes.Estimated) else None
 
     def __str__(self) -> str:
         estimate = self.estimate

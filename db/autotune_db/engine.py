@@ -15,18 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from sqlalchemy import (
-    Connection,
-    Engine,
-    Text,
-    column,
-    create_engine,
-    event,
-    inspect,
-    select,
-    table,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.pool import QueuePool
 
 from autotune.domain.errors import StoreError
@@ -42,7 +31,7 @@ OLDEST = "0013"  # that is brought along
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK_NUMBER = 0x6175746F74756E65  # "autotune": PostgreSQL's advisory lock
-_FIND_VERSION = select(column("version_num", Text)).select_from(table(VERSION_TABLE))
+_FIND_VERSION = sa.select(sa.column("version_num", sa.Text)).select_from(sa.table(VERSION_TABLE))
 _one_thread = threading.Lock()  # Alembic keeps its context in globals
 
 
@@ -63,7 +52,7 @@ def current(url: str | None = None) -> str | None:
 
 
 @contextmanager
-def _opened(url: str | None, *, create: bool) -> Iterator[tuple[Engine, Database]]:
+def _opened(url: str | None, *, create: bool) -> Iterator[tuple[sa.Engine, Database]]:
     database = parse_database(url)
     with translated(database):
         engine = open_engine(database, create=create)
@@ -73,7 +62,7 @@ def _opened(url: str | None, *, create: bool) -> Iterator[tuple[Engine, Database
             engine.dispose()
 
 
-def bring_to_head(engine: Engine, database: Database) -> None:
+def bring_to_head(engine: sa.Engine, database: Database) -> None:
     if _known_version(engine, database) == HEAD:
         return
     if database.path is not None:
@@ -82,7 +71,7 @@ def bring_to_head(engine: Engine, database: Database) -> None:
         _migrate(connection)
 
 
-def require_head(engine: Engine, database: Database) -> None:
+def require_head(engine: sa.Engine, database: Database) -> None:
     version = _known_version(engine, database)
     if version is None:
         raise StoreError(f"there are no tuning results in {database} yet: run a search first")
@@ -90,7 +79,7 @@ def require_head(engine: Engine, database: Database) -> None:
         raise StoreError(f"{database} is of the older version {version}: run autotune db upgrade")
 
 
-def config_for(connection: Connection) -> "Config":
+def config_for(connection: sa.Connection) -> "Config":
     """Alembic's settings, without a file."""
     from alembic.config import Config
 
@@ -100,13 +89,13 @@ def config_for(connection: Connection) -> "Config":
     return config
 
 
-def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table(VERSION_TABLE):
+def _version(connection: sa.Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
         return None
     return connection.scalar(_FIND_VERSION)
 
 
-def _known_version(engine: Engine, database: Database) -> str | None:
+def _known_version(engine: sa.Engine, database: Database) -> str | None:
     """None where there are no tables yet. Raises ``StoreError`` for one that is not opened here."""
     with engine.connect() as connection:
         version = _version(connection)
@@ -123,13 +112,13 @@ def _known_version(engine: Engine, database: Database) -> str | None:
     return version
 
 
-def _migrate(connection: Connection) -> None:
+def _migrate(connection: sa.Connection) -> None:
     """Looks at the version again, where no other process can change it. New tables are made as they
     are today, without the steps that led there."""
     from alembic import command
 
     if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})"))
+        connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})"))
     if _version(connection) is None:
         METADATA.create_all(connection)
         command.stamp(config_for(connection), "head")
@@ -144,7 +133,7 @@ _LOOK_S = 0.004  # between two looks at a lock
 _LEAST_BYTES = 512  # of a database: one page
 
 
-def open_engine(database: Database, *, create: bool, wait_s: float | None = None) -> Engine:
+def open_engine(database: Database, *, create: bool, wait_s: float | None = None) -> sa.Engine:
     """An engine that may create the SQLite file, or must find it. Nothing is connected yet.
 
     ``wait_s``: how long a statement waits for a lock; None: ``BUSY_TIMEOUT_S`` for a file, any time
@@ -157,7 +146,7 @@ def open_engine(database: Database, *, create: bool, wait_s: float | None = None
     return _sqlite(database, database.path, create=create, wait_s=patience_s)
 
 
-def writing(engine: Engine) -> Engine:
+def writing(engine: sa.Engine) -> sa.Engine:
     """The same connections, for transactions that write: they take SQLite's lock at the start."""
     return engine.execution_options(**{_WRITES: True})
 
@@ -185,9 +174,9 @@ def _done_unlocked(connection: sqlite3.Connection, statement: str, limit_s: floa
     return False
 
 
-def _postgres(database: Database, wait_s: float | None) -> Engine:
+def _postgres(database: Database, wait_s: float | None) -> sa.Engine:
     try:
-        engine = create_engine(
+        engine = sa.create_engine(
             database.url,
             pool_pre_ping=True,
             hide_parameters=True,  # of statements, in the texts of errors
@@ -201,7 +190,7 @@ def _postgres(database: Database, wait_s: float | None) -> Engine:
             "PostgreSQL needs the psycopg package: pip install 'pallas-autotune[postgres]'"
         ) from error
     if wait_s is not None:
-        event.listen(engine, "connect", partial(_limit_waiting, wait_s))
+        sa.event.listen(engine, "connect", partial(_limit_waiting, wait_s))
     return engine
 
 
@@ -210,18 +199,18 @@ def _limit_waiting(wait_s: float, connection: Any, _: object) -> None:
     connection.commit()
 
 
-def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float) -> Engine:
-    engine = create_engine(
+def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float) -> sa.Engine:
+    engine = sa.create_engine(
         database.url,
         poolclass=QueuePool,
         hide_parameters=True,
         creator=lambda: _connect(path, "rwc" if create else _mode(path), wait_s),
     )
-    event.listen(engine, "begin", partial(_begin, wait_s))
+    sa.event.listen(engine, "begin", partial(_begin, wait_s))
     return engine
 
 
-def _begin(wait_s: float, connection: Connection) -> None:
+def _begin(wait_s: float, connection: sa.Connection) -> None:
     if not connection.get_execution_options().get(_WRITES):
         connection.exec_driver_sql("BEGIN")
         return

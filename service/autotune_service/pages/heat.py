@@ -6,15 +6,7 @@ from math import log10
 from typing import Any
 
 from autotune.wording.units import micros
-from autotune_service.pages.candidates import (
-    DEFAULT,
-    ESTIMATED,
-    GROUPS,
-    WINNER,
-    ShownTrial,
-    escaped,
-    fastest,
-)
+from autotune_service.pages import candidates
 from autotune_service.pages.filters import Query
 from autotune_service.pages.plots import Figure, lines, ordered, varying
 
@@ -27,7 +19,7 @@ _SIGNS = {
     "no time": "no time",
 }
 _GROUPS = list(_SIGNS)
-_ROLES = {WINNER: "★", DEFAULT: "■"}
+_ROLES = {candidates.WINNER: "★", candidates.DEFAULT: "■"}
 _MOST_TEXTS = 150  # cells with a text in them: of more they overlap
 _MOST_TICKS = 40
 SCALE = [[0, "#fde725"], [0.2, "#bddf26"], [0.4, "#7ad151"], [0.6, "#44bf70"]]
@@ -51,7 +43,7 @@ class Axes:
     note: str
 
 
-def axes(shown: Sequence[ShownTrial], query: Query) -> Axes:
+def axes(shown: Sequence[candidates.ShownTrial], query: Query) -> Axes:
     """Parts of the config with several values; all of them where none has."""
     names = _names(shown)
     x = query.choice("x", names) or (names[0] if names else None)
@@ -63,14 +55,14 @@ def axes(shown: Sequence[ShownTrial], query: Query) -> Axes:
     return Axes(names=names, x=x, y=y, note=_cut(shown, [name for name in (x, y) if name]))
 
 
-def _names(shown: Sequence[ShownTrial]) -> list[str]:
+def _names(shown: Sequence[candidates.ShownTrial]) -> list[str]:
     """Parts of the config with several values, else all."""
     several = varying(shown)
     known = dict.fromkeys(name for c in shown for name in c.values)
     return [name for name in known if name in several or not several]
 
 
-def values_of(shown: Sequence[ShownTrial], name: str) -> list[str]:
+def values_of(shown: Sequence[candidates.ShownTrial], name: str) -> list[str]:
     """In order; of very many those of the fastest trials first."""
     values = _all_values(shown, name)
     if len(values) <= _MOST_VALUES:
@@ -81,11 +73,11 @@ def values_of(shown: Sequence[ShownTrial], name: str) -> list[str]:
     return [value for value in values if value in chosen]
 
 
-def _all_values(shown: Sequence[ShownTrial], name: str) -> list[str]:
+def _all_values(shown: Sequence[candidates.ShownTrial], name: str) -> list[str]:
     return ordered(name, [c.values[name] for c in shown if name in c.values], shown)
 
 
-def _cut(shown: Sequence[ShownTrial], names: Sequence[str]) -> str:
+def _cut(shown: Sequence[candidates.ShownTrial], names: Sequence[str]) -> str:
     counts = {name: len(_all_values(shown, name)) for name in names}
     return " ".join(
         f"Of {count:,} values of {name} {_MOST_VALUES} are drawn, those of the fastest first."
@@ -98,20 +90,20 @@ def _cut(shown: Sequence[ShownTrial], names: Sequence[str]) -> str:
 class HeatCell:
     """The trials with its two values; ``untried`` says what is known of a cell without any."""
 
-    tried: Sequence[ShownTrial] = ()
+    tried: Sequence[candidates.ShownTrial] = ()
     untried: str = ""
 
     @property
-    def best(self) -> ShownTrial | None:
+    def best(self) -> candidates.ShownTrial | None:
         if not self.tried:  # most cells of a large map
             return None
-        return next(iter(fastest(self.tried)), None)
+        return next(iter(candidates.fastest(self.tried)), None)
 
     @property
     def roles(self) -> list[str]:
         """What is served may be the default itself."""
-        timed = fastest(self.tried) if self.tried else ()
-        there = {c.role for c in timed} | {DEFAULT for c in timed if c.trial.number == 0}
+        timed = candidates.fastest(self.tried) if self.tried else ()
+        there = {c.role for c in timed} | {candidates.DEFAULT for c in timed if c.trial.number == 0}
         return [role for role in _ROLES if role in there]
 
     @property
@@ -131,7 +123,7 @@ class HeatCell:
         if not self.tried:
             return f"<b>not tried</b><br>{self.untried}"
         best = self.best
-        failed = [c for c in self.tried if c.group != ESTIMATED]
+        failed = [c for c in self.tried if c.group != candidates.ESTIMATED]
         shown = [best] if best else failed[:2]
         lines = [c.hover for c in shown]
         if more := len(self.tried) - len(shown):
@@ -148,7 +140,7 @@ def _each(grid: HeatCells, value: Callable[[HeatCell], Any]) -> list[list[Any]]:
 
 
 def heat_map(
-    shown: Sequence[ShownTrial],
+    shown: Sequence[candidates.ShownTrial],
     x: str,
     y: str | None,
     *,
@@ -160,7 +152,7 @@ def heat_map(
         return None
     rows = [_ONLY] if y is None else values_of(shown, y)
     grid = _grid(shown, (x, y), (columns, rows), all_drawn=all_drawn)
-    names = {"x": list(map(escaped, columns)), "y": list(map(escaped, rows))}
+    names = {"x": list(map(candidates.escaped, columns)), "y": list(map(candidates.escaped, rows))}
     layout = {
         "xaxis": _axis(x, columns, -90),
         "yaxis": _axis(y or "", rows, 0),
@@ -186,7 +178,7 @@ def _axis(name: str, values: Sequence[str], angle: int) -> Figure:
     """Of many values a zoom draws everything once, and some labels, none of which it measures."""
     many = {"automargin": False, "nticks": _MOST_TICKS // 2, "tickangle": angle}
     return {
-        "title": {"text": escaped(name)},
+        "title": {"text": candidates.escaped(name)},
         "type": "category",
         "range": [-0.5, len(values) - 0.5],
         **(many if len(values) > _MOST_TICKS else {}),
@@ -199,7 +191,7 @@ def _width(values: Sequence[str]) -> int:
 
 
 def _grid(
-    shown: Sequence[ShownTrial],
+    shown: Sequence[candidates.ShownTrial],
     axes: tuple[str, str | None],
     values: tuple[Sequence[str], Sequence[str]],
     *,
@@ -207,7 +199,7 @@ def _grid(
 ) -> HeatCells:
     """Row by row."""
     (x, y), (columns, rows) = axes, values
-    tried: dict[tuple[str, str], list[ShownTrial]] = {}
+    tried: dict[tuple[str, str], list[candidates.ShownTrial]] = {}
     for c in shown:
         row = str(c.values.get(y, "")) if y else _ONLY
         tried.setdefault((str(c.values.get(x, "")), row), []).append(c)
@@ -244,7 +236,7 @@ def _failures(grid: HeatCells, names: dict[str, Any]) -> Figure:
         zmin=-0.5,
         zmax=steps - 0.5,
         colorscale=[
-            [edge / steps, GROUPS[group][0]]
+            [edge / steps, candidates.GROUPS[group][0]]
             for number, group in enumerate(_GROUPS)
             for edge in (number, number + 1)
         ],
@@ -266,7 +258,7 @@ def _marks(grid: HeatCells, names: dict[str, Any]) -> Figure:
         for role in reversed(cell.roles)  # the star above
     ]
     marker = {
-        "symbol": ["star" if role == WINNER else "square" for *_, role in marked],
+        "symbol": ["star" if role == candidates.WINNER else "square" for *_, role in marked],
         "size": 11,
         "color": "@text",
         "line": {"color": "@card", "width": 1.5},

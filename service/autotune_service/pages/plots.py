@@ -10,14 +10,7 @@ from autotune.domain.outcome import Estimate
 from autotune.domain.problem import VMEM_LIMIT, limit_sizes
 from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros
-from autotune_service.pages.candidates import (
-    DEFAULT,
-    ESTIMATED,
-    GROUPS,
-    LEAST_US,
-    WINNER,
-    ShownTrial,
-)
+from autotune_service.pages import candidates
 
 Figure = dict[str, Any]
 Points = Sequence[tuple[float, float]]
@@ -59,17 +52,17 @@ def plain_ticks(low: float, high: float) -> list[float]:
 
 
 def over_trials(
-    shown: Sequence[ShownTrial], steps: Sequence[Improvement], xla: Sequence[float]
+    shown: Sequence[candidates.ShownTrial], steps: Sequence[Improvement], xla: Sequence[float]
 ) -> Figure:
     """Every trial and the best so far, by number."""
-    best = [(step.number, step.time_us) for step in steps if step.time_us >= LEAST_US]
+    best = [(step.number, step.time_us) for step in steps if step.time_us >= candidates.LEAST_US]
     where = [c.trial.number for c in shown]
     end = max(where + [step.number for step in steps], default=0)
     return _progress(shown, best, end, where, "trial within the search", xla)
 
 
 def over_time(
-    shown: Sequence[ShownTrial], steps: Sequence[Improvement], xla: Sequence[float]
+    shown: Sequence[candidates.ShownTrial], steps: Sequence[Improvement], xla: Sequence[float]
 ) -> Figure:
     """The same by the time at which a trial was finished."""
     began = min(c.trial.created_at for c in shown)
@@ -77,7 +70,7 @@ def over_time(
     best = [
         ((step.at - began).total_seconds(), step.time_us)
         for step in steps
-        if step.time_us >= LEAST_US
+        if step.time_us >= candidates.LEAST_US
     ]
     end = max(passed + [at for at, _ in best], default=0.0)
     unit, per = ("min", 60.0) if end > 300 else ("s", 1.0)
@@ -87,7 +80,7 @@ def over_time(
 
 
 def _progress(
-    shown: Sequence[ShownTrial],
+    shown: Sequence[candidates.ShownTrial],
     best: Points,
     end: float,
     where: Sequence[float],
@@ -112,13 +105,13 @@ def _progress(
     return {"data": [*_dots(shown, where), _best_line(best, end), *drawn], "layout": layout}
 
 
-def _dots(shown: Sequence[ShownTrial], where: Sequence[float]) -> Iterable[Figure]:
+def _dots(shown: Sequence[candidates.ShownTrial], where: Sequence[float]) -> Iterable[Figure]:
     """Trials without a time stand on the upper edge."""
-    for group, (colour, symbol, _) in GROUPS.items():
+    for group, (colour, symbol, _) in candidates.GROUPS.items():
         there = [(x, c) for x, c in zip(where, shown, strict=True) if c.group == group]
         if not there:
             continue
-        timed = group == ESTIMATED
+        timed = group == candidates.ESTIMATED
         size, opacity = (8, 0.6) if timed else (10, 1.0)
         marker = {"color": colour, "symbol": symbol, "size": size, "opacity": opacity}
         name = f"{group} ({len(there)})"
@@ -143,7 +136,7 @@ def _level(name: str, across: Sequence[float], us: float, colour: str, dash: str
     return lines(name, across, [us, us], line=line, hovertemplate=f"{name}<extra></extra>")
 
 
-def _markers(name: str, shown: Sequence[ShownTrial], **marker: Any) -> Figure:
+def _markers(name: str, shown: Sequence[candidates.ShownTrial], **marker: Any) -> Figure:
     """Dots, but for their places. A click opens the page of the trial; what a point says stands
     once for all plots, by this page."""
     return {
@@ -157,22 +150,22 @@ def _markers(name: str, shown: Sequence[ShownTrial], **marker: Any) -> Figure:
 
 
 def _by_role(
-    shown: Sequence[ShownTrial],
-    x: Callable[[ShownTrial], float | None],
-    y: Callable[[ShownTrial], float | None],
+    shown: Sequence[candidates.ShownTrial],
+    x: Callable[[candidates.ShownTrial], float | None],
+    y: Callable[[candidates.ShownTrial], float | None],
 ) -> Iterator[Figure]:
     """Estimated candidates, the two that matter apart."""
     for role, name, colour, symbol, size in (
         ("", "candidate", "@good", "circle", 8),
-        (DEFAULT, "default", "@default", "square", 13),
-        (WINNER, "winner", "@best", "star", 16),
+        (candidates.DEFAULT, "default", "@default", "square", 13),
+        (candidates.WINNER, "winner", "@best", "star", 16),
     ):
-        if there := [c for c in shown if c.role == role and c.group == ESTIMATED]:
+        if there := [c for c in shown if c.role == role and c.group == candidates.ESTIMATED]:
             marks = _markers(name, there, color=colour, symbol=symbol, size=size)
             yield {**marks, "x": list(map(x, there)), "y": list(map(y, there))}
 
 
-def vmem(shown: Sequence[ShownTrial]) -> Figure | None:
+def vmem(shown: Sequence[candidates.ShownTrial]) -> Figure | None:
     """VMEM used against time, and the limits; what did not fit stands beyond them."""
     known = [c for c in shown if c.used_bytes]
     if not known:
@@ -191,16 +184,16 @@ def vmem(shown: Sequence[ShownTrial]) -> Figure | None:
     return {"data": traces, "layout": layout}
 
 
-def _beyond_limits(over: Sequence[ShownTrial]) -> Iterator[Figure]:
+def _beyond_limits(over: Sequence[candidates.ShownTrial]) -> Iterator[Figure]:
     """Of each group of trials without a time, dots on an axis of their own."""
     for group in dict.fromkeys(c.group for c in over):
         there = [c for c in over if c.group == group]
-        colour, symbol, _ = GROUPS[group]
+        colour, symbol, _ = candidates.GROUPS[group]
         marks = _markers(group, there, color=colour, symbol=symbol, size=10)
         yield {**marks, "yaxis": "y2", "x": list(map(_used_mib, there)), "y": [1] * len(there)}
 
 
-def _used_mib(c: ShownTrial) -> float:
+def _used_mib(c: candidates.ShownTrial) -> float:
     return (c.used_bytes or 0) / _MIB
 
 
@@ -244,7 +237,7 @@ def peak(estimates: Sequence[Estimate]) -> float | None:
     return max(filter(isfinite, rates), default=None)
 
 
-def roofline(shown: Sequence[ShownTrial]) -> Figure | None:
+def roofline(shown: Sequence[candidates.ShownTrial]) -> Figure | None:
     """Rate over intensity; for a kernel without matrix work, HBM rate over bytes moved. The roofs
     come from the estimates themselves: the bytes over the time that HBM needs for them, and the
     operations over the least time where these decide."""
@@ -256,7 +249,7 @@ def roofline(shown: Sequence[ShownTrial]) -> Figure | None:
     return _by_intensity(mixed, roof) if mixed else _by_bytes(timed, roof)
 
 
-_Timed = Sequence[tuple[ShownTrial, Estimate]]
+_Timed = Sequence[tuple[candidates.ShownTrial, Estimate]]
 
 
 def _by_intensity(timed: _Timed, roof: float) -> Figure:
@@ -308,7 +301,7 @@ def _roof(name: str, x: Sequence[float], y: Sequence[float]) -> Figure:
 
 
 def ordered(
-    name: str, values: Iterable[str | int | bool], shown: Sequence[ShownTrial]
+    name: str, values: Iterable[str | int | bool], shown: Sequence[candidates.ShownTrial]
 ) -> list[str]:
     """The values of a part of the config, each once, as text: numbers by size, then words; VMEM
     limits by size."""
@@ -329,7 +322,7 @@ def _limits(texts: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
     return sorted(places, key=lambda text: places[text])
 
 
-def varying(shown: Sequence[ShownTrial]) -> list[str]:
+def varying(shown: Sequence[candidates.ShownTrial]) -> list[str]:
     """What of the config is not the same for all."""
     names = dict.fromkeys(name for c in shown for name in c.values)
     return [name for name in names if len({str(c.values.get(name)) for c in shown}) > 1]

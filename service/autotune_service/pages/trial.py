@@ -2,16 +2,8 @@
 
 from typing import Any
 
+from autotune.domain import outcome as outcomes
 from autotune.domain.browsing import NumberedTrial, SearchedKey
-from autotune.domain.outcome import (
-    CompileFailed,
-    Crashed,
-    Estimate,
-    Outcome,
-    OutOfVmem,
-    TimedOut,
-    WrongResult,
-)
 from autotune.domain.problem import Config
 from autotune.domain.record import Record
 from autotune.wording.checks import reproduce
@@ -64,21 +56,21 @@ def find(call: PageCall, trial_id: int) -> tuple[SearchedKey, NumberedTrial] | N
     return (searched, trial) if searched and trial else None
 
 
-def _details(outcome: Outcome) -> Facts:
+def _details(outcome: outcomes.Outcome) -> Facts:
     """What only this kind of outcome has."""
     rows: Facts = []
-    if isinstance(outcome, OutOfVmem):
+    if isinstance(outcome, outcomes.OutOfVmem):
         needs, allowed = mebibytes(outcome.used_bytes), mebibytes(outcome.allowed_bytes)
         how = "by rule, before compiling" if outcome.by_rule else "by the compiler"
         rows += [("VMEM needed", f"{needs} of {allowed}"), ("found out", how)]
-    if isinstance(outcome, TimedOut):
+    if isinstance(outcome, outcomes.TimedOut):
         rows.append(("limit", f"{outcome.limit_s:g} s"))
-    if isinstance(outcome, CompileFailed) and outcome.unsupported:
+    if isinstance(outcome, outcomes.CompileFailed) and outcome.unsupported:
         rows.append(("unsupported", "the compiler says that the chip or Mosaic cannot do it"))
-    if isinstance(outcome, WrongResult):
+    if isinstance(outcome, outcomes.WrongResult):
         error = "" if outcome.error is None else f"{outcome.error:.3g} times what is allowed"
         rows += [("check that failed", outcome.check), ("error", error), ("where", outcome.where)]
-    if isinstance(outcome, Crashed) and outcome.log_tail:
+    if isinstance(outcome, outcomes.Crashed) and outcome.log_tail:
         rows.append(("the last lines of its log", "below"))
     rows.append(("hash of the program", getattr(outcome, "program", "")))
     return [(name, value) for name, value in rows if value]
@@ -89,7 +81,7 @@ def _proof(record: Record | None, config: Config) -> Facts:
     return [("verified", record_verification(record))] if record and is_proven else []
 
 
-def _facts(e: Estimate | None) -> Facts:
+def _facts(e: outcomes.Estimate | None) -> Facts:
     if e is None:
         return []
     if e.explanation is None:
