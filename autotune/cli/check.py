@@ -144,8 +144,8 @@ def check(
 
     With --against: what a change of the source does to the kernels of this working tree.
     """
-    from autotune.cli.check_report import print_checks, write_junit, write_markdown
     from autotune.cli.checks import CheckQuestion, find_interpreters
+    from autotune.cli.reports import print_checks, write_junit, write_markdown
     from autotune.publishing.checking.selection import parse_fail_on, parse_version_filter
 
     fail_on = parse_fail_on(fails)

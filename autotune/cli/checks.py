@@ -16,7 +16,7 @@ from autotune.answering.http import Remote
 from autotune.cli.searched_source import places
 from autotune.cli.shared import interpreter_of, new_pool, open_database
 from autotune.cli.tune import load_workload
-from autotune.declaring.calls.from_problem import call_of
+from autotune.declaring.calls.text import call_of
 from autotune.declaring.discovery import catalogue, find_kernel, installed_kernels
 from autotune.domain import errors
 from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain, ProblemOfCall

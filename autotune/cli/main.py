@@ -17,7 +17,7 @@ from autotune.wording.output import echo
 
 _GROUPS = {
     "Tune": {
-        "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),
+        "search": ("autotune.cli.tune:search", "Find the best legal config for a problem."),
         "tune": ("autotune.cli.tune:tune", "Tune all problems of a model, on all its chips."),
         "collect": ("autotune.cli.collect:collect", "Find the kernels that a model calls."),
         "estimate": ("autotune.cli.estimate:estimate", "Estimate single configs, side by side."),
@@ -25,7 +25,7 @@ _GROUPS = {
     "Look": {
         "history": ("autotune.cli.history:history", "List what has been searched."),
         "explain": ("autotune.cli.explain:explain", "Say where the time of a trial goes."),
-        "lookup": ("autotune.cli.lookup:lookup", "Print the published config for a problem."),
+        "lookup": ("autotune.cli.show:lookup", "Print the published config for a problem."),
         "show": ("autotune.cli.show:show", "Print one trial."),
         "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
         "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),

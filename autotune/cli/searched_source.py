@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from autotune.declaring.calls.from_problem import called
+from autotune.declaring.calls.text import called
 from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.errors import AutotuneError
 from autotune.domain.key import KernelRef, Key

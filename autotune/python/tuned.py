@@ -31,8 +31,8 @@ from autotune.answering.matching import (
     checked_kinds,
 )
 from autotune.answering.sources import ENVIRONMENT, Source, is_strict, with_settings
-from autotune.declaring.calls.from_problem import call_text
 from autotune.declaring.calls.listening import LISTENER
+from autotune.declaring.calls.text import call_text
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.arguments import problem_arguments

@@ -11,7 +11,7 @@ from starlette.routing import Mount, Router
 
 from autotune.domain.version import VERSION
 from autotune_db import SqlStore, open_store
-from autotune_service.api import checks, configs, lookup, queue, reading, writing
+from autotune_service.api import configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
 from autotune_service.errors import (
     HttpError,
@@ -48,7 +48,6 @@ _TAGS = [
 _ROUTERS = (
     configs.router,
     reading.router,
-    checks.router,
     writing.router,
     queue.router,
     writing.admin_router,

@@ -8,8 +8,8 @@ import click
 import pytest
 from rich.console import Console
 
-from autotune.cli.search import search
 from autotune.cli.shared import measuring_options
+from autotune.cli.tune import search
 from autotune.cli.worker import worker
 from autotune.domain.key import Chip
 from autotune.domain.measurement import Measurement, Timed

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from autotune.declaring.calls.from_problem import call_of
+from autotune.declaring.calls.text import call_of
 from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices, VerifyConfig, XlaCost
 from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.outcome import (

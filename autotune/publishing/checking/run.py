@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from autotune.declaring.calls.from_problem import called
+from autotune.declaring.calls.text import called
 from autotune.domain import compilers as questions
 from autotune.domain.arguments import asked
 from autotune.domain.errors import (

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from autotune.declaring.calls.from_problem import call_text
+from autotune.declaring.calls.text import call_text
 from autotune.declaring.discovery import fingerprint
 from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain
 from autotune.domain.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autotune.declaring.calls.from_problem import call_of, call_text
 from autotune.declaring.calls.function import FunctionKernel
+from autotune.declaring.calls.text import call_of, call_text
 from tests.samples.decorated import Layer, Options, Weights, half, scaled, with_tree
 from tests.samples.matching import question
 
