@@ -27,8 +27,10 @@ class SqlRecords(Adapter):
                 return
             key_id = query.key_id(connection, record.key)
             added, now = add_records(connection, {key_id: complete})[key_id], self._clock()
-            snapshots.publish(connection, added, now, by="", note=f"record {added}")
-            audit.note(connection, now, "publish", f"record {added}: {record.key}")
+            key = record.key
+            note = f"record {added}: {key.kernel} {key.problem} on {key.chip}"
+            snapshots.publish(connection, added, now, by="", note=note)
+            audit.note(connection, now, "publish", f"record {added}: {key}")
 
         self._work.write(write)
 

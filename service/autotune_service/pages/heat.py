@@ -8,7 +8,7 @@ from typing import Any
 from autotune.wording.units import micros
 from autotune_service.pages import candidates
 from autotune_service.pages.filters import Query
-from autotune_service.pages.plots import Figure, lines, ordered, varying
+from autotune_service.pages.plots import Figure, lines, ordered, plain_ticks, varying
 
 _MOST_VALUES = 75  # of a part, drawn
 _SIGNS = {
@@ -273,8 +273,9 @@ def _scale(times: Sequence[float]) -> Figure:
         return {"showscale": False}
     low = min(times)
     high = max(min(max(times), low * _SLOW), low * _SPREAD)
-    steps = [low + (high - low) * part / 4 for part in range(5)]
-    texts = [f"{step:,.4g}" for step in steps]
+    inside = [tick for tick in plain_ticks(low, high) if low * 1.2 < tick < high / 1.2]
+    steps = [low, *inside, high]
+    texts = [f"{float(f'{step:.3g}'):,.10g}" for step in steps]
     if max(times) > high:
         texts[-1] = f"≥ {texts[-1]}"
     return {

@@ -317,7 +317,7 @@ def _in_words(gains: Sequence[Gain]) -> str:
     default = ratio(middle([gain.over_default for gain in gains]), 1)
     xla = ratio(middle([gain.over_xla for gain in gains]), 1)
     times = f"{default} the default{predicted(gains)}, {xla} plain XLA"
-    return f"{len(gains)} published; in the middle {times}"
+    return f"{len(gains)} published; on average {times}"
 
 
 def running(call: PageCall) -> dict[str, Any]:

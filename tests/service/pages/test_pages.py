@@ -77,7 +77,7 @@ SAY: dict[str, tuple[str, ...]] = {
         '<a href="/keys/1" tabindex="-1"><circle class="default"',
         "jax 0.10.2: 10.53× its default",
         "jax 0.10.2: 0.80× plain XLA",
-        "1 published; in the middle 10.53× the default, 0.80× plain XLA",
+        "1 published; on average 10.53× the default, 0.80× plain XLA",
         "1 job waits for a worker",
     ),
     "/kernels/mm": (

@@ -284,7 +284,8 @@ async function post(button) {
       body: button.dataset.body || undefined,
     });
     const made = answer.ok && (await answer.json());
-    if (made) said.textContent = made.snapshot ? `done: snapshot ${made.snapshot}` : `job ${made.number}`;
+    if (made && made.snapshot) said.textContent = `done: snapshot ${made.snapshot}`;
+    else if (made) said.replaceChildren(linkTo(`/jobs/${made.number}`, `job ${made.number} is ${made.state || "changed"}`));
     else said.textContent = await message(answer);
     button.disabled = answer.ok;
     if (answer.ok) button.blur(); // what is being used is not renewed
@@ -292,6 +293,13 @@ async function post(button) {
     said.textContent = "the service does not answer";
     button.disabled = false;
   }
+}
+
+function linkTo(path, text) {
+  const link = document.createElement("a");
+  link.href = path;
+  link.textContent = text;
+  return link;
 }
 
 async function openSession(form) {
