@@ -23,6 +23,7 @@ GROUPS = {
         "rules",
         "throughput",
         "listing_cost",
+        "compiler_options",
         "workload",
         "farm",
         "faults",

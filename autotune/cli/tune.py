@@ -231,6 +231,20 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
     metavar="AXIS=A,B,…",
     help="Search with these values of an axis only.",
 )
+@click.option(
+    "--tune-compiler-option",
+    "tuned",
+    multiple=True,
+    metavar="NAME=A,B,…",
+    help="Search with these values of an option of the TPU compiler as well, and without it; may "
+    "be given several times.",
+)
+@click.option(
+    "--tune-compiler-options",
+    "listed",
+    is_flag=True,
+    help="The same with the options that are known to be worth it.",
+)
 @shared.database_and_json
 def search(
     kernel: str,
@@ -242,6 +256,8 @@ def search(
     starts: tuple[str, ...],
     fixed: tuple[str, ...],
     only: tuple[str, ...],
+    tuned: tuple[str, ...],
+    listed: bool,
     plan: "Plan",
     database: str | None,
     as_json: bool,
@@ -257,12 +273,16 @@ def search(
     Several shapes or chips are searched side by side, as by `autotune tune`.
     """
     if len(shapes) > 1 or len(chips) > 1:
-        if starts or fixed or only:
-            raise InvalidInputError("--start-from, --fix and --only are for one shape on one chip")
+        if starts or fixed or only or tuned or listed:
+            raise InvalidInputError(
+                "--start-from, --fix, --only and --tune-compiler-option(s) are for one shape on "
+                "one chip"
+            )
         problem = WorkloadProblem(kernel=kernel, dtype=dtype, options=options, args=call)
         _search_all(problem, shapes, chips, plan, database, as_json=as_json, **compilers)
     from autotune.declaring.discovery import find_kernel
     from autotune.publishing.task import TuningTask
+    from autotune.searching.listed_options import tuned_options
     from autotune.searching.subject import asked_problem, wanted_values
 
     target = chip_or_attached(next(iter(chips), None))
@@ -274,6 +294,7 @@ def search(
         problem_of=problem_of,
         start_from=starts,
         only=wanted_values(fixed, only),
+        tuned_options=tuned_options(tuned, listed=listed),
     )
     _search_one(task, plan, database, as_json=as_json, **compilers)
 

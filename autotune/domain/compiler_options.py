@@ -84,7 +84,7 @@ def over(text: str, more: Mapping[str, object] | str) -> str:
 
 def canonical(options: Mapping[str, object]) -> str:
     """The text of a key. Raises ``InvalidInputError`` for one that is too long."""
-    texts = {name: _value(value) for name, value in options.items()}
+    texts = {name: value_text(value) for name, value in options.items()}
     text = shlex.join(
         f"{name}={texts[name]}"
         for name in sorted(texts)
@@ -140,7 +140,7 @@ def _option(word: str) -> tuple[str, str]:
         off = name.startswith("noxla")
         name, value = name.removeprefix("no") if off else name, "false" if off else "true"
     _check_name(name if sign or word != bare else None, word)
-    return name, _value(value)
+    return name, value_text(value)
 
 
 def _check_name(name: object, text: object) -> None:
@@ -151,7 +151,8 @@ def _check_name(name: object, text: object) -> None:
         raise InvalidInputError(f"{name} is no compiler option: give the options themselves")
 
 
-def _value(value: object) -> str:
+def value_text(value: object) -> str:
+    """As the text of a key has it."""
     text = str(value).strip()
     return text.lower() if text.lower() in ("true", "false") else text
 

@@ -194,7 +194,7 @@ def _is_unchanged(
 
 def _may_answer(task: TuningTask, plan: Plan) -> bool:
     """Not for a part of the space, nor where more is wanted than a search of it all."""
-    is_part = task.start_from or task.only
+    is_part = task.start_from or task.only or task.tuned_options
     return not (plan.anew or plan.limits.full or is_part or plan.times(task.chip))
 
 

@@ -6,6 +6,7 @@ Tasks come from the problems of a workload, too.
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Self
 
@@ -35,8 +36,9 @@ class TuningTask:
     ``problem_of``: the problem, by the description of its kernel; None for the call that ``ref``
     names. ``start_from``: configs that are tried right after the default, in text or as values of
     axes; of a model the first is what it runs today. ``only``: values of axes, beside those of the
-    default. ``options``: of the compiler, None for those of the plan. ``weight``: how often it
-    runs. ``name`` and ``line``: of the problem in a workload.
+    default. ``options``: of the compiler, None for those of the plan; ``tuned_options``: values of
+    some of them that are searched as well. ``weight``: how often it runs. ``name`` and ``line``: of
+    the problem in a workload.
     """
 
     ref: KernelRef
@@ -45,6 +47,7 @@ class TuningTask:
     start_from: tuple[str | Config | Mapping[str, AxisValue], ...] = ()
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     options: str | None = None
+    tuned_options: Mapping[str, Sequence[str]] = field(default_factory=dict)
     weight: float = 1.0
     name: str = ""
     line: int = 0
@@ -80,10 +83,37 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WithOptions:
+    """What came of a search under the compiler options of ``key``, which are not those asked for.
+    ``publication``: None where nothing is faster than what was found without them."""
+
+    key: Key
+    trials: Sequence[Trial]
+    publication: Publication | None = None
+
+    @property
+    def best(self) -> Trial | None:
+        """The published one, else the fastest."""
+        timed = [trial for trial in self.trials if trial.estimate]
+        won = self.publication and self.publication.winner
+        return won or min(timed, key=lambda trial: _time_us(trial) or inf, default=None)
+
+    @property
+    def best_us(self) -> float | None:
+        return _time_us(self.best)
+
+    @property
+    def record(self) -> Record | None:
+        """None where nothing is published for those who have these options."""
+        return self.publication.record if self.publication else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuningResult:
     """A task whose search is over. ``publication``: None where it was interrupted, which the same
     task resumes. ``search``: None where it had ended before. ``error``: why what it has found could
-    not be published. ``ids``: numbers of its trials in the database, which ``place`` names."""
+    not be published. ``ids``: numbers of its trials in the database, which ``place`` names.
+    ``with_options``: of each set of compiler options that was searched as well."""
 
     task: TuningTask
     spec: KernelSpec
@@ -95,6 +125,7 @@ class TuningResult:
     place: str
     search: SearchResult | None = None
     error: AutotuneError | None = None
+    with_options: Sequence[WithOptions] = ()
 
     @property
     def record(self) -> Record | None:

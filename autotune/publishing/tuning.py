@@ -26,7 +26,9 @@ from autotune.publishing.progress import Reported, ended_search, searched_before
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.task import NotTuned, Plan, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import Measure
+from autotune.publishing.with_options import with_options
 from autotune.searching.one_config import announce_other_sources, config_judge, tuned_elsewhere
+from autotune.searching.option_axes import OptionAxes, option_axes
 from autotune.searching.subject import (
     SearchLimits,
     SearchResult,
@@ -117,6 +119,7 @@ class _Explored(_Described):
     """With its space, and what it is to start from."""
 
     space: Space
+    options: OptionAxes
     start_from: Sequence[Config]
     observer: TuningObserver
 
@@ -156,10 +159,14 @@ def _explored(
     task, subject = described.task, described.subject
     own_observer = observer.of(subject.key)
     try:
+        space = explore_space(compilers, subject, own_observer.tracing, task.only)
+        wanted, announce = task.tuned_options, own_observer.announce
+        options = option_axes(compilers, subject, space, wanted, announce)
         return _Explored(
             task=task,
             subject=subject,
-            space=explore_space(compilers, subject, own_observer.tracing, task.only),
+            space=space,
+            options=options,
             start_from=_start_from(compilers, task, subject),
             observer=own_observer,
         )
@@ -208,6 +215,7 @@ class _Run:
             task=task,
             subject=subject,
             space=explored.space,
+            options=explored.options,
             start_from=tuple(dict.fromkeys((*explored.start_from, *known))),
             observer=explored.observer,
             reported=reported,
@@ -271,13 +279,23 @@ class _Run:
             start_from=opened.start_from,
             before=opened.reported.before,
             weight=opened.task.weight,
+            options=opened.options,
         )
 
     def _published(
         self, opened: _Opened, result: SearchResult, is_left: Callable[[], bool]
     ) -> TuningResult:
         try:
-            return self._ended(opened, result, self._publication(opened, result, is_left))
+            asked = opened.options.result(result, ())
+            tuned = self._ended(opened, result, self._publication(opened, asked, is_left))
+            return with_options(
+                self.compilers,
+                self.store,
+                opened.options,
+                result,
+                tuned,
+                lambda part: self._publication(opened, part, is_left),
+            )
         except _WithdrawnError:
             return self._ended(opened, result, None)
         except AutotuneError as error:
@@ -298,7 +316,7 @@ class _Run:
         if not may_publish():
             raise _WithdrawnError
         announce = opened.reported.announce
-        measure = new_measure(self.compilers, opened.subject, self.plan, announce, stop)
+        measure = new_measure(self.compilers, result.subject, self.plan, announce, stop)
         return publish(
             self.compilers,
             self.store,
@@ -315,6 +333,7 @@ class _Run:
         publication: Publication | None,
         error: AutotuneError | None = None,
     ) -> TuningResult:
+        result = opened.options.result(result, ())
         tuned = TuningResult(
             task=opened.task,
             spec=opened.subject.spec,
@@ -331,7 +350,8 @@ class _Run:
             opened.reported.end()
         elif not _is_refused(tuned):
             opened.observer.tuned(tuned)
-            opened.reported.end("" if opened.task.only else result.stopped_by)
+            is_part = opened.task.only or opened.options.names
+            opened.reported.end("" if is_part else result.stopped_by)
         return tuned
 
 

@@ -15,7 +15,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from autotune.domain.compiler_options import canonical, over, process_options
+from autotune.domain.compiler_options import canonical, over, process_options, value_text
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import KernelRef
@@ -124,6 +124,7 @@ def search(
     allow_unverified: bool = False,
     start_from: Sequence[Configs] = (),
     only: Mapping[str, Sequence[AxisValue]] | None = None,
+    tune_compiler_options: Mapping[str, Sequence[object]] | None = None,
     measure: bool = True,
     quiet: bool = False,
     **arguments: Any,
@@ -134,7 +135,8 @@ def search(
     ``full``: all of them, even where what was compiled predicts that nothing faster is left.
     ``start_from``: configs to try right after the default; what they do not say is the default's.
     ``only``: the values of some axes, beside those of the default.
-    ``compiler_options``: as ``jax.jit`` takes them, over those of this process.
+    ``compiler_options``: as ``jax.jit`` takes them, over those of this process;
+    ``tune_compiler_options``: values of some that are searched as well, beside none of them.
     ``db``: where trials and records are kept, by default where the commands keep them. Raises
     ``AutotuneError``, and ``KeyboardInterrupt`` after all that is done was kept.
     """
@@ -162,6 +164,10 @@ def search(
         problem_of=problem_of,
         start_from=tuple(start_from),
         only={name: list(map(str, values)) for name, values in (only or {}).items()},
+        tuned_options={
+            name: list(map(value_text, values))
+            for name, values in (tune_compiler_options or {}).items()
+        },
     )
     with terminal_observer(silent=quiet) as observer:
         new_compilers = partial(_pool, python, compilers, plan.options)

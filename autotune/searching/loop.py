@@ -20,10 +20,10 @@ from autotune.searching.one_config import (
     compile_config,
     evaluate,
     fastest_elsewhere,
-    keep_trials,
     outcome_of,
     winners_elsewhere,
 )
+from autotune.searching.option_axes import OptionAxes, no_options
 from autotune.searching.predicted_default import is_enough, predicted
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits, SearchObserver, SearchResult, Subject
@@ -49,12 +49,15 @@ def open_search(
     start_from: Sequence[Config] = (),
     before: int = 0,
     weight: float = 1.0,
+    options: OptionAxes | None = None,
 ) -> "Search":
     """A search that knows what earlier runs have found, and has started nothing yet. ``before``:
-    how many of their trials do not count, as the choices were others."""
+    how many of their trials do not count, as the choices were others. ``options``: of the compiler,
+    that are tuned as well, with their candidates in the space."""
+    options = options or no_options(subject)
     store.save_kernel(subject.spec)
     store.place_default(subject.key, space.default)
-    earlier = list(store.trials(subject.key))
+    earlier = options.earlier(store)
     study = CandidateStudy(
         space.candidates,
         limits=limit_rungs(subject.chip),
@@ -69,6 +72,7 @@ def open_search(
         study,
         observer,
         list(earlier),
+        options=options,
         goal=limits.trials + before,
         full=not limits.may_end_early(method),
         weight=weight,
@@ -111,6 +115,7 @@ class Search:
     study: CandidateStudy
     observer: SearchObserver
     trials: list[Trial]
+    options: OptionAxes
     goal: int
     full: bool = False
     weight: float = 1.0
@@ -131,7 +136,8 @@ class Search:
         """What is tried ahead of all else, one after another."""
         self._given, self._reused = tuple(given), len(self.trials)
         others = takewhile(lambda _: not self._predict(), elsewhere)
-        self._first = chain(self._default_first(), self._own_blocks(), given, others)
+        options = self.options.first(self.trials)
+        self._first = chain(self._default_first(), self._own_blocks(), given, options, others)
 
     @property
     def is_ready(self) -> bool:
@@ -208,7 +214,7 @@ class Search:
         run = run._replace(forecast=self.lessons.forecast(run.config) if self.lessons else None)
         if run.candidate and not run.asked:
             self.study.hold(run.candidate)
-        self.running[compile_config(self.compilers, self.subject, run.config)] = run
+        self.running[compile_config(self.compilers, *self.options.split(run.config))] = run
         return ""
 
     def collect(self, done: Collection[Future[Attempt]]) -> None:
@@ -216,7 +222,7 @@ class Search:
         judged = list[tuple[Config, Outcome, float]]()
         finished = {future: run for future, run in self.running.items() if future in done}
         for future, run in finished.items():
-            outcome, seconds = self._judged(future)
+            outcome, seconds = self._judged(future, run)
             if self.lessons and run.candidate:
                 outcome = self.lessons.confirmed(run.candidate, run.forecast, outcome)
             judged.append((run.config, outcome, seconds))
@@ -249,8 +255,9 @@ class Search:
         """Take in earlier trials of the key. Those of an older model are estimated again."""
         for place, trial in enumerate(self.trials):
             if trial.estimate is not None and trial.estimate.model != MODEL:
-                outcome = evaluate(self.compilers, self.subject, trial.config)
-                self.store.replace_outcome(self.subject.key, trial.config, outcome)
+                subject, config = self.options.split(trial.config)
+                outcome = evaluate(self.compilers, subject, config)
+                self.store.replace_outcome(subject.key, config, outcome)
                 self.trials[place] = replace(trial, outcome=outcome)
         for trial in self.trials:
             candidate = self._candidate(trial.config)
@@ -262,7 +269,7 @@ class Search:
         for future, run in self.running.items():
             finished = future.done() and not future.cancelled() and future.exception() is None
             if finished and not self._tried(run.config):
-                self._keep([(run.config, *self._judged(future))])
+                self._keep([(run.config, *self._judged(future, run))])
 
     def _predict(self, *, anew: bool = False) -> bool:
         """Have the study know what other problems of the kernel say, ``anew`` of all trials so far;
@@ -348,10 +355,10 @@ class Search:
                 return
             yield limits[min(limits)]
 
-    def _judged(self, future: Future[Attempt]) -> tuple[Outcome, float]:
+    def _judged(self, future: Future[Attempt], run: _Running) -> tuple[Outcome, float]:
         """The outcome of a candidate and the wall clock that it took."""
         attempt = future.result()
-        return outcome_of(attempt, self.subject.chip), attempt.seconds
+        return outcome_of(attempt, self.options.chip(run.config)), attempt.seconds
 
     def _inform(self, study: Callable[..., None], candidate: Candidate, outcome: Outcome) -> None:
         compiles = isinstance(outcome, NotEstimated | WrongResult)
@@ -369,14 +376,12 @@ class Search:
     def _keep(self, judged: Sequence[tuple[Config, Outcome, float]]) -> None:
         """At once: a commit for each takes the driver of a farm as long as a proposal."""
         named = [(config, self._named(config, outcome), s) for config, outcome, s in judged]
-        for trial in keep_trials(
-            self.store, self.subject.key, self.trials, named, default=self.space.default
-        ):
+        for trial in self.options.keep(self.store, self.trials, named, self.space.default):
             self.observer.trial_done(trial)
 
     def _named(self, config: Config, outcome: Outcome) -> Outcome:
         if isinstance(outcome, OutOfVmem) and not outcome.limited_by:
-            return limit_named(self.space, config, outcome, self.subject.chip)
+            return limit_named(self.space, config, outcome, self.options.chip(config))
         return outcome
 
     def _default(self) -> Candidate | None:

@@ -37,29 +37,36 @@ class CandidateList:
 
     def __init__(self, candidates: Sequence[Candidate], limits: Sequence[int | None]) -> None:
         self.candidates = list(candidates)
-        self.space = _distributions(self.candidates, limits)
+        rows = [parameters(candidate) for candidate in self.candidates]
+        self._absent = dict.fromkeys((name for row in rows for name in row), "")
+        self.space = _distributions([self._absent | row for row in rows], limits)
         self.free = {name: choices for name, choices in self.space.items() if not choices.single()}
         self.open = set(range(len(self.candidates)))
-        self._index = {coordinates(c): n for n, c in enumerate(self.candidates)}
+        self._index = {self._coordinates(c): n for n, c in enumerate(self.candidates)}
 
     def number(self, candidate: Candidate) -> int | None:
-        return self._index.get(coordinates(candidate))
+        return self._index.get(self._coordinates(candidate))
 
     def of(self, values: Mapping[str, Any]) -> int | None:
         """The number of the candidate with these values."""
         return self._index.get(tuple(values[name] for name in self.space))
 
     def values(self, number: int) -> dict[str, Any]:
-        return parameters(self.candidates[number])
+        """Its point in Optuna's space. Of a compiler option that it does not set an empty text."""
+        return self._absent | parameters(self.candidates[number])
 
     def add(self, candidate: Candidate) -> bool:
         """Another candidate; False when it is in the list already."""
         if self.number(candidate) is not None:
             return False
-        self._index[coordinates(candidate)] = len(self.candidates)
+        self._index[self._coordinates(candidate)] = len(self.candidates)
         self.open.add(len(self.candidates))
         self.candidates.append(candidate)
         return True
+
+    def _coordinates(self, candidate: Candidate) -> tuple[Any, ...]:
+        """In the order of the space."""
+        return tuple((self._absent | parameters(candidate)).values())
 
 
 class _Listed(BaseSampler):
@@ -251,11 +258,6 @@ class _Choices(CategoricalDistribution):
         return self
 
 
-def coordinates(candidate: Candidate) -> tuple[Any, ...]:
-    """A candidate's point in the study's space, in the order of its parameters."""
-    return tuple(parameters(candidate).values())
-
-
 def parameters(candidate: Candidate) -> dict[str, Any]:
     """A candidate as the parameters of a trial."""
     config = candidate.config
@@ -267,13 +269,12 @@ def parameters(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _distributions(candidates: Sequence[Candidate], limits: Sequence[int | None]) -> Space:
+def _distributions(rows: Sequence[Mapping[str, Any]], limits: Sequence[int | None]) -> Space:
     """Every value of each coordinate, sorted: Optuna refuses a study whose choices change."""
     columns: dict[str, set[Any]] = {"vmem limit": {limit or 0 for limit in limits}}
-    for candidate in candidates:
-        for name, value in parameters(candidate).items():
+    for row in rows:
+        for name, value in row.items():
             columns.setdefault(name, set()).add(value)
     return {
-        name: _Choices(sorted(columns[name], key=lambda v: (str(type(v)), v)))
-        for name in parameters(candidates[0])
+        name: _Choices(sorted(columns[name], key=lambda v: (str(type(v)), v))) for name in rows[0]
     }

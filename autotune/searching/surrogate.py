@@ -63,8 +63,10 @@ def is_ragged(trace: Trace) -> bool:
 
 def _step(here: Config, there: Config) -> float | None:
     """None where more than one thing differs."""
-    pairs = zip(here.axes, there.axes, strict=True)
-    moved = [(old, new) for (_, old), (_, new) in pairs if old != new]
+    old, new = dict(here.axes), dict(there.axes)
+    names = {**old, **new}  # of a compiler option that is not set there is none
+    pairs = [(old.get(name, ""), new.get(name, "")) for name in names]
+    moved = [pair for pair in pairs if pair[0] != pair[1]]
     reordered = here.grid_order != there.grid_order
     if len(moved) + reordered > 1:
         return None
@@ -197,7 +199,8 @@ class Risk:
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         limits = np.array([c.config.vmem_limit_bytes or 0 for c in candidates])
         rungs = np.unique(limits, return_inverse=True)[1]
-        sizes = np.array([_sizes(c) for c in candidates], dtype=np.float64)
+        width = max(len(c.config.axes) for c in candidates)  # compiler options are there or not
+        sizes = np.array([_sizes(c, width) for c in candidates], dtype=np.float64)
         room = _log_footprint(candidates)
         table = np.column_stack([_kinds(candidates), rungs, room, sizes])
         shapes, self._shape = np.unique(table, axis=0, return_inverse=True)
@@ -284,10 +287,11 @@ def axis_features(config: Config) -> dict[str, float]:
     return flags | sizes
 
 
-def _sizes(candidate: Candidate) -> list[float]:
+def _sizes(candidate: Candidate, width: int) -> list[float]:
     """Of each axis; 0.0 where its value is no size."""
     values = [value for _, value in candidate.config.axes]
-    return [0.0 if isinstance(value, bool | str) else log2(max(value, 1)) for value in values]
+    sizes = [0.0 if isinstance(value, bool | str) else log2(max(value, 1)) for value in values]
+    return sizes + [0.0] * (width - len(sizes))
 
 
 def _kinds(candidates: Sequence[Candidate]) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from autotune.domain.compiler_options import parsed
 from autotune.domain.key import ChipInfo, Key
 from autotune.domain.operation import StepCost
 from autotune.domain.outcome import Estimated, Outcome
@@ -268,7 +269,8 @@ def _lanes(facts: StepFacts) -> set[str]:
 
 def _body(key: Key) -> tuple[str, ...]:
     """What decides, beside blocks and options, which program a step is compiled to."""
-    return key.fingerprint, key.chip.value, key.toolchain.libtpu, key.problem.dtype
+    toolchain = key.toolchain.libtpu, key.toolchain.options
+    return key.fingerprint, key.chip.value, *toolchain, key.problem.dtype
 
 
 def _compared(rows: Array, others: Array) -> tuple[Array, Array]:
@@ -353,9 +355,9 @@ def _facts(key: Key, config: Config, facts: Sequence[tuple[str, float]]) -> dict
         "problem": str(problem),
         **dict(problem.options),
     }
-    return (
-        values | axis_features(config) | {f"{name}={value}": 1.0 for name, value in flags.items()}
-    )
+    options = parsed(key.toolchain.options)  # as a search has them that tunes them
+    axes = axis_features(config.replace(axes=tuple((options | dict(config.axes)).items())))
+    return values | axes | {f"{name}={value}": 1.0 for name, value in flags.items()}
 
 
 def _teaching(

@@ -21,6 +21,7 @@ from autotune.publishing.task import TuningResult
 from autotune.searching.subject import SearchResult
 from autotune.wording.facts import parts_line, what_to_change, why
 from autotune.wording.measured_table import measured_line, measured_table
+from autotune.wording.option_lines import option_lines
 from autotune.wording.outcome import group_text, reason_of, trial_data, verdict_reason
 from autotune.wording.publication import (
     baseline_note,
@@ -136,6 +137,15 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
             {"trial": data(t), "reason": verdict_reason(v)} for t, v in published.unverified
         ],
         "chip": {**asdict(chip), "chip": chip.chip.value},
+        "with_options": [
+            {
+                "options": of.key.toolchain.options,
+                "trials": len(of.trials),
+                "best": of.best and trial_data(of.best, GateState.NOT_VERIFIED),
+                "record": of.record and to_data(in_words(of.record)),
+            }
+            for of in tuned.with_options
+        ],
     }
 
 
@@ -176,6 +186,8 @@ def print_report(tuned: TuningResult, console: Console | None = None) -> None:
     console.print(f"{state}: {publication_reason(report.publication)}.")
     if record is not None:
         console.print(f"Checked: {record_verification(record)}.")
+    for line in option_lines(tuned):
+        console.print(line)
     console.print(f"Kept in {report.tuned.place}", soft_wrap=True)
 
 

@@ -15,6 +15,7 @@ from autotune.domain.problem import make_config
 from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 from autotune.searching.loop import Search
+from autotune.searching.option_axes import no_options
 from autotune.searching.run import run_searches
 
 CONFIGS = [make_config({"block": n}) for n in range(4)]
@@ -73,7 +74,8 @@ def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) 
     subject: Any = SimpleNamespace(key="key", chip=None, question=lambda kind, **_: kind)
     observer: Any = SimpleNamespace(trial_done=watch)
     fakes: tuple[Any, Any] = (compilers, store)
-    search = Search(*fakes, subject, space, study, observer, [first], goal=100)
+    options = no_options(subject)
+    search = Search(*fakes, subject, space, study, observer, [first], options, goal=100)
     run_searches([search], compilers.size)
     return search.stopped_by
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from autotune.estimating.space import Candidate
-from autotune.searching.sampler import ListedRandom, coordinates
+from autotune.searching.sampler import ListedRandom, parameters
 from autotune.searching.study import METHODS, CandidateStudy
 from tests.samples.candidates import candidate, fits, space, time_us
 
@@ -43,8 +43,8 @@ def _stored(study: CandidateStudy) -> list[optuna.trial.FrozenTrial]:
 @every_method
 def test_asks_each_candidate_once_and_then_for_none(method: str) -> None:
     study = _study(method)
-    asked = [coordinates(proposed) for proposed in _search(study, len(SPACE) + 10)]
-    assert sorted(map(str, asked)) == sorted(str(coordinates(proposed)) for proposed in SPACE)
+    asked = [proposed.config for proposed in _search(study, len(SPACE) + 10)]
+    assert sorted(map(str, asked)) == sorted(str(proposed.config) for proposed in SPACE)
     assert study.ask() is None
 
 
@@ -62,7 +62,7 @@ def test_wastes_no_trial_on_what_is_illegal_or_known(method: str) -> None:
 def test_several_candidates_may_be_out_at_once(method: str) -> None:
     study = _study(method)
     out = [study.ask() for _ in range(6)]
-    assert len({coordinates(proposed) for proposed in out if proposed}) == 6
+    assert len({proposed.config for proposed in out if proposed}) == 6
     for proposed in reversed(out):
         assert proposed is not None
         study.tell(proposed, 1.0, "")
@@ -77,21 +77,21 @@ def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.D
     total = 12
     for step in data.draw(st.lists(st.sampled_from("atlx"), max_size=30)):
         if step == "a" and (proposed := study.ask()) is not None:
-            assert coordinates(proposed) not in seen
-            seen.add(coordinates(proposed))
+            assert proposed.config not in seen
+            seen.add(proposed.config)
             out.append(proposed)
         elif step == "t" and out:
             study.tell(out.pop(0), data.draw(st.sampled_from([None, 3.0, 5.0])), "why")
         elif step == "l":
             proposed = data.draw(st.sampled_from(SPACE[:12]))
-            if coordinates(proposed) not in seen:
-                seen.add(coordinates(proposed))
+            if proposed.config not in seen:
+                seen.add(proposed.config)
                 study.learn(proposed, data.draw(st.sampled_from([None, 4.0])), "why")
         elif step == "x" and extra:
             total += study.add(extra.pop())
     while (proposed := study.ask()) is not None:
-        assert coordinates(proposed) not in seen
-        seen.add(coordinates(proposed))
+        assert proposed.config not in seen
+        seen.add(proposed.config)
     assert len(seen) == total
 
 
@@ -131,7 +131,7 @@ def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str) -> Non
     study = _study(method)
     (proposed,) = _search(study, 1)
     (trial,) = _stored(study)
-    assert tuple(trial.params.values()) == coordinates(proposed)
+    assert trial.params == parameters(proposed)
     assert trial.params["axis:block_m"] == proposed.config["block_m"]
 
 
@@ -144,9 +144,7 @@ def test_a_resumed_study_asks_nothing_again(method: str) -> None:
         study.learn(proposed, time_us(proposed) if fits(proposed) else None, "out of VMEM")
     after = _search(study, len(few))
     assert len(_stored(study)) == len(few) == len(before + after)
-    assert not {coordinates(proposed) for proposed in before} & {
-        coordinates(proposed) for proposed in after
-    }
+    assert not {proposed.config for proposed in before} & {proposed.config for proposed in after}
 
 
 def test_what_is_learnt_is_told_to_optuna_once() -> None:
@@ -181,7 +179,7 @@ def test_what_is_added_between_two_asks_is_asked_too(method: str) -> None:
 @every_method
 def test_the_seed_decides_and_repeats(method: str) -> None:
     runs = [
-        tuple(map(str, map(coordinates, _search(_study(method, seed=seed), 12))))
+        tuple(str(c.config) for c in _search(_study(method, seed=seed), 12))
         for seed in (0, 0, 1, 2, 3)
     ]
     assert runs[0] == runs[1]

@@ -24,6 +24,7 @@ from autotune.estimating.legality import roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.searching.loop import Search, open_search
 from autotune.searching.one_config import compile_config, evaluate, keep_trials
+from autotune.searching.option_axes import no_options
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits, SearchResult, Subject
 from autotune.searching.transfer import ENOUGH_OWN, FEWEST_TRIALS, CallForecast, lessons_of
@@ -239,7 +240,8 @@ def advised(store: SqlStore, trials: int, size: int) -> tuple[Search, Asked, Any
     compilers.size = size
     own: Any = [store, subject(1 << 14), space(1 << 14), study, Quiet(), kept]
     told: Any = Asked()
-    return Search(compilers, *own, goal=200, lessons=told), told, study
+    options = no_options(subject(1 << 14))
+    return Search(compilers, *own, options, goal=200, lessons=told), told, study
 
 
 def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:

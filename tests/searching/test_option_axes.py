@@ -1,0 +1,134 @@
+"""Compiler options as axes of a search: one study, and each trial under its own toolchain."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.domain.compiler_options import VMEM_LIMIT
+from autotune.domain.compilers import CompileConfig, DescribeChip
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.problem import Config
+from autotune.domain.verdict import Verdict
+from autotune.estimating.space import PassedOn
+from autotune.publishing.publish import publish
+from autotune.publishing.task import TuningResult, TuningTask
+from autotune.publishing.with_options import with_options
+from autotune.searching import option_axes as axes
+from autotune.searching.listed_options import LISTED, tuned_options
+from autotune.searching.subject import SearchLimits, SearchResult
+from autotune_db import SqlStore
+from tests.fakes.compiler import FakeCompilers, Quiet
+from tests.samples.searching import run_search
+from tests.searching import test_transfer as steps
+from tests.searching.test_transfer import store  # noqa: F401 (a fixture)
+
+ROWS = 1 << 12
+FAST = "xla_tpu_fast"
+WANTED = {FAST: ("1", "2"), "xla_tpu_other": ("true",)}
+
+
+class OptionCompilers(FakeCompilers):
+    """A program is half as slow with ``FAST``=2, and no other option is known to it."""
+
+    def answer(self, question: Any) -> Any:
+        options = getattr(question, "options", None) or ""
+        if isinstance(question, DescribeChip) and "unknown" in options:
+            raise InvalidInputError("no such option")
+        if isinstance(question, CompileConfig):
+            assert all(name == "block" for name, _ in question.config.axes)
+            factor = 0.5 if f"{FAST}=2" in options else 1.0
+            return steps.compilers(ROWS, factor).answer(question)
+        return super().answer(question)
+
+
+def right(_: Config) -> Verdict:
+    return Verdict(ok=True)
+
+
+def searched(store: SqlStore, trials: int, **more: Any) -> tuple[axes.OptionAxes, SearchResult]:  # noqa: F811
+    compilers, space = OptionCompilers(chip=steps.V5E), steps.space(ROWS)
+    options = axes.option_axes(compilers, steps.subject(ROWS), space, WANTED, print)
+    subject, limits = steps.subject(ROWS), SearchLimits(trials=trials, full=True)
+    return options, run_search(
+        compilers, store, subject, space, limits, Quiet(), options=options, **more
+    )
+
+
+@pytest.mark.parametrize("method", ["gp", "tpe", "random"])
+def test_one_study_finds_the_option_and_each_trial_has_its_own_key(
+    store: SqlStore,  # noqa: F811
+    method: str,
+) -> None:
+    options, result = searched(store, 30, method=method)
+    assert len(result.trials) == 30 == len({trial.number for trial in result.trials})
+    best = min(result.trials, key=lambda t: t.estimate.time_us if t.estimate else 1e9)
+    assert dict(best.config.axes)[FAST] == "2"
+    asked = steps.subject(ROWS)
+    for config_options, subject in options.subjects.items():
+        kept = store.trials(subject.key)
+        assert subject.toolchain.options == " ".join(f"{n}={v}" for n, v in config_options)
+        own = options.part(result.trials, config_options)
+        assert {(t.number, t.config) for t in kept} == {(t.number, t.config) for t in own}
+        assert all(name == "block" for trial in kept for name, _ in trial.config.axes)
+    _, again = searched(store, 30, method=method)
+    assert again.reused == 30 and {t.config for t in again.trials} == {
+        t.config for t in result.trials
+    }
+    assert run_search(
+        OptionCompilers(), store, asked, steps.space(ROWS), SearchLimits(trials=1), Quiet()
+    ).reused == len(store.trials(asked.key))
+
+
+def test_the_winner_is_published_for_those_who_have_its_options_alone(store: SqlStore) -> None:  # noqa: F811
+    options, result = searched(store, 30)
+    compilers = OptionCompilers(chip=steps.V5E, verified=right)
+    subject = steps.subject(ROWS)
+    asked = publish(compilers, store, options.result(result, ()))
+    tuned = TuningResult(
+        task=TuningTask(ref=subject.ref, chip=subject.chip.chip, problem_of=None),
+        spec=subject.spec,
+        key=subject.key,
+        trials=(),
+        stopped_by="trials",
+        publication=asked,
+        ids={},
+        place="",
+    )
+    whole = with_options(
+        compilers, store, options, result, tuned, lambda part: publish(compilers, store, part)
+    )
+    (won,) = [of for of in whole.with_options if of.publication]
+    record = store.record(won.key)
+    assert record is not None and f"{FAST}=2" in record.key.toolchain.options
+    assert [name for name, _ in record.config.axes] == ["block"]
+    assert record.default.time_us and record.default.time_us > record.estimate.time_us
+    plain = store.record(subject.key)
+    assert plain is not None and plain.estimate.time_us > 1.5 * record.estimate.time_us
+    assert len(store.records()) == 2
+
+
+def test_what_the_compiler_does_not_take_and_what_a_parameter_does(capsys: Any) -> None:
+    space, subject, compilers = (
+        steps.space(ROWS),
+        steps.subject(ROWS),
+        OptionCompilers(chip=steps.V5E),
+    )
+    with pytest.raises(InvalidInputError, match="no such option"):
+        axes.option_axes(compilers, subject, space, {"xla_unknown": ("1",)}, print)
+    limit = {VMEM_LIMIT: ("65536",)}
+    assert not axes.option_axes(compilers, subject, space, limit, print).names
+    assert "vmem_limit_bytes" in capsys.readouterr().out
+    space = replace(space, passed_on=PassedOn(limit=False))
+    assert axes.option_axes(compilers, subject, space, limit, print).names == {VMEM_LIMIT}
+    many = {f"xla_{n}": ("1", "2", "3") for n in range(6)}
+    made = axes.option_axes(compilers, subject, steps.space(ROWS), many, print)
+    assert len(made.subjects) == axes.MOST_SETS and len(list(made.subjects)[18]) == 1
+
+
+def test_options_in_words() -> None:
+    assert tuned_options(["--xla_a=1,TRUE"], listed=False) == {"xla_a": ("1", "true")}
+    assert tuned_options([], listed=True).keys() == LISTED.keys()
+    for text in ("xla_a", "=1", "xla_a=1,"):
+        with pytest.raises(InvalidInputError):
+            tuned_options([text], listed=False)
