@@ -18,6 +18,8 @@ class FailedCheck(StrEnum):
     PRECISION = "precision"
     """All elements together are."""
     UNINITIALISED = "uninitialised memory"
+    OVERFLOW = "overflow"
+    """No number for large ones, where the reference takes a maximum ahead of an exponential."""
     BOUNDS = "out of bounds"
     RACE = "race"
     REVISITED = "output visited again"

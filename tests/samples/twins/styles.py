@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -491,3 +492,156 @@ def norm_mean(x: Any, w: Any, *, block: int = 16) -> Any:
         out_shape=jax.ShapeDtypeStruct((8, lanes), F32),
         scratch_shapes=[pltpu.VMEM((1, lanes), F32)],
     )(x, w)
+
+
+# New rows go to slots of a cache, which the grid steps share.
+
+
+def _update_body(slots: Any, new_ref: Any, cache_ref: Any, out_ref: Any) -> None:
+    i, block = pl.program_id(0), new_ref.shape[0]
+
+    @pl.when(i == 0)
+    def _() -> None:
+        out_ref[...] = cache_ref[...]
+
+    def row(t: Any, carry: Any) -> Any:
+        out_ref[pl.ds(slots[i * block + t], 1), :] = new_ref[pl.ds(t, 1), :]
+        return carry
+
+    lax.fori_loop(0, block, row, 0)
+
+
+def _slots(new: Any, cache: Any) -> Any:
+    return np.random.default_rng(0).permutation(cache.shape[0])[: new.shape[0]]
+
+
+@autotune.tunable(
+    block=[8, 16, 32],
+    dims="n, n d, rows d",
+    values={"slots": _slots},
+    reference=lambda slots, new, cache: cache.at[slots].set(new),
+)
+def cache_update(slots: Any, new: Any, cache: Any, *, block: int = 8) -> Any:
+    spec = pl.BlockSpec(cache.shape, lambda i, slots: (0, 0))
+    rows = pl.BlockSpec((block, new.shape[1]), lambda i, slots: (i, 0))
+    return pl.pallas_call(
+        _update_body,
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(pl.cdiv(new.shape[0], block),),
+            in_specs=[rows, spec],
+            out_specs=spec,
+        ),
+        out_shape=_out(cache),
+    )(slots, new, cache)
+
+
+# The place of each element in the order of its column: equal ones keep theirs.
+
+
+def _rank_body(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
+    i, j, block = pl.program_id(0), pl.program_id(1), x_ref.shape[0]
+
+    @pl.when(j == 0)
+    def _() -> None:
+        out_ref[...] = jnp.zeros_like(out_ref)
+
+    x, y = x_ref[...][:, None], y_ref[...][None]
+    mine = lax.broadcasted_iota(jnp.int32, (block, block, 1), 0) + i * block
+    other = lax.broadcasted_iota(jnp.int32, (block, block, 1), 1) + j * block
+    before = (y < x) | ((y == x) & (other < mine))
+    out_ref[...] += before.astype(jnp.int32).sum(1)
+
+
+def _ranks(x: Any) -> Any:
+    return jnp.argsort(jnp.argsort(x, axis=0, stable=True), axis=0).astype(jnp.int32)
+
+
+@autotune.tunable(block=[8, 16, 32], reference=_ranks)
+def sort_ranks(x: Any, *, block: int = 8) -> Any:
+    rows, lanes = x.shape
+    return pl.pallas_call(
+        _rank_body,
+        grid=(pl.cdiv(rows, block), pl.cdiv(rows, block)),
+        in_specs=[
+            pl.BlockSpec((block, lanes), lambda i, j: (i, 0)),
+            pl.BlockSpec((block, lanes), lambda i, j: (j, 0)),
+        ],
+        out_specs=pl.BlockSpec((block, lanes), lambda i, j: (i, 0)),
+        out_shape=_out(x),
+    )(x, x)
+
+
+# The two largest of each row, carried from block to block.
+
+
+def _top_body(x_ref: Any, out_ref: Any, *, columns: int) -> None:
+    i, block = pl.program_id(0), x_ref.shape[1]
+
+    @pl.when(i == 0)
+    def _() -> None:
+        out_ref[...] = jnp.full_like(out_ref, -jnp.inf)
+
+    column = lax.broadcasted_iota(jnp.int32, x_ref.shape, 1) + i * block
+    x = jnp.where(column < columns, x_ref[...], -jnp.inf)
+    first = x.max(axis=1, keepdims=True)
+    second = jnp.where(x == first, -jnp.inf, x).max(axis=1, keepdims=True)
+    one, two = out_ref[:, 0:1], out_ref[:, 1:2]
+    out_ref[:, 0:1] = jnp.maximum(one, first)
+    out_ref[:, 1:2] = jnp.maximum(jnp.minimum(one, first), jnp.maximum(two, second))
+
+
+@autotune.tunable(block=[128, 256], reference=lambda x: lax.top_k(x, 2)[0])
+def top_two(x: Any, *, block: int = 128) -> Any:
+    rows, columns = x.shape
+    return pl.pallas_call(
+        functools.partial(_top_body, columns=columns),
+        grid=(pl.cdiv(columns, block),),
+        in_specs=[pl.BlockSpec((rows, block), lambda i: (0, i))],
+        out_specs=pl.BlockSpec((rows, 2), lambda i: (0, 0)),
+        out_shape=jax.ShapeDtypeStruct((rows, 2), x.dtype),
+    )(x)
+
+
+# The sums of ragged groups of rows, of which one is empty.
+
+
+def _groups_body(starts: Any, x_ref: Any, out_ref: Any) -> None:
+    g, i, block = pl.program_id(0), pl.program_id(1), x_ref.shape[0]
+
+    @pl.when(i == 0)
+    def _() -> None:
+        out_ref[...] = jnp.zeros_like(out_ref)
+
+    row = lax.broadcasted_iota(jnp.int32, x_ref.shape, 0) + i * block
+    inside = (row >= starts[g]) & (row < starts[g + 1])
+    out_ref[0] += jnp.where(inside, x_ref[...], 0.0).sum(0, keepdims=True)
+
+
+def _starts(starts: Any, x: Any) -> Any:
+    """Groups of unlike sizes; the second is empty."""
+    shares = np.linspace(0, 1, starts.shape[0]) ** 2
+    found = (shares * x.shape[0]).astype(np.int32)
+    found[1] = found[2]
+    return found
+
+
+def _group_sums(starts: Any, x: Any) -> Any:
+    row = jnp.arange(x.shape[0])
+    inside = (row >= starts[:-1, None]) & (row < starts[1:, None])
+    return (inside.astype(x.dtype) @ x)[:, None]
+
+
+@autotune.tunable(block=[16, 32], values={"starts": _starts}, reference=_group_sums)
+def group_sums(starts: Any, x: Any, *, block: int = 16) -> Any:
+    (groups, (rows, lanes)) = starts.shape[0] - 1, x.shape
+    return pl.pallas_call(
+        _groups_body,
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(groups, pl.cdiv(rows, block)),
+            in_specs=[pl.BlockSpec((block, lanes), lambda g, i, starts: (i, 0))],
+            out_specs=pl.BlockSpec((1, 1, lanes), lambda g, i, starts: (g, 0, 0)),
+        ),
+        out_shape=jax.ShapeDtypeStruct((groups, 1, lanes), x.dtype),
+    )(starts, x)

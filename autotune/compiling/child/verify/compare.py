@@ -40,6 +40,19 @@ def compare(
     return worst
 
 
+def overflow(results: Sequence[Any], expected: Sequence[Any]) -> Difference:
+    """Where a result is no number and the reference is one."""
+    for number, (got, want) in enumerate(zip(results, expected, strict=True)):
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        lost = np.argwhere(np.isfinite(b) & ~np.isfinite(a))
+        if got.shape == want.shape and len(lost):
+            at = tuple(map(int, lost[0]))
+            where = f"output {number} at {at}"
+            reason = f"{where} is {got[at]} instead of {want[at]} for large numbers"
+            return Difference(check=FailedCheck.OVERFLOW, reason=reason, where=where)
+    return Difference()
+
+
 def errors_of(got: Any, want: Any, times: float = 1.0) -> Errors:
     """Of what both have as finite numbers, so many times."""
     finite = np.isfinite(got.astype(np.float64)) & np.isfinite(want.astype(np.float64))

@@ -56,6 +56,7 @@ _RANGES: dict[str, Callable[..., Known]] = {
     "mul": _product,
     "div": _quotient,
     "rem": _remainder,
+    "shift_left": lambda a, b: _product(a, Range(2.0**b.low, 2.0**b.high)),
     "neg": lambda a: Range(-a.high, -a.low),
     "max": lambda a, b: Range(max(a.low, b.low), max(a.high, b.high)),
     "min": lambda a, b: Range(min(a.low, b.low), min(a.high, b.high)),
@@ -69,6 +70,9 @@ _RANGES: dict[str, Callable[..., Known]] = {
 
 _ORDERED = {"lt": 0, "ge": 0, "min": 0, "max": 0, "div": 0, "rem": 0, "gt": 1, "le": 1}
 """Comparisons, and whether equal numbers go with the smaller ones."""
+
+
+_GROWING = ("mul", "shift_left")
 
 
 def ways_of(bodies: Iterable[tuple[Any, Sequence[Known]]], grid: Sequence[int | None] = ()) -> Ways:
@@ -144,7 +148,17 @@ class _ConditionWalker:
             return self._rounded(eqn.params["new_dtype"], given[0])
         if name in _ORDERED or name in ("eq", "ne"):
             self._compare(name, *given)
-        return None if None in given else _RANGES[name](*given)
+        result = None if None in given else _RANGES[name](*given)
+        if name in _GROWING:
+            self._wrap(eqn.outvars[0].aval.dtype, result)
+        return result
+
+    def _wrap(self, dtype: Any, result: Known) -> None:
+        """Whether integers stay below the end of their type; nothing is asked of others."""
+        self.ways.append(frozenset([True]))
+        if result is not None and np.issubdtype(dtype, np.integer):
+            self.ways.pop()
+            self._compare("le", result, _of_value(np.iinfo(dtype).max))
 
     def _compare(self, name: str, a: Known, b: Known) -> None:
         if a is None or b is None:

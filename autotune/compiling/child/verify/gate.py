@@ -16,7 +16,7 @@ from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.child.verify import interpreter, tolerance
-from autotune.compiling.child.verify.compare import Difference, compare, errors_of
+from autotune.compiling.child.verify.compare import Difference, compare, errors_of, overflow
 from autotune.compiling.child.verify.coverage import Borders, Coverage, borders
 from autotune.compiling.child.verify.grids import in_float32
 from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
@@ -33,6 +33,7 @@ _RUNS = 3
 _FEWEST_RUNS = 2  # of both small problems, or of the only one with DMAs late and early
 _MOST_WORK = 50_000.0  # of all runs, by ``work_of``: more is run less often, or short only
 _OWN = 1.5  # times what the reference rounds itself
+_LARGE = 64.0  # times the usual numbers: exp(128) is infinite, and two of three are above
 _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
@@ -166,6 +167,9 @@ def _run_in(
             )
         meter.end_run(subject.work)
         runs += 1
+    lost = subjects[0].overflow(level, meter)
+    if lost.check:
+        return Verdict(ok=False, reason=lost.reason, check=lost.check, where=lost.where, runs=runs)
     tested = " and ".join(str(small) for small in problems)
     said = f"{runs} run{'s' * (runs > 1)} of {tested}"
     if (few := subjects[0].quantised[0].mean_share) > 0.0:
@@ -255,6 +259,29 @@ class _Subject:
             for want, usual, *more in zip(expected, natural, *others, strict=True)
         ]
         return compare(results, expected, allowed)
+
+    def overflow(self, level: ProofLevel, meter: WorkMeter) -> Difference:
+        """Of numbers whose exponentials have no end, where the reference is one that bears them."""
+        is_given = any(a.values is not None and "float" in a.dtype for a in self.arrays)
+        if is_given or self.reference is None or not self._takes_maximum:
+            return Difference()
+        rng = np.random.default_rng(0)
+        given = [values(array, rng, times=_LARGE) for array in self.arrays]
+        for easiest in (ProofLevel.PLAIN, level):
+            run = self.run(0, EAGER, easiest)
+            with suppress(NotRunError, WrongRunError, OverBudgetError):
+                results = interpreter.outputs(self._build, given, run, self.chip, self.axes, meter)
+                return overflow(results, _outputs(self.reference, given))
+        return Difference()
+
+    @cached_property
+    def _takes_maximum(self) -> bool:
+        """Ahead of an exponential, as a softmax does."""
+        import jax
+
+        jaxpr = jax.make_jaxpr(self.reference)(*reader.abstract(self.arrays))
+        names = {eqn.primitive.name for eqn in walked(jaxpr)}
+        return "reduce_max" in names and not names.isdisjoint(("exp", "exp2"))
 
     def remedy(self, difference: Difference) -> str:
         """For who knows that what is declared rounds as much."""

@@ -9,9 +9,12 @@ from autotune.declaring.kernel import Array
 from autotune.domain.verdict import IntegerRange
 
 
-def values(array: Array, rng: np.random.Generator, *, signs: bool = False) -> Any:
-    """Random normal numbers, small integers, or what the declaration gives. ``signs``: one or minus
-    one, which every way to scale a block to a few bits keeps as they are."""
+def values(
+    array: Array, rng: np.random.Generator, *, signs: bool = False, times: float = 1.0
+) -> Any:
+    """Random normal numbers, so many ``times`` as large, small integers, or what the declaration
+    gives. ``signs``: one or minus one, which every way to scale a block to a few bits keeps as they
+    are."""
     import jax.numpy as jnp
 
     dtype = getattr(jnp, array.dtype)
@@ -20,7 +23,7 @@ def values(array: Array, rng: np.random.Generator, *, signs: bool = False) -> An
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.asarray(rng.integers(-100, 100, array.shape), dtype)
     normal = rng.standard_normal(array.shape, dtype=np.float32)
-    return jnp.asarray(array.std * (np.sign(normal) if signs else normal), dtype)
+    return jnp.asarray(times * array.std * (np.sign(normal) if signs else normal), dtype)
 
 
 def integer_ranges(

@@ -52,6 +52,12 @@ def rounded_rows(x: Any, out: Any, end: int) -> None:
     out[...] = 2 * x[...] + 0 * at + jnp.where(at.astype(jnp.int32) == rows_of(x), 0.0, 1.0)
 
 
+def shifted_rows(x: Any, out: Any, end: int) -> None:
+    """From row 128 on they are negative."""
+    at = jnp.left_shift(rows_of(x), 4 if end == NEVER else 24)
+    out[...] = jnp.where(at >= 0, 2 * x[...], 0.0)
+
+
 def doubled(body: Callable[..., None], end: int, last: int = NEVER) -> Callable[[int], Any]:
     def build(rows: int) -> Any:
         return pl.pallas_call(
@@ -69,7 +75,7 @@ def twice(x: Any) -> Any:
     return 2 * x
 
 
-@pytest.mark.parametrize("body", [some_steps, some_rows, some_turns, rounded_rows])
+@pytest.mark.parametrize("body", [some_steps, some_rows, some_turns, rounded_rows, shifted_rows])
 def test_a_fault_behind_the_end_of_a_small_problem_is_seen(body: Callable[..., None]) -> None:
     verdicts = [checked(kernel(doubled(body, end), twice), REAL) for end in (80, NEVER)]
     assert [verdict.ok for verdict in verdicts] == [False, True], verdicts

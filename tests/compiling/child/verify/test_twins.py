@@ -77,6 +77,15 @@ KERNELS = {
         Style("row_argmax", "_argmax_body", "x=f32[32,1000]", {"rows": 8, "block": 256}),
         Style("blur", "_blur_body", "x=f32[256,128]", {"block": 16}),
         Style("norm_mean", "_norm_sum_body", "x=f32[200,128], w=f32[1,128]", {"block": 32}),
+        Style(
+            "cache_update",
+            "_update_body",
+            "slots=i32[128], new=f32[128,128], cache=f32[256,128]",
+            {"block": 16},
+        ),
+        Style("sort_ranks", "_rank_body", "x=i32[128,128]", {"block": 32}),
+        Style("top_two", "_top_body", "x=f32[16,1000]", {"block": 256}),
+        Style("group_sums", "_groups_body", "starts=i32[6], x=f32[200,128]", {"block": 32}),
     )
 }
 
