@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError
 import click
 
 from autotune.cli.shared import database_and_json, interpreter_options, print_json
-from autotune.compiling.environments.packages import installed_version, unmet
+from autotune.compiling.environments.packages import installed_version, pip_install, unmet
 from autotune.compiling.environments.probe import CannotCompile, probe
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
@@ -91,7 +91,7 @@ def _extra(extra: str, purpose: str, *, is_wanted: bool) -> Finding:
         subject=extra,
         condition=Condition.BAD if is_wanted else Condition.NOT_THERE,
         says=f"lacks {', '.join(lacks)}" if is_wanted else f"not installed: needed {purpose}",
-        remedy=f"{sys.executable} -m pip install 'pallas-autotune[{extra}]'",
+        remedy=f"{sys.executable} -m {pip_install(extra)}",
     )
 
 

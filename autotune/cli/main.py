@@ -156,12 +156,12 @@ def _refuse(reason: str, given: list[str]) -> NoReturn:
 
 def _what_to_install(error: ModuleNotFoundError) -> str:
     """Raises the error again where no extra of ours would mend it."""
-    from autotune.compiling.environments.packages import extra_of
+    from autotune.compiling.environments.packages import extra_of, pip_install
 
     extra = extra_of((error.name or "").partition(".")[0])
     if extra is None:
         raise error
-    return f"{error.name} is not installed: pip install 'pallas-autotune[{extra}]'"
+    return f"{error.name} is not installed: {pip_install(extra)}"
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ def serve(database: str | None, **given: Any) -> None:
     """
     for name in ("fastapi", "jinja2", "prometheus_client", "pythonjsonlogger", "uvicorn"):
         if find_spec(name) is None:
-            raise AutotuneError(f"{name} is not installed: pip install 'pallas-autotune[serve]'")
+            from autotune.compiling.environments.packages import pip_install
+
+            raise AutotuneError(f"{name} is not installed: {pip_install('serve')}")
     from autotune_service.settings import from_environment, to_environment
 
     settings = from_environment(**given)

@@ -8,7 +8,9 @@ from importlib.util import find_spec
 from autotune.domain.errors import StoreError
 
 if not (find_spec("sqlalchemy") and find_spec("alembic")):
-    raise StoreError("a database needs SQLAlchemy: pip install 'pallas-autotune[store]'")
+    from autotune.compiling.environments.packages import pip_install
+
+    raise StoreError(f"a database needs SQLAlchemy: {pip_install('store')}")
 
 from autotune_db.engine import current, upgrade
 from autotune_db.store import SqlStore, open_store

@@ -85,7 +85,7 @@ def test_an_extra_that_is_half_there_is_bad(monkeypatch: pytest.MonkeyPatch) -> 
     search, serve = _one("search", findings), _one("serve", findings)
     assert (search.condition, search.says) == (Condition.BAD, "lacks scipy>=99")
     assert serve.condition == Condition.NOT_THERE
-    assert "'pallas-autotune[serve]'" in serve.remedy
+    assert "'pallas-autotune[serve] @ file:///" in serve.remedy
     assert _one("postgres", findings).condition == Condition.GOOD  # asks for nothing
 
 

@@ -1,7 +1,8 @@
 """Which of the packages that this one asks for are there, as its own metadata names them."""
 
+import json
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, distribution, requires, version
 
 from packaging.requirements import Requirement
 
@@ -19,6 +20,13 @@ def extra_of(module: str) -> str | None:
     return next(
         (e for e in extras if module in {requirement.name for requirement in _asked(e)}), None
     )
+
+
+def pip_install(extra: str) -> str:
+    """The command for it, from where this installation came: an index may not have it."""
+    origin = json.loads(distribution(_OURS).read_text("direct_url.json") or "{}")
+    vcs = f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
+    return f"pip install '{_OURS}[{extra}]" + (f" @ {vcs}{origin['url']}'" if origin else "'")
 
 
 def _written(requirement: Requirement) -> str:
