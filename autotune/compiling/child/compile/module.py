@@ -289,7 +289,7 @@ def _counts_by_one(body: _Computation, place: int) -> bool:
     step = _copied(body.get(root.operands[place]), body)
     if step is None or step.opcode != "add":
         return False
-    added = [body.get(name) for name in step.operands]
+    added = [_copied(body.get(name), body) for name in step.operands]
     return place in map(_place, added) and 1 in map(_integer, added)
 
 

@@ -122,6 +122,14 @@ def test_only_a_loop_that_counts_to_a_constant_has_a_known_length(
     assert {one.name: one.runs for one in found}["work"] == runs
 
 
+def test_a_counter_that_is_copied_before_it_is_raised_counts() -> None:
+    """As a loop within a loop has it."""
+    module = LOOP.format(step="1", limit="s32[]{:T(128)} constant(7)", root=LESS)
+    copied = "%c = s32[]{:T(128)} copy(%i)\n  %next = s32[]{:T(128)} add(%c, %step)"
+    module = module.replace("%next = s32[]{:T(128)} add(%i, %step)", copied)
+    assert {one.name: one.runs for one in schedule(module)}["work"] == 7
+
+
 def test_a_slice_that_is_started_with_an_index_moves_what_it_returns() -> None:
     started = SLICED.format(tiled=TILED).replace(
         "ROOT %in_place = ",
