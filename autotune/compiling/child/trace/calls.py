@@ -206,15 +206,22 @@ def _hands_over(eqn: Any) -> bool:
 
 
 def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
-    """The outputs of an equation whose inputs are all known and whose outputs are small; each is
-    None otherwise."""
+    """The outputs of an equation whose inputs are all known and whose outputs are small numbers;
+    each is None otherwise. Keys of random numbers are none."""
     across_devices = {"axis_name", "axis_index_groups"} & set(eqn.params)
     known = all(value is not None for value in inputs) and not across_devices
     known = known and eqn.primitive.name != _DIVIDED
-    sizes = (prod(getattr(v.aval, "shape", ())) for v in eqn.outvars)
-    if known and max(sizes, default=0) <= _SMALL_ELEMENTS and not _holds_a_call(eqn):
+    if known and all(map(_is_small, eqn.outvars)) and not _holds_a_call(eqn):
         return _compute(eqn, list(inputs))
     return [None] * len(eqn.outvars)
+
+
+def _is_small(var: Any) -> bool:
+    import jax
+
+    dtype = getattr(var.aval, "dtype", np.float32)
+    is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.extended)
+    return not is_key and prod(getattr(var.aval, "shape", ())) <= _SMALL_ELEMENTS
 
 
 def _holds_a_call(eqn: Any) -> bool:

@@ -76,6 +76,20 @@ def test_a_grid_is_followed_through_what_only_calls(wrap):
     assert found.grid == (3,)
 
 
+def test_a_key_of_random_numbers_is_not_computed_ahead():
+    """As dropout has it, of a seed that is a constant of the function."""
+
+    def function(x):
+        return jax.random.normal(jax.random.key(7), TILE) + pl.pallas_call(
+            lambda x, out: out.__setitem__(..., x[...]),
+            out_shape=jax.ShapeDtypeStruct(TILE, F32),
+        )(x)
+
+    x = [Array(name="x", shape=TILE, dtype="float32")]
+    (found,) = read(function, x)
+    assert found.runs == 1
+
+
 def test_scalar_operands_are_given_computed_or_constant():
     """By operand number: the table, and not the arrays that are only data."""
     problem = GATHERED.problem_spec.parse("1024x128x128x8")
