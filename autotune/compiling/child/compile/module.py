@@ -204,16 +204,25 @@ class _Walk:
         inner = self.computations.get(name, {})
         total = written
         for number, text in enumerate(operands):
-            users = _users(inner, number)
+            users, readers = _users(inner, number), self._readers(name, number)
             whole = sum(_arrays_bytes(text))
-            if users and all(user.opcode in _PARTIAL for user in users):
-                total += min(whole, sum(sum(_arrays_bytes(u.result, text)) for u in users))
+            if readers and all(reader.opcode in _PARTIAL for reader in readers):
+                total += min(whole, sum(sum(_arrays_bytes(r.result, text)) for r in readers))
             elif users and all(user.opcode == "dynamic-update-slice" for user in users):
                 changed = sum(sum(_arrays_bytes(inner[u.operands[1]].result, text)) for u in users)
                 total += changed - min(written, whole)
             else:
                 total += whole
         return max(0, total)
+
+    def _readers(self, name: str, number: int) -> list[_Instruction]:
+        """What takes a parameter of a fused computation, in the fusions within it too."""
+        readers = list[_Instruction]()
+        for user in _users(self.computations.get(name, {}), number):
+            within = user.opcode == "fusion" and user.called
+            place = user.operands.index(_parameter(self.computations[name], number))
+            readers += self._readers(user.called[0], place) if within else [user]
+        return readers
 
     def _trips(self, loop: _Instruction, computation: _Computation) -> int | None:
         """How often a loop runs, where XLA says it, or where nothing but a count from zero by one
@@ -294,14 +303,18 @@ def _counts_by_one(body: _Computation, place: int) -> bool:
 
 
 def _users(inner: _Computation, number: int) -> list[_Instruction]:
-    """What takes a parameter of a fused computation as its first operand; none where something
-    takes it as another one."""
-    given = next(
-        (instruction.name for instruction in inner.values() if _is_parameter(instruction, number)),
-        None,
-    )
+    """What takes a parameter of a fused computation as its first operand, and fusions within; none
+    where something else takes it as another one."""
+    given = _parameter(inner, number)
     users = [instruction for instruction in inner.values() if given in instruction.operands]
-    return users if all(user.operands[0] == given for user in users) else []
+    first = all(user.operands[0] == given or user.opcode == "fusion" for user in users)
+    return users if first else []
+
+
+def _parameter(inner: _Computation, number: int) -> str:
+    """Its name; empty where the computation has none of the number."""
+    found = (i.name for i in inner.values() if _is_parameter(i, number))
+    return next(found, "")
 
 
 def _is_parameter(instruction: _Instruction, number: int) -> bool:

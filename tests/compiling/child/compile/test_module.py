@@ -72,6 +72,28 @@ def test_what_is_updated_in_place_moves_only_what_changes() -> None:
     assert updated.hbm_bytes == 2 * 8 * 384 * 4
 
 
+def test_a_slice_in_a_fusion_within_is_all_that_is_read() -> None:
+    """As a product has it that takes a block of the weights in each turn of a loop."""
+    within = """%within (b: f32[8,300], a: f32[1000,300]) -> f32[8,300] {{
+  %b = f32[8,300]{{1,0:T(8,128)}} parameter(0)
+  %a = {tiled} parameter(1)
+  ROOT %s = f32[8,300]{{1,0:T(8,128)}} dynamic-slice(%a, %i, %i)
+}}
+%outer (a: f32[1000,300], b: f32[8,300]) -> f32[8,300] {{
+  %a.1 = {tiled} parameter(0)
+  %b.1 = f32[8,300]{{1,0:T(8,128)}} parameter(1)
+  ROOT %f = f32[8,300]{{1,0:T(8,128)}} fusion(%b.1, %a.1), kind=kLoop, calls=%within
+}}
+ENTRY %main (x: f32[1000,300], y: f32[8,300]) -> f32[8,300] {{
+  %x = {tiled} parameter(0)
+  %y = f32[8,300]{{1,0:T(8,128)}} parameter(1)
+  ROOT %all = f32[8,300]{{1,0:T(8,128)}} fusion(%x, %y), kind=kOutput, calls=%outer
+}}
+"""
+    (found,) = schedule(within.format(tiled=TILED))
+    assert found.hbm_bytes == 3 * 8 * 384 * 4  # the slice, the other operand, the result
+
+
 LOOP = """HloModule m, is_scheduled=true
 
 %body (t: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {{
