@@ -38,7 +38,7 @@ from autotune.publishing.checking.run import CheckRun
 from autotune.publishing.checking.selection import parse_fail_on
 from autotune.searching.one_config import evaluate
 from autotune.searching.subject import Subject, describe_subject
-from autotune.wording.checks import finding, subject_line
+from autotune.wording.match import finding, subject_line
 from autotune_db import open_store
 from benchmarks.upgrades import CASES
 

@@ -32,9 +32,9 @@ from autotune.domain.compilers import (
     ListChoices,
     VerifyConfig,
 )
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import AxisValue, make_config
-from autotune.domain.verdict import Verdict
 from benchmarks.harness.points import as_they_come
 from benchmarks.harness.rivals_worker import RIVALS
 

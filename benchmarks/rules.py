@@ -32,12 +32,12 @@ from autotune.answering.matching import NEAREST, Index
 from autotune.answering.rule_answers import ruled_config
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.compilers import CompilerQuestion, DescribeKernel, VerifyConfig
+from autotune.domain.evidence import Verdict
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.record import Record
 from autotune.domain.rule import NoRule, ShapeRule
 from autotune.domain.store import Store
-from autotune.domain.verdict import Verdict
-from autotune.publishing.opening import opened, running
+from autotune.publishing.publish import opened, running
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
 from autotune.searching.one_config import config_judge

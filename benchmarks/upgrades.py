@@ -24,13 +24,13 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.compilers import CompilerQuestion, VerifyConfig
 from autotune.domain.errors import AutotuneError
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check, CheckVerdict, Record
-from autotune.domain.verdict import Verdict
 from autotune.publishing.publish import publish
 from autotune.searching.subject import SearchLimits, describe_subject, explore_space
-from autotune.wording.checks import finding, subject_line
+from autotune.wording.match import finding, subject_line
 from autotune.wording.publication import publication_reason
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch

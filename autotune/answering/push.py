@@ -18,10 +18,10 @@ from autotune.answering.http import Remote
 from autotune.domain.claims import impossible
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError, StoreError
+from autotune.domain.evidence import DEVICE_TIME
 from autotune.domain.job import Ability, Job, Progress, State
 from autotune.domain.key import KernelSpec, Key
 from autotune.domain.limits import MOST_CHARACTERS
-from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Check, CheckVerdict, Method, Record
 from autotune.domain.store import KeyResult, Pushed, Store

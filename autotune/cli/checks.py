@@ -31,7 +31,7 @@ from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver, invalid_problem, named_problem
 from autotune.searching.subject import SearchLimits
 from autotune.wording.bars import terminal_observer
-from autotune.wording.checks import subject_line
+from autotune.wording.match import subject_line
 from autotune.wording.outcome import error_text
 from autotune.wording.output import echo
 from autotune.wording.publication import publication_reason

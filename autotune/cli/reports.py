@@ -25,8 +25,14 @@ from autotune.domain.workload import (
 )
 from autotune.publishing.checking.selection import FailOn
 from autotune.publishing.task import TuningResult
-from autotune.wording.checks import action, finding, markdown, place_line, subject_line
-from autotune.wording.checks import in_words as check_in_words
+from autotune.wording.match import (
+    action,
+    check_in_words,
+    finding,
+    markdown,
+    place_line,
+    subject_line,
+)
 from autotune.wording.output import echo
 from autotune.wording.publication import (
     default_time,

@@ -23,7 +23,7 @@ from autotune.wording.output import echo
 
 if TYPE_CHECKING:
     from autotune.compiling.pool import PooledCompilers
-    from autotune.publishing.opening import NewCompilers
+    from autotune.publishing.publish import NewCompilers
     from autotune.publishing.task import Plan
 
 _PASSWORD = re.compile(r"://[^/@\s]*:[^@\s]+@|[?&]password=", re.IGNORECASE)

@@ -24,8 +24,7 @@ from autotune.domain.record import (
 )
 from autotune.domain.store import Store
 from autotune.measuring.attached import chip_or_attached
-from autotune.wording.checks import reproduce
-from autotune.wording.match import checked
+from autotune.wording.match import checked, reproduce
 from autotune.wording.match import in_words as match_in_words
 from autotune.wording.measurement import against_others, measured_line
 from autotune.wording.outcome import reason_of, trial_data

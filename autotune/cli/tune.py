@@ -110,7 +110,7 @@ def tune_workload(
     ``name``: that what became of it is kept under; ``python``: in the place of the toolchains of
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.reports import print_workload, tuned_workload
-    from autotune.publishing.opening import opened
+    from autotune.publishing.publish import opened
     from autotune.publishing.task import NotTuned, TuningResult, workload_tasks
     from autotune.publishing.tuning import tune_all
     from autotune.wording.bars import workload_observer

@@ -16,7 +16,7 @@ from autotune.domain.compilers import Compilers
 from autotune.domain.job import LEASE_S, LEAST_LEASE_S, MOST_LEASE_S
 from autotune.domain.key import KernelRef
 from autotune.domain.record import Record
-from autotune.domain.record_candidate import Rechecked
+from autotune.domain.store import Rechecked
 from autotune.wording.output import PlainFormatter
 
 _TIMEOUT_S = 60.0  # of one call to a service

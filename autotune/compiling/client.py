@@ -16,8 +16,8 @@ from autotune.domain import compilers as questions
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import Attempt
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
+from autotune.domain.evidence import Verdict
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, OutOfVmem, TimedOut
-from autotune.domain.verdict import Verdict
 
 Refusal = OutOfVmem | CompileFailed
 

@@ -24,9 +24,9 @@ from autotune.domain.compilers import (
     VerifyConfig,
 )
 from autotune.domain.errors import CompilerUnavailableError
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import KernelRef
 from autotune.domain.problem import Config, Problem
-from autotune.domain.verdict import Verdict
 
 Ask = Callable[[CompilerQuestion[Any]], Any]
 

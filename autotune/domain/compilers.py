@@ -17,12 +17,12 @@ from autotune.domain.errors import (
     KernelImportError,
     NoDeclarationError,
 )
+from autotune.domain.evidence import Verdict
+from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Toolchain
-from autotune.domain.operation import ScheduledOperation
 from autotune.domain.outcome import Failure
 from autotune.domain.problem import Config, Problem
 from autotune.domain.trace import Trace
-from autotune.domain.verdict import Verdict
 from autotune.domain.workload import UndeclaredKernel, WorkloadProblem
 
 ASSEMBLED = "a-"

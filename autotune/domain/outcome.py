@@ -11,9 +11,8 @@ from math import inf, log
 from typing import Annotated, ClassVar
 
 from autotune.domain.codec import Local, OmitDefault, OmitNone
-from autotune.domain.explanation import Explanation, TimePart
+from autotune.domain.explanation import Explanation, OperationTime, StepCost, TimePart
 from autotune.domain.limits import MOST_NAMES, Bytes, Count, Limit, Micros, Share, Text, Time, Word
-from autotune.domain.operation import OperationTime, StepCost
 
 
 class Rule(StrEnum):
@@ -320,7 +319,7 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongResult:
-    """``check``: which check of the gate failed, one of ``autotune.domain.verdict.FailedCheck``;
+    """``check``: which check of the gate failed, one of ``autotune.domain.evidence.FailedCheck``;
     empty where it is not known. ``error``: the largest error in units of what is allowed,
     ``where``: the element that has it."""
 

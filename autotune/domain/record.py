@@ -9,13 +9,12 @@ from hashlib import blake2b
 from typing import Annotated
 
 from autotune.domain.codec import Local, OmitDefault, OmitNone
+from autotune.domain.evidence import FULL_PROOF, MeasuredConfig, Measurement, Proof
 from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.limits import Bytes, Count, Limit, Share, Text, Time, When, Word, is_time
-from autotune.domain.measurement import MeasuredConfig, Measurement
 from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import Config
 from autotune.domain.rule import ShapeRule
-from autotune.domain.verdict import FULL_PROOF, Proof
 
 
 class CheckVerdict(StrEnum):

@@ -5,8 +5,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from autotune.domain.codec import ByName, OmitDefault
+from autotune.domain.evidence import Verdict
 from autotune.domain.problem import Config, Problem
-from autotune.domain.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

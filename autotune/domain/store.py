@@ -1,12 +1,16 @@
 """What the engine asks of a database. Its one implementation is ``autotune_db``, which the engine
-does not import; tests stand fakes in its place."""
+does not import; tests stand fakes in its place. Also
+what is pushed: results, and the records that workers have to check."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Protocol
 
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.codec import OmitDefault, OmitNone
+from autotune.domain.codec import Flat, OmitDefault, OmitNone
+from autotune.domain.evidence import Verdict
 from autotune.domain.job import MOST_TRIALS, Progress
 from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.known_config import KnownConfig
@@ -14,7 +18,47 @@ from autotune.domain.limits import Limit, Word
 from autotune.domain.outcome import Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Change, Check, Record, RecordCheck, Snapshot, Trial
-from autotune.domain.record_candidate import CandidateDecision, RecordCandidate
+
+
+class CandidateState(StrEnum):
+    """The last two are final."""
+
+    UNVERIFIED = "unverified"
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateDecision:
+    """What was found out about one. ``finding``: one sentence, also of one that is unverified still
+    because it could not be checked."""
+
+    state: CandidateState
+    finding: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCandidate:
+    """``record`` is as it was pushed: all claims of its ``pushed_by``."""
+
+    number: int
+    record: Record
+    decision: Flat[CandidateDecision]
+    created_at: datetime
+    decided_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rechecked:
+    """The decision on a record, the ``check`` of its config and the ``verdict`` of the gate that it
+    rests on; where it is accepted, the ``record`` as it is to be published and the ``trials`` that
+    say so."""
+
+    decision: CandidateDecision
+    check: Check
+    verdict: Verdict | None = None
+    record: Record | None = None
+    trials: tuple[Trial, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from autotune.domain.measurement import Timed
+from autotune.domain.evidence import Timed
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Evidence
 

@@ -13,8 +13,8 @@ from autotune.compiling.client import answer_of
 from autotune.compiling.process import START_LIMIT_S, CompilerProcess
 from autotune.compiling.protocol import Device, Loaded, Raised
 from autotune.domain.compilers import Attempted, Required
+from autotune.domain.evidence import NotMeasured
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.measurement import NotMeasured
 from autotune.domain.outcome import Crashed, TimedOut
 from autotune.domain.problem import Config, Problem
 from autotune.measuring.race import DeviceLostError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf
 
-from autotune.domain.measurement import NotMeasured
+from autotune.domain.evidence import NotMeasured
 from autotune.measuring.fit import Fit, beliefs, fit
 
 RESOLUTION = 0.01

@@ -10,8 +10,7 @@ from autotune.compiling.process import CompilerProcess
 from autotune.compiling.protocol import Device
 from autotune.domain.compilers import Compilers, WriteExecutable
 from autotune.domain.errors import AutotuneError, UnknownNameError
-from autotune.domain.key import parse_chip
-from autotune.domain.measurement import (
+from autotune.domain.evidence import (
     NOT_COMPARED,
     Measurement,
     MeasurementCandidate,
@@ -19,6 +18,7 @@ from autotune.domain.measurement import (
     Timed,
     TimedNote,
 )
+from autotune.domain.key import parse_chip
 from autotune.domain.problem import Config
 from autotune.measuring.process import CannotMeasureError, Child, MeasuringTask, Program
 from autotune.measuring.race import DeviceLostError, RaceDecision, decide

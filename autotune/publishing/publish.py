@@ -7,13 +7,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from autotune.domain.compilers import CompileBaseline, Compilers, VerifyConfig, XlaCost
+from autotune.domain.evidence import FailedCheck, Measurement, NotMeasured, Verdict
 from autotune.domain.key import ChipInfo, Key
-from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import Config
 from autotune.domain.record import (
@@ -26,7 +27,6 @@ from autotune.domain.record import (
     default_trial,
 )
 from autotune.domain.store import Store
-from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.legality import peak_ops_per_s
 from autotune.estimating.simulator.constants import xla_error
@@ -42,6 +42,26 @@ from autotune.publishing.ties import (
     shortlist,
     ties,
 )
+
+NewCompilers = Callable[[], AbstractContextManager[Compilers]]
+"""Opens compilers for as long as they are needed."""
+
+
+class OpenStore(Protocol):
+    """Opens the database; one that is not there is made where ``create`` is true. Raises
+    ``StoreError``."""
+
+    def __call__(self, *, create: bool) -> AbstractContextManager[Store]: ...
+
+
+def running(compilers: Compilers) -> NewCompilers:
+    """Compilers that are there already, and stay."""
+    return lambda: nullcontext(compilers)
+
+
+def opened(store: Store) -> OpenStore:
+    """A database that is open already, and stays."""
+    return lambda *, create: nullcontext(store)  # noqa: ARG005 (it is there)
 
 
 def evidence(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> Evidence:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from math import prod
 
-from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
+from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.problem import Config
 from autotune.domain.record import Evidence, Trial
 from autotune.estimating.cost_model.comparison import beats, margin

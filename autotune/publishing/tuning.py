@@ -16,14 +16,13 @@ from autotune.declaring.discovery import searched_source
 from autotune.domain.arguments import NODES_JAX, asked
 from autotune.domain.compilers import Compilers, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
+from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.key import Key
-from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.problem import Config
 from autotune.domain.store import Store
 from autotune.estimating.space import Space
-from autotune.publishing.opening import NewCompilers, OpenStore
 from autotune.publishing.progress import Reported, ended_search, searched_before
-from autotune.publishing.publish import Publication, publish, unpublished
+from autotune.publishing.publish import NewCompilers, OpenStore, Publication, publish, unpublished
 from autotune.publishing.task import NotTuned, Plan, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import Measure
 from autotune.publishing.with_options import with_options

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from autotune.domain.compiler_options import parsed
+from autotune.domain.explanation import StepCost
 from autotune.domain.key import ChipInfo, Key
-from autotune.domain.operation import StepCost
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial

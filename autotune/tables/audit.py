@@ -19,7 +19,7 @@ from autotune.domain.store import Store
 from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.record_check import PriorConfig, RecordChecker
-from autotune.publishing.opening import opened, running
+from autotune.publishing.publish import opened, running
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
 from autotune.searching.one_config import config_judge

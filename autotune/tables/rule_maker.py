@@ -12,6 +12,7 @@ from autotune.answering.distance import size_of
 from autotune.answering.matching import NEAREST, Index
 from autotune.answering.rule_answers import ruled_config, unshown_config
 from autotune.domain.compilers import Compilers, ListChoices, VerifyConfig
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.outcome import WrongResult
 from autotune.domain.problem import Config, Problem
@@ -19,7 +20,6 @@ from autotune.domain.record import Record, Trial
 from autotune.domain.rule import NoRule, RuleRefusal, ShapeRule
 from autotune.domain.store import Store
 from autotune.domain.trace import Trace
-from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import wrong_result

@@ -9,8 +9,7 @@ from typing import Any
 
 from autotune.domain import explanation as parts
 from autotune.domain.comparison import Comparison, FasterTrial, PartEffect
-from autotune.domain.explanation import GROWING, WORTH_SHARE, Explanation, TimePart
-from autotune.domain.operation import OperationTime
+from autotune.domain.explanation import GROWING, WORTH_SHARE, Explanation, OperationTime, TimePart
 from autotune.domain.outcome import CallTime, Estimate
 from autotune.wording.units import error_bar, mebibytes, micros, part_us, ratio, size
 

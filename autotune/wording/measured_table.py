@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.record import Trial
 from autotune.wording.units import micros
 

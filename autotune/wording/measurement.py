@@ -1,6 +1,6 @@
 """What was measured of one config: against its estimate, and against the others of the same run."""
 
-from autotune.domain.measurement import MeasuredConfig, Measurement, Timed
+from autotune.domain.evidence import MeasuredConfig, Measurement, Timed
 from autotune.domain.problem import Config
 from autotune.wording.units import micros
 

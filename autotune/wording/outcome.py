@@ -10,9 +10,9 @@ from autotune.domain import outcome as outcomes
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
 from autotune.domain.errors import NoLegalConfigError
+from autotune.domain.evidence import Proof, Verdict
 from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Trial
-from autotune.domain.verdict import Proof, Verdict
 from autotune.wording.units import error_bar, mebibytes, micros, part_us
 
 # Refusals are counted by rule: their figures differ from point to point.

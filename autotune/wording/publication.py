@@ -5,16 +5,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from autotune.domain.comparison import Comparison
+from autotune.domain.evidence import Measurement, Proof, ProofLevel, Standard, Timed, Verdict
 from autotune.domain.key import Chip
-from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import Decision, Evidence, Method, Record, Standing
-from autotune.domain.record_candidate import CandidateState, Rechecked
-from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
+from autotune.domain.store import CandidateState, Rechecked
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, expected_range
-from autotune.wording.checks import finding, known_finding
 from autotune.wording.facts import why
+from autotune.wording.match import finding, known_finding
 from autotune.wording.outcome import kind_and_reason, ran_text, reason_of, verdict_reason
 from autotune.wording.units import counted, error_bar, micros, ratio
 

@@ -9,7 +9,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.job import Request
 from autotune.domain.key import Key
 from autotune.domain.record import Record
-from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
+from autotune.domain.store import CandidateDecision, CandidateState, RecordCandidate
 from autotune_db import jobs, query, rows, snapshots
 from autotune_db.audit import note
 from autotune_db.rows import AnyRow

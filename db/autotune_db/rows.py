@@ -18,7 +18,7 @@ from autotune.domain.key import Chip, KernelSpec, Key, Toolchain, identity_of
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, RecordCheck, Snapshot, Standing, Trial
-from autotune.domain.record_candidate import CandidateDecision, RecordCandidate
+from autotune.domain.store import CandidateDecision, RecordCandidate
 from autotune_db.tables import RECORDS, digest, from_text, to_text
 
 T = TypeVar("T")

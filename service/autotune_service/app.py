@@ -1,26 +1,39 @@
-"""The application: its middlewares, its routes, and what answers its errors."""
+"""The application: its middlewares, its routes, what answers its errors, and what a process does
+from its start to its end. What was asked for and is not published is counted in memory."""
 
-from collections.abc import Callable
-from functools import cache
+import asyncio
+import gc
+import logging
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache, partial
+from typing import Any
 
+import anyio
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Mount, Router
 
+from autotune.domain.errors import StoreError
+from autotune.domain.key import Key
+from autotune.domain.store import Store
 from autotune.domain.version import VERSION
 from autotune_db import SqlStore, open_store
 from autotune_service.api import configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
 from autotune_service.errors import (
+    DatabaseThreads,
     HttpError,
     answer_framework_error,
     answer_http_error,
     answer_invalid,
 )
-from autotune_service.lifespan import lifespan_with
-from autotune_service.middleware.access import AccessMiddleware, LimitsMiddleware
+from autotune_service.middleware.access import Access, AccessMiddleware, LimitsMiddleware
 from autotune_service.middleware.answers import HeadMiddleware, SafeHeadersMiddleware
 from autotune_service.middleware.body import BodyMiddleware
 from autotune_service.middleware.calls import CallsMiddleware, ErrorMiddleware, answer_bug
@@ -28,9 +41,171 @@ from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.metrics import CallMeter
 from autotune_service.pages.exports import exports
 from autotune_service.pages.live import live
+from autotune_service.pages.render import error_page
 from autotune_service.pages.routes import router as pages
-from autotune_service.pages.static_files import assets
+from autotune_service.pages.static_files import assets, prepare
 from autotune_service.settings import Settings
+from autotune_service.snapshot_cache import SnapshotCache
+
+_log = logging.getLogger("autotune.service")
+
+_AT_ONCE = 200  # a few hundredths of a second, in which nobody else writes to SQLite,
+_PAUSE_S = 0.1  # and time for others, who look for a free lock as often
+
+MOST_KEYS = 2_000  # between two writes: what is beyond is dropped, so that nobody fills the memory
+
+
+class MissBuffer:
+    """Counts by key and by what was answered. Only ``write`` touches the database."""
+
+    def __init__(self, store: Store, *, known_only: bool = True) -> None:
+        self._store, self._known_only = store, known_only
+        self._counts: dict[tuple[Key, str], int] = {}
+        self._one_write = asyncio.Lock()
+
+    def count(self, key: Key, answer: str, times: int = 1) -> None:
+        asked = key, answer
+        if asked in self._counts or len(self._counts) < MOST_KEYS:
+            self._counts[asked] = self._counts.get(asked, 0) + times
+
+    async def write(self) -> None:
+        """What cannot be written now is kept for the next time. Who is cancelled meanwhile does not
+        end it: the database would have counted what is then counted again."""
+        if self._counts or self._one_write.locked():
+            await asyncio.shield(asyncio.create_task(self._write()))
+
+    async def _write(self) -> None:
+        async with self._one_write:
+            await self._write_all()
+
+    async def _write_all(self) -> None:
+        counts, self._counts = self._counts, {}
+        left = list(counts.items())
+        try:
+            while left:
+                save = partial(self._store.save_misses, known_only=self._known_only)
+                await asyncio.to_thread(save, dict(left[:_AT_ONCE]))
+                del left[:_AT_ONCE]
+                if left:
+                    await asyncio.sleep(_PAUSE_S)
+        except StoreError as error:
+            _log.warning("misses cannot be written: %s", error)
+        finally:
+            for (key, answer), times in left:
+                self.count(key, answer, times)
+
+
+_JOBS_EVERY, _CLAIMS_EVERY = 5, 60  # refreshes
+_COLLECTIONS = (10_000, 5, 400)
+"""Nobody else runs meanwhile. So one of the second kind, of all that a large push has made lately,
+takes ten milliseconds, and a full one, which takes more and finds next to nothing, is rare."""
+_SWITCH_S = 0.0005  # a lookup waits so long for a thread that reads records, at each of its calls
+
+
+def lifespan_with(
+    opened: Callable[[], SqlStore], meter: CallMeter, settings: Settings
+) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
+    """Opens the store, and looks after it until the application ends. What it yields is the state
+    that every call has: ``request.state``, or ``scope["state"]``."""
+
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
+        sys.setswitchinterval(_SWITCH_S)
+        store = opened()
+        state = await _filled(store, meter, settings)
+        every_s = settings.refresh_s
+        tasks = [
+            asyncio.create_task(_refresh_for_ever(state, every_s)),
+            asyncio.create_task(_write_misses_for_ever(state["misses"], every_s)),
+        ]
+        yield state
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await state["misses"].write()
+        meter.hand_on()
+        for pool in ("matching", "pushes"):
+            state[pool].shutdown(cancel_futures=True)
+        await asyncio.to_thread(state["database"].close)
+        store.close()
+
+    return lifespan
+
+
+async def _filled(store: SqlStore, meter: CallMeter, settings: Settings) -> dict[str, Any]:
+    database = DatabaseThreads(settings.wait_s)
+    snapshots = SnapshotCache(store, claimed=settings.trust_writers)
+    state: dict[str, Any] = {
+        "store": store,
+        "meter": meter,
+        "database": database,
+        "snapshots": snapshots,
+        "claimed": snapshots if settings.trust_writers else SnapshotCache(store, claimed=True),
+        "misses": MissBuffer(store, known_only=not settings.unknown_kernels),
+        "access": Access(store.tokens, database, closed=settings.closed),
+        "streams": Counter(),
+        "recheck": settings.recheck,
+        "trust_writers": settings.trust_writers,
+        "error_page": error_page,
+        "pushes": ThreadPoolExecutor(1, "pushes"),  # each may take a hundred times its size
+        "matching": ThreadPoolExecutor(1, "matching"),  # more would only hold up exact answers
+        "connections_per_address": settings.connections_per_address,
+    }
+    await state["snapshots"].load()
+    await state["access"].refresh()
+    await asyncio.to_thread(prepare)
+    await _report(state, jobs=True)
+    meter.database(up=True)  # else it would say no until the first refresh
+    async with anyio.create_task_group():
+        pass  # what streams need is imported now: nobody waits for it later
+    gc.collect()
+    gc.freeze()  # else each full collection visits all records and routes, and holds up lookups
+    gc.set_threshold(*_COLLECTIONS)
+    return state
+
+
+async def _write_misses_for_ever(misses: MissBuffer, every_s: float) -> None:
+    """A lock may hold it up, but no newer snapshot with it."""
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await misses.write()
+        except Exception:  # they are counted again the next time
+            _log.exception("misses could not be written")
+
+
+async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:
+    turn, database = 0, state["database"]
+    while True:
+        await asyncio.sleep(every_s)
+        turn += 1
+        try:
+            await state["snapshots"].refresh()
+            await state["claimed"].refresh()
+            await state["access"].refresh()
+            if state["recheck"] and turn % _CLAIMS_EVERY == 1:  # those that nobody pushes again
+                await asyncio.to_thread(state["store"].check_claims)
+            await _report(state, jobs=turn % _JOBS_EVERY == 0)
+            database.is_up = True
+        except StoreError as error:
+            if database.is_up:
+                _log.warning("answers come from memory: %s", error)
+            database.is_up = False
+        except Exception:  # the service answers from memory whatever it was
+            _log.exception("a newer snapshot could not be taken over")
+        state["meter"].database(up=database.is_up)
+
+
+async def _report(state: dict[str, Any], *, jobs: bool) -> None:
+    meter, current = state["meter"], state["snapshots"].current
+    meter.holds(current.number, len(current), current.made_at)
+    meter.went_back(state["snapshots"].went_back[0])
+    meter.hand_on()
+    if jobs:
+        meter.jobs(await asyncio.to_thread(state["store"].jobs.counts))
+        meter.claimed(await asyncio.to_thread(state["store"].count_claims))
+        meter.broken(await asyncio.to_thread(lambda: current.broken))
+
 
 _DOC = """Tuned block shapes of JAX Pallas TPU kernels.
 

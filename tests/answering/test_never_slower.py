@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autotune.answering.sources import StoreAnswers
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.verdict import Verdict
+from autotune.domain.evidence import Verdict
 from autotune.python.tuned import Tuned
 from autotune_db import SqlStore, open_store
 from tests.publishing.test_ended_early import tuned

@@ -21,8 +21,7 @@ from autotune.domain.key import KernelSpec
 from autotune.domain.outcome import Illegal
 from autotune.domain.problem import PARALLEL, Config, Problem, ProblemSpec
 from autotune.domain.record import CheckVerdict, Evidence, Record, Trial
-from autotune.domain.record_candidate import CandidateDecision, CandidateState
-from autotune.domain.store import KeyResult, as_record_check
+from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, as_record_check
 from autotune.wording.match import why
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import NOON, question, record

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from autotune.cli.trace import with_xla
+from autotune.domain.evidence import Measurement, Timed
+from autotune.domain.explanation import OperationTime
 from autotune.domain.key import Key
-from autotune.domain.measurement import Measurement, Timed
-from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import (
     CallTime,
     Estimate,

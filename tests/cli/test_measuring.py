@@ -11,8 +11,8 @@ from rich.console import Console
 from autotune.cli.shared import measuring_options
 from autotune.cli.tune import search
 from autotune.cli.worker import worker
+from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.key import Chip
-from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.problem import make_config
 from autotune.wording import measured_table as measuring
 from autotune.wording.publication import why_estimated

@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from autotune.declaring.discovery import find_kernel, fingerprint, searched_source
+from autotune.domain.evidence import Verdict
 from autotune.domain.job import Progress
 from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import Config, ProblemSpec
 from autotune.domain.record import Evidence, GateState, Trial
-from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.progress import searched_before
 from autotune.publishing.publish import Publication

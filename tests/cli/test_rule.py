@@ -10,11 +10,11 @@ import pytest
 
 from autotune.answering.matching import RULE, Index
 from autotune.domain.codec import to_data
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Choices, Key
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated
 from autotune.domain.problem import Config
 from autotune.domain.record import Evidence, Trial
-from autotune.domain.verdict import Verdict
 from autotune_db import SqlStore, open_store
 from tests.answering.test_rules import BLOCKS, LENGTHS, config, estimated
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers

@@ -17,9 +17,9 @@ from autotune.compiling.pool import CompilerPool
 from autotune.compiling.process import CompilerInterruptedError
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import Attempted, DescribeToolchain, VerifyConfig
+from autotune.domain.evidence import Proof, ProofLevel, Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Problem, make_config
-from autotune.domain.verdict import Proof, ProofLevel, Verdict
 from tests.compiling.conftest import FAKE
 from tests.servers.service import until
 

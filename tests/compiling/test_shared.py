@@ -8,9 +8,9 @@ import pytest
 
 from autotune.compiling.pool import SharedAcrossChips
 from autotune.domain.compilers import DescribeKernel, TraceConfig, Traces, VerifyConfig
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Config, Problem, make_config
-from autotune.domain.verdict import Verdict
 from tests.samples.matching import SPEC
 from tests.samples.traces import trace
 

@@ -16,8 +16,7 @@ from sqlalchemy import event
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Method, Record
-from autotune.domain.record_candidate import CandidateDecision, CandidateState
-from autotune.domain.store import KeyResult
+from autotune.domain.store import CandidateDecision, CandidateState, KeyResult
 from autotune_db import pushing
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import latest_snapshot, snapshot_records

@@ -11,15 +11,14 @@ import pytest
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import Compiled
+from autotune.domain.evidence import Measurement, Verdict
 from autotune.domain.job import Job, Progress, Request
 from autotune.domain.key import ChipInfo, KernelSpec, Key, Toolchain
-from autotune.domain.measurement import Measurement
 from autotune.domain.outcome import Estimate, Estimated, Outcome, TimedOut, WrongResult
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence, Record, Trial
 from autotune.domain.store import KeyResult, Pushed
 from autotune.domain.trace import Trace
-from autotune.domain.verdict import Verdict
 from autotune.estimating.simulator.drawing.picture import Picture
 from tests.samples.records import OUTCOMES, estimate
 

@@ -24,13 +24,13 @@ from autotune.domain.compilers import (
     WriteExecutable,
     XlaCost,
 )
+from autotune.domain.evidence import Verdict
 from autotune.domain.job import Progress
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Failure, Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
 from autotune.domain.trace import Trace
-from autotune.domain.verdict import Verdict
 from autotune.publishing.task import TuningObserver
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ import pytest
 from autotune.compiling.process import ChildDiedError
 from autotune.compiling.protocol import Loaded, Sample, Samples
 from autotune.domain.codec import to_data
+from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.measuring.process import MeasuringTask
 from autotune.measuring.session import RaceLimits, Session

@@ -9,9 +9,9 @@ from autotune.cli.job_watch import JobWatch
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.compilers import DescribeKernel
+from autotune.domain.evidence import NOT_COMPARED
 from autotune.domain.job import Request, State
 from autotune.domain.key import Chip
-from autotune.domain.measurement import NOT_COMPARED
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 from autotune.publishing import task, timing

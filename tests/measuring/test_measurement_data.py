@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from autotune.domain.codec import to_data
-from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.record import Method, Record
 from autotune.domain.store import KeyResult
 from autotune_db import open_store

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.measurement import NotMeasured
+from autotune.domain.evidence import NotMeasured
 from autotune.measuring.race import DeviceLostError, RaceDecision, decide
 from tests.fakes.accelerator import NOISES, Accelerator, Noise
 

@@ -12,14 +12,14 @@ from autotune.compiling.pool import CompilerPool
 from autotune.compiling.process import CompilerProcess
 from autotune.compiling.protocol import Loaded
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.key import KernelRef
-from autotune.domain.measurement import (
+from autotune.domain.evidence import (
     NOT_COMPARED,
     Measurement,
     MeasurementCandidate,
     NotMeasured,
     TimedNote,
 )
+from autotune.domain.key import KernelRef
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.measuring.process import Child, MeasuringTask, Program, measuring_process
 from autotune.measuring.session import RaceLimits, Session

@@ -25,11 +25,11 @@ from autotune.domain.compilers import (
     WriteExecutable,
     XlaCost,
 )
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, Choices, KernelSpec, Toolchain
 from autotune.domain.outcome import CompileFailed, OutcomeKind
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.trace import Trace
-from autotune.domain.verdict import Verdict
 from tests.fakes.compiler import FakeCompilers
 from tests.samples import traces
 from tests.samples.questions import Case, case_of

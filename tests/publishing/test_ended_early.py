@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Choices
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, make_config
 from autotune.domain.record import Evidence, Record
-from autotune.domain.verdict import Verdict
 from autotune.publishing import progress, tuning
 from autotune.publishing import task as task_module
-from autotune.publishing.opening import opened, running
+from autotune.publishing.publish import opened, running
 from autotune.publishing.task import Plan, Timing, TuningObserver, TuningResult, TuningTask
 from autotune.publishing.ties import better
 from autotune.publishing.tuning import limits_of, tune_one

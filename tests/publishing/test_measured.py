@@ -7,7 +7,7 @@ import pytest
 
 from autotune.answering.push import _of_measurement
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
+from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, make_config
 from autotune.domain.record import Record

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.domain.evidence import FailedCheck, Verdict
 from autotune.domain.key import Chip, ChipInfo, KernelRef, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Decision, Evidence, GateState, Record, Trial
 from autotune.domain.trace import Trace
-from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.estimating.legality import Roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.publishing.publish import Publication, finalists, publish, same_verdict

@@ -15,12 +15,11 @@ import pytest
 from autotune.cli.tune import _interpreters, tune
 from autotune.compiling.environments.environment import FOLDER_VARIABLE, Environment, keep
 from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.evidence import NotMeasured, Verdict
 from autotune.domain.key import Chip, Choices
-from autotune.domain.measurement import NotMeasured
-from autotune.domain.verdict import Verdict
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.publishing import task, timing, tuning
-from autotune.publishing.opening import opened, running
+from autotune.publishing.publish import opened, running
 from autotune.publishing.task import (
     NotTuned,
     Plan,

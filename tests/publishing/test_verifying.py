@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from autotune.domain.compilers import VerifyConfig
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Problem, make_config
-from autotune.domain.verdict import Verdict
 from autotune.publishing import publish as publishing
 from tests.fakes.compiler import FakeCompilers
 

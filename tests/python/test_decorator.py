@@ -20,9 +20,9 @@ from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
 from autotune.declaring.calls.text import option_value
 from autotune.domain.errors import ServiceError
+from autotune.domain.evidence import Standard
 from autotune.domain.key import Chip, KernelRef, Key, process_toolchain
 from autotune.domain.problem import make_config
-from autotune.domain.verdict import Standard
 from autotune.python.decorator import _fast_key
 from tests.samples import decorated
 from tests.samples.decorated import Options, Weights, checked, half, scaled, with_tree

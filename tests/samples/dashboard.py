@@ -6,9 +6,9 @@ from datetime import timedelta
 from html import unescape
 from typing import Any
 
+from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.job import Ability, Job, Progress, Request
 from autotune.domain.key import Chip, Key
-from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,

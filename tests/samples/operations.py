@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from autotune.domain.operation import Phase, ScheduledOperation
+from autotune.domain.explanation import Phase, ScheduledOperation
 
 _NONE = ScheduledOperation(
     name="", opcode="fusion", runs=1, phase=Phase.WHOLE, awaits="", hbm_bytes=0, expected_cycles=0

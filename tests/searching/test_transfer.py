@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from autotune.domain.compilers import Compiled
+from autotune.domain.explanation import StepCost
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import Chip
-from autotune.domain.operation import StepCost
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.record import Trial, default_trial

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from autotune_service.lifespan import MissBuffer
+from autotune_service.app import MissBuffer
 from tests.samples.matching import question
 
 

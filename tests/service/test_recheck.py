@@ -13,8 +13,7 @@ from autotune.domain.compilers import Compilers
 from autotune.domain.job import Ability, Request, State
 from autotune.domain.key import KernelRef
 from autotune.domain.record import Record
-from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
-from autotune.domain.store import KeyResult
+from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, Rechecked
 from autotune.publishing.jobs.worker import Worker
 from autotune_db import SqlStore, candidates
 from tests.fakes.compiler import FakeCompilers

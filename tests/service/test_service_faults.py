@@ -22,7 +22,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import StoreError
 from autotune.domain.store import KeyResult
 from autotune_db import SqlStore, open_store
-from autotune_service.lifespan import MissBuffer
+from autotune_service.app import MissBuffer
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, publish, running, until
 

@@ -7,7 +7,7 @@ import pytest
 from autotune.answering.push import possible_check, result_to_data
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.operation import StepCost
+from autotune.domain.explanation import StepCost
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import CheckVerdict, Trial
 from autotune.domain.store import KeyResult

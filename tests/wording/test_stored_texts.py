@@ -4,9 +4,9 @@ sent with its sentence, for readers that know no facts."""
 from dataclasses import replace
 
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.evidence import Proof
 from autotune.domain.outcome import Illegal, OutOfVmem, ParallelAfterArbitrary, Rule
 from autotune.domain.record import Decision, Evidence, Record
-from autotune.domain.verdict import Proof
 from autotune.wording.outcome import in_words as outcome_in_words
 from autotune.wording.outcome import reason_of
 from autotune.wording.publication import in_words

@@ -33,9 +33,9 @@ from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
 from autotune.domain import compilers as questions
 from autotune.domain.compilers import XlaCost
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
-from autotune.domain.verdict import Verdict
 
 _OfCandidate = questions.CompileConfig | protocol.DrawConfig | questions.VerifyConfig
 _OfKernel = (

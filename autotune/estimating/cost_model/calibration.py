@@ -10,9 +10,9 @@ from math import exp, log
 from statistics import median
 
 from autotune.domain import explanation as parts
+from autotune.domain.evidence import DEVICE_TIME
 from autotune.domain.key import Key
 from autotune.domain.known_config import KnownConfig
-from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Record, Trial
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from autotune.domain import explanation as parts
 from autotune.domain.compilers import Compiled
-from autotune.domain.explanation import Explanation, TimePart
+from autotune.domain.explanation import Explanation, OperationTime, StepCost, TimePart
 from autotune.domain.key import ChipInfo
-from autotune.domain.operation import OperationTime, StepCost
 from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, Regime
 from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.operation import XlaTime, xla_time

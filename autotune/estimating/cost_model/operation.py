@@ -10,8 +10,8 @@ fetches for the next one is there. Each program takes its time to start.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from autotune.domain.explanation import OperationTime, Phase, ScheduledOperation
 from autotune.domain.key import ChipInfo
-from autotune.domain.operation import OperationTime, Phase, ScheduledOperation
 from autotune.estimating.simulator import constants
 
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from autotune.declaring.calls.text import call_of
 from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices, VerifyConfig, XlaCost
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.outcome import (
     Crashed,
@@ -30,10 +31,8 @@ from autotune.domain.record import (
     Unchecked,
     default_trial,
 )
-from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
-from autotune.domain.store import TrialStore
+from autotune.domain.store import CandidateDecision, CandidateState, Rechecked, TrialStore
 from autotune.domain.trace import Trace
-from autotune.domain.verdict import Verdict
 from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import PassedOn, default_config, passed_on_of

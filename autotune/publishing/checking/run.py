@@ -19,18 +19,19 @@ from autotune.domain.errors import (
     NoDeclarationError,
     NoLegalConfigError,
 )
+from autotune.domain.evidence import Standard
 from autotune.domain.key import Chip, ChipInfo, KernelRef, Toolchain
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict, Decision, Method, Record, Unchecked
 from autotune.domain.store import Store, tell_of
-from autotune.domain.verdict import Standard
 from autotune.publishing.checking.record_check import PriorConfig, RecordChecker, vmem_bytes
-from autotune.publishing.opening import opened, running
 from autotune.publishing.publish import (
     NO_DEFAULT,
     Publication,
     evidence_of,
+    opened,
+    running,
     verdict_on,
     wrong_result,
 )

@@ -16,11 +16,9 @@ from autotune.domain.job import LEASE_S, Ability, Job, Progress, Queue, State, l
 from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
-from autotune.domain.record_candidate import CandidateState, Rechecked
-from autotune.domain.store import KeyResult, Store
+from autotune.domain.store import CandidateState, KeyResult, Rechecked, Store
 from autotune.domain.visible import visible_lines
-from autotune.publishing.opening import opened, running
-from autotune.publishing.publish import Publication
+from autotune.publishing.publish import Publication, opened, running
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
 from autotune.searching.subject import SearchLimits

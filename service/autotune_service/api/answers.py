@@ -7,8 +7,7 @@ from typing import Any
 from autotune.answering.matching import Match
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
-from autotune.wording.checks import known_finding
-from autotune.wording.match import why
+from autotune.wording.match import known_finding, why
 from autotune.wording.publication import in_words
 
 

@@ -13,9 +13,8 @@ from autotune.domain.codec import to_data
 from autotune.domain.job import Job, State
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.record import CheckVerdict
-from autotune.domain.record_candidate import CandidateState
-from autotune.wording.checks import action, finding
-from autotune.wording.checks import in_words as check_in_words
+from autotune.domain.store import CandidateState
+from autotune.wording.match import action, check_in_words, finding
 from autotune.wording.publication import in_words
 from autotune_service.api import schema
 from autotune_service.api.forms import Answered, Name

@@ -22,8 +22,7 @@ from autotune.domain.job import (
 from autotune.domain.key import Chip, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Check, RecordCheck, Snapshot, Standing
-from autotune.domain.record_candidate import RecordCandidate
-from autotune.domain.store import KeyResult
+from autotune.domain.store import KeyResult, RecordCandidate
 from autotune_service.api.forms import Answered, Count, Name, Part, Sent, Text, whole
 
 MOST_RESULTS = 1_000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 from autotune.domain.browsing import NumberedTrial
-from autotune.domain.measurement import MeasuredConfig
+from autotune.domain.evidence import MeasuredConfig
 from autotune.domain.outcome import Estimate, NotEstimated, Outcome, OutcomeKind, OutOfVmem
 from autotune.domain.problem import parts_of
 from autotune.domain.record import GateState, Record, Trial, gate_state, measured_config

@@ -17,8 +17,7 @@ from autotune.wording.outcome import kind_and_reason
 from autotune.wording.units import error_bar, micros
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.problem import served
-from autotune_service.pages.ranges import bars
-from autotune_service.pages.speed import Line, facts, parts
+from autotune_service.pages.speed import Line, bars, facts, parts
 from autotune_service.pages.trial import find
 
 MOST = 6

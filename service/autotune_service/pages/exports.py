@@ -18,7 +18,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune.domain.record import Record, measured_config
-from autotune.wording.checks import action, finding
+from autotune.wording.match import action, finding
 from autotune.wording.outcome import reason_of
 from autotune_db.query import batched
 from autotune_service.dependencies import ask

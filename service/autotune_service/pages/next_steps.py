@@ -13,7 +13,7 @@ from autotune.domain.job import Job
 from autotune.domain.key import Chip, Key
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
-from autotune.wording.checks import finding, retune, search_command
+from autotune.wording.match import finding, retune, search_command
 from autotune.wording.units import ratio
 from autotune_db import SqlStore
 from autotune_db.browse import SqlBrowse

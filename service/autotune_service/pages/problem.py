@@ -13,8 +13,8 @@ from autotune.domain.comparison import NamedEstimate, PartEffect, part_effects
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.record import Record
 from autotune.estimating.cost_model.comparison import compare
-from autotune.wording.checks import search_command
 from autotune.wording.facts import effect_text, why
+from autotune.wording.match import search_command
 from autotune.wording.publication import in_words, not_served
 from autotune.wording.units import micros
 from autotune_service.pages.call import PageCall
@@ -32,9 +32,8 @@ from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.pages.heat import Axes, axes, heat_map
 from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, vmem
-from autotune_service.pages.ranges import bars, time_lines
 from autotune_service.pages.render import config_call
-from autotune_service.pages.speed import Line, facts, measured_rows, parts, speed
+from autotune_service.pages.speed import Line, bars, facts, measured_rows, parts, speed, time_lines
 
 FASTEST, OTHERS = 300, 100  # trials drawn; a search of a hundred trials is drawn whole
 _VERSIONS = 10

@@ -19,8 +19,8 @@ from starlette.types import Scope
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.version import VERSION
-from autotune.wording.checks import action, finding, search_command
 from autotune.wording.facts import PART_WORDS
+from autotune.wording.match import action, finding, search_command
 from autotune.wording.measurement import ratio_interval, run_line, told_apart
 from autotune.wording.outcome import best_time
 from autotune.wording.publication import default_time, times_default, verified_label, who_says
@@ -30,7 +30,7 @@ from autotune_service.middleware.access import COOKIE
 from autotune_service.middleware.body import headers_of
 from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name
-from autotune_service.pages.ranges import time_lines
+from autotune_service.pages.speed import time_lines
 from autotune_service.pages.static_files import address, takes_gzip
 
 # Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:

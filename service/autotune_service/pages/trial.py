@@ -6,8 +6,8 @@ from autotune.domain import outcome as outcomes
 from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.problem import Config
 from autotune.domain.record import Record
-from autotune.wording.checks import reproduce
 from autotune.wording.config import spelled_parts
+from autotune.wording.match import reproduce
 from autotune.wording.publication import record_verification
 from autotune.wording.units import mebibytes, micros
 from autotune_service.errors import HttpError

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.key import Chip, Key
 from autotune.domain.known_config import KnownConfig
-from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import make_config
 from autotune.domain.record import Record, Trial

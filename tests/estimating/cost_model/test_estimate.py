@@ -8,8 +8,8 @@ import pytest
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import Compiled
+from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
-from autotune.domain.operation import ScheduledOperation
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.simulator.constants import error_bar, start_us, xla_error

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.domain.operation import Phase, ScheduledOperation
+from autotune.domain.explanation import Phase, ScheduledOperation
 from autotune.estimating.cost_model.operation import hbm_bytes_per_us, xla_time
 from autotune.estimating.simulator.constants import start_us
 from tests.samples.operations import KERNEL, operation

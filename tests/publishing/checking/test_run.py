@@ -17,6 +17,7 @@ from autotune.domain.errors import (
     NoDeclarationError,
     NoLegalConfigError,
 )
+from autotune.domain.evidence import FailedCheck, Proof, Standard, Verdict
 from autotune.domain.key import Chip, Choices, KernelRef, Toolchain
 from autotune.domain.outcome import (
     CompileFailed,
@@ -31,7 +32,6 @@ from autotune.domain.outcome import (
 from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict, Record, Trial, Unchecked
 from autotune.domain.trace import Trace
-from autotune.domain.verdict import FailedCheck, Proof, Standard, Verdict
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.against import compare_revision
 from autotune.publishing.checking.record_check import PriorConfig, prior_of
@@ -40,7 +40,7 @@ from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN, parse_fai
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver
 from autotune.searching.subject import SearchLimits
-from autotune.wording.checks import action, finding
+from autotune.wording.match import action, finding
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
 from tests.samples import matching

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.domain.compilers import Compilers, DescribeKernel, ListChoices, VerifyConfig
+from autotune.domain.evidence import FailedCheck, Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import AxisValue, make_config
-from autotune.domain.verdict import FailedCheck, Verdict
 
 _FOLDER = Path(__file__).parent
 

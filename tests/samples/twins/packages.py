@@ -28,9 +28,9 @@ from autotune.compiling.child.verify import gate
 from autotune.compiling.child.verify.interpreter import LATE, NotRunError, WrongRunError
 from autotune.compiling.child.verify.work import WorkMeter
 from autotune.declaring.kernel import Kernel
+from autotune.domain.evidence import ProofLevel
 from autotune.domain.key import Chip
 from autotune.domain.problem import AxisValue, Config, Problem, make_config
-from autotune.domain.verdict import ProofLevel
 from tests.samples.twins.mutator import Mutation, mutations
 
 FILE = Path(__file__).with_suffix(".json")

@@ -15,8 +15,8 @@ from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.filters import Query
 from autotune_service.pages.plots import bandwidth, peak, roofline
 from autotune_service.pages.problem import outcome_groups
-from autotune_service.pages.ranges import bars
 from autotune_service.pages.render import as_json
+from autotune_service.pages.speed import bars
 from tests.samples.dashboard import (
     OUTCOMES,
     config,

@@ -22,7 +22,7 @@ from autotune_service.pages import heat
 from autotune_service.pages.compare import MOST
 from autotune_service.pages.heat import ON_SCALE, SCALE
 from autotune_service.pages.problem import taken
-from autotune_service.pages.ranges import time_lines
+from autotune_service.pages.speed import time_lines
 from tests.samples.dashboard import (
     CHECKS,
     HTML,

@@ -22,8 +22,8 @@ from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.protocol import Drawn
 from autotune.declaring.kernel import Array, Kernel
 from autotune.domain.compilers import Compiled, CompiledConfig, XlaCost
+from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
-from autotune.domain.operation import ScheduledOperation
 from autotune.domain.problem import Config, Problem
 from autotune.domain.trace import Trace
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate

@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeVar
 
 from autotune.compiling.child.compile.hlo import CYCLES, instructions
-from autotune.domain.operation import Phase, ScheduledOperation
+from autotune.domain.explanation import Phase, ScheduledOperation
 from autotune.domain.problem import round_up
 
 T = TypeVar("T")

@@ -26,8 +26,8 @@ from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.verify.numbers import values
 from autotune.compiling.protocol import Device
 from autotune.declaring.kernel import Kernel
+from autotune.domain.evidence import DEVICE_TIME, WALL_CLOCK, NotMeasured
 from autotune.domain.key import Chip
-from autotune.domain.measurement import DEVICE_TIME, WALL_CLOCK, NotMeasured
 from autotune.domain.problem import Config, Problem
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from autotune.compiling.child.measure.xspace import Event, Plane
-from autotune.domain.measurement import NotMeasured
+from autotune.domain.evidence import NotMeasured
 
 _TPU = re.compile(r"/device:TPU:\d+")
 _GPU = re.compile(r"/device:GPU:\d+")

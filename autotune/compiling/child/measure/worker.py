@@ -22,7 +22,7 @@ from autotune.compiling.child.serving import StageError, answered, serve
 from autotune.compiling.protocol import Device, Loaded, Sample, Samples
 from autotune.declaring.kernel import Kernel
 from autotune.domain.compilers import LOAD
-from autotune.domain.measurement import NotMeasured
+from autotune.domain.evidence import NotMeasured
 from autotune.domain.problem import Problem
 
 STAGES: dict[type[BaseException], str] = {

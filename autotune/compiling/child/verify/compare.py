@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autotune.compiling.child.verify.tolerance import Errors
-from autotune.domain.verdict import FailedCheck
+from autotune.domain.evidence import FailedCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

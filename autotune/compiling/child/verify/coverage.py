@@ -20,8 +20,8 @@ from autotune.compiling.child.verify.conditions import (
     ways_of,
 )
 from autotune.declaring.kernel import Array
+from autotune.domain.evidence import ENOUGH_BLOCKS, Covered, Walked
 from autotune.domain.problem import Problem
-from autotune.domain.verdict import ENOUGH_BLOCKS, Covered, Walked
 
 
 @dataclass(frozen=True, slots=True)

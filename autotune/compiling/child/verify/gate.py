@@ -25,9 +25,9 @@ from autotune.compiling.child.verify.reduced import reduced_problems
 from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
 from autotune.declaring.kernel import Kernel
+from autotune.domain.evidence import FailedCheck, Proof, ProofLevel, Standard, Verdict
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config, Problem, make_config
-from autotune.domain.verdict import FailedCheck, Proof, ProofLevel, Standard, Verdict
 
 _RUNS = 3
 _FEWEST_RUNS = 2  # of both small problems, or of the only one with DMAs late and early

@@ -15,8 +15,8 @@ from autotune.compiling.child.verify.grids import with_static_grids
 from autotune.compiling.child.verify.races import watched
 from autotune.compiling.child.verify.repairs import repaired
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter
+from autotune.domain.evidence import FailedCheck, ProofLevel
 from autotune.domain.key import Chip
-from autotune.domain.verdict import FailedCheck, ProofLevel
 
 EAGER, LATE = "eager", "on_wait"
 """When a DMA moves its bytes: as it starts, or not before somebody waits for it."""

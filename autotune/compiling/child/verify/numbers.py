@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autotune.declaring.kernel import Array
-from autotune.domain.verdict import IntegerRange
+from autotune.domain.evidence import IntegerRange
 
 
 def values(

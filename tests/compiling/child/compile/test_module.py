@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from autotune.compiling.child.compile.module import schedule, shared
-from autotune.domain.operation import Phase, ScheduledOperation
+from autotune.domain.explanation import Phase, ScheduledOperation
 
 RECORDED = Path(__file__).parents[3] / "recorded" / "modules"
 

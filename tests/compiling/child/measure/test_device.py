@@ -11,8 +11,8 @@ from autotune.compiling.child.measure import device
 from autotune.compiling.child.measure.device import read, why_not
 from autotune.compiling.protocol import Device
 from autotune.declaring.kernel import Array
+from autotune.domain.evidence import NotMeasured
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import CannotMeasureError, MeasuringTask
 from autotune.measuring.session import _check

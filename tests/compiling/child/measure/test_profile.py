@@ -5,7 +5,7 @@ from jax.profiler import ProfileData
 
 from autotune.compiling.child.measure.profile import call_times_ps
 from autotune.compiling.child.measure.xspace import UnreadableProfileError, planes
-from autotune.domain.measurement import NotMeasured
+from autotune.domain.evidence import NotMeasured
 from tests.samples.profiles import EPOCH_NS, Row, calls, profile, serialized, text, tpu
 
 

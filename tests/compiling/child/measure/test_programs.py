@@ -11,8 +11,8 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.compilers import DescribeKernel, ListChoices, WriteExecutable
+from autotune.domain.evidence import Measurement, MeasurementCandidate
 from autotune.domain.key import Chip, KernelRef, KernelSpec
-from autotune.domain.measurement import Measurement, MeasurementCandidate
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.problem import ProblemSpec, make_config
 from autotune.measuring.process import MeasuringTask, measuring_process

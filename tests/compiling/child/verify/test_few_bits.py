@@ -18,8 +18,8 @@ from jax.experimental.pallas import tpu as pltpu
 from autotune.compiling.child.verify import gate
 from autotune.compiling.child.verify.grids import in_float32
 from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.domain.evidence import Verdict
 from autotune.domain.problem import make_config
-from autotune.domain.verdict import Verdict
 
 ROWS, LANES = 32, 128
 F32, BF16 = jnp.float32, jnp.bfloat16

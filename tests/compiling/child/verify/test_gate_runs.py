@@ -21,9 +21,9 @@ from jax.experimental.pallas import tpu as pltpu
 
 from autotune.compiling.child.verify import gate, interpreter, reduced, work
 from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.domain.evidence import FailedCheck, ProofLevel, Verdict
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config, Problem, make_config
-from autotune.domain.verdict import FailedCheck, ProofLevel, Verdict
 from autotune.wording.publication import verification
 
 ROWS, LANES = 8, 128

@@ -7,7 +7,7 @@ the others, with this repository on its path, runs theirs.
 import pytest
 
 from autotune.compiling.child.verify import gate
-from autotune.domain.verdict import Verdict
+from autotune.domain.evidence import Verdict
 from tests.samples.twins.packages import CASES, CHIP, Case, Edit, declared, edits
 
 pytestmark = pytest.mark.slow

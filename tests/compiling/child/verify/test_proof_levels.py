@@ -14,8 +14,8 @@ from jax.experimental import pallas as pl
 
 from autotune.compiling.child.verify import gate, interpreter
 from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.domain.evidence import ProofLevel, Verdict
 from autotune.domain.problem import make_config
-from autotune.domain.verdict import ProofLevel, Verdict
 from autotune.wording.publication import verification
 
 ROWS, LANES = 8, 128

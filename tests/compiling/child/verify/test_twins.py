@@ -17,9 +17,9 @@ import pytest
 
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
+from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import AxisValue, make_config
-from autotune.domain.verdict import Verdict
 from tests.samples.twins.mutator import Mutation, mutations
 
 FOLDER = Path(__file__).parents[3] / "samples" / "twins"
