@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from autotune.domain.verdict import Verdict
 
 from autotune.domain.compiler_options import VMEM_LIMIT
 from autotune.domain.compilers import CompileConfig, DescribeChip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.problem import Config
-from autotune.domain.verdict import Verdict
 from autotune.estimating.space import PassedOn
 from autotune.publishing.publish import publish
 from autotune.publishing.task import TuningResult, TuningTask
