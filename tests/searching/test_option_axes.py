@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from autotune.domain.verdict import Verdict
 
 from autotune.domain.compiler_options import VMEM_LIMIT
 from autotune.domain.compilers import CompileConfig, DescribeChip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.evidence import Verdict
 from autotune.domain.problem import Config
 from autotune.estimating.space import PassedOn
 from autotune.publishing.publish import publish
