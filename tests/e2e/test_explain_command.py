@@ -56,7 +56,7 @@ def test_the_trace_shows_both_programs_and_lasts_as_long_as_estimated(searched: 
     _, trial = first_trial(searched)
     assert trial.estimate is not None
     ends = [e["ts"] + e["dur"] for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
-    assert max(ends) == pytest.approx(trial.estimate.time_us, rel=0.001)
+    assert max(ends) == pytest.approx(trial.estimate.kernel_us, rel=0.001)
     assert [path.name for path in searched.iterdir() if ".new" in path.name] == []
 
 
