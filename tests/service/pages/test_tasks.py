@@ -26,7 +26,9 @@ def busy(store: SqlStore) -> None:
     """What ``fill`` has; a record of another on top; a search that runs."""
     fill(store)
     later = replace(published(question()), config=config(3), estimate=estimated(10.0).estimate)
-    later = replace(later, created_at=NOON + timedelta(days=1), pushed_by="night-ci")
+    later = replace(
+        later, created_at=NOON + timedelta(days=1), pushed_by="night-ci", checked_by="own"
+    )
     store.save_record(later)
     save_trial(store, question(7, 7), trial(0, OUTCOMES[4]))
     store.searches.report(question(), "", Progress(done=3, goal=9, note="compiling"), over=False)
