@@ -99,21 +99,7 @@ def explain(
     if target is not None:
         _write_trace(stored, refs, target, steps, python, silent=as_json)
     if as_json:
-        data = {
-            "trials": [_trial_data(t) for t in stored],
-            "comparison": None
-            if comparison is None
-            else {
-                "faster": min(stored, key=lambda t: t.estimate.time_us if t.estimate else 0.0).id,
-                "times_as_fast": comparison.times_as_fast,
-                "tie": comparison.tie,
-                "margin": comparison.margin,
-                "gained_us": dict(comparison.gained_us),
-                "why": why(comparison),
-            },
-            "missing": sentences,
-            "trace": None if target is None else str(target),
-        }
+        data = _data(stored, comparison, sentences, target)
         print_json({**data, "measured": measured_lines, "source_changed": bool(changed)})
     sys.exit(1 if sentences else 0)
 
@@ -211,6 +197,29 @@ def _state(stored: StoredTrial) -> str:
 def _explained(trials: list[StoredTrial]) -> list[Explained]:
     estimates = [t.estimate for t in trials if t.estimate is not None]
     return [(e, e.explanation) for e in estimates if e.explanation is not None]
+
+
+def _data(
+    trials: list[StoredTrial],
+    comparison: Comparison | None,
+    sentences: list[str],
+    trace: Path | None,
+) -> dict[str, Any]:
+    return {
+        "trials": [_trial_data(t) for t in trials],
+        "comparison": None
+        if comparison is None
+        else {
+            "faster": min(trials, key=lambda t: t.estimate.time_us if t.estimate else 0.0).id,
+            "times_as_fast": comparison.times_as_fast,
+            "tie": comparison.tie,
+            "margin": comparison.margin,
+            "gained_us": dict(comparison.gained_us),
+            "why": why(comparison),
+        },
+        "missing": sentences,
+        "trace": None if trace is None else str(trace),
+    }
 
 
 def _trial_data(stored: StoredTrial) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Pool(FakeCompilers):
 
 @pytest.fixture(autouse=True)
 def _pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.cli.rule.new_pool", Pool)
+    monkeypatch.setattr("autotune.cli.shared.new_pool", Pool)
 
 
 def asked(m: int) -> Key:

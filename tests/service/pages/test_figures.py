@@ -48,7 +48,7 @@ def test_every_kind_has_a_colour_that_the_styles_define() -> None:
 
     styles = (files("autotune_service.pages") / "static" / "dashboard.css").read_text()
     for c in shown_trials():
-        colour = plots.GROUPS[c.group][0].removeprefix("@")
+        colour = plots.candidates.GROUPS[c.group][0].removeprefix("@")
         assert styles.count(f"--{colour}: light-dark(") == 1
         assert f".c-{colour} " in styles or colour in ("good",)
 

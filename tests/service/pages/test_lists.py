@@ -322,7 +322,7 @@ def test_words_in_figures_can_be_read(scheme: str) -> None:
     shown = heat.heat_map([], "x", None)
     assert shown is None
     for group in heat._GROUPS:
-        colour = heat.GROUPS[group][0].removeprefix("@")
+        colour = heat.candidates.GROUPS[group][0].removeprefix("@")
         assert contrast(named[colour], named["on-failure"]) >= 4.5, group
     for (at, low), (end, high) in pairwise(SCALE):
         for share in (0, 0.25, 0.5, 0.75, 1):
