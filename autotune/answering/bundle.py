@@ -1,8 +1,8 @@
 """Published records in one file: what a model server starts from when there is no service.
 
 Gzipped JSON: ``{"format": …, "snapshot": number or null, "created_at": …, "records": […],
-"kernels": […]}``. The same records in the same order give the same bytes. Files of older versions
-have no ``kernels``.
+"kernels": […], "tried": [[…]]}``, the last for each record. The same records in the same order give
+the same bytes. Files of older versions have no ``kernels`` and nothing ``tried``.
 """
 
 import gzip
@@ -10,7 +10,7 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,16 @@ from typing import Any
 from autotune.domain.claims import has_possible_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import KernelSpec
-from autotune.domain.record import Record, Standing
+from autotune.domain.key import Identity, KernelSpec, identity_of
+from autotune.domain.record import Record, Standing, TimedConfig
 
 FORMAT = "pallas-autotune bundle 1"
 MOST_BYTES = 256 << 20  # of text: some 190,000 records
 Specs = Mapping[tuple[str, str], KernelSpec]
 """Descriptions of kernels by name and fingerprint."""
+
+MOST_TRIED = 32  # configs of a key, the fastest: a model's other default is often among them
+Tried = Mapping[Identity, Sequence[TimedConfig]]
 
 _GZIP = 16 + zlib.MAX_WBITS
 
@@ -33,13 +36,15 @@ _GZIP = 16 + zlib.MAX_WBITS
 class RecordBundle:
     """``snapshot``: its number where the records are one snapshot of a service; ``snapshot_id``
     tells it from others with that number. ``kernels``: what is known of those of the records, to
-    tell whether a config suits another shape."""
+    tell whether a config suits another shape. ``tried``: for each key of a record other configs
+    with their times, for a model with another default."""
 
     records: tuple[Record, ...]
     created_at: datetime
     snapshot: int | None = None
     snapshot_id: str = ""
     kernels: tuple[KernelSpec, ...] = ()
+    tried: Tried = field(default_factory=dict)
 
     def accepted(self, *, claimed: bool) -> Sequence[Record]:
         """The records, without what is only ``claimed`` unless that is accepted."""
@@ -52,6 +57,7 @@ def new_bundle(
     kernels: Sequence[KernelSpec] = (),
     created_at: datetime | None = None,
     snapshot_id: str = "",
+    tried: Tried | None = None,
 ) -> RecordBundle:
     """Made now, unless another time is given. Kernels without a record are left out, and so are
     records with a time or a config that cannot be."""
@@ -64,6 +70,7 @@ def new_bundle(
         snapshot=snapshot,
         snapshot_id=snapshot_id,
         kernels=tuple(spec for spec in kernels if (spec.name, spec.fingerprint) in used),
+        tried=tried or {},
     )
 
 
@@ -76,7 +83,7 @@ def slim(record: Record) -> Record:
 
 def bundle_to_bytes(bundle: RecordBundle) -> bytes:
     """``bundle_from_bytes`` is the inverse."""
-    data = {
+    data: dict[str, Any] = {
         "format": FORMAT,
         "snapshot": bundle.snapshot,
         **({"snapshot_id": bundle.snapshot_id} if bundle.snapshot_id else {}),
@@ -84,6 +91,9 @@ def bundle_to_bytes(bundle: RecordBundle) -> bytes:
         "records": [to_data(record) for record in bundle.records],
         "kernels": [to_data(spec) for spec in bundle.kernels],
     }
+    if bundle.tried:
+        tried = (bundle.tried.get(identity_of(record.key), ()) for record in bundle.records)
+        data["tried"] = [[to_data(timed) for timed in configs] for configs in tried]
     return gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
 
 
@@ -110,8 +120,13 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
     try:
         kernels = tuple(from_data(KernelSpec, spec) for spec in data.get("kernels", ()))
         specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+        records = tuple(_record(item, specs) for item in data["records"])
         return RecordBundle(
-            records=tuple(_record(item, specs) for item in data["records"]),
+            records=records,
+            tried={
+                identity_of(record.key): [from_data(TimedConfig, timed) for timed in configs]
+                for record, configs in zip(records, data.get("tried", ()), strict=False)
+            },
             created_at=datetime.fromisoformat(data["created_at"]),
             snapshot=data["snapshot"],
             snapshot_id=str(data.get("snapshot_id", "")),

@@ -40,7 +40,8 @@ from autotune.answering.matching import (
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.domain.key import Identity, Key, Toolchain, identity_of
-from autotune.domain.record import Check, CheckVerdict
+from autotune.domain.problem import AxisValue, Config
+from autotune.domain.record import Check, CheckVerdict, Times
 
 _log = logging.getLogger("autotune")
 
@@ -95,8 +96,14 @@ class ServiceAnswers:
     def __str__(self) -> str:
         return str(self._service or self._cache)
 
-    def lookup(self, questions: Sequence[Key], accept: Collection[str] = KINDS) -> list[Match]:
+    def lookup(
+        self,
+        questions: Sequence[Key],
+        accept: Collection[str] = KINDS,
+        without: Collection[Config] = (),
+    ) -> list[Match]:
         """One answer each, in the same order, all from one snapshot: the best of an accepted kind.
+        ``without``: configs that cannot be taken; an older service may answer with them.
 
         Raises ``InvalidInputError`` for a kind that there is not, and nothing else unless
         ``strict``: then ``ServiceError`` when the service cannot be used.
@@ -104,16 +111,17 @@ class ServiceAnswers:
         accept = checked_kinds(accept)
         self._begin_generation()
         try:
-            answers = self._ask(questions, accept)
+            answers = self._ask(questions, accept, without)
         except Exception as error:
             if self.strict and isinstance(error, AutotuneError):
                 raise
             if self.strict:
                 why = f"{type(error).__name__}: {error}"
                 raise ServiceError(f"the service cannot be used: {why}") from error
-            answers = self._without_service(questions, accept, error)
-        for key, answer in zip(questions, answers, strict=True):
-            self._answers[identity_of(key), beside_default(accept)] = answer
+            answers = self._without_service(questions, accept, without, error)
+        if not without:
+            for key, answer in zip(questions, answers, strict=True):
+                self._answers[identity_of(key), beside_default(accept)] = answer
         return answers
 
     def lookup_shape(
@@ -140,6 +148,23 @@ class ServiceAnswers:
             answer = json.loads(service.call("GET", path))
             self.snapshot = int(answer["snapshot"])
             return read_answer(None, answer)
+
+    def times_us(self, key: Key, axes: Mapping[str, AxisValue]) -> Times:
+        """What was tried for exactly this key with these axes; nothing where an older service, or
+        none, answers."""
+        problem = key.problem
+        query: dict[str, Any] = {**to_data(key.toolchain), "chip": key.chip.value}
+        query |= {"fingerprint": key.fingerprint, "dtype": problem.dtype}
+        query["shape"] = ",".join(f"{name}={size}" for name, size in problem.dims)
+        query |= {"option": [f"{name}={value}" for name, value in problem.options]}
+        query |= {"axis": [f"{name}={value}" for name, value in axes.items()]}
+        path = f"/v1/configs/{quote(key.kernel, safe='')}/times?{urlencode(query, doseq=True)}"
+        try:
+            times = json.loads(self._service.call("GET", path))["times_us"] if self._service else {}
+            return {str(model): float(time_us) for model, time_us in times.items()}
+        except Exception as error:  # it only keeps a record from being taken
+            _log.debug("autotune: %s", error)
+            return {}
 
     def checks(
         self,
@@ -188,15 +213,17 @@ class ServiceAnswers:
             why = f"{type(error).__name__}: {error}"
             raise ServiceError(f"the service at {self._service} cannot be used: {why}") from error
 
-    def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
+    def match(
+        self, key: Key, accept: Collection[str] = KINDS, without: Collection[Config] = ()
+    ) -> Match:
         """The best answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
         identity, accept = identity_of(key), checked_kinds(accept)
         self._begin_generation()
-        for kinds in (KINDS, accept):
+        for kinds in (KINDS, accept) if not without else ():
             known = self._answers.get((identity, beside_default(kinds)))
             if known is not None and known.kind in (*accept, DEFAULT):
                 return known  # the best of all is the best of some, and a default says why itself
-        return self.lookup([key], accept)[0]
+        return self.lookup([key], accept, without)[0]
 
     def _begin_generation(self) -> None:
         """Forgets what was asked before the last ``autotune.refresh``."""
@@ -224,9 +251,11 @@ class ServiceAnswers:
                 write_whole(self._label_path(), label.encode())
         return True
 
-    def _ask(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
+    def _ask(
+        self, questions: Sequence[Key], accept: Collection[str], without: Collection[Config] = ()
+    ) -> list[Match]:
         if self._service is None or not questions:
-            return self._offline(questions, accept)
+            return self._offline(questions, accept, without)
         if time.monotonic() < self._retry_after and not self.strict:
             raise ServiceError("it failed a moment ago")
         answers: list[Match] = []
@@ -234,7 +263,7 @@ class ServiceAnswers:
         try:
             for start in range(0, len(questions), MAX_QUESTIONS):
                 part = questions[start : start + MAX_QUESTIONS]
-                snapshot, matches = self._ask_at_once(self._service, part, accept, snapshot)
+                snapshot, matches = self._ask_at_once(part, accept, without, snapshot)
                 answers += matches
         except Exception as error:
             if not _is_busy(error):
@@ -245,14 +274,20 @@ class ServiceAnswers:
         return answers
 
     def _ask_at_once(
-        self, remote: Remote, questions: Sequence[Key], accept: Collection[str], pinned: int | None
+        self,
+        questions: Sequence[Key],
+        accept: Collection[str],
+        without: Collection[Config],
+        pinned: int | None,
     ) -> tuple[int, list[Match]]:
         data = {"questions": [to_data(key) for key in questions], "snapshot": pinned}
         kinds = beside_default(accept)
         newer: dict[str, Any] = {} if kinds == _ALL else {"accept": sorted(kinds)}
         if self._claimed:
             newer["accept_claimed"] = True
-        answer = self._post(remote, data, newer)
+        if without:
+            newer["without"] = [to_data(config) for config in without]
+        answer = self._post(data, newer)
         number, answers = answer["snapshot"], answer["answers"]
         self._snapshot_id = str(answer.get("snapshot_id", ""))
         if type(number) is not int or pinned not in (None, number):
@@ -263,25 +298,35 @@ class ServiceAnswers:
             for match in matches
         ]
 
-    def _post(self, remote: Remote, data: Mapping[str, Any], newer: Mapping[str, Any]) -> Any:
+    def _post(self, data: Mapping[str, Any], newer: Mapping[str, Any]) -> Any:
         """``newer``: what an older service does not know, and refuses."""
-        if newer and self._takes_accept:
+        assert self._service is not None
+        more = dict(newer) if self._takes_accept else {}
+        while True:
             try:
-                return json.loads(_patiently(remote, json.dumps({**data, **newer}).encode()))
+                answer = json.loads(
+                    _patiently(self._service, json.dumps({**data, **more}).encode())
+                )
             except ServiceError as error:
-                if error.status != _NOT_UNDERSTOOD:
+                if error.status != _NOT_UNDERSTOOD or not more:
                     raise
-        answer = json.loads(_patiently(remote, json.dumps(data).encode()))
-        if newer:
-            self._takes_accept = False
-        return answer
+                more = {} if more.pop("without", None) is None else more  # the newest
+                continue
+            self._takes_accept &= bool(more) or not newer.keys() - {"without"}
+            return answer
 
-    def _offline(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
+    def _offline(
+        self, questions: Sequence[Key], accept: Collection[str], without: Collection[Config]
+    ) -> list[Match]:
         index = self._disk_index()
-        return [index.match(key, accept) for key in questions]
+        return [index.match(key, accept, without) for key in questions]
 
     def _without_service(
-        self, questions: Sequence[Key], accept: Collection[str], error: Exception
+        self,
+        questions: Sequence[Key],
+        accept: Collection[str],
+        without: Collection[Config],
+        error: Exception,
     ) -> list[Match]:
         """As the disk has it, until the service answers."""
         self._say_once(
@@ -291,7 +336,7 @@ class ServiceAnswers:
         )
         self._unanswered = questions, accept
         GENERATION.next_later(WeakMethod(self._answers_again))
-        answers = self._offline(questions, accept)
+        answers = self._offline(questions, accept, without)
         return [replace(answer, unreachable=f"{self._service}: {error}") for answer in answers]
 
     def _answers_again(self) -> bool:

@@ -123,23 +123,29 @@ class Index:
         """Whether a claimed record is there for exactly this key, and no proven one."""
         return identity_of(key) in self._claims
 
-    def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
-        """The best answer of an accepted kind, in the order of the words above."""
+    def match(
+        self, key: Key, accept: Collection[str] = KINDS, without: Collection[Config] = ()
+    ) -> Match:
+        """The best answer of an accepted kind, in the order of the words above. ``without``:
+        configs that whoever asks cannot take."""
         key = self._as_declared(key)
-        match = self._match(key, identity_of(key), accept)
+        match = self._match(key, identity_of(key), accept, without)
         return replace(match, has_claim=self.has_claim(key)) if self._claims else match
 
-    def _match(self, key: Key, asked: Identity, accept: Collection[str]) -> Match:
+    def _match(
+        self, key: Key, asked: Identity, accept: Collection[str], without: Collection[Config]
+    ) -> Match:
         record = self._exact.get(asked)
-        if record is not None and EXACT in accept:
+        if record is not None and EXACT in accept and record.config not in without:
             return exact_match(record)
         others = [
             any_version for any_version in self._any_versions(asked) if any_version is not record
         ]
         broken = [other for other in others if _is_unusable(other, key.toolchain)]
-        inexact = self._inexact(key, asked, others, {other.config for other in broken}, accept)
+        unusable = {*without, *(other.config for other in broken)}
+        inexact = self._inexact(key, asked, others, unusable, accept)
         if inexact is None and len(beside_default(accept)) < len(KINDS) - 1:
-            best = self.match(key)
+            best = self.match(key, KINDS, without)
             if best.kind != DEFAULT:
                 return default_match(not_accepted=best.kind)
         if not broken:
@@ -168,7 +174,7 @@ class Index:
         broken: Collection[Config],
         accept: Collection[str],
     ) -> Match | None:
-        """``broken``: configs that are known not to work for this problem there, whoever's."""
+        """``broken``: configs that do not work for this problem there, whoever's."""
         usable = [other for other in others if other.config not in broken]
         if usable and TOOLCHAIN in accept:
             record = nearest_toolchain(key.toolchain, usable)
@@ -293,14 +299,20 @@ def exact_match(record: Record) -> Match:
 
 
 def match_in(
-    store: "Store", key: Key, accept: Collection[str] = KINDS, *, claimed: bool = False
+    store: "Store",
+    key: Key,
+    accept: Collection[str] = KINDS,
+    without: Collection[Config] = (),
+    *,
+    claimed: bool = False,
 ) -> Match:
     """From the newest snapshot of a database. Raises ``StoreError``."""
-    if EXACT in accept and (record := store.record(key, claimed=claimed)):
-        return exact_match(record)
+    exact = store.record(key, claimed=claimed) if EXACT in accept else None
+    if exact is not None and exact.config not in without:
+        return exact_match(exact)
     records = store.records(key.kernel, key.chip, claimed=claimed)
     claims = () if claimed or store.record(key, claimed=True) is None else (key,)
-    return Index(records, store.kernels(), claims).match(key, accept)
+    return Index(records, store.kernels(), claims).match(key, accept, without)
 
 
 def _is_unusable(record: Record, toolchain: Toolchain) -> bool:

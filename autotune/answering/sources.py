@@ -7,13 +7,13 @@ or ``AUTOTUNE_SOURCE`` in the environment. No JAX and no database is imported be
 
 import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from autotune.answering.bundle import read_bundle
+from autotune.answering.bundle import Tried, read_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.generation import GENERATION
 from autotune.answering.matching import (
@@ -26,8 +26,9 @@ from autotune.answering.matching import (
     match_in,
 )
 from autotune.domain.errors import InvalidInputError, StoreError
-from autotune.domain.key import Key, parse_chip
-from autotune.domain.record import Trial
+from autotune.domain.key import Key, identity_of, parse_chip
+from autotune.domain.problem import AxisValue, Config
+from autotune.domain.record import Times, timed_configs, times_us
 
 if TYPE_CHECKING:
     from autotune.domain.store import Store
@@ -38,7 +39,9 @@ ACCEPT: tuple[str, ...] = KINDS[:-1]  # all but *default*
 
 
 class Source(Protocol):
-    """Where published records come from. Both may raise: the runtime then takes the default."""
+    """Where published records come from. Both may raise: the runtime then takes the default.
+    ``match`` may take a third argument ``without``, configs that cannot be taken: then it is asked
+    for the next best where one is refused."""
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
         """The best answer of an accepted kind, else *default*."""
@@ -53,21 +56,28 @@ class BundleAnswers:
     def __init__(self, path: str | Path, *, accept_claimed: bool = False) -> None:
         self._path, self._claimed = Path(path), accept_claimed
         self._index: Index | None = None
+        self._tried: Tried = {}
         self._generation = GENERATION.number
         self.misses: dict[Key, int] = {}
 
     def __str__(self) -> str:
         return str(self._path)
 
-    def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
+    def match(
+        self, key: Key, accept: Collection[str] = ACCEPT, without: Collection[Config] = ()
+    ) -> Match:
         """Raises ``InvalidInputError`` for a file that cannot be read."""
         if self._index is None or self._generation != GENERATION.number:
             generation, bundle = GENERATION.number, read_bundle(self._path)
             accepted = bundle.accepted(claimed=self._claimed)
             claims = {record.key for record in bundle.records} - {r.key for r in accepted}
             self._index = Index(accepted, bundle.kernels, claims)
-            self._generation = generation
-        return self._index.match(key, accept)
+            self._generation, self._tried = generation, bundle.tried
+        return self._index.match(key, accept, without)
+
+    def times_us(self, key: Key, axes: Mapping[str, AxisValue]) -> Times:
+        """What its database knew when it was written."""
+        return times_us(self._tried.get(identity_of(key), ()), axes)
 
     def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:  # noqa: ARG002 (a file keeps none)
         self.misses[key] = self.misses.get(key, 0) + 1
@@ -82,12 +92,14 @@ class StoreAnswers:
     def __str__(self) -> str:
         return str(self._store)
 
-    def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
-        return match_in(self._store, key, accept, claimed=self._claimed)
+    def match(
+        self, key: Key, accept: Collection[str] = ACCEPT, without: Collection[Config] = ()
+    ) -> Match:
+        return match_in(self._store, key, accept, without, claimed=self._claimed)
 
-    def trials(self, key: Key) -> Sequence[Trial]:
-        """What was tried for a key: a source may know it."""
-        return self._store.trials(key)
+    def times_us(self, key: Key, axes: Mapping[str, AxisValue]) -> Times:
+        """What was tried for exactly this key with these axes: a source may know it."""
+        return times_us(timed_configs(self._store.trials(key)), axes)
 
     def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
         self._store.save_misses({(key, kind): 1})
@@ -131,6 +143,9 @@ def configure(
     if chip:
         parse_chip(chip)  # a wrong name is refused now, not when a kernel is called
     kinds = checked_kinds(accept)
+    for name, flag in (("strict", strict), ("accept_claimed", accept_claimed)):
+        if not isinstance(flag, bool):
+            raise InvalidInputError(f"{name}={flag!r}: give True or False")
     opened = _opened(source, accept_claimed=accept_claimed, strict=strict)
     _settings = SourceSettings(source=opened, accept=kinds, chip=chip, strict=strict)
     GENERATION.next()
@@ -163,15 +178,21 @@ def _opened(source: "str | Path | Source | None", **how: bool) -> Source | None:
     return None if given == "" else open_source(given, **how)
 
 
-def _snapshot_file(url: str) -> Path | None:
-    """Where the last snapshot of a service is kept; None where there is no such place."""
+def cache_folder() -> Path | None:
+    """What may be lost, of this user; None where there is no such place."""
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder /= "pallas-autotune"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # read-only, or nobody's home
         return None
-    return folder / f"{hashlib.sha256(url.encode()).hexdigest()[:12]}.bundle"
+    return folder
+
+
+def _snapshot_file(url: str) -> Path | None:
+    """Where the last snapshot of a service is kept."""
+    folder = cache_folder()
+    return folder and folder / f"{hashlib.sha256(url.encode()).hexdigest()[:12]}.bundle"
 
 
 def open_source(
@@ -180,6 +201,11 @@ def open_source(
     """The service, bundle or database at a URL or path; an object as it is. Raises
     ``AutotuneError``."""
     if not isinstance(source, str | Path):
+        if not callable(getattr(source, "match", None)):
+            raise InvalidInputError(
+                f"source={source!r} answers nothing: give the URL of a service, a bundle file, a "
+                "database, or an object with the methods match and miss, such as autotune.Client"
+            )
         return source
     place = str(source)
     if place.startswith(("http://", "https://")):

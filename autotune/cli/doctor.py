@@ -4,7 +4,6 @@ Each look gives findings and raises nothing.
 """
 
 import json
-import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,13 @@ from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.key import Chip
 from autotune.domain.version import VERSION
-from autotune.tables.hooks import ENVIRONMENT, PACKAGES, untouched
+from autotune.tables.hooks import (
+    ENVIRONMENT,
+    PACKAGES,
+    named_in_environment,
+    unknown_packages,
+    untouched,
+)
 from autotune.wording.outcome import reason_of
 from autotune.wording.output import echo
 
@@ -157,7 +162,10 @@ def _chip(chip: Chip, failure: str) -> Finding:
 
 def hooks() -> Iterator[Finding]:
     """What ``autotune.install`` would patch in this environment."""
-    named = os.environ.get(ENVIRONMENT, "").replace(",", " ").split()
+    named = named_in_environment()
+    if unknown := unknown_packages(named):
+        remedy = f"choose among {', '.join(PACKAGES)}"
+        yield bad("install", f"{ENVIRONMENT} names {unknown}: unknown here", remedy)
     for package in PACKAGES.values():
         by = ENVIRONMENT if package.name in named else "autotune.install"
         takes = f"{len(package.hooks)} lookups of {package.name} take tuned blocks by {by}"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
-from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.bundle import MOST_TRIED, new_bundle, write_bundle
 from autotune.cli import shared
 from autotune.cli.searched_source import source_changes
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.record import Record
+from autotune.domain.key import identity_of
+from autotune.domain.record import Record, timed_configs
 from autotune.tables.formats import ENDINGS
 from autotune.wording.output import Countdown, echo
 from autotune.wording.publication import in_words
@@ -76,7 +77,11 @@ def export(
         records = _of_shape(published, shape)
         if len(records) > _MANY:
             echo(f"writing {len(records):,} records", err=True)
-        bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels())
+        tried = {
+            identity_of(record.key): timed_configs(store.trials(record.key))[:MOST_TRIED]
+            for record in (records if form == _BUNDLE and len(records) <= _MANY else ())
+        }
+        bundle = new_bundle(list(map(in_words, records)), kernels=store.kernels(), tried=tried)
         changed = source_changes(store, [record.key for record in records])
     refused: Sequence[tuple[str, str]] = ()
     is_written = bool(records)

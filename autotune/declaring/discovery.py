@@ -4,7 +4,8 @@ Nothing is imported here: a kernel's module may need JAX, so it is loaded where 
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +19,9 @@ GROUP = "autotune.kernels"
 
 def catalogue() -> Mapping[str, KernelRef | str]:
     """Installed kernels by name; a sentence instead of a reference for one that is broken."""
-    kernels: dict[str, KernelRef | str] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
-        kernels[point.name] = _installed(point)
-    return kernels
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    place = cache(_place)  # of the same packages
+    return {point.name: _installed(point, place) for point in points}
 
 
 def installed_kernels() -> dict[str, KernelRef]:
@@ -64,7 +64,12 @@ def fingerprint(ref: KernelRef, form: str = "") -> str:
     its declaration rests on, here and in the modules that it imports from beside it. Not of
     comments, docstrings, layout, its default config and the choices of its axes. Raises
     ``OSError``."""
-    statements = code(Path(ref.path), ref.attribute, ref.source)
+    return fingerprint_of(code(Path(ref.path), ref.attribute, ref.source), ref, form)
+
+
+def fingerprint_of(reached: Mapping[Path, Sequence[str]], ref: KernelRef, form: str) -> str:
+    """Of what ``code`` has read."""
+    statements = [line for text in reached.values() for line in text]
     parts = [*statements, ref.attribute, *filter(None, [form])]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
@@ -88,13 +93,21 @@ def _from_file(text: str) -> KernelRef:
     return KernelRef(path=str(Path(path).resolve()), attribute=attribute)
 
 
-def _installed(point: EntryPoint) -> KernelRef | str:
-    package = point.module.partition(".")[0]
-    spec = find_spec(package)  # of a top-level package: nothing is imported
+def _place(package: str) -> Path | None:
+    """Of a top-level package: nothing is imported."""
+    spec = find_spec(package)
     places = [*(spec.submodule_search_locations or ()), spec.origin] if spec else []
-    if not places or places[0] is None:
-        return f"kernel {point.name}: the package {package} cannot be found"
-    root = Path(places[0]).resolve().parent
+    return Path(places[0]).resolve() if places and places[0] else None
+
+
+def _installed(
+    point: EntryPoint, place_of: Callable[[str], Path | None] = _place
+) -> KernelRef | str:
+    name = point.module.partition(".")[0]
+    package = place_of(name)
+    if package is None:
+        return f"kernel {point.name}: the package {name} cannot be found"
+    root = package.parent
     place = root.joinpath(*point.module.split("."))
     path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     if not path.is_file():

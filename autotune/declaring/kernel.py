@@ -64,8 +64,9 @@ def block_sizes(extent: int, *, minimum: int, maximum: int) -> list[int]:
 
     With ``extent`` above ``maximum`` the whole dimension is left out: it cannot fit anyway.
     """
-    multiples = {minimum * b * 2**n for b in (1, 3) for n in range(31)}
-    sizes = {s for s in multiples if s < extent and s <= maximum}
+    largest = min(extent - 1, maximum) // minimum
+    doublings = range(max(largest, 0).bit_length())
+    sizes = {minimum * b << n for b in (1, 3) for n in doublings if b << n <= largest}
     if extent <= maximum or not sizes:
         sizes.add(extent)
     return sorted(sizes)

@@ -118,21 +118,17 @@ Names = set[str] | None
 """Of a module; None: all of it."""
 
 
-def code(path: Path, attribute: str, source: str = "") -> list[str]:
-    """What ``attribute`` of a module rests on, statement by statement. ``source``: in the place of
-    the file. Raises ``OSError``."""
-    return [line for module in _reached(path, attribute, source).values() for line in module.text]
+def code(path: Path, attribute: str, source: str = "") -> dict[Path, list[str]]:
+    """What ``attribute`` of a module rests on, statement by statement: by file, that of the
+    declaration first. ``source``: in the place of that file. Raises ``OSError``."""
+    reached = _reached(path, attribute, source)
+    return {file: module.text for file, module in reached.items()}
 
 
 def whole_text(path: Path, source: str = "") -> list[str]:
     """Of a module and of what it imports from beside it, as it is written, choices and defaults
     included. Raises ``OSError``."""
     return [module.raw for module in _reached(path, None, source).values()]
-
-
-def files(path: Path, attribute: str) -> list[Path]:
-    """The files that ``code`` reads, that of the declaration first."""
-    return list(_reached(path, attribute, ""))
 
 
 def all_files(path: Path) -> tuple[Path, list[Path]]:

@@ -62,6 +62,9 @@ class _Codec(NamedTuple):
     decode: Callable[[Any], Any] | None = None
 
 
+_Fields = list[tuple[Field[Any], _Codec, tuple[Any, ...]]]
+
+
 def to_data(value: Any, *, sent: bool = False) -> dict[str, Any]:
     """Of a dataclass: plain JSON data, all its containers new. ``from_data`` is the inverse.
     ``sent``: to another machine, without what stays here (``Local``)."""
@@ -138,7 +141,8 @@ def _dataclass(cls: type[Any], sent: bool) -> _Codec:
             return _Codec(partial(to_data, sent=sent), partial(from_data, cls))
         _being_made.add(cls)
         try:
-            return _Codec(_encoder_of(cls, sent), _decoder_of(cls))
+            known = _fields(cls, sent)
+            return _Codec(_encoder_of(cls, known, sent), _decoder_of(cls, known))
         finally:
             _being_made.discard(cls)
 
@@ -219,10 +223,10 @@ def kind_of(cls: Any) -> str | None:
 # as long.
 
 
-def _encoder_of(cls: type[Any], sent: bool) -> Callable[[Any], Any]:
+def _encoder_of(cls: type[Any], known: _Fields, sent: bool) -> Callable[[Any], Any]:
     names: dict[str, Any] = {"kind": kind_of(cls)}
     parts = ["'kind': kind"] if kind_of(cls) else []
-    for field, codec, marks in _fields(cls, sent):
+    for field, codec, marks in known:
         if sent and LOCAL in marks:
             continue
         value = f"value.{field.name}"
@@ -242,10 +246,10 @@ def _encoder_of(cls: type[Any], sent: bool) -> Callable[[Any], Any]:
     return _compiled("value", f"{{{', '.join(parts)}}}", names)
 
 
-def _decoder_of(cls: type[Any]) -> Callable[[Any], Any]:
+def _decoder_of(cls: type[Any], known: _Fields) -> Callable[[Any], Any]:
     names: dict[str, Any] = {"cls": cls}
     parts = []
-    for field, codec, marks in _fields(cls, False):
+    for field, codec, marks in known:
         value = "data" if FLAT in marks else f"data[{field.name!r}]"
         if codec.decode is not None:
             names[f"decode_{field.name}"] = codec.decode
@@ -260,7 +264,7 @@ def _decoder_of(cls: type[Any]) -> Callable[[Any], Any]:
     return _compiled("data", f"cls({', '.join(parts)})", names)
 
 
-def _fields(cls: type[Any], sent: bool) -> list[tuple[Field[Any], _Codec, tuple[Any, ...]]]:
+def _fields(cls: type[Any], sent: bool) -> _Fields:
     """Each with its codec and its marks."""
     hints = get_type_hints(cls, include_extras=True)
     return [

@@ -219,10 +219,10 @@ def installed_toolchain() -> Toolchain | None:
         return None
 
 
-def process_toolchain() -> Toolchain | None:
-    """The same with the compiler options of this process: what its own programs are compiled with.
-    Raises ``InvalidInputError`` for options that cannot be read."""
-    installed = installed_toolchain()
+def process_toolchain(installed: Toolchain | None = None) -> Toolchain | None:
+    """What is installed, with the compiler options of this process: what its own programs are
+    compiled with. Raises ``InvalidInputError`` for options that cannot be read."""
+    installed = installed or installed_toolchain()
     return installed and replace(installed, options=canonical(process_options(os.environ)))
 
 

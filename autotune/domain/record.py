@@ -1,19 +1,19 @@
 """The published answer for a key, the trials that stand behind it, what becomes of it under another
 toolchain or chip, and the immutable, numbered sets of records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Annotated
 
-from autotune.domain.codec import Local, OmitDefault, OmitNone
+from autotune.domain.codec import ByName, Local, OmitDefault, OmitNone
 from autotune.domain.evidence import FULL_PROOF, MeasuredConfig, Measurement, Proof
 from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.limits import Bytes, Count, Limit, Share, Text, Time, When, Word, is_time
 from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
-from autotune.domain.problem import Config
+from autotune.domain.problem import AxisValue, Config
 from autotune.domain.rule import ShapeRule
 
 
@@ -96,6 +96,38 @@ class Trial:
     def estimate(self) -> Estimate | None:
         """The estimate of a trial that can win; None for every other outcome."""
         return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedConfig:
+    """The axes of a config, and its time by a model's estimate."""
+
+    axes: ByName[AxisValue]
+    model: Word
+    time_us: Time
+
+
+Times = Mapping[str, float]
+"""By the model of the estimate, in microseconds."""
+
+
+def timed_configs(trials: Iterable[Trial]) -> list[TimedConfig]:
+    """The fastest first."""
+    timed = [
+        TimedConfig(axes=trial.config.axes, model=made.model, time_us=made.time_us)
+        for trial in trials
+        if (made := trial.estimate)
+    ]
+    return sorted(timed, key=lambda config: config.time_us)
+
+
+def times_us(timed: Iterable[TimedConfig], axes: Mapping[str, AxisValue]) -> Times:
+    """The least of those with these axes."""
+    times: dict[str, float] = {}
+    for config in timed:
+        if dict(config.axes) == axes:
+            times[config.model] = min(config.time_us, times.get(config.model, config.time_us))
+    return times
 
 
 def default_trial(trials: Sequence[Trial]) -> Trial | None:

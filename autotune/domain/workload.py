@@ -165,7 +165,7 @@ def weighted_times(
     )
 
 
-_TABLE = re.compile(r"^[ \t]*\[\[", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\[\[(?P<problem>problem\]\])?", re.MULTILINE)
 _OF_ALL = {"chips", "jax", "compiler_options"}
 _OF_ONE = {"kernel", "shape", "dtype", "options", "args", "weight", "config", *_OF_ALL}
 _MOST_PROBLEMS = 10_000
@@ -222,9 +222,10 @@ def _toml_rows(text: str) -> Iterator[tuple[int, str, Any]]:
         whole = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidInputError(f"it is no TOML: {error}") from error
-    lines = iter(_lines_of_problems(text))
+    problems = _tables(whole, "problem")
+    lines = iter(_lines_of_problems(text, len(problems)))
     yield 1, "", {n: v for n, v in whole.items() if n not in ("problem", "undeclared")}
-    for row in _tables(whole, "problem"):
+    for row in problems:
         yield next(lines, 1), "problem", row
     for row in _tables(whole, "undeclared"):
         yield 1, "undeclared", row
@@ -235,11 +236,14 @@ def _tables(whole: Mapping[str, Any], kind: str) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def _lines_of_problems(text: str) -> list[int]:
-    """The parser does not say lines, but from one table of a list to the next a text is a document
-    of its own."""
-    found, begin = list[int](), 0
-    for end in [*(match.start() for match in _TABLE.finditer(text)), len(text)]:
+def _lines_of_problems(text: str, count: int) -> list[int]:
+    """The parser does not say lines. Where ``[[problem]]`` stands as often as there are problems
+    these are theirs; else from one table of a list to the next a text is a document of its own."""
+    found, begin, tables = list[int](), 0, [*_TABLE.finditer(text)]
+    plain = [text.count("\n", 0, match.start()) + 1 for match in tables if match["problem"]]
+    if len(plain) == count:
+        return plain
+    for end in [*(match.start() for match in tables), len(text)]:
         try:
             part = tomllib.loads(text[begin:end])
         except tomllib.TOMLDecodeError:  # this "[[" stands in a text, or in a list

@@ -27,8 +27,15 @@ from autotune.declaring.discovery import installed_kernels
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.problem import parsed_parts
 from autotune.domain.workload import read_workload
+from autotune.python.importing import WHEN_IMPORTED
 from autotune.python.tuned import Tuned, error_sentence
-from autotune.tables.hooks import ENVIRONMENT, PACKAGES, untouched
+from autotune.tables.hooks import (
+    ENVIRONMENT,
+    PACKAGES,
+    named_in_environment,
+    unknown_packages,
+    untouched,
+)
 from autotune.tables.hooks.hook import Hook, Named, Package
 from autotune.tables.table import UNTYPED
 
@@ -49,11 +56,14 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
     says: a service is asked for its problems now, in one call. Raises ``InvalidInputError`` for a
     package that there is not, and a file that is no workload.
     """
-    named = packages or os.environ.get(ENVIRONMENT, "").replace(",", " ").split()
-    if not named or not {*named} <= {*PACKAGES}:
-        unknown = ", ".join(name for name in named if name not in PACKAGES)
-        wrong = f"unknown package {unknown}" if unknown else f"no package is named ({ENVIRONMENT})"
-        raise InvalidInputError(f"{wrong}: choose among {', '.join(PACKAGES)}")
+    named = packages or named_in_environment()
+    if not named or (unknown := unknown_packages(named)):
+        wrong = (
+            f"no package is named ({ENVIRONMENT})" if not named else f"unknown package {unknown}"
+        )
+        raise InvalidInputError(
+            f"{wrong}: choose among {', '.join(PACKAGES)}, as in install('jax')"
+        )
     installed = [name for name in named if _install(PACKAGES[name])]
     if file := workload or os.environ.get(WORKLOAD):
         _ask_at_once(Path(file))
@@ -63,6 +73,7 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
 def uninstall() -> None:
     """Give all lookups back what they did. What was traced with tuned blocks keeps them, until
     ``jax.clear_caches()``."""
+    WHEN_IMPORTED.forget()
     while _undo:
         for undo in reversed(_undo.popitem()[1]):
             undo()
@@ -83,26 +94,27 @@ def _install(package: Package) -> bool:
         _log.warning("autotune: %s", why)
         return False
     if package.name not in _undo:
-        _undo[package.name] = []
+        undo = _undo[package.name] = []
         for hook in package.hooks:
-            try:
-                _undo[package.name].append(_put(hook))
-            except Exception as error:  # its other kernels need not lack what this one lacks
-                _log.warning("autotune: %s is left alone: %s", hook, error_sentence(error))
+            WHEN_IMPORTED.then(hook.module, partial(_put, hook, undo))
     return True
 
 
-def _put(hook: Hook) -> Callable[[], None]:
-    """What takes it out again. Raises what the import of its module raises."""
+def _put(hook: Hook, undo: list[Callable[[], None]]) -> None:
+    """``undo``: gets what takes it out again."""
     *owners, name = hook.path.split(".")
-    owner: Any = reduce(getattr, owners, import_module(hook.module))
-    theirs = getattr(owner, name)
+    try:
+        owner: Any = reduce(getattr, owners, sys.modules[hook.module])
+        theirs = getattr(owner, name)
+    except AttributeError as error:  # other kernels of the package need not lack what this one does
+        _log.warning("autotune: %s is left alone: %s", hook, error_sentence(error))
+        return
     before = vars(owner).get(name, theirs)
     original = hook.original or getattr(theirs, "fget", theirs)
     ours = hook.put(theirs, _lookup(hook, original))
     wraps: dict[type, Callable[[Any], Any]] = {classmethod: staticmethod, property: property}
     setattr(owner, name, wraps[type(before)](ours) if type(before) in wraps else ours)
-    return partial(setattr, owner, name, before)
+    undo.append(partial(setattr, owner, name, before))
 
 
 def _lookup(hook: Hook, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -15,8 +15,10 @@ kernel's default, logged once for each problem. No JAX is imported here.
 import logging
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from inspect import signature
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -33,11 +35,17 @@ from autotune.answering.matching import (
 from autotune.answering.sources import ENVIRONMENT, Source, is_strict, with_settings
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.text import call_text
-from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.arguments import problem_arguments
 from autotune.domain.errors import AutotuneError, InvalidInputError
-from autotune.domain.key import KernelRef, Key, Toolchain, parse_chip, process_toolchain
+from autotune.domain.key import (
+    KernelRef,
+    Key,
+    Toolchain,
+    installed_toolchain,
+    parse_chip,
+    process_toolchain,
+)
 from autotune.domain.problem import (
     ARBITRARY,
     PARALLEL,
@@ -47,7 +55,8 @@ from autotune.domain.problem import (
     Problem,
     make_config,
 )
-from autotune.domain.record import Record, Trial
+from autotune.domain.record import Record, Times
+from autotune.python.fingerprints import known_fingerprint
 from autotune.wording.match import why
 from autotune.wording.units import micros
 
@@ -68,10 +77,11 @@ def misfit(kernel: Kernel, problem: Problem, config: Config) -> str | None:
 
 
 def of_another_default(
-    kernel: Kernel, record: Record, trials: Callable[[Key], Sequence[Trial]]
+    kernel: Kernel, record: Record, times_us: Callable[[Key, Mapping[str, AxisValue]], Times]
 ) -> str | None:
     """Why it may be slower than the default that the kernel has now, in one sentence; None where it
-    was compared with that, or ``trials`` of its key know better."""
+    was compared with that, or the ``times_us`` of its key and these axes show that it is not. They
+    are asked for only where the defaults differ."""
     key, compared = record.key, record.default.config or Config(axes=())
     known = dict(compared.axes)
     try:
@@ -80,11 +90,10 @@ def of_another_default(
         return None
     if known.keys() != today.keys() or today in (known, dict(record.config.axes)):
         return None
-    tried = [t.estimate for t in trials(key) if t.estimate and dict(t.config.axes) == today]
-    known_us = [e.time_us for e in tried if e.model == record.estimate.model]
-    if known_us and record.estimate.time_us <= min(known_us):
+    known_us = times_us(key, today).get(record.estimate.model)
+    if known_us is not None and record.estimate.time_us <= known_us:
         return None
-    time = f"takes {micros(min(known_us))}" if known_us else "has no known time"
+    time = "has no known time" if known_us is None else f"takes {micros(known_us)}"
     return f"was compared with the default {compared}; today's, {make_config(today)}, {time}"
 
 
@@ -112,6 +121,8 @@ def _misfit_of_grid(kernel: Kernel, config: Config) -> str | None:
 
 _log = logging.getLogger("autotune")
 
+_installed = cache(installed_toolchain)  # of a process that traces it does not change
+_MOST_REFUSED = 4  # records of a problem: the next one is asked for
 _ASKED_AGAIN = "it is asked again in the background, and by autotune.refresh()"
 
 
@@ -165,7 +176,7 @@ class Tuned:
         return made
 
     def _use(self, kernel: Kernel, ref: KernelRef) -> None:
-        self.kernel, self._ref = kernel, ref
+        self.kernel, self._ref, self._spec = kernel, ref, kernel.problem_spec
         self._fingerprint = ""  # read once, at the first question
         self._answers: dict[Problem, TunedConfig] = {}
         self._generation = GENERATION.number
@@ -179,7 +190,7 @@ class Tuned:
         Raises ``InvalidInputError`` with a sentence for names and values that the kernel does not
         have: that is a mistake in the calling code.
         """
-        spec = self.kernel.problem_spec
+        spec = self._spec
         dims: dict[str, Any] = {name: sizes.pop(name) for name in spec.dims if name in sizes}
         return spec.problem(dims, None if dtype is None else dtype_name(dtype), sizes)
 
@@ -238,8 +249,12 @@ class Tuned:
         one, empty where nothing is; whether the key has a usable record of its own, accepted or
         not."""
         wrong, left, is_published = "", {*accept, EXACT}, False
+        refused: list[Config] = []
+        takes_refused = "without" in signature(source.match).parameters
         while True:
-            match = source.match(key, [kind for kind in KINDS if kind in left])
+            kinds = [kind for kind in KINDS if kind in left]
+            more = {"without": refused} if refused and takes_refused else {}
+            match = source.match(key, kinds, **more)
             is_published = is_published or match.kind == EXACT
             if match.kind in left and match.kind not in accept:
                 left.remove(match.kind)  # only whether it is there was asked
@@ -251,14 +266,17 @@ class Tuned:
             if match.kind not in left:  # it answers what was not asked for
                 default = replace(match, kind=DEFAULT, config=None, record=None)
                 return default, wrong, is_published
-            left.remove(match.kind)
+            if takes_refused and match.config not in refused and len(refused) < _MOST_REFUSED:
+                refused.append(match.config)
+            else:
+                left.remove(match.kind)
 
     def _refused(self, source: Source, key: Key, match: Match) -> str:
         """Why what is published is not taken; empty where it is."""
         if match.config and (bad := misfit(self.kernel, key.problem, match.config)):
             return f"does not fit: {bad}"
-        trials = getattr(source, "trials", lambda _: ())
-        return (match.record and of_another_default(self.kernel, match.record, trials)) or ""
+        times_us: Any = getattr(source, "times_us", lambda *_: {})
+        return (match.record and of_another_default(self.kernel, match.record, times_us)) or ""
 
     def __str__(self) -> str:
         return f"{self.kernel.name} ({self._ref})"
@@ -299,10 +317,10 @@ class Tuned:
         return self._key(problem, with_settings(self.source, self._accept, self._chip).chip)
 
     def _key(self, problem: Problem, chip: str | None) -> Key:
-        self._toolchain = self._toolchain or process_toolchain()
+        self._toolchain = self._toolchain or process_toolchain(_installed())
         if self._toolchain is None:
             raise InvalidInputError("no JAX with libtpu is installed here")
-        self._fingerprint = self._fingerprint or fingerprint(self._ref, self.kernel.form)
+        self._fingerprint = self._fingerprint or known_fingerprint(self._ref, self.kernel.form)
         return Key(
             kernel=self.kernel.name,
             fingerprint=self._fingerprint,

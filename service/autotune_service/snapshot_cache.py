@@ -13,6 +13,7 @@ from autotune.answering.layered import Layered
 from autotune.answering.matching import EXACT, KINDS, Index, beside_default, exact_match
 from autotune.domain.errors import StoreError
 from autotune.domain.key import Chip, Identity, KernelSpec, Key, Toolchain, identity_of
+from autotune.domain.problem import Config
 from autotune.domain.record import Change, Record, snapshot_id
 from autotune.domain.store import Store
 from autotune.wording.publication import in_words
@@ -60,23 +61,25 @@ class IndexedSnapshot:
         self.number, self.index, self.exact, self.published = number, index, exact, published
         self.made_at, self.id = made_at, snapshot_id(number, made_at)
         self.newest = dict(iter(index.kernels)) | published
-        self._inexact: dict[tuple[Identity, frozenset[str]], Answer] = {}
+        self._inexact: dict[tuple[Identity, frozenset[str], frozenset[Config]], Answer] = {}
         self._bundle: bytes | None = None
 
     def __len__(self) -> int:
         return len(self.exact)
 
-    def answer(self, key: Key, accept: frozenset[str] = _ALL) -> Answer:
+    def answer(
+        self, key: Key, accept: frozenset[str] = _ALL, without: frozenset[Config] = frozenset()
+    ) -> Answer:
         """How it fits, and the best answer of an accepted kind, or *default*. What is not exact may
         take milliseconds: for a thread."""
         identity = identity_of(key)
-        exact = self.exact.get(identity) if EXACT in accept else None
+        exact = self.exact.get(identity) if EXACT in accept and not without else None
         if exact is not None:
             return EXACT, exact
-        asked = identity, accept
+        asked = identity, accept, without
         inexact = self._inexact.get(asked)
         if inexact is None:
-            match = self.index.match(key, accept)
+            match = self.index.match(key, accept, without)
             inexact = match.kind, encode(match, key)
             if len(self._inexact) >= _MOST_INEXACT:
                 self._inexact.clear()

@@ -6,17 +6,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from autotune.answering.sources import StoreAnswers
+from autotune.answering.client import ServiceAnswers
+from autotune.answering.sources import BundleAnswers, Source, StoreAnswers
+from autotune.cli.main import cli
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.evidence import Verdict
 from autotune.python.tuned import Tuned
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.publishing.test_ended_early import tuned
 from tests.publishing.test_publish import SUBJECT
 from tests.searching.test_transfer import BLOCKS, time_us
+from tests.servers.service import running
 
 SEARCHED = (512, 1 << 14)
 DEFAULT, TRIED = 16, BLOCKS[:4]  # 256 would be the fastest
@@ -34,23 +38,33 @@ def kernel(default: int, choices: tuple[int, ...]) -> Kernel:
     )
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: Any) -> Iterator[SqlStore]:
-    with open_store(str(tmp_path_factory.mktemp("never") / "db.db"), create=True) as opened:
+@pytest.fixture(scope="module", params=["database", "bundle", "service"])
+def source(request: Any, tmp_path_factory: Any) -> Iterator[Source]:
+    """What two searches have published, wherever it is asked for."""
+    folder = tmp_path_factory.mktemp("never")
+    with open_store(str(folder / "db.db"), create=True) as store:
         spec = replace(SUBJECT.spec, problems=kernel(DEFAULT, BLOCKS).problem_spec)
         right = Verdict(ok=True, reason="right")
         for rows in SEARCHED:
-            tuned(opened, rows, lambda _: right, block=DEFAULT, blocks=TRIED)
-        opened.save_kernel(replace(spec, cuts=(("block", "rows"),)))
-        yield opened
+            tuned(store, rows, lambda _: right, block=DEFAULT, blocks=TRIED)
+        store.save_kernel(replace(spec, axes=("block",), cuts=(("block", "rows"),)))
+        if request.param == "database":
+            yield StoreAnswers(store)
+        elif request.param == "bundle":
+            exported = CliRunner().invoke(cli, ["export", f"{folder}/b.bundle", "--db", store.url])
+            assert exported.exit_code == 0, exported.output
+            yield BundleAnswers(folder / "b.bundle")
+        else:
+            with running(str(folder / "db.db")) as service:
+                yield ServiceAnswers(service.url)
 
 
-def asked(store: SqlStore, rows: int, now: dict[str, Any]) -> tuple[str, float, float]:
+def asked(source: Source, rows: int, now: dict[str, Any]) -> tuple[str, float, float]:
     """The kind of answer, and its time beside that of what the code does without us."""
     toolchain = replace(SUBJECT.toolchain, libtpu=now.get("libtpu", SUBJECT.toolchain.libtpu))
     default = min(rows, now.get("default", DEFAULT))
     declared = replace(kernel(default, now.get("choices", BLOCKS)), doc=now.get("doc", ""))
-    source, chip = StoreAnswers(store), now.get("chip", "v5e")
+    chip = now.get("chip", "v5e")
     model = Tuned(declared, declared_in=__file__, source=source, chip=chip, toolchain=toolchain)
     model._fingerprint = now.get("body", SUBJECT.spec.fingerprint)
     answer = model.answer(model.problem(rows=rows, dtype="bfloat16"))
@@ -73,16 +87,17 @@ CHANGES: dict[str, Sequence[Any]] = {
     st.fixed_dictionaries({}, optional={n: st.sampled_from(v) for n, v in CHANGES.items()}),
 )
 @example(512, {"default": 256, "libtpu": "9.0"})
-def test_no_change_makes_a_model_slower(store: SqlStore, rows: int, now: dict[str, Any]) -> None:
-    match, taken_us, own_us = asked(store, rows, now)
+def test_no_change_makes_a_model_slower(source: Source, rows: int, now: dict[str, Any]) -> None:
+    match, taken_us, own_us = asked(source, rows, now)
     assert taken_us <= own_us, match
 
 
-def test_what_is_still_the_kernel_that_was_searched_is_seldom_not_known(store: SqlStore) -> None:
+def test_what_is_still_the_kernel_that_was_searched_is_seldom_not_known(source: Source) -> None:
     same = [
         {},
         *({"default": block} for block in TRIED),
         *({name: value} for name in ("choices", "doc", "libtpu") for value in CHANGES[name]),
     ]
-    kinds = [asked(store, rows, now)[0] for rows in SEARCHED for now in same]
+    kinds = [asked(source, rows, now)[0] for rows in SEARCHED for now in same]
+    print(f"not known: {kinds.count('default')} of {len(kinds)} by {type(source).__name__}")
     assert kinds.count("default") <= len(kinds) / 10, kinds

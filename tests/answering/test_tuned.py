@@ -29,7 +29,7 @@ from autotune.domain.errors import AutotuneError, InvalidInputError, StoreError,
 from autotune.domain.key import Chip, KernelRef, KernelSpec, Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Option, make_config
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Record, timed_configs, times_us
 from autotune.python.tuned import Tuned
 from tests.samples.database import new_store
 from tests.samples.records import key as sample_key
@@ -303,7 +303,7 @@ def test_a_record_that_was_compared_with_another_default_is_taken_where_it_is_fa
     source = FakeSource(found)
     took = Estimated(estimate=replace(found.estimate, time_us=tried_us or 1), program="p")
     tried = [replace(sample_trial(0, took), config=now)] if tried_us else []
-    source.trials = lambda _: tried  # type: ignore[attr-defined]
+    source.times_us = lambda _, axes: times_us(timed_configs(tried), axes)  # type: ignore[attr-defined]
     asked = tuned(source)
     asked.kernel = replace(KERNEL, default=lambda _: {"block": today})
     answer = asked.answer(key().problem)

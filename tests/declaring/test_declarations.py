@@ -139,10 +139,10 @@ def test_a_fingerprint_of_a_file_that_does_not_parse(tmp_path: Path) -> None:
 
 
 def test_kernels_of_a_package_share_its_helpers() -> None:
-    from autotune.declaring.sources import files
+    from autotune.declaring.sources import code
 
     ref = find_kernel("jax_flash_attention")
-    names = {path.name for path in files(Path(ref.path), ref.attribute)}
+    names = {path.name for path in code(Path(ref.path), ref.attribute)}
     assert {"flash_attention.py", "attention.py", "versions.py"} <= names
     assert "splash_attention.py" not in names and "kernel.py" not in names
     by_file = find_kernel(f"{ref.path}:{ref.attribute}")

@@ -194,8 +194,9 @@ def test_another_release_is_left_alone(
 
 
 def test_what_is_no_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for names in ((), ("torch",)):
-        with pytest.raises(InvalidInputError, match="choose among jax"):
+    names: Any
+    for names in ((), ("torch",), (["jax"],), ("jax", 3)):
+        with pytest.raises(InvalidInputError, match=r"choose among jax.*install\('jax'\)"):
             autotune.install(*names)
     with pytest.raises(InvalidInputError, match=r"nowhere\.toml"):
         autotune.install("jax", workload="nowhere.toml")
@@ -221,6 +222,9 @@ def test_doctor_says_what_would_be_patched(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(hooks, "version", lambda _: "99.0")
     assert {finding.condition for finding in diagnosis.hooks()} == {"-"}
     assert len(others) == len(hooks.PACKAGES) - 1
+    monkeypatch.setenv("AUTOTUNE_INSTALL", "jax,jaxx")
+    unknown, *_ = diagnosis.hooks()
+    assert unknown.condition == "bad" and "jaxx" in unknown.says and "tokamax" in unknown.remedy
 
 
 def test_what_is_collected_is_the_model_as_it_is() -> None:
@@ -233,6 +237,19 @@ def test_what_is_collected_is_the_model_as_it_is() -> None:
 
 def test_a_config_is_a_mapping_of_its_axes() -> None:
     assert flash.BlockSizes(**make_config(FLASH)).block_k_major == 512
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({"source": 5}, "give the URL of a service"),
+        ({"accept_claimed": "yes"}, "give True or False"),
+        ({"strict": 1}, "give True or False"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused(given: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(InvalidInputError, match=remedy):
+        autotune.configure(**given)
 
 
 def test_a_strict_source_says_what_is_wrong_with_it() -> None:

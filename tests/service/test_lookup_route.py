@@ -15,6 +15,7 @@ from autotune.answering.client import ServiceAnswers
 from autotune.answering.rule_answers import ruled_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip
+from autotune.domain.outcome import Estimated
 from autotune.domain.record import Record
 from autotune_db import SqlStore
 from autotune_service import snapshot_cache
@@ -23,6 +24,7 @@ from autotune_service.api.questions import MAX_QUESTIONS
 from autotune_service.middleware.body import MAX_BYTES
 from autotune_service.snapshot_cache import Reply, SnapshotCache
 from tests.samples.matching import older, question, record, ruled
+from tests.samples.records import trial
 from tests.servers.service import Running, asked, publish, until
 
 QUERY = "chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42"
@@ -42,6 +44,37 @@ def test_each_word(service: Running, store: SqlStore) -> None:
     assert [answer["match"] for answer in answers] == ["exact", "toolchain", "nearest", "default"]
     assert "tuned with jax 0.9.0" in answers[1]["why"]
     assert answers[3]["config"] is answers[3]["record"] is None
+
+
+def test_what_cannot_be_taken_is_passed_over_and_counted(service: Running, store: SqlStore) -> None:
+    other = replace(record(question(512)), config=record(bm=128).config)
+    publish(service, store, older(other, "0.9.0"), older(other, "0.8.0"))
+    client = ServiceAnswers(service.url)
+    first = client.match(question(512))
+    assert (first.kind, first.config) == ("toolchain", other.config)
+    assert client.match(question(512), without=[other.config]).config == record().config
+    near = [client.match(question(2048), without=w).kind for w in ([], [record().config])]
+    assert near == ["nearest", "default"]
+    assert client.match(question(1024), without=[record().config]).kind == "default"
+    assert client.match(question(1024)).kind == "exact"
+    until(lambda: {question(512), question(2048)} <= {miss.key for miss in store.misses()})
+    many = [to_data(first.config)] * 17
+    for wrong in ([{}], [3], 3, [{"axes": {"bm": [1]}}], [{"axes": 3}], many):
+        body = {"questions": [asked(question())], "without": wrong}
+        assert service.post("/v1/lookup", body)[0] == 422, wrong
+
+
+def test_times_of_a_config_that_was_tried(service: Running, store: SqlStore) -> None:
+    key = question(causal=True)
+    took = Estimated(estimate=replace(record().estimate, time_us=9.0), program="p")
+    store.save_trials(key, [replace(trial(0, took), config=record().config)])
+    axes, client = dict(record().config.axes), ServiceAnswers(service.url)
+    assert client.times_us(key, axes) == {"schedule-1": 9.0}
+    assert client.times_us(key, {**axes, "bm": 8}) == client.times_us(question(), axes) == {}
+    assert client.times_us(replace(key, kernel="unknown"), axes) == {}
+    assert service.get(f"/v1/configs/mm/times?{QUERY}&shape=1024x128&axis=")[0] == 422
+    assert service.get(f"/v1/configs/mm/times?{QUERY}&shape=1024x128")[0] == 422
+    assert service.get(f"/v1/configs/mm?{QUERY}&shape=1024x128&axis=bm=8")[0] == 422
 
 
 def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) -> None:

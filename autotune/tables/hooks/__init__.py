@@ -3,6 +3,8 @@ that decides, what a call of it means in the words of the catalogue, and how tun
 it returns. ``autotune.python.install`` puts these into a process. No package is imported here.
 """
 
+import os
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 
 from autotune.tables.hooks.from_jax import JAX
@@ -13,6 +15,16 @@ from autotune.tables.hooks.hook import Package
 
 ENVIRONMENT = "AUTOTUNE_INSTALL"
 PACKAGES = {package.name: package for package in (JAX, TOKAMAX, TPU_INFERENCE, SGLANG_JAX, MAXTEXT)}
+
+
+def named_in_environment() -> list[str]:
+    """By ``AUTOTUNE_INSTALL``."""
+    return os.environ.get(ENVIRONMENT, "").replace(",", " ").split()
+
+
+def unknown_packages(names: Iterable[object]) -> str:
+    """Those that there are no hooks for, in words; empty where there are for all."""
+    return ", ".join(str(name) for name in names if name not in list(PACKAGES))
 
 
 def untouched(package: Package) -> str | None:

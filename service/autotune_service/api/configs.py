@@ -1,4 +1,4 @@
-"""``GET /v1/configs/{kernel}``: one question, for people with curl."""
+"""``GET /v1/configs/{kernel}``: one question, for people with curl; and the times of one config."""
 
 import asyncio
 from typing import Annotated
@@ -11,15 +11,18 @@ from starlette.responses import Response
 from autotune.answering.matching import EXACT
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
+from autotune.domain.record import timed_configs
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.questions import Flags, Printable, chip_of, fingerprint_of, toolchain_of
-from autotune_service.api.schema import ConfigResponse, SnapshotName
+from autotune_service.api.schema import ConfigResponse, SnapshotName, TimesResponse
 from autotune_service.api.validators import IfNoneMatch, tagged
 from autotune_service.dependencies import (
     ERRORS,
     NOT_MODIFIED,
+    ask,
     refuse_parameters_but,
     snapshots_of,
+    store,
 )
 from autotune_service.errors import HttpError
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -42,11 +45,19 @@ class ConfigQuery(BaseModel):
     snapshot: SnapshotName | None = None
 
 
+class TimesQuery(ConfigQuery):
+    """``axis``: ``name=value`` of a config, as often as there are axes."""
+
+    axis: list[Printable] = Field(max_length=64, examples=[["block_m=128"]])
+
+
 _VERSIONS = {"jax", "jaxlib", "libtpu", "options"}
 
 
 def _known_once(request: Request) -> None:
-    refuse_parameters_but(request, ConfigQuery.model_fields, often=("option",))
+    is_times = request.url.path.endswith("/times")
+    known = TimesQuery if is_times else ConfigQuery
+    refuse_parameters_but(request, known.model_fields, often=("option", "axis"))
 
 
 router = APIRouter(tags=["lookup"], dependencies=[Depends(_known_once)])
@@ -72,6 +83,22 @@ async def config(
         request.state.misses.count(key, match)
     content = b'{"snapshot":%d,%s' % (snapshot.number, answer[1:])
     return tagged(if_none_match, content, "application/json", {"Cache-Control": "no-cache"})
+
+
+@router.get("/v1/configs/{kernel}/times", responses=ERRORS)
+async def times(
+    request: Request,
+    kernel: Annotated[Printable, Path()],
+    asked: Annotated[TimesQuery, Query()],
+) -> TimesResponse:
+    """What a config took by estimate where it was tried for exactly this: a model whose own default
+    is another one than a record was compared with asks for that."""
+    snapshots = await snapshots_of(request.scope, claimed=asked.accept_claimed)
+    key = _key(kernel, asked, await snapshots.at(wanted_snapshot(asked.snapshot)))
+    trials = await ask(request, store(request).trials, key)
+    axes = dict(pair.partition("=")[::2] for pair in asked.axis)
+    tried = [t for t in timed_configs(trials) if {n: str(v) for n, v in t.axes} == axes]
+    return TimesResponse(times_us={t.model: t.time_us for t in reversed(tried)})
 
 
 def _key(kernel: str, asked: ConfigQuery, snapshot: IndexedSnapshot) -> Key:

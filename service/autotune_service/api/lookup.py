@@ -7,7 +7,8 @@ thread, question by question.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Annotated, Any, NotRequired, cast
@@ -23,7 +24,9 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from autotune.answering.matching import EXACT, KINDS, MatchKind, beside_default
+from autotune.domain.codec import from_data
 from autotune.domain.key import Key
+from autotune.domain.problem import Config
 from autotune_service.api.questions import (
     MAX_QUESTIONS,
     Name,
@@ -44,7 +47,10 @@ from autotune_service.middleware.access import LOOKUP, count_wrong
 from autotune_service.middleware.metrics import OTHER, REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot, Reply, SnapshotCache
 
+_log = logging.getLogger("autotune.service")
+
 _MOST_VALUES = 100_000  # in a call of which something is wrong: so many are split in milliseconds
+MOST_REFUSED = 16  # configs in a call: who asks gives up before
 _AT_ONCE = 10  # questions, a millisecond or two each at worst: others go between
 _KERNEL: dict[str, Any] = {
     "kernel": "matmul",
@@ -67,6 +73,7 @@ class LookupRequest(TypedDict):
         Annotated[list[MatchKind], Field(max_length=len(KINDS), fail_fast=True)] | None
     ]
     accept_claimed: NotRequired[bool | None]
+    without: NotRequired[Annotated[list[dict[str, Any]], Field(max_length=MOST_REFUSED)] | None]
     snapshot: NotRequired[
         Annotated[SnapshotNumber | SnapshotName | None, Field(examples=["latest"])]
     ]
@@ -78,6 +85,7 @@ class LookupStruct(Struct, forbid_unknown_fields=True, gc=False):
     toolchain: VersionsStruct | None = None
     accept: Annotated[list[MatchKind], Meta(max_length=len(KINDS))] | None = None
     accept_claimed: bool | None = None
+    without: Raw | UnsetType = UNSET
     snapshot: int | Annotated[str, Meta(pattern=r"^(latest|[0-9]{1,15})\Z")] | None = None
 
 
@@ -89,6 +97,7 @@ class LookupParts(Struct, forbid_unknown_fields=True):
     toolchain: Raw | UnsetType = UNSET
     accept: Raw | UnsetType = UNSET
     accept_claimed: Raw | UnsetType = UNSET
+    without: Raw | UnsetType = UNSET
     snapshot: Raw | UnsetType = UNSET
 
 
@@ -154,7 +163,8 @@ def _published(
 ) -> tuple[IndexedSnapshot, list[bytes | None]]:
     """No answers where they cannot be exact, or not at once."""
     snapshot = snapshots.in_memory(wanted_snapshot(call.snapshot))
-    if snapshot is None or not (call.accept is None or EXACT in call.accept):
+    is_exact = (call.accept is None or EXACT in call.accept) and call.without is UNSET
+    if snapshot is None or not is_exact:
         return snapshots.current, []
     exact, chip, toolchain = snapshot.exact, call.chip, call.toolchain
     versions = "".join(structs.astuple(toolchain)) if toolchain else ""
@@ -204,7 +214,8 @@ router = APIRouter(route_class=LookupRoute, tags=["lookup"])
 async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> Reply:
     """Many questions, one answer each, all from one snapshot. A question that cannot be understood
     fails alone. ``accept``: which kinds of answers are taken beside *default*, by default all.
-    ``accept_claimed``: also what nobody but its pusher has verified, where nothing is proven."""
+    ``accept_claimed``: also what nobody but its pusher has verified, where nothing is proven.
+    ``without``: configs that cannot be taken, which counts as a miss."""
     state = request.scope["state"]
     snapshots = await snapshots_of(request.scope, claimed=asked.get("accept_claimed"))
     snapshot = await snapshots.at(wanted_snapshot(asked.get("snapshot")))
@@ -234,7 +245,7 @@ async def _look_for_some(
         answers[place] = answer
         claim = key is not None and snapshot.index.has_claim(key)
         state["meter"].answered(kind, kernel=key.kernel if key else OTHER, claim=claim)
-        if key is not None and snapshot.index.exact(key) is None:
+        if key is not None and (asked.get("without") or snapshot.index.exact(key) is None):
             state["misses"].count(key, kind)
 
 
@@ -245,6 +256,8 @@ def _look_for(
 ) -> list[tuple[str, Key | None, bytes]]:
     """How it fits, the key, and the answer."""
     accept = beside_default(KINDS if (given := asked.get("accept")) is None else given)
+    if without := _configs(asked.get("without") or ()):
+        _log.info("a client cannot take what is published: %s", "; ".join(map(str, without)))
     found: list[tuple[str, Key | None, bytes]] = []
     for place in places:
         try:
@@ -253,9 +266,17 @@ def _look_for(
         except HttpError as error:
             found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))
         else:
-            kind, answer = snapshot.answer(key, accept)
+            kind, answer = snapshot.answer(key, accept, without)
             found.append((kind, key, answer))
     return found
+
+
+def _configs(given: Iterable[dict[str, Any]]) -> frozenset[Config]:
+    """Raises ``HttpError``."""
+    try:
+        return frozenset(from_data(Config, config) for config in given)
+    except (ValueError, TypeError) as error:
+        raise HttpError(422, "invalid_config", f"without: {error}", "without") from error
 
 
 routes = [Route(LOOKUP, LookupApp(lookup), methods=["POST"])]

@@ -74,6 +74,12 @@ class ConfigResponse(Answer):
     snapshot: int
 
 
+class TimesResponse(BaseModel):
+    """By the model of the estimate, in microseconds; empty where it was not tried."""
+
+    times_us: dict[str, float]
+
+
 class Page(BaseModel):
     """``next``: the ``cursor`` of the next page; null where this is the last one."""
 
