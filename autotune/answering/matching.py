@@ -307,11 +307,11 @@ def match_in(
     claimed: bool = False,
 ) -> Match:
     """From the newest snapshot of a database. Raises ``StoreError``."""
-    exact = store.record(key, claimed=claimed) if EXACT in accept else None
-    if exact is not None and exact.config not in without:
+    exact = store.record(key, claimed=claimed)
+    if exact is not None and EXACT in accept and exact.config not in without:
         return exact_match(exact)
     records = store.records(key.kernel, key.chip, claimed=claimed)
-    claims = () if claimed or store.record(key, claimed=True) is None else (key,)
+    claims = () if claimed or exact or store.record(key, claimed=True) is None else (key,)
     return Index(records, store.kernels(), claims).match(key, accept, without)
 
 
