@@ -113,7 +113,7 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
     try:
         data: dict[str, Any] = json.loads(_decompressed(content))
         form = data.get("format")
-    except (OSError, EOFError, ValueError, AttributeError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, AttributeError, RecursionError, zlib.error) as error:
         raise InvalidInputError(f"{name} is not a bundle of records: {error}") from error
     if form != FORMAT:
         raise InvalidInputError(f"{name} has the format {form!r}, this version reads {FORMAT!r}")

@@ -80,7 +80,7 @@ class Token:
 
     def may(self, role: str) -> bool:
         """Whether its role is at least this one."""
-        return ROLES.index(self.role) >= ROLES.index(role)
+        return self.role in ROLES and ROLES.index(self.role) >= ROLES.index(role)
 
     def is_valid(self, now: datetime) -> bool:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

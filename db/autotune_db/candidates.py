@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, and_, func, select, update
 
 from autotune.domain.codec import to_data
 from autotune.domain.job import Request
@@ -89,12 +89,24 @@ class SqlCandidates(Adapter):
 
 
 def _added(connection: Connection, number: int, record: Record, now: datetime) -> AnyRow:
-    """The candidate of the record with this number; it may be of a time when none was kept."""
+    """The candidate of the record with this number; it may be of a time when none was kept. What a
+    worker refuses is the config: it does not come back with other words or times."""
     data = to_data(record)
     by = {"digest": digest(data | {"pushed_by": ""})}
-    new = {"state": CandidateState.UNVERIFIED.value, "finding": "", "created_at": now}
+    state, finding = CandidateState.UNVERIFIED, ""
+    if _was_refused(connection, number):
+        state, finding = CandidateState.REFUSED, "a worker has refused its config before"
+    new = {"state": state.value, "finding": finding, "created_at": now}
     query.upsert(connection, CANDIDATES, by, {"record_id": number}, record=to_text(data), **new)
     return connection.execute(select(CANDIDATES).where(CANDIDATES.c.record_id == number)).one()
+
+
+def _was_refused(connection: Connection, number: int) -> bool:
+    other = RECORDS.alias()
+    same = (RECORDS.c[name] == other.c[name] for name in ("key_id", "config", "method"))
+    refused = select(other.c.id).join(RECORDS, and_(*same))
+    refused = refused.where(RECORDS.c.id == number, other.c.until_id.is_not(None))
+    return connection.scalar(refused.limit(1)) is not None
 
 
 def _withdraw(connection: Connection, number: int, now: datetime, why: str) -> None:

@@ -4,7 +4,7 @@ Whoever makes one holds the lock of ``query.one_publisher``. Where nothing else 
 proven records; with ``claimed`` they have also those of keys of which nothing is proven.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -146,30 +146,37 @@ def layers(
     row: AnyRow | Draft,
     key_ids: Iterable[int] | None,
     *claimed: bool,
-    at: int | None = None,
     pinned: bool = True,
 ) -> dict[bool, Members]:
     """The same of records that are all claimed, and of those that are all proven: those of its
-    base, the newest records over it, the pins over these unless it is as if it had none. ``at``:
-    without what was refused before that snapshot, by default before this one."""
+    bases, the newest records over them, the pins over these unless it is as if it had none.
+    Without what was refused before it."""
     wanted = None if key_ids is None else set(key_ids)
-    base, at = get(connection, SNAPSHOTS, row.base_id), row.id if at is None else at
-    of = layers(connection, base, wanted, *claimed, at=at) if base else {True: {}, False: {}}
-    newest = select(RECORDS.c.key_id, RECORDS.c.claimed, func.max(RECORDS.c.id))
-    newest = newest.where(RECORDS.c.id > row.floor, RECORDS.c.id <= row.record_id)
-    newest = newest.group_by(RECORDS.c.key_id, RECORDS.c.claimed)
-    pins = select(PINS.c.key_id, RECORDS.c.claimed, PINS.c.record_id).order_by(PINS.c.id)
-    pins = pins.join(PINS, RECORDS.c.id == PINS.c.record_id).where(_in_force(row.id))
-    is_left = or_(RECORDS.c.until_id.is_(None), RECORDS.c.until_id > at)
-    statements = (newest, RECORDS.c.key_id), (pins, PINS.c.key_id)
-    for statement, key_id in statements if pinned else statements[:1]:
-        statement = statement.where(RECORDS.c.claimed.in_(claimed), is_left)
-        parts = [None] if wanted is None else in_parts(wanted)
-        for part in parts:
-            only = () if part is None else (key_id.in_(part),)
-            for number, is_claimed, record in connection.execute(statement.where(*only)):
-                of[is_claimed][number] = record
+    of: dict[bool, Members] = {True: {}, False: {}}
+    is_left = or_(RECORDS.c.until_id.is_(None), RECORDS.c.until_id > row.id)
+    for layer in reversed([row, *_bases(connection, row)]):
+        newest = select(RECORDS.c.key_id, RECORDS.c.claimed, func.max(RECORDS.c.id))
+        newest = newest.where(RECORDS.c.id > layer.floor, RECORDS.c.id <= layer.record_id)
+        newest = newest.group_by(RECORDS.c.key_id, RECORDS.c.claimed)
+        pins = select(PINS.c.key_id, RECORDS.c.claimed, PINS.c.record_id).order_by(PINS.c.id)
+        pins = pins.join(PINS, RECORDS.c.id == PINS.c.record_id).where(_in_force(layer.id))
+        statements = (newest, RECORDS.c.key_id), (pins, PINS.c.key_id)
+        for statement, key_id in statements if pinned or layer is not row else statements[:1]:
+            statement = statement.where(RECORDS.c.claimed.in_(claimed), is_left)
+            parts = [None] if wanted is None else in_parts(wanted)
+            for part in parts:
+                only = () if part is None else (key_id.in_(part),)
+                for number, is_claimed, record in connection.execute(statement.where(*only)):
+                    of[is_claimed][number] = record
     return of
+
+
+def _bases(connection: Connection, row: AnyRow | Draft) -> Iterator[AnyRow]:
+    """What a snapshot rests on, the newest first: however often it was rolled back, and where a
+    damaged row says that it rests on a newer one, none of those."""
+    while (base := get(connection, SNAPSHOTS, row.base_id)) and base.id < row.id:
+        yield base
+        row = base
 
 
 def in_force(

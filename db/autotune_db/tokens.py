@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Select, func, insert, select, update
 
 from autotune.domain.browsing import Token, check_name
 from autotune.domain.errors import InvalidInputError
@@ -74,7 +74,7 @@ def _with_digest(digest: str) -> Select[*tuple[Any, ...]]:
 
 
 def _refuse_namesakes(connection: Connection, name: str, now: datetime) -> None:
-    for row in connection.execute(select(TOKENS).where(TOKENS.c.name == name)):
+    for row in connection.execute(select(TOKENS).where(func.lower(TOKENS.c.name) == name.lower())):
         if rows.token_from_row(row).is_valid(now):
             raise InvalidInputError(
                 f"token {row.id} has the name {name} already: take another, or revoke it first"
