@@ -84,6 +84,7 @@ def sample(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
     of is a sample too."""
     groups = list(grouped(rows, lambda row: (row["family"], row["chip"])).values())
     shuffled = [random.Random(seed).sample(group, len(group)) for group in groups]
+    random.Random(seed).shuffle(shuffled)
     turns = range(max(map(len, groups), default=0))
     return [group[turn] for turn in turns for group in shuffled if turn < len(group)][:count]
 
