@@ -127,7 +127,7 @@ class ServiceAnswers:
     def lookup_shape(
         self,
         kernel: str,
-        shape: str,
+        shape: str | None,
         dtype: str | None = None,
         options: Sequence[str] = (),
         *,
@@ -139,7 +139,7 @@ class ServiceAnswers:
 
         For people: raises ``ServiceError`` with the sentence of the service.
         """
-        query = {**to_data(toolchain), "chip": chip, "shape": shape, "option": list(options)}
+        query = {**to_data(toolchain), "chip": chip, "shape": shape or "", "option": list(options)}
         query |= {"dtype": dtype} if dtype else {}
         query |= {"snapshot": str(self._pinned)} if self._pinned is not None else {}
         query |= {"accept_claimed": "true"} if self._claimed else {}

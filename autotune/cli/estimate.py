@@ -18,7 +18,7 @@ from autotune.wording.output import echo
 
 @click.command()
 @click.argument("kernel")
-@shared.call_options
+@shared.problem_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
 @click.option(
     "--config",

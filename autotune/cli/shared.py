@@ -61,23 +61,18 @@ accept_claimed_option = click.option(
 )
 
 
-def call_options(command: F, *, several: bool = False) -> F:
-    """``--args`` in the place of ``--shape``, ``--dtype`` and ``--option``. ``several``: shapes, as
+def problem_options(command: F, *, several: bool = False) -> F:
+    """``--args``, or ``--shape``, ``--dtype`` and ``--option``. ``several``: shapes, as
     ``shapes``."""
-    given = click.option(
-        "--args",
-        "call",
-        default="",
-        metavar="q=bf16[2,8,4096,128],causal=true…",
-        help="How a decorated function is called, instead of --shape. i32[16]@lengths.npy has "
-        "the integers of a file in it.",
-    )
-    return given(problem_options(command, required=False, several=several))
-
-
-def problem_options(command: F, *, required: bool = True, several: bool = False) -> F:
-    """``--shape``, ``--dtype`` and ``--option``."""
     given = together(
+        click.option(
+            "--args",
+            "call",
+            default="",
+            metavar="q=bf16[2,8,4096,128],causal=true…",
+            help="How a decorated function is called, instead of --shape. i32[16]@lengths.npy has "
+            "the integers of a file in it. Of a declaration m=…,k=…,dtype=bf16,OPTION=….",
+        ),
         click.option(
             "--option",
             "options",
@@ -89,7 +84,6 @@ def problem_options(command: F, *, required: bool = True, several: bool = False)
         click.option(
             "--shape",
             "shapes" if several else "shape",
-            required=required,
             multiple=several,
             metavar="m=…,k=…|AxBxC",
             help="Dimensions by name, or in the kernel's own order"

@@ -3,16 +3,20 @@ answers from the database or a service, without JAX."""
 
 import sys
 from dataclasses import dataclass, replace
+from typing import Any
 
 import click
 
 from autotune.answering.matching import RULE, Match, match_in
 from autotune.cli import shared
 from autotune.cli.searched_source import key_now, places, source_change
+from autotune.declaring.calls.text import call_of
 from autotune.domain.codec import to_data
+from autotune.domain.compilers import DescribeKernel, ProblemOfCall
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import KernelSpec, Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
+from autotune.domain.problem import Problem
 from autotune.domain.record import (
     Evidence,
     GateState,
@@ -203,9 +207,10 @@ _PATIENCE_S = 10.0  # of a person
 @shared.database_and_json
 def lookup(
     kernel: str,
-    shape: str,
+    shape: str | None,
     dtype: str | None,
     options: tuple[str, ...],
+    call: str,
     chip: str | None,
     toolchain: str | None,
     url: str | None,
@@ -216,21 +221,30 @@ def lookup(
     """Print the published config of KERNEL for this problem, chip and toolchain.
 
     If none is published for exactly these, the answer comes from another toolchain, a rule or a
-    near shape, and says so. Exit code 1 when there is nothing.
+    near shape, and says so. Exit code 1 when there is nothing. KERNEL is a name, or
+    path/to/file.py:NAME. A compiler process reads what --args says, which needs JAX.
     """
     versions, target = shared.parse_toolchain(toolchain), chip_or_attached(chip)
+    called = _called(kernel, call, shape or dtype or options) if call else None
     if url is not None:
         from autotune.answering.client import ServiceAnswers
 
         if database is not None:
             raise InvalidInputError("give --url or --db, not both")
-        client = ServiceAnswers(url, timeout_s=_PATIENCE_S, accept_claimed=accept_claimed)
-        match = client.lookup_shape(kernel, shape, dtype, options, chip=target, toolchain=versions)
+        client = ServiceAnswers(
+            url, timeout_s=_PATIENCE_S, accept_claimed=accept_claimed, strict=True
+        )
+        if called:
+            (match,) = client.lookup([called[0].key(called[1], target, versions)])
+        else:
+            match = client.lookup_shape(
+                kernel, shape, dtype, options, chip=target, toolchain=versions
+            )
         _print_match(match, client.snapshot, as_json)
         sys.exit(0 if match.record else 1)
     with shared.open_database(database, create=False) as store:
-        spec = _spec(store, kernel)
-        key = spec.key(spec.problems.parse(shape, dtype, options), target, versions)
+        spec, problem = called or _described(store, kernel, shape, dtype, options)
+        key = spec.key(problem, target, versions)
         changed = source_change(store, key)
         key = key_now(store, key)
         match = match_in_words(match_in(store, key, claimed=accept_claimed), key)
@@ -263,6 +277,31 @@ def _print_match(match: Match, snapshot: int | None, as_json: bool) -> None:
         echo(f"  {match.kind}: {match.why}{of}")
     else:
         echo(f"{match.kind}: {match.why}{of}", err=True)
+
+
+def _called(kernel: str, call: str, more: object) -> tuple[KernelSpec, Problem]:
+    """Only a process that imports the kernel knows what its call leaves to defaults."""
+    from autotune.compiling.pool import CompilerPool
+    from autotune.declaring.calls.text import with_contents
+    from autotune.declaring.discovery import find_kernel
+
+    if more:
+        raise InvalidInputError("--shape, --dtype and --option are part of --args: say them there")
+    ref = replace(find_kernel(kernel), call=with_contents(call))
+    with CompilerPool(1) as pool:
+        problem = pool.ask(ProblemOfCall(ref=ref))
+        return pool.ask(DescribeKernel(ref=ref)), problem
+
+
+def _described(
+    store: "Store", kernel: str, shape: str | None, *more: Any
+) -> tuple[KernelSpec, Problem]:
+    """A missing problem is told with that which was searched last."""
+    spec = _spec(store, kernel)
+    last = next(iter(store.history(spec.name, None, 1)), None)
+    if not shape and last and (call := call_of([spec], last.key)):
+        raise InvalidInputError(f"say how {kernel} is called: add --args {call!r}, as your call is")
+    return spec, spec.problems.parse(shape, *more)
 
 
 def _spec(store: "Store", name: str) -> KernelSpec:

@@ -186,7 +186,7 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
 
 @click.command()
 @click.argument("kernel")
-@partial(shared.call_options, several=True)
+@partial(shared.problem_options, several=True)
 @click.option(
     "--chip",
     "chips",

@@ -251,14 +251,32 @@ class ProblemSpec:
     options: Annotated[tuple[Option, ...], Limit(longest=MOST_NAMES)] = field(default=())
     alike: OmitDefault[ByName[Name]] = ()
 
-    def parse(self, shape: str, dtype: str | None = None, options: Sequence[str] = ()) -> Problem:
+    def parse(
+        self, shape: str | None, dtype: str | None = None, options: Sequence[str] = ()
+    ) -> Problem:
         """A problem from ``m=8,k=128`` or ``8x128``, a dtype name and ``name=value`` options.
 
-        Raises ``InvalidInputError`` or ``UnknownNameError`` with one sentence.
+        Raises ``InvalidInputError`` or ``UnknownNameError`` with one sentence, where there is no
+        shape too.
         """
+        if not shape:
+            example = ",".join(f"{name}=128" for name in self.dims)
+            raise InvalidInputError(f"say the problem: add --shape {example}, with your sizes")
         sizes = _named(shape, "dimension") if "=" in shape else self._positional(shape)
         dims = {name: _size(name, text) for name, text in sizes.items()}
         return self.problem(dims, dtype, _named(",".join(options), "option"))
+
+    def parse_call(self, text: str) -> Problem:
+        """A problem from ``m=8,k=128,dtype=bf16,causal=true``: sizes and options in one text.
+        Raises as ``parse`` does."""
+        if "[" in text:
+            sizes = ",".join(f"{name}=…" for name in self.dims)
+            raise InvalidInputError(f"a declaration takes sizes, no arrays: --args {sizes}")
+        parts = _named(text, "argument")
+        dtype = parts.pop("dtype", None)
+        names = [option.name for option in self.options if option.name in parts]
+        options = {name: parts.pop(name) for name in names}
+        return self.problem({n: _size(n, size) for n, size in parts.items()}, dtype, options)
 
     def problem(
         self, dims: Mapping[str, int], dtype: str | None, options: Mapping[str, OptionValue]

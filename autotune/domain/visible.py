@@ -1,6 +1,8 @@
 """Text from outside, made harmless. Reasons, notes and names come from kernels, compilers and who
 pushed a record: none of them may move the cursor, change colours or turn the reading direction."""
 
+from html import escape
+
 _C0, _DELETE, _C1 = range(0x20), (0x7F,), range(0x80, 0xA0)
 _LINES = (0x2028, 0x2029)
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -22,3 +24,15 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """The same of a text whose line breaks stay."""
     return "\n".join(map(visible, text.split("\n")))
+
+
+class Shown:
+    """A value whose text, not its fields, is what a prompt and the cell of a notebook show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(visible_lines(str(self)))}</pre>"

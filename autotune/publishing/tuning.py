@@ -59,8 +59,7 @@ def tune_all(
     before the next one starts: after Ctrl-C the same tasks go on. An ``AutotuneError`` of one task
     is part of its result, and the others go on. No database is made before a task can be searched.
     """
-    timeout_s = plan.limits.timeout_s
-    deadline = inf if timeout_s is None else time.monotonic() + timeout_s
+    began = time.monotonic()
     with ExitStack() as stack:
         store = _existing(stack, open_store)
         answers = [None if store is None else searched_before(store, task, plan) for task in tasks]
@@ -81,7 +80,7 @@ def tune_all(
         if not to_search:
             return [entry for entry in explored if not isinstance(entry, _Explored)]
         store = store or stack.enter_context(open_store(create=True))
-        run = _Run(compilers, store, plan, observer, deadline)
+        run = _Run(compilers, store, plan, observer, began)
         searched = iter(run.searched(list(map(run.opened, to_search))))
         return [next(searched) if isinstance(entry, _Explored) else entry for entry in explored]
 
@@ -185,13 +184,14 @@ def _start_from(compilers: Compilers, task: TuningTask, subject: Subject) -> lis
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The tasks of one call that are searched. ``deadline``: of ``time.monotonic``."""
+    """The tasks of one call that are searched. ``began``: of ``time.monotonic``, before
+    any compiler was opened: the time of a search and its limit count from there."""
 
     compilers: Compilers
     store: Store
     plan: Plan
     observer: TuningObserver
-    deadline: float
+    began: float
 
     def opened(self, explored: _Explored) -> _Opened:
         """With what is known of the problem elsewhere, which is tried first."""
@@ -251,7 +251,8 @@ class _Run:
                     self._published, opened[place], search.result(), left.is_set
                 )
 
-            left_s = self.deadline - time.monotonic()
+            timeout_s = self.plan.limits.timeout_s
+            left_s = self.began + (inf if timeout_s is None else timeout_s) - time.monotonic()
             stop = self.observer.is_stopped
             run_searches(searches, self.compilers.size, left_s, stop, publish_soon)
             if any(search.stopped_by == "interrupted" for search in searches):
@@ -279,6 +280,7 @@ class _Run:
             before=opened.reported.before,
             weight=opened.task.weight,
             options=opened.options,
+            began=self.began,
         )
 
     def _published(

@@ -201,7 +201,7 @@ def estimate(
     from autotune.measuring.attached import chip_or_attached
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import describe_subject
-    from autotune.wording.outcome import ConfigEstimate
+    from autotune.wording.outcome import ConfigEstimate, ConfigEstimates
 
     target = chip_or_attached(chip)
     ref, problem_of = _problem(kernel, args, arguments, shape, dtype, options)
@@ -209,7 +209,9 @@ def estimate(
     with _pool(python, 1, _options(compiler_options)) as pool:
         judge = config_judge(pool, describe_subject(pool, ref, target, problem_of))
         wanted = [judge.complete(config) for config in given or [judge.default]]
-        return [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in wanted]
+        return ConfigEstimates(
+            ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in wanted
+        )
 
 
 def compare(

@@ -56,6 +56,7 @@ from autotune.domain.problem import (
     make_config,
 )
 from autotune.domain.record import Record, Times
+from autotune.domain.visible import Shown
 from autotune.python.fingerprints import known_fingerprint
 from autotune.wording.match import why
 from autotune.wording.units import micros
@@ -126,8 +127,8 @@ _MOST_REFUSED = 4  # records of a problem: the next one is asked for
 _ASKED_AGAIN = "it is asked again in the background, and by autotune.refresh()"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TunedConfig:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TunedConfig(Shown):
     """``match``: *exact*, *toolchain*, *rule*, *nearest* or *default*; ``record``: what it
     comes from, None for a default; ``why``: one sentence."""
 
@@ -135,6 +136,9 @@ class TunedConfig:
     match: str
     record: Record | None = None
     why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.config}\n  {self.match}: {self.why}"
 
 
 class Tuned:

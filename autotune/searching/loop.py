@@ -50,10 +50,12 @@ def open_search(
     before: int = 0,
     weight: float = 1.0,
     options: OptionAxes | None = None,
+    began: float | None = None,
 ) -> "Search":
     """A search that knows what earlier runs have found, and has started nothing yet. ``before``:
     how many of their trials do not count, as the choices were others. ``options``: of the compiler,
-    that are tuned as well, with their candidates in the space."""
+    that are tuned as well, with their candidates in the space. ``began``: of ``time.monotonic``,
+    when the work for it began; None: now."""
     options = options or no_options(subject)
     store.save_kernel(subject.spec)
     store.place_default(subject.key, space.default)
@@ -77,6 +79,7 @@ def open_search(
         full=not limits.may_end_early(method),
         weight=weight,
         lessons=lessons_of(subject.key, subject.chip, space) if method == "gp" else None,
+        began=time.monotonic() if began is None else began,
     )
     search.reuse()
     observer.space_ready(space, earlier, max(len(earlier), min(search.goal, search.reachable)))
@@ -120,6 +123,7 @@ class Search:
     full: bool = False
     weight: float = 1.0
     lessons: Lessons | None = None
+    began: float = field(default_factory=time.monotonic)
     stopped_by: str = ""
     running: dict[Future[Attempt], _Running] = field(default_factory=dict)
     _given: tuple[Config, ...] = ()
@@ -130,7 +134,6 @@ class Search:
     _elsewhere: Sequence[Candidate] = ()  # none where others say enough
     _predicted_at: tuple[float, int] = (-inf, 0)
     _reused: int = 0
-    _began: float = field(default_factory=time.monotonic)
 
     def begin_with(self, given: Sequence[Config], elsewhere: Sequence[Config]) -> None:
         """What is tried ahead of all else, one after another."""
@@ -241,7 +244,7 @@ class Search:
             trials=self.trials,
             reused=self._reused,
             stopped_by=self.stopped_by,
-            seconds=time.monotonic() - self._began,
+            seconds=time.monotonic() - self.began,
             start_from=self._given,
             default=self._predicted_default() if self._lacks_default else None,
         )

@@ -92,18 +92,14 @@ def asked_problem(
     options: Sequence[str],
     call: str,
 ) -> tuple[KernelRef, ProblemOf | None]:
-    """A problem in words: of a declaration, or the ``call`` of a decorated function. Raises
-    ``InvalidInputError``."""
-    if (shape is None) == (not call):
+    """A problem in words: of a declaration, or the ``call`` of a function. Raises
+    ``InvalidInputError``, of a kernel without a problem as soon as its names are known."""
+    if not call:
+        return ref, lambda spec: spec.problems.parse(shape, dtype, options)
+    if shape is not None or dtype or options:
         raise InvalidInputError(
-            "say the problem with --shape m=…,k=…, or for a decorated function its arguments with "
-            "--args 'q=bf16[…],…'"
+            "--shape, --dtype and --option are part of --args: say all of it there, or none"
         )
-    if shape is not None:
-        text = shape
-        return ref, lambda spec: spec.problems.parse(text, dtype, options)
-    if dtype or options:
-        raise InvalidInputError("--dtype and --option are part of --args: say them there")
     return replace(ref, call=with_contents(call)), None
 
 

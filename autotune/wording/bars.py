@@ -45,16 +45,37 @@ class SilentObserver(TuningObserver):
         return space_line(space, reused)
 
 
+class Pace:
+    """When the next line of a log is due."""
+
+    _EVERY_S = 5.0
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def is_due(self, *, now: bool = False) -> bool:
+        """``now``: whatever the time is. The next one is due after a while."""
+        due = now or time.monotonic() - self._last > self._EVERY_S
+        self._last = time.monotonic() if due else self._last
+        return due
+
+
+def tracing_line(done: int, total: int) -> str:
+    return f"tracing {total} configs of the space, {done / total:.0%}"
+
+
 class Lines(SilentObserver):
     """A line for each new best and every few seconds: for logs. ``say`` takes them. ``done``: how
     many trials of ``goal``."""
 
-    _EVERY_S = 10.0
-
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self.tally, self.done, self.goal = Tally(), 0, 0
-        self._began = self._said = time.monotonic()
+        self._began, self._pace = time.monotonic(), Pace()
+
+    def tracing(self, done: int, total: int) -> None:
+        if self._pace.is_due():
+            self._say(tracing_line(done, total))
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
         self.done, self.goal = len(earlier), goal
@@ -65,9 +86,8 @@ class Lines(SilentObserver):
         before = self.tally.best_us
         self.tally.add(trial)
         self.done += 1
-        is_best = self.tally.best_us != before
-        if is_best or time.monotonic() - self._said > self._EVERY_S or self.done == self.goal:
-            self._said = time.monotonic()
+        is_news = self.tally.best_us != before or self.done == self.goal
+        if self._pace.is_due(now=is_news):
             took = seconds(time.monotonic() - self._began)
             self._say(f"{self.done}/{self.goal} in {took}: {tally_line(self.tally)}")
 
@@ -195,7 +215,11 @@ class _ProblemObserver(SilentObserver):
     """What is said of a problem beside that it is over is said with its name."""
 
     def __init__(self, lines: WorkloadLines, key: Key) -> None:
-        self._lines, self._key = lines, key
+        self._lines, self._key, self._pace = lines, key, Pace()
+
+    def tracing(self, done: int, total: int) -> None:
+        if self._pace.is_due():
+            self.announce(tracing_line(done, total))
 
     def tuned(self, tuned: TuningResult) -> None:
         self._lines.tuned(tuned)

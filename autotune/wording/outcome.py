@@ -13,6 +13,7 @@ from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.evidence import Proof, Verdict
 from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Trial
+from autotune.domain.visible import Shown
 from autotune.wording.units import error_bar, mebibytes, micros, part_us
 
 # Refusals are counted by rule: their figures differ from point to point.
@@ -220,8 +221,8 @@ def summary_data(summary: SearchedKey) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConfigEstimate:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConfigEstimate(Shown):
     """What becomes of one config: a time with its parts, or the reason for none."""
 
     config: Config
@@ -240,3 +241,10 @@ class ConfigEstimate:
             f"{estimate.limiting_part}, VMEM {mebibytes(estimate.vmem_used_bytes)} of "
             f"{mebibytes(estimate.vmem_allowed_bytes)}"
         )
+
+
+class ConfigEstimates(Shown, list[ConfigEstimate]):
+    """Of several configs, a line for each."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))

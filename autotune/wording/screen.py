@@ -1,7 +1,9 @@
 """Where tables are printed."""
 
+import os
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.text import Text
 
@@ -20,7 +22,19 @@ class PlainConsole(Console):
         return super().render_str(visible(text), **options)
 
 
+class PipedConsole(PlainConsole):
+    """Of a pipe or a file: no line ends in padding."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        for line in captured.get().splitlines():
+            click.echo(line.rstrip())
+
+
 def screen(log_width: int = LOG_WIDTH) -> Console:
-    """The terminal; ``log_width``: columns where there is none."""
+    """The terminal; ``log_width``: columns where there is none and ``COLUMNS`` says nothing."""
     console = PlainConsole()
-    return console if console.is_terminal else PlainConsole(width=log_width)
+    if console.is_terminal:
+        return console
+    return PipedConsole(width=None if "COLUMNS" in os.environ else log_width)

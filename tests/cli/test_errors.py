@@ -43,7 +43,6 @@ def test_wrong_names(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
         ("search matmul --trials 0", "0 is not at least 1"),
         ("search matmul --compilers 65", "65 is not between 1 and 64"),
         ("search", "missing argument 'KERNEL'"),
-        ("lookup matmul", "missing option '--shape'"),
         ("search matmull --shape 8 --chip v5e", "did you mean matmul?"),
         ("search matmul --shape 64,64,64 --chip v5e", "or m=…,k=…,n=…"),
         ("search flash_attention --shape 1x2 --chip v5e", "or batchxq_headsxq_lenxhead_dim"),
@@ -91,6 +90,37 @@ def test_the_help_has_twelve_commands_by_task_and_names_all(
 def test_wrong_problems(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
     assert_one_sentence(autotune("search", "matmul", "--chip", "v5e", *args, cwd=tmp_path), says)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("search matmul", "add --shape m=128,k=128,n=128, with your sizes"),
+        ("estimate matmul --args x=f32[8,8]", "takes sizes, no arrays: --args m=…,k=…,n=…"),
+        ("estimate matmul --args m=8,k=8", "the shape lacks n: give m=…,k=…,n=…"),
+        ("search matmul --args m=8,k=8,n=8 --dtype bf16", "say all of it there, or none"),
+        ("lookup matmul --args m=8,k=8,n=8,activation=swish", "is not one of none, relu, gelu"),
+        ("search f.py:fn", "add --args 'x=f32[128,128], y=f32[128,128], causal=False', as your"),
+        ("lookup f.py:fn --args x=f32[8]", "missing a required argument: 'y'"),
+    ],
+)
+def test_a_problem_that_is_missing_or_wrong_is_told_in_the_kernels_own_names(
+    args: str, says: str, tmp_path: Path
+) -> None:
+    assert autotune_here("db", "upgrade", cwd=tmp_path).returncode == 0
+    (tmp_path / "f.py").write_text(FUNCTION)
+    assert_one_sentence(autotune_here(*args.split(), "--chip", "v5e", cwd=tmp_path), says)
+
+
+@pytest.mark.slow
+def test_a_lookup_takes_a_function_by_its_call(tmp_path: Path) -> None:
+    assert autotune_here("db", "upgrade", cwd=tmp_path).returncode == 0
+    (tmp_path / "f.py").write_text(FUNCTION)
+    args = ("f.py:fn", "--args", "x=f32[8,9],y=bf16[7]", "--chip", "v5e")
+    done = autotune_here("lookup", *args, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "x.0=8,x.1=9,y.0=7,dtype=float32,causal=False,y.dtype=bfloat16" in done.stderr
 
 
 @pytest.mark.slow
@@ -188,6 +218,13 @@ def test_without_an_installed_toolchain_lookup_asks_for_one(tmp_path: Path) -> N
     assert parse_toolchain("jax=1,libtpu=3,jaxlib=2").libtpu == "3"
     assert sys.version_info >= (3, 11)
 
+
+FUNCTION = """
+import autotune
+
+@autotune.tunable(block=[8, 16])
+def fn(x, y, *, causal=False, block=8): ...
+"""
 
 ODD_KERNEL = """
 import jax

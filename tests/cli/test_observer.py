@@ -16,7 +16,7 @@ from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.progress import Reported
-from autotune.wording.bars import SilentObserver
+from autotune.wording.bars import Lines, Pace, SilentObserver
 
 KEY = Key(
     kernel="mm",
@@ -110,3 +110,14 @@ def test_a_search_goes_on_where_it_cannot_be_told() -> None:
     observer = started(Heard(gone=True), Clock())
     observer.announce("verifying")
     observer.end()
+
+
+def test_a_log_says_at_once_what_is_done_before_the_first_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines: list[str] = []
+    log = Lines(lines.append)
+    log.tracing(1, 384)  # so soon that nobody waits
+    monkeypatch.setattr(Pace, "_EVERY_S", -1.0)
+    log.tracing(154, 384)
+    assert lines == ["tracing 384 configs of the space, 40%"]

@@ -317,3 +317,16 @@ def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_p
         tuned = searched_before(store, TASK, plan)
         assert tuned is not None and tuned.publication is not None
         assert tuned.publication.winner == won
+
+
+def test_a_pipe_gets_the_width_that_was_asked_for_and_no_padding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    widest = []
+    for columns in ("70", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_report(reported())
+        lines = capsys.readouterr().out.splitlines()
+        assert lines and all(line == line.rstrip() for line in lines)
+        widest.append(max(len(line) for line in lines if not line.startswith("Kept in")))
+    assert widest[0] <= 70 < widest[1] <= 200

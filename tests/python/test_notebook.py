@@ -9,7 +9,10 @@ import pytest
 import autotune
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.outcome import Illegal
+from autotune.domain.problem import Config
 from autotune.python import notebook
+from autotune.wording.outcome import ConfigEstimate, ConfigEstimates
 from tests.python.test_decorator import W, X
 from tests.samples.decorated import scaled
 
@@ -31,12 +34,22 @@ def test_an_argument_of_the_function_reaches_it(monkeypatch: pytest.MonkeyPatch)
     assert asked == [{"dtype": "int8"}]
 
 
+def test_a_cell_that_ends_in_estimates_shows_a_line_for_each_as_text() -> None:
+    refused = Illegal(reason="<b>misaligned</b>")
+    each = [ConfigEstimate(config=Config(axes=(("b", n),)), outcome=refused) for n in (8, 16)]
+    html = ConfigEstimates(each)._repr_html_()
+    assert html.count("\n") == 1 and "b=16: illegal, &lt;b&gt;misaligned" in html
+    assert repr(each[0]) in repr(ConfigEstimates(each)) and "Config(" not in repr(each)
+
+
 def test_a_lookup_takes_any_source(tmp_path: Path) -> None:
     path = tmp_path / "empty.bundle"
     write_bundle(path, new_bundle([]))
     for source in (path, str(path), autotune.BundleSource(path)):
         autotune.configure(chip="v6e")
-        assert "nothing is published" in autotune.lookup(scaled, X, W, source=source).why
+        answer = autotune.lookup(scaled, X, W, source=source)
+        assert "nothing is published" in answer.why
+        assert repr(answer).startswith(str(answer.config)) and answer.why in repr(answer)
     autotune.configure()
 
 

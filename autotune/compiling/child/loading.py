@@ -135,9 +135,9 @@ class Loader:
     def problem(self, ref: KernelRef) -> Problem:
         """Of the call that ``ref`` names. Raises ``LoadError``."""
         declared = self._declared(ref)
-        if isinstance(declared, Kernel):
-            raise LoadError(f"{ref} is a declaration: say the problem with --shape, not --args")
         with _saying_which(ref):
+            if isinstance(declared, Kernel):
+                return declared.problem_spec.parse_call(ref.call)
             return declared.problem(declared.read(_call(ref, declared)))
 
     def function(self, ref: KernelRef) -> Any:
@@ -246,10 +246,13 @@ def _attribute(module: ModuleType, name: str) -> Any:
 def _call(ref: KernelRef, declared: FunctionKernel) -> str:
     if ref.call:
         return ref.call
-    arrays = ", ".join(
-        f"{name}=…" for name in declared.signature.parameters if name not in declared.axes
+    example = ", ".join(
+        f"{name}={'f32[128,128]' if given.default is given.empty else repr(given.default)}"
+        for name, given in declared.signature.parameters.items()
+        if name not in declared.axes
+        and (given.default is given.empty or isinstance(given.default, bool | int | float | str))
     )
-    raise LoadError(f"{ref} is a decorated function: say how it is called, with --args {arrays!r}")
+    raise LoadError(f"say how {ref} is called: add --args {example!r}, as your call is")
 
 
 @contextmanager
