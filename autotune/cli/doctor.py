@@ -259,7 +259,7 @@ def _print(finding: Finding) -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete our commands and options.
+    """Print what makes SHELL complete commands, options, kernels, chips and environments.
 
     \b
     bash: autotune completion bash > ~/.local/share/bash-completion/completions/autotune

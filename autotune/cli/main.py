@@ -7,9 +7,11 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from autotune.domain.errors import AutotuneError
 from autotune.domain.version import VERSION
@@ -73,6 +75,52 @@ _PLAIN = {  # what click calls numbers and their ranges
 }
 
 
+def _kernels() -> Iterable[str]:
+    from autotune.declaring.discovery import installed_kernels
+
+    return installed_kernels()
+
+
+def _environments() -> Iterable[str]:
+    from autotune.compiling.environments.environment import environments, environments_folder
+
+    return [environment.name for environment in environments(environments_folder())]
+
+
+def _chips() -> Iterable[str]:
+    from autotune.domain.key import Chip
+
+    return list(Chip)
+
+
+_COMPLETED = {  # by the names of parameters
+    **dict.fromkeys(("kernel", "kernels"), _kernels),
+    **dict.fromkeys(("chip", "chips"), _chips),
+    **dict.fromkeys(("jax", "releases", "version"), _environments),
+}
+
+
+class _Known(click.types.StringParamType):
+    """Any text. A shell completes the names that are known here; a kernel may be in a file."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        known = param.name or ""
+        names = [name for name in _COMPLETED[known]() if name.startswith(incomplete)]
+        files = [CompletionItem(incomplete, type="file")] if known.startswith("kernel") else []
+        return [*map(CompletionItem, names)] or files
+
+
+def _completing(command: click.Command) -> click.Command:
+    for inner in getattr(command, "commands", {}).values():
+        _completing(inner)
+    for param in command.params:
+        if param.name in _COMPLETED and param.type is click.STRING:
+            param.type = _Known()
+    return command
+
+
 class LazyGroup(click.Group):
     """Imports a command's module only when it runs: ``--help`` and ``lookup`` stay light."""
 
@@ -87,8 +135,7 @@ class LazyGroup(click.Group):
                 raise click.NoSuchCommand(name, possibilities=_COMMANDS, ctx=ctx)
             return None
         module, _, attribute = _COMMANDS[name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        return _completing(getattr(importlib.import_module(module), attribute))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in _GROUPS.items():

@@ -102,6 +102,8 @@ def _bytes(number: str, unit: str) -> int:
 def _first_sentence(error_type: str, message: str) -> str:
     """The first line that says something, without the framing that each message has; with what it
     announces where it ends in a colon."""
+    if _FOREIGN in message:
+        return _REINSTALL
     text = _ANNOUNCED.sub(": ", _FRAMING.sub("", _NOISE.sub("", message.strip())))
     line = next((part.strip() for part in text.splitlines() if part.strip()), error_type)
     return line if len(line) <= 240 else line[:237] + "…"
@@ -112,6 +114,11 @@ T = TypeVar("T")
 _STARTS = 2  # a machine under load may fail once; an interpreter that cannot work fails always
 _UNKNOWN_OPTION = re.compile(r"(?:Unknown command line|specified for) flag '(\w+)'")
 _LACKS = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)")
+_FOREIGN = "Could not convert JSON string to proto"  # a field of another release
+_REINSTALL = (
+    "its libtpu cannot read what its JAX writes: install jax[tpu] there again, which brings the "
+    "libtpu of the same release"
+)
 
 
 class ChildProcess(Protocol):
@@ -209,6 +216,10 @@ class Compiler:
         if isinstance(answer, Raised):
             if answer.stage in question.errors:
                 raise question.errors[answer.stage](answer.message)
+            if _FOREIGN in answer.message:
+                raise CompilerUnavailableError(
+                    f"{self.process.python} cannot compile: {_REINSTALL}"
+                )
             raise CompilerUnavailableError(f"{answer.type}: {answer.message}")
         if isinstance(question, questions.DescribeToolchain) and answer.libtpu == "none":
             raise CompilerUnavailableError(

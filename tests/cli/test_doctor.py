@@ -6,12 +6,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from click.shell_completion import BashComplete
 
 from autotune.cli import doctor as diagnosis
 from autotune.cli.doctor import Condition, Finding
-from autotune.compiling.environments import packages
+from autotune.cli.main import cli
+from autotune.compiling.environments import environment, packages
 from autotune_db import open_store
 from tests.servers.commands import COMMAND, autotune, autotune_here
 from tests.servers.service import running
@@ -137,3 +140,24 @@ def test_commands_are_completed(tmp_path: Path) -> None:
         [str(COMMAND)], env={**os.environ, **asked}, text=True, capture_output=True, cwd=tmp_path
     )
     assert done.stdout == "plain,doctor\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ("search fla", "plain,flash_attention"),
+        ("history --chip v5", "plain,v5e"),
+        ("check --jax 9.", "plain,9.8.7"),
+        ("env remove ", "plain,9.8.7"),
+        ("search ./x", "file,./x"),
+    ],
+)
+def test_a_shell_completes_kernels_chips_and_environments(
+    words: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = SimpleNamespace(name="9.8.7")
+    monkeypatch.setattr(environment, "environments", lambda _: [made])
+    *before, incomplete = words.split(" ")
+    completer = BashComplete(cli, {}, "autotune", "_AUTOTUNE_COMPLETE")
+    items = completer.get_completions(before, incomplete)
+    assert known in [completer.format_completion(item) for item in items]

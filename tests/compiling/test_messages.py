@@ -108,3 +108,14 @@ def test_an_empty_message_is_named_after_its_exception():
 def test_words_for_what_cannot_be_done(message):
     found = classify("JaxRuntimeError", message)
     assert isinstance(found, CompileFailed) and found.unsupported
+
+
+def test_a_libtpu_of_another_release_is_named_with_the_remedy() -> None:
+    """As jax 0.12.0.1 with libtpu 0.0.32 says it."""
+    message = (
+        "INVALID_ARGUMENT: Failed to retrieve the config. Error: Could not convert JSON string to "
+        "proto: invalid JSON in xla.jellyfish.BackendConfig @ custom_call_config: near 1:1475"
+    )
+    found = classify("JaxRuntimeError", message)
+    assert isinstance(found, CompileFailed) and found.message == message
+    assert found.reason.startswith("its libtpu cannot read what its JAX writes: install jax[tpu]")

@@ -282,7 +282,7 @@ def _scoped_limit(chip: Chip, device: Any, capacity: int) -> int:
         return capacity
     match = _LIMIT.search(refusal)
     if not match:
-        raise ValueError(f"the compiler does not tell its VMEM limit for {chip}: {refusal!r:.200}")
+        raise ValueError(f"the compiler does not tell its VMEM limit for {chip}: {refusal!r:.500}")
     return min(round(float(match.group(1) or match.group(2)) * 2**20), capacity)
 
 
