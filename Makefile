@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 # their order, in which tests/conftest.py puts the long ones first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-.PHONY: search test test-fast test-slow test-nightly check docs ready lock dist beside clean
+.PHONY: search test test-fast test-slow test-nightly check docs ready lock dist release beside clean
 
 # A real search with the real TPU compiler, on a machine without a TPU.
 search: $(READY)
@@ -77,6 +77,18 @@ dist: $(READY)
 	$(BIN)/python -m build --quiet
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
+
+# What a release publishes, in dist/: the wheel and the source, a bill of materials of either image, and
+# the section of CHANGELOG.md as notes. The version is VERSION in autotune/domain/version.py.
+VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' autotune/domain/version.py)
+release: $(READY)
+	! git rev-parse -q --verify refs/tags/v$(VERSION) || { echo "v$(VERSION) is released: raise VERSION in autotune/domain/version.py"; exit 1; }
+	grep -q '^## $(VERSION)\b' CHANGELOG.md || { echo "CHANGELOG.md has no section \"## $(VERSION)\": call the one of what is unreleased so"; exit 1; }
+	$(MAKE) dist
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
+	for image in service worker; do $(BIN)/cyclonedx-py requirements docker/$$image.lock --pyproject pyproject.toml -o dist/sbom-$$image.cdx.json || exit 1; done
+	awk '/^## /{p = ($$2 == "$(VERSION)"); next} p' CHANGELOG.md >dist/notes.md
+	@echo "the images, where there is Docker: docker compose -f docker/compose.yaml build; else docker/build-images service worker"
 
 # Beside model servers: the resolver must find versions of all that they pin and we need.
 BESIDE = "tpu-inference==0.32.0" "vllm-tpu==0.32.0" "maxtext[tpu]==0.2.5"

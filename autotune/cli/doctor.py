@@ -84,6 +84,10 @@ def packages() -> Iterator[Finding]:
         yield bad("package", f"{about}, lacks {', '.join(lacks)}", remedy)
     else:
         yield good("package", about)
+    if foreign := installed_version("autotune"):
+        says = f"autotune {foreign} is another package, and has the same import name"
+        remedy = f"{sys.executable} -m pip uninstall autotune, then install pallas-autotune again"
+        yield bad("autotune", says, remedy)
     for extra, (purpose, sign) in EXTRAS.items():
         yield _extra(extra, purpose, is_wanted=installed_version(sign) is not None)
 

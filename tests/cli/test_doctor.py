@@ -161,3 +161,15 @@ def test_a_shell_completes_kernels_chips_and_environments(
     completer = BashComplete(cli, {}, "autotune", "_AUTOTUNE_COMPLETE")
     items = completer.get_completions(before, incomplete)
     assert known in [completer.format_completion(item) for item in items]
+
+
+def test_the_other_package_of_our_import_name_is_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert all(finding.subject != "autotune" for finding in diagnosis.packages())
+    (tmp_path / "autotune-0.0.3.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: autotune\nVersion: 0.0.3\n"
+    (tmp_path / "autotune-0.0.3.dist-info" / "METADATA").write_text(metadata)
+    monkeypatch.syspath_prepend(tmp_path)
+    (foreign,) = (f for f in diagnosis.packages() if f.subject == "autotune")
+    assert foreign.condition == Condition.BAD and "uninstall autotune" in foreign.remedy
