@@ -60,6 +60,68 @@ def test_what_is_mistyped(
     assert said.startswith("error: ") and says in said and len(said.splitlines()) == 1
 
 
+WRONG = """
+search matmul --shape 8x8x8 --trials ten | 'ten' is no whole number
+search matmul --shape 8x8x8 --method grid | is not one of 'gp', 'tpe', 'random'
+search matmul --shape 8x8x8 --timeout -1 | is not at least 0
+search matmul --shape 8x8x8 --chip v5e,v6e | unknown chip 'v5e,v6e': choose one of
+search matmul --shape 8x8x8 --chip v5e --jax 99.1 | make it with `autotune env create jax==99.1`
+search matmul --shape 8x8x8 --chip v5e --compiler-option xla_a | no compiler option: give xla_
+search matmul --shape 8x8x8 --shape 9x9x9 --chip v5e --fix a=8 | are for one shape on one chip
+estimate matmul --candidate-memory 0 | is not at least 1
+tune nowhere.toml | 'nowhere.toml' does not exist
+tune bad.toml | bad.toml: it is no TOML
+tune . | '.' is a directory
+tune bad.toml --budget 2hours | is no time such as 2h, 90m or 30s
+explain 1 2 3 | unexpected extra argument (3)
+explain -1 | no such option '-1'
+explain 0 | 0 is not at least 1
+show one | 'one' is no whole number
+history --limit 0 | 0 is not between 1 and 10000
+history --chip v55e | unknown chip 'v55e'
+lookup matmul --shape 8x8x8 --chip v5e --toolchain jax=1 | is not of the form jax=VERSION
+lookup matmul --shape 8x8x8 --chip v5e --url http://x --db x.db | give --url or --db, not both
+lookup matmul --shape 8x8x8 --chip v5e --url nowhere | give http://host:port
+lookup matmul --shape 8x8x8 --chip v5e --url ftp://x | give http://host:port
+push --url http://127.0.0.1:9 | run a search first
+export x.json | say --format json, or call it x.bundle
+import nothing.json | is neither a file nor a format: give one of
+audit nothing --chip v6e | is neither a file nor a format: give one of
+check --jax 99.1 | make it with `autotune env create jax==99.1`
+check --db mysql://x/y | give a file path, sqlite:///path or postgresql://user@host/name
+serve --port 99999 | must be from 0 to 65535
+serve --port eighty | 'eighty' is no whole number
+token create --name ci --role king | is not one of 'reader', 'writer', 'admin'
+token create | missing option '--name'
+env create jax | write it as jax==0.10.2
+env create jax==banana | write it as jax==0.10.2
+env create | missing argument 'jax==VERSION'
+env remove | missing argument 'VERSION'
+completion powershell | is not one of 'bash', 'zsh', 'fish'
+db upgrad | did you mean upgrade?
+snapshots rollback x | 'x' is no whole number
+doctor --fast | see `autotune doctor --help`
+rule matmul | missing option '--chip'
+kernels matmull | did you mean matmul?
+chips v5e | unexpected extra argument (v5e)
+--verzion | did you mean --version?
+calibrate --from-measurement | did you mean --from-measurements?
+misses --limit many | 'many' is no whole number
+log --limit x | 'x' is no whole number
+collect model.py:step | there is no file model.py
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_each_wrong_input_is_one_sentence_with_the_remedy(line: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text("chips = [\n")
+    args, _, says = line.partition(" | ")
+    done = autotune_here(*args.split(), cwd=tmp_path)
+    assert_one_sentence(done, says)
+    assert done.stderr.startswith("error: ") and done.stdout == ""
+    assert [file.name for file in tmp_path.iterdir()] == ["bad.toml"]
+
+
 def test_the_help_has_twelve_commands_by_task_and_names_all(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
