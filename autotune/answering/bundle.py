@@ -1,8 +1,10 @@
 """Published records in one file: what a model server starts from when there is no service.
 
 Gzipped JSON: ``{"format": …, "snapshot": number or null, "created_at": …, "records": […],
-"kernels": […], "tried": [[…]]}``, the last for each record. The same records in the same order give
-the same bytes. Files of older versions have no ``kernels`` and nothing ``tried``.
+"kernels": […], "with_options": […], "tried": [[…]]}``, the last for each record. The same records
+in the same order give the same bytes. Files of older versions have no ``kernels`` and nothing
+``tried``. Records of compiler options stand apart, the last: older clients, which know no options,
+would take them for their own.
 """
 
 import gzip
@@ -30,6 +32,7 @@ MOST_TRIED = 32  # configs of a key, the fastest: a model's other default is oft
 Tried = Mapping[Identity, Sequence[TimedConfig]]
 
 _GZIP = 16 + zlib.MAX_WBITS
+_WITH_OPTIONS = "with_options"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +86,20 @@ def slim(record: Record) -> Record:
 
 def bundle_to_bytes(bundle: RecordBundle) -> bytes:
     """``bundle_from_bytes`` is the inverse."""
+    ordered = sorted(bundle.records, key=lambda record: bool(record.key.toolchain.options))
+    plain = [record for record in ordered if not record.key.toolchain.options]
     data: dict[str, Any] = {
         "format": FORMAT,
         "snapshot": bundle.snapshot,
         **({"snapshot_id": bundle.snapshot_id} if bundle.snapshot_id else {}),
         "created_at": bundle.created_at.isoformat(),
-        "records": [to_data(record) for record in bundle.records],
+        "records": [to_data(record) for record in plain],
         "kernels": [to_data(spec) for spec in bundle.kernels],
     }
+    if len(plain) < len(ordered):
+        data[_WITH_OPTIONS] = [to_data(record) for record in ordered[len(plain) :]]
     if bundle.tried:
-        tried = (bundle.tried.get(identity_of(record.key), ()) for record in bundle.records)
+        tried = (bundle.tried.get(identity_of(record.key), ()) for record in ordered)
         data["tried"] = [[to_data(timed) for timed in configs] for configs in tried]
     return gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
 
@@ -120,7 +127,8 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
     try:
         kernels = tuple(from_data(KernelSpec, spec) for spec in data.get("kernels", ()))
         specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
-        records = tuple(_record(item, specs) for item in data["records"])
+        items = *data["records"], *data.get(_WITH_OPTIONS, ())
+        records = tuple(_record(item, specs) for item in items)
         return RecordBundle(
             records=records,
             tried={

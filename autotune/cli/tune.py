@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.cli import shared
+from autotune.domain.codec import to_data
 from autotune.domain.compiler_options import over
-from autotune.domain.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError, NoDeclarationError
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, read_workload
 from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
 from autotune.wording.output import echo
@@ -288,15 +289,39 @@ def search(
     target = chip_or_attached(next(iter(chips), None))
     shape = next(iter(shapes), None)
     ref, problem_of = asked_problem(find_kernel(kernel), shape, dtype, options, call)
+    wanted = tuned_options(tuned, listed=listed)
     task = TuningTask(
         ref=ref,
         chip=target,
         problem_of=problem_of,
         start_from=starts,
         only=wanted_values(fixed, only),
-        tuned_options=tuned_options(tuned, listed=listed),
+        tuned_options=wanted,
     )
-    _search_one(task, plan, database, as_json=as_json, **compilers)
+    try:
+        _search_one(task, plan, database, as_json=as_json, **compilers)
+    except NoDeclarationError:
+        if not (wanted and call):
+            raise
+        _search_options(task, plan, as_json=as_json, **compilers)
+
+
+def _search_options(task: "TuningTask", plan: "Plan", *, as_json: bool, **compilers: Any) -> None:
+    """Of a function that is no kernel."""
+    from autotune.publishing.function_options import search_options
+    from autotune.wording.option_lines import function_lines
+
+    new_compilers, plan = shared.tuning_pool(plan, **compilers)
+    with new_compilers() as pool:
+        limits, say = plan.limits.trials, partial(echo, err=True)
+        tried = search_options(
+            pool, task.ref, task.chip, plan.options, task.tuned_options, say, limits, plan.seed
+        )
+    if as_json:
+        shared.print_json([to_data(trial) for trial in tried])
+    else:
+        for line in function_lines(str(task.ref), task.chip, tried):
+            echo(line)
 
 
 def _search_all(

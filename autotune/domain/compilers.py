@@ -229,12 +229,13 @@ class CompileConfig(Attempted[Attempt]):
 
 @dataclass(frozen=True, kw_only=True)
 class CompileBaseline(Attempted[XlaCost | Failure]):
-    """XLA's figures for the plain-XLA version."""
+    """XLA's figures for the plain-XLA version; without a problem for the plain function at ``ref``,
+    called as its ``call`` says."""
 
     kind = "baseline"
     form = XlaCost
     ref: KernelRef
-    problem: Problem
+    problem: Problem | None = None
     chip: Chip
     options: str | None = None
 

@@ -5,14 +5,14 @@ compiled with options is a trial of the key whose toolchain has them: there it i
 there it is published, so that no lookup under other options takes it for its own.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, islice, product
 
 from autotune.domain.compiler_options import VMEM_LIMIT, over
 from autotune.domain.compilers import Compilers, DescribeChip
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import ChipInfo
+from autotune.domain.key import Chip, ChipInfo
 from autotune.domain.outcome import Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
@@ -136,7 +136,9 @@ def option_axes(
             "it does the same for this kernel, and nothing to the rest of the program"
         )
         wanted = {name: values for name, values in wanted.items() if name != VMEM_LIMIT}
-    subjects = dict(_subjects(compilers, subject, wanted, announce))
+    asked = subject.toolchain.options
+    chips = taken(compilers, subject.chip.chip, asked, wanted, announce)
+    subjects = {(): subject, **dict(_subjects(subject, chips))}
     plain = space.candidates[: MAX_TRACED // len(subjects)]
     for options, other in subjects.items():
         if options:
@@ -147,37 +149,45 @@ def option_axes(
     return OptionAxes(subjects, frozenset(name for options in subjects for name, _ in options))
 
 
-def _subjects(
+def taken(
     compilers: Compilers,
-    subject: Subject,
+    chip: Chip,
+    asked: str,
     wanted: Mapping[str, Sequence[str]],
     announce: Callable[[str], None],
+) -> dict[str, dict[str, ChipInfo]]:
+    """Of the values that are wanted those that the compiler takes, each with the chip as it is
+    under it alone, beside what was ``asked`` for. Raises as ``option_axes`` does."""
+    chips: dict[str, dict[str, ChipInfo]] = {}
+    for name, values in sorted(wanted.items()):
+        for value in values:
+            options = over(asked, {name: value})
+            try:
+                info = compilers.ask(DescribeChip(chip=chip, options=options))
+            except InvalidInputError as error:
+                if name not in LISTED or value not in LISTED[name].values:
+                    raise
+                announce(f"{name}={value} is left out: {error}")
+            else:
+                chips.setdefault(name, {})[value] = info
+    return chips
+
+
+def _subjects(
+    subject: Subject, chips: Mapping[str, Mapping[str, ChipInfo]]
 ) -> Iterator[tuple[Options, Subject]]:
     """Under each set, each program once."""
-    yield (), subject
-    known, alone = {subject.toolchain}, dict[Options, Subject]()
-    for options in islice(_sets(wanted), MOST_SETS - 1):
-        text = over(subject.toolchain.options, dict(options))
-        if len(options) == 1:
-            try:
-                asked = DescribeChip(chip=subject.chip.chip, options=text)
-                alone[options] = replace(subject, chip=compilers.ask(asked))
-            except InvalidInputError as error:
-                listed = LISTED.get(options[0][0])
-                if listed is None or options[0][1] not in listed.values:
-                    raise
-                announce(f"{'='.join(options[0])} is left out: {error}")
-        if not all((option,) in alone for option in options):
-            continue
-        toolchain = replace(subject.toolchain, options=text)
-        limits = (alone[(option,)].chip for option in options if option[0] == VMEM_LIMIT)
+    known, asked = {subject.toolchain}, subject.toolchain.options
+    for options in islice(_sets(chips), MOST_SETS - 1):
+        toolchain = replace(subject.toolchain, options=over(asked, dict(options)))
+        limits = (chips[name][value] for name, value in options if name == VMEM_LIMIT)
         if toolchain not in known:
             known.add(toolchain)
             yield options, replace(subject, toolchain=toolchain, chip=next(limits, subject.chip))
 
 
-def _sets(wanted: Mapping[str, Sequence[str]]) -> Iterator[Options]:
-    pairs = [[(name, value) for value in dict.fromkeys(v)] for name, v in sorted(wanted.items())]
+def _sets(wanted: Mapping[str, Iterable[str]]) -> Iterator[Options]:
+    pairs = [[(name, value) for value in values] for name, values in wanted.items()]
     sizes = (combinations(pairs, size) for size in range(1, len(pairs) + 1))
     return chain.from_iterable(product(*chosen) for chosen in chain.from_iterable(sizes))
 

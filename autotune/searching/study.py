@@ -1,9 +1,10 @@
 """The Optuna study of a search."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import optuna
+from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from autotune.estimating.space import Candidate
@@ -136,6 +137,27 @@ class CandidateStudy:
         number = self._listed.number(candidate)
         assert number is not None
         return number
+
+
+def try_options(
+    values: Mapping[str, Sequence[str]],
+    trials: int,
+    seed: int,
+    judge: Callable[[dict[str, str]], float | None],
+) -> None:
+    """Options alone: none, each value alone, then what Optuna's TPE proposes. ``judge``: the time
+    under those that are set; None: it failed."""
+    with _errors_only():
+        study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+        none = dict.fromkeys(values, "")
+        alone = [{name: value} for name in values for value in values[name]]
+        for chosen in ({}, *alone):
+            study.enqueue_trial(none | chosen)
+        space = {name: CategoricalDistribution(("", *values[name])) for name in values}
+        for _ in range(trials):
+            trial = study.ask(dict(space))
+            time_us = judge({name: value for name, value in trial.params.items() if value})
+            study.tell(trial, time_us, state=_state(time_us))
 
 
 def _state(time_us: float | None) -> TrialState:

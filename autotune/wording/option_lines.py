@@ -1,12 +1,15 @@
 """What a search has found under compiler options, and how they are set."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 
-from autotune.domain.compiler_options import INIT_ARGS, as_flags, differing
+from autotune.domain.compiler_options import INIT_ARGS, as_flags, differing, for_executable
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Trial
+from autotune.publishing.function_options import FunctionTrial
 from autotune.publishing.task import TuningResult, WithOptions
+from autotune.wording.outcome import reason_of
 from autotune.wording.publication import publication_reason, verified_label
 from autotune.wording.units import error_bar, micros, ratio
 
@@ -24,6 +27,21 @@ def option_lines(tuned: TuningResult) -> Iterator[str]:
     if len(tried) > _MOST:
         yield f"  and {len(tried) - _MOST} others"
     yield from _to_set(tried[0])
+
+
+def function_lines(name: str, chip: Chip, tried: Sequence[FunctionTrial]) -> Iterator[str]:
+    """Of a function that is no kernel; what was asked for first."""
+    asked, *others = tried
+    yield f"{name} on {chip}, all that XLA runs for it:"
+    timed = sorted(others, key=lambda trial: trial.time_us or inf)
+    for trial in (asked, *timed):
+        name = ", ".join(differing(trial.options, asked.options)) or "as asked"
+        why = reason_of(trial.failure) if trial.failure else "its time is not known"
+        times = f"{micros(trial.time_us)}, {ratio(asked.time_us, trial.time_us)}"
+        yield f"  {name}: {times if trial.time_us else why}"
+    if timed and asked.time_us and (timed[0].time_us or inf) < asked.time_us:
+        yield f"Nothing is kept. Set them with {INIT_ARGS}='{as_flags(timed[0].options)}'"
+        yield f"or jax.jit(…, compiler_options={for_executable(timed[0].options)})."
 
 
 def _options(tuned: TuningResult, of: WithOptions) -> str:

@@ -35,6 +35,14 @@ def test_a_bundle_survives_its_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.bundle"]
 
 
+def test_a_client_that_knows_no_options_reads_no_record_of_some() -> None:
+    asked = key(m=512)
+    other = record(replace(asked, toolchain=replace(asked.toolchain, options="xla_a=1")))
+    content = bundle.bundle_to_bytes(bundle.new_bundle((*RECORDS, other)))
+    assert len(json.loads(gzip.decompress(content))["records"]) == len(RECORDS)
+    assert bundle.bundle_from_bytes(content).records == (*RECORDS, other)
+
+
 def test_the_same_records_are_the_same_bytes() -> None:
     made = bundle.new_bundle(RECORDS)
     assert bundle.bundle_to_bytes(made) == bundle.bundle_to_bytes(replace(made))

@@ -1,22 +1,27 @@
 """Compiler options as axes of a search: one study, and each trial under its own toolchain."""
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 
 from autotune.domain.compiler_options import VMEM_LIMIT
-from autotune.domain.compilers import CompileConfig, DescribeChip
+from autotune.domain.compilers import CompileBaseline, CompileConfig, DescribeChip, XlaCost
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.evidence import Verdict
+from autotune.domain.explanation import Phase, ScheduledOperation
+from autotune.domain.key import Chip
 from autotune.domain.problem import Config
 from autotune.estimating.space import PassedOn
+from autotune.publishing.function_options import search_options
 from autotune.publishing.publish import publish
 from autotune.publishing.task import TuningResult, TuningTask
 from autotune.publishing.with_options import with_options
 from autotune.searching import option_axes as axes
 from autotune.searching.listed_options import LISTED, tuned_options
 from autotune.searching.subject import SearchLimits, SearchResult
+from autotune.wording.option_lines import function_lines
 from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.samples.searching import run_search
@@ -124,6 +129,38 @@ def test_what_the_compiler_does_not_take_and_what_a_parameter_does(capsys: Any) 
     many = {f"xla_{n}": ("1", "2", "3") for n in range(6)}
     made = axes.option_axes(compilers, subject, steps.space(ROWS), many, print)
     assert len(made.subjects) == axes.MOST_SETS and len(list(made.subjects)[18]) == 1
+
+
+def test_options_alone_of_a_function_that_is_no_kernel() -> None:
+    class Functions(OptionCompilers):
+        def answer(self, question: Any) -> Any:
+            if not isinstance(question, CompileBaseline):
+                return super().answer(question)
+            assert question.problem is None
+            cycles = 500 if f"{FAST}=2" in (question.options or "") else 1000
+            operation = ScheduledOperation(
+                name="fusion",
+                opcode="fusion",
+                runs=1,
+                phase=Phase.WHOLE,
+                awaits="",
+                hbm_bytes=0,
+                expected_cycles=0,
+                simulated_us=float(cycles),
+            )
+            return XlaCost(flops=1.0, schedule=(operation,))
+
+    ref, wanted = steps.subject(ROWS).ref, {**WANTED, VMEM_LIMIT: LISTED[VMEM_LIMIT].values}
+    compilers = Functions(chip=steps.V5E)
+    tried = search_options(compilers, ref, Chip.V5E, "xla_x=1", wanted, print, 12, 0)
+    assert tried[0].options == "xla_x=1" and (tried[0].time_us or 0) > 999
+    assert len({trial.options for trial in tried}) == len(tried) >= 6
+    best = min(tried, key=lambda trial: trial.time_us or inf)
+    assert f"{FAST}=2" in best.options and "xla_x=1" in best.options and (best.time_us or inf) < 510
+    lines = list(function_lines("f", Chip.V5E, tried))
+    assert "2.00×" in lines[2] and f"--{FAST}=2" in lines[-2]
+    with pytest.raises(InvalidInputError, match="no such option"):
+        search_options(compilers, ref, Chip.V5E, "", {"xla_unknown": ("1",)}, print, 2, 0)
 
 
 def test_options_in_words() -> None:

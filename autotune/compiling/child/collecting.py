@@ -4,13 +4,13 @@ Each ``pallas_call`` is matched with a kernel of the catalogue, a problem and a 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from inspect import signature
 from itertools import chain, islice, product, takewhile
 from typing import Any, TypeVar
 
-from autotune.compiling.child.chips import attached, compile_only_device, told_of
+from autotune.compiling.child.chips import abstract_mesh, attached, compile_only_device, told_of
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.compiling.child.pallas_calls import MARK, BlockedArray, ModelCalls, PallasCall
 from autotune.compiling.child.patching import patched
@@ -157,10 +157,36 @@ def collect(
     loader: Loader, ref: KernelRef, chip: Chip | None, catalogue: Mapping[str, KernelRef]
 ) -> Collected:
     """Each kernel with how often the function runs it. Raises ``LoadError``."""
+    function, given = called(loader, ref)
+    return kernels_of(function, (), given, loader, catalogue, chip)[1]
+
+
+def called(loader: Loader, ref: KernelRef) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function at ``ref`` and its arguments. Raises ``LoadError``."""
     function = loader.function(ref)
     home = getattr(function, "__globals__", {})
     given = {name: _abstract(value) for name, value in read_arguments(ref.call, home).items()}
-    return kernels_of(function, (), given, loader, catalogue, chip)[1]
+    return function, given
+
+
+@contextmanager
+def compile_only(
+    function: Callable[..., Any], given: Mapping[str, Any], chip: Chip
+) -> Iterator[Any]:
+    """What JAX has traced of a call for one device, to be lowered here. What has no arrays is
+    static."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    device = compile_only_device(chip)
+    arrays = jax.tree_util.tree_map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=SingleDeviceSharding(device)),
+        {name: value for name, value in given.items() if _has_arrays(value)},
+    )
+    with told_of(chip, {}):
+        traced = jax.jit(lambda arrays: function(**{**given, **arrays})).trace(arrays)
+    with abstract_mesh(device):
+        yield traced
 
 
 def kernels_of(

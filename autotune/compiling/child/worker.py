@@ -125,7 +125,14 @@ class CompilerWorker:
         return build.draw_config(*candidate, self.dump, question.options, steps=steps)
 
     def do_baseline(self, question: questions.CompileBaseline) -> XlaCost:
-        kernel, problem, chip = self._kernel(question), question.problem, question.chip
+        problem, chip = question.problem, question.chip
+        if problem is None:
+            from autotune.compiling.child import collecting
+
+            function, given = collecting.called(self.loader, question.ref)
+            with collecting.compile_only(function, given, chip) as traced:
+                return build.xla_cost(traced, chip, self.dump, question.options)
+        kernel = self._kernel(question)
         return build.compile_baseline(kernel, problem, chip, self.dump, question.options)
 
     def do_verify(self, question: questions.VerifyConfig) -> Verdict:

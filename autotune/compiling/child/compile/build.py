@@ -151,7 +151,13 @@ def compile_baseline(
     target = compile_only_target(chip, kernel.mesh_axes(problem))
     with abstract_mesh(target):
         traced = _traced(in_hbm(function, arrays), arrays, target)
-        done = compile_with(traced.lower(), options)
+        return xla_cost(traced, chip, dump, options)
+
+
+def xla_cost(traced: Any, chip: Chip, dump: Path, options: str | None) -> XlaCost:
+    """Of what JAX has traced, under the ambient mesh."""
+    libtpu.clear(dump)
+    done = compile_with(traced.lower(), options)
     text = done.as_text()
     listed = module.shared(text, listings(dump, chip))
     libtpu.clear(dump)
