@@ -8,9 +8,7 @@ from importlib.util import find_spec
 from autotune.domain.errors import StoreError
 
 if not (find_spec("sqlalchemy") and find_spec("alembic")):
-    from autotune.compiling.environments.packages import pip_install
-
-    raise StoreError(f"a database needs SQLAlchemy: {pip_install('store')}")
+    raise StoreError("a database needs SQLAlchemy: pip install '…/pallas-autotune[store]'")
 
 from autotune_db.engine import current, upgrade
 from autotune_db.store import SqlStore, open_store

@@ -186,10 +186,9 @@ def _postgres(database: Database, wait_s: float | None) -> sa.Engine:
             },
         )
     except ModuleNotFoundError as error:
-        from autotune.compiling.environments.packages import pip_install
-
-        needed = f"PostgreSQL needs the psycopg package: {pip_install('postgres')}"
-        raise StoreError(needed) from error
+        raise StoreError(
+            "PostgreSQL needs the psycopg package: pip install '…/pallas-autotune[postgres]'"
+        ) from error
     if wait_s is not None:
         sa.event.listen(engine, "connect", partial(_limit_waiting, wait_s))
     return engine

@@ -142,4 +142,4 @@ def test_what_is_not_installed_is_named(
         cwd=tmp_path,
         env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "x.db"), "PATH": "/usr/bin:/bin"},
     )
-    assert_one_sentence(done, f"pip install 'pallas-autotune[{extra}] @ file:///")
+    assert_one_sentence(done, f"pallas-autotune[{extra}]")
