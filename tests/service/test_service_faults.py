@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -232,3 +233,29 @@ def test_a_fault_under_load_loses_nothing(fault: str) -> None:
     if done.returncode == 2:
         pytest.skip(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_clock_that_is_wrong_by_400_days_loses_nothing(database: str, secret: str) -> None:
+    """Newest means saved last: what is published meanwhile is answered, and so is what was before
+    and comes after."""
+    ahead = timedelta(0)
+
+    def opened() -> SqlStore:
+        return open_store(database, clock=lambda: datetime.now(UTC) + ahead)
+
+    snapshots: list[int] = []
+    with running(database, opened=opened, trust_writers=True, recheck=False) as service:
+        for number, days in enumerate((0, 400, -400, 0)):
+            ahead = timedelta(days=days)
+            status, _, said = push(service, secret, number)
+            assert (status, said["records"]) == (200, 1), said
+            snapshots.append(said["snapshot"])
+            until(lambda: service.get("/readyz")[1]["snapshot"] == snapshots[-1])
+        ready = service.get("/readyz")
+        with open_store(database) as store:
+            published = {each.key for _, each in store.published()}
+        answers = service.lookup(*published)[1]
+    assert snapshots == sorted(set(snapshots))
+    assert (ready[0], ready[1]["went_back_at"]) == (200, None)
+    assert len(published) >= 4
+    assert {answer["match"] for answer in answers} == {"exact"}
