@@ -15,11 +15,28 @@ class ListedOption(NamedTuple):
     source: str
 
 
+_TRILLIUM = "maxtext inference/mlperf/trillium/select_xla_flags.py"
+
 LISTED: Mapping[str, ListedOption] = {
     VMEM_LIMIT: ListedOption(
         ("32768", "65536"),
         "VMEM for each of XLA's fusions, and for kernels that ask for no limit",
         "maxtext configs/tpu/v6e/llama2_7b_4096.sh",
+    ),
+    "xla_jf_conv_output_fusion": ListedOption(
+        ("false",),
+        "by its name: operations behind a product are not fused into it",
+        _TRILLIUM,
+    ),
+    "xla_tpu_dot_dot_fusion": ListedOption(
+        ("false",),
+        "by its name: products are not fused with products",
+        _TRILLIUM,
+    ),
+    "xla_tpu_enable_copy_fusion": ListedOption(
+        ("false",),
+        "by its name: copies are not fused into what reads them",
+        _TRILLIUM,
     ),
 }
 
