@@ -86,7 +86,8 @@ release: $(READY)
 	grep -q '^## $(VERSION)\b' CHANGELOG.md || { echo "CHANGELOG.md has no section \"## $(VERSION)\": call the one of what is unreleased so"; exit 1; }
 	$(MAKE) dist
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
-	for image in service worker; do $(BIN)/cyclonedx-py requirements docker/$$image.lock --pyproject pyproject.toml -o dist/sbom-$$image.cdx.json || exit 1; done
+	mkdir -p build && sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml >build/pyproject.toml
+	for image in service worker; do $(BIN)/cyclonedx-py requirements docker/$$image.lock --pyproject build/pyproject.toml -o dist/sbom-$$image.cdx.json || exit 1; done
 	awk '/^## /{p = ($$2 == "$(VERSION)"); next} p' CHANGELOG.md >dist/notes.md
 	@echo "the images, where there is Docker: docker compose -f docker/compose.yaml build; else docker/build-images service worker"
 
