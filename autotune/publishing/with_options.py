@@ -27,13 +27,13 @@ def with_options(
     parts = [axes.result(result, options) for options in axes.subjects if options]
     others = [WithOptions(key=part.subject.key, trials=part.trials) for part in parts]
     if not any(other.best for other in others):
-        return replace(tuned, with_options=others)
+        return replace(tuned, with_options=tuple(others))
     place = min(range(len(others)), key=lambda number: others[number].best_us or inf)
     winner = tuned.publication.winner if tuned.publication else None
     if better(others[place].trials, winner):
         part = _with_default(compilers, store, parts[place])
         others[place] = replace(others[place], trials=part.trials, publication=published(part))
-    return replace(tuned, with_options=others)
+    return replace(tuned, with_options=tuple(others))
 
 
 def _with_default(compilers: Compilers, store: Store, part: SearchResult) -> SearchResult:
