@@ -50,7 +50,9 @@ def calibrate(
             "`autotune import`"
         )
     if find_spec("scipy") is None:
-        raise AutotuneError("autotune calibrate needs SciPy: install pallas-autotune[search]")
+        from autotune.compiling.environments.packages import pip_install
+
+        raise AutotuneError(f"autotune calibrate needs SciPy: {pip_install('search')}")
     with open_database(database, create=False) as store:
         compared = []
         if from_measurements:

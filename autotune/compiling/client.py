@@ -222,8 +222,10 @@ class Compiler:
                 )
             raise CompilerUnavailableError(f"{answer.type}: {answer.message}")
         if isinstance(question, questions.DescribeToolchain) and answer.libtpu == "none":
+            from autotune.compiling.environments.packages import pip_install
+
             raise CompilerUnavailableError(
-                "the compiling interpreter has no libtpu: install pallas-autotune[search]"
+                f"the compiling interpreter has no libtpu: {pip_install('search')}"
             )
         return answer
 

@@ -52,13 +52,5 @@ GRANT UPDATE (spec) ON autotune_kernels TO autotune_worker; -- in the place of a
 GRANT UPDATE (kind, outcome, time_us) ON autotune_trials TO autotune_worker; -- a wrong result
 GRANT DELETE ON autotune_trials TO autotune_worker; -- pushed ones, for what it has tried itself
 
--- Optuna makes its tables when it is first used: those of workers are in a schema of their own.
-CREATE SCHEMA IF NOT EXISTS studies;
-GRANT USAGE, CREATE ON SCHEMA studies TO autotune_worker;
-ALTER ROLE autotune_worker SET search_path = studies, public;
--- What an owner's own search has made beside ours, a worker goes on with.
-SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE ON public.%I TO autotune_worker', tablename)
-FROM pg_tables WHERE schemaname = 'public' AND tablename NOT LIKE 'autotune\_%' \gexec
-
 GRANT pg_read_all_data TO autotune_backup;
 COMMIT;

@@ -234,7 +234,7 @@ def test_an_interpreter_without_jax_is_named_with_the_cure(tmp_path: Path) -> No
         str(python),
         cwd=tmp_path,
     )
-    assert_one_sentence(done, "install pallas-autotune[search]")
+    assert_one_sentence(done, "pallas-autotune[search]")
 
 
 def test_a_corrupt_database_is_left_as_it_is(tmp_path: Path) -> None:

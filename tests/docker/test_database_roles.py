@@ -219,17 +219,6 @@ def test_what_a_worker_refuses_the_service_takes_away(service: SqlStore, worker:
     assert worker.candidates(CandidateState.REFUSED) and not service.records(claimed=True)
 
 
-def test_a_worker_keeps_its_studies_apart(worker: SqlStore, owner: SqlStore) -> None:
-    import optuna
-
-    storage = optuna.storages.RDBStorage(worker.url)
-    optuna.create_study(storage=storage, study_name="s").ask()
-    storage.remove_session()
-    storage.engine.dispose()
-    schemas = "SELECT DISTINCT schemaname FROM pg_tables WHERE tablename IN ('studies', 'trials')"
-    assert _ask(owner, schemas) == [("studies",)]
-
-
 NEW_TOKEN = (
     "INSERT INTO autotune_tokens (name, role, digest, created_at) VALUES ('x', 'admin', 'x', now())"
 )

@@ -250,8 +250,10 @@ def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
+        from autotune.compiling.environments.packages import pip_install
+
         raise CompilerUnavailableError(
-            "Ray is not installed here: install pallas-autotune[ray]"
+            f"Ray is not installed here: {pip_install('ray')}"
         ) from error
     return ray
 
