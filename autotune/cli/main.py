@@ -100,7 +100,7 @@ _COMPLETED = {  # by the names of parameters
 }
 
 
-class _Known(click.types.StringParamType):
+class _KnownName(click.types.StringParamType):
     """Any text. A shell completes the names that are known here; a kernel may be in a file."""
 
     def shell_complete(
@@ -117,7 +117,7 @@ def _completing(command: click.Command) -> click.Command:
         _completing(inner)
     for param in command.params:
         if param.name in _COMPLETED and param.type is click.STRING:
-            param.type = _Known()
+            param.type = _KnownName()
     return command
 
 

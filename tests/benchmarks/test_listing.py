@@ -13,6 +13,7 @@ TOOLS = (
     "calibration.corpus",
     "calibration.constants",
     "calibration.error_bars",
+    "generated_pages",
     "screenshots",
 )
 START = """

@@ -13,6 +13,9 @@ from unittest import mock
 
 from autotune.cli.main import main
 
+_OURS = ("PYTHONPATH", "COLUMNS")
+"""Variables of who runs the tests: commands of users have none of them."""
+
 COMMAND = Path(sys.executable).with_name("autotune")
 
 
@@ -21,7 +24,7 @@ def autotune(
 ) -> subprocess.CompletedProcess[str]:
     """Run ``autotune`` with a database in ``cwd``, unless ``env`` says another."""
     surroundings = {
-        **{k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        **{k: v for k, v in os.environ.items() if k not in _OURS},
         "AUTOTUNE_DATABASE_URL": str(cwd / "test.db"),
         **(env or {}),
     }
@@ -49,6 +52,8 @@ def autotune_here(
         contextlib.redirect_stdout(printed),
         contextlib.redirect_stderr(errors),
     ):
+        if "COLUMNS" not in surroundings:
+            os.environ.pop("COLUMNS", None)
         try:
             main(list(args))
         except SystemExit as end:

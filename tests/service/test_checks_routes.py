@@ -127,13 +127,13 @@ class TestPush:
         environment = {"AUTOTUNE_TOKEN": writer, "AUTOTUNE_DATABASE_URL": here}
         done = autotune("push", "--url", service.url, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
-        assert "of 2 checks 2 are in force there" in done.stdout
+        assert "in force there: 2 of 2 checks" in done.stdout
         assert {check.pushed_by for check in store.checks()} == {"ci"}
         assert service.lookup(ASKED)[1][0]["match"] == "default"
         done = autotune(
             "push", "--url", service.url, "--chip", "v6e", cwd=tmp_path, env=environment
         )
-        assert "of 1 checks 1 are in force there" in done.stdout
+        assert "in force there: 1 of 1 check" in done.stdout
 
 
 class TestList:

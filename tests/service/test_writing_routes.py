@@ -39,7 +39,10 @@ class TestResults:
     ) -> None:
         pushed = body(record(question(512)), trials=(trial(0, 8), trial(1, 16)))
         status, answer = service.post("/v1/results", pushed, writer)
-        assert (status, answer) == (200, {"records": 1, "trials": 2, "lost": 0, "snapshot": 3})
+        assert (status, answer) == (
+            200,
+            {"records": 1, "trials": 2, "lost": 0, "snapshot": 3, "trusted": True},
+        )
         snapshot, (answer,) = service.lookup(question(512))
         assert (snapshot, answer["match"], answer["record"]["pushed_by"]) == (3, "exact", "ci")
         assert store.trials(question(512), pushed=True)[1] == replace(trial(1, 16), pushed_by="ci")
