@@ -32,13 +32,16 @@ def option_lines(tuned: TuningResult) -> Iterator[str]:
 def function_lines(name: str, chip: Chip, tried: Sequence[FunctionTrial]) -> Iterator[str]:
     """Of a function that is no kernel; what was asked for first."""
     asked, *others = tried
-    yield f"{name} on {chip}, all that XLA runs for it:"
     timed = sorted(others, key=lambda trial: trial.time_us or inf)
-    for trial in (asked, *timed):
+    changed = [trial for trial in timed if not asked.time_us or trial.time_us != asked.time_us]
+    yield f"{name} on {chip}, all that XLA runs for it:"
+    for trial in (asked, *changed):
         name = ", ".join(differing(trial.options, asked.options)) or "as asked"
         why = reason_of(trial.failure) if trial.failure else "its time is not known"
         times = f"{micros(trial.time_us)}, {ratio(asked.time_us, trial.time_us)}"
         yield f"  {name}: {times if trial.time_us else why}"
+    if same := len(timed) - len(changed):
+        yield f"  {same} of {len(timed)} sets of options make no difference"
     if timed and asked.time_us and (timed[0].time_us or inf) < asked.time_us:
         yield f"Nothing is kept. Set them with {INIT_ARGS}='{as_flags(timed[0].options)}'"
         yield f"or jax.jit(…, compiler_options={for_executable(timed[0].options)})."

@@ -159,6 +159,8 @@ def test_options_alone_of_a_function_that_is_no_kernel() -> None:
     assert f"{FAST}=2" in best.options and "xla_x=1" in best.options and (best.time_us or inf) < 510
     lines = list(function_lines("f", Chip.V5E, tried))
     assert "2.00×" in lines[2] and f"--{FAST}=2" in lines[-2]
+    alike = sum(trial.time_us == tried[0].time_us for trial in tried[1:])
+    assert f"  {alike} of {len(tried) - 1} sets of options make no difference" in lines and alike
     with pytest.raises(InvalidInputError, match="no such option"):
         search_options(compilers, ref, Chip.V5E, "", {"xla_unknown": ("1",)}, print, 2, 0)
 
