@@ -21,6 +21,7 @@ from autotune.wording.facts import PART_WORDS
 from autotune_service.app import create_app
 from autotune_service.settings import names
 from tools.documents import DOCS, markdown_table
+from tools.json_page import json_tables, write_schema
 
 _MARK = re.compile(r"^(<!-- generated: ([\w ]+) -->)\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
@@ -140,6 +141,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "parts": parts,
     "commands": commands,
     "python": python,
+    "json": json_tables,
     "autotune chips": lambda: printed("chips"),
     "autotune kernels": lambda: printed("kernels"),
 }
@@ -151,5 +153,6 @@ def pages() -> list[Path]:
 
 
 if __name__ == "__main__":
+    write_schema()
     for page in pages():
         page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")

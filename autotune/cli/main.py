@@ -147,10 +147,30 @@ class LazyGroup(click.Group):
         formatter.write_text("Each says more with --help.")
 
 
+JSON_VERSION = 1
+"""Of all that ``--json`` prints: docs/reference/stability.md says what raises it."""
+
+
+def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        data = json.dumps({"version": VERSION, "json": JSON_VERSION})
+        click.echo(data if context.params["as_json"] else f"autotune, version {VERSION}")
+        context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(VERSION, prog_name="autotune")
-def cli() -> None:
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit; with --json, that of the JSON too.",
+)
+@click.option("--json", "as_json", is_flag=True, is_eager=True, hidden=True)
+def cli(as_json: bool) -> None:
     """Tune the block shapes of JAX Pallas TPU kernels, on any Linux machine, with no TPU."""
+    if as_json:
+        raise click.UsageError("--json stands after the command, as in `autotune history --json`")
 
 
 def main(args: list[str] | None = None) -> Any:

@@ -161,7 +161,7 @@ class Evidence:
     is within ``expected_error`` as a share (None: XLA's own ``estimated_cycles``, which older
     versions kept); neither is to be shown beside other times without saying so. A default that was
     not compiled has no time, and what other problems predict of it as ``expected_us``.
-    ``failure``: what became of it instead; ``note``: the sentence of an older version.
+    ``failure``: how it failed instead; ``note``: the sentence of an older version.
     """
 
     config: Config | None

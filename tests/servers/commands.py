@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
 from autotune.cli.main import main
+from tests.servers.printed_json import strays
 
 _OURS = ("PYTHONPATH", "COLUMNS")
 """Variables of who runs the tests: commands of users have none of them."""
@@ -28,7 +30,7 @@ def autotune(
         "AUTOTUNE_DATABASE_URL": str(cwd / "test.db"),
         **(env or {}),
     }
-    return subprocess.run(
+    done = subprocess.run(
         [str(COMMAND), *args],
         cwd=cwd,
         env=surroundings,
@@ -37,6 +39,7 @@ def autotune(
         timeout=timeout,
         check=False,
     )
+    return _as_promised(done, args)
 
 
 def autotune_here(
@@ -63,7 +66,18 @@ def autotune_here(
             code = 1
         finally:
             signal.signal(signal.SIGTERM, before)
-    return subprocess.CompletedProcess(args, code, printed.getvalue(), errors.getvalue())
+    done = subprocess.CompletedProcess(args, code, printed.getvalue(), errors.getvalue())
+    return _as_promised(done, args)
+
+
+def _as_promised(
+    done: subprocess.CompletedProcess[str], args: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    """Whatever a test runs with ``--json`` prints what the docs promise."""
+    if "--json" in args and "--version" not in args and done.returncode in (0, 1, 3):
+        found = strays(args, done.stdout)
+        assert not found, found
+    return done
 
 
 def assert_one_sentence(done: subprocess.CompletedProcess[str], says: str) -> None:
