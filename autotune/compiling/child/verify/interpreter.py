@@ -21,6 +21,10 @@ from autotune.domain.key import Chip
 EAGER, LATE = "eager", "on_wait"
 """When a DMA moves its bytes: as it starts, or not before somebody waits for it."""
 
+_DMA_THREADS = 128
+"""DMAs of different ones are told apart by the race detector. JAX has one for each core, and misses
+most races of a DMA that nobody waits for among others."""
+
 _ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
 # The kernel's own Python has run by then: these are about what the interpreter cannot do.
 _INTERPRETER_LACKS = re.compile(
@@ -91,7 +95,7 @@ def outputs(
 
     try:
         with (
-            _forced(run),
+            _forced(run, prod(axes.values())),
             repaired(unchecked=run.unchecked, count=meter.count),
             watched(run.unread) as raced,
             _on_mesh(axes),
@@ -172,13 +176,13 @@ def _root_cause(error: Exception) -> str:
 
 
 @contextmanager
-def _forced(run: Run) -> Iterator[None]:
+def _forced(run: Run, devices: int) -> Iterator[None]:
     """Each ``pallas_call`` that is made takes up interpret mode. The switch for the plain one is
     JAX's own, but has no public name."""
     from jax.experimental.pallas import tpu as pltpu
 
     if run.level is not ProofLevel.PLAIN:
-        with pltpu.force_tpu_interpret_mode(_params(pltpu, run)):
+        with pltpu.force_tpu_interpret_mode(_params(pltpu, run, devices)):
             yield
         return
     try:
@@ -193,7 +197,7 @@ def _forced(run: Run) -> Iterator[None]:
         switch.set_local(before)
 
 
-def _params(pltpu: Any, run: Run) -> Any:
+def _params(pltpu: Any, run: Run, devices: int) -> Any:
     """Over JAX versions: 0.11 renamed the cores, 0.12 raises on a race unless told to warn."""
     full = run.level is ProofLevel.FULL
     known = {f.name for f in dataclasses.fields(pltpu.InterpretParams)}
@@ -204,6 +208,7 @@ def _params(pltpu: Any, run: Run) -> Any:
         uninitialized_memory="nan",
         dma_execution_mode=run.dmas,
         random_seed=run.seed,
+        vector_clock_size=2 * devices + _DMA_THREADS,
         **{cores: 2 if full else 1},
         **({"on_race": "warn"} if "on_race" in known else {}),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import wraps
+from itertools import count
 from threading import Lock
 from typing import Any
 
@@ -22,14 +23,25 @@ def watched(unread: Sequence[int]) -> Iterator[list[str]]:
     in HBM, which are numbered as they are allocated: the inputs, then the outputs that share no
     memory with an input."""
     from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionState
+    from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
 
     ids = _buffer_ids(unread) if unread else frozenset()
     raced: list[str] = []
+    dmas = count()
+
+    def thread_of_dma(memory: Any) -> int:
+        """In turn, not at random: a race is found, or missed, each time."""
+        cores = int(memory.num_cores)
+        return cores + next(dmas) % (int(memory.vector_clock_size) - cores)
+
     checks = {
         name: _check(getattr(RaceDetectionState, name), ids, raced)
         for name in ("check_read", "check_write")
     }
-    with patched(RaceDetectionState, **checks):
+    with (
+        patched(RaceDetectionState, **checks),
+        patched(SharedMemory, get_random_virtual_device_id=thread_of_dma),
+    ):
         yield raced
 
 

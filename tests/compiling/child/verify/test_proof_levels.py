@@ -51,10 +51,10 @@ def lacking(monkeypatch: pytest.MonkeyPatch, *levels: ProofLevel) -> None:
     """A JAX that cannot do these."""
     forced = interpreter._forced
 
-    def refusing(run: interpreter.Run) -> Any:
+    def refusing(run: interpreter.Run, devices: int) -> Any:
         if run.level in levels:
             raise NotImplementedError(f"no {run.level.name}")
-        return forced(run)
+        return forced(run, devices)
 
     monkeypatch.setattr(interpreter, "_forced", refusing)
 

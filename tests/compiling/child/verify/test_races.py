@@ -5,15 +5,22 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import inspect
+from functools import partial
 from random import Random
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax._src.pallas.mosaic.interpret import vector_clock
 from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionState
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
+from autotune.compiling.child.verify.interpreter import EAGER, Run, WrongRunError, outputs
 from autotune.compiling.child.verify.races import watched
+from autotune.compiling.child.verify.work import WorkMeter
+from autotune.domain.evidence import FailedCheck
 
 BUFFER = ("vmem", 3, 0, 0)
 
@@ -78,3 +85,36 @@ def test_some_of_these_race_and_some_do_not() -> None:
             ask(checks, access)
         ends.append(bool(checks.races_found))
     assert 5 <= sum(ends) <= 39
+
+
+def _send(
+    x: Any, out: Any, buffer: Any, other: Any, sent: Any, done: Any, *, is_late: bool
+) -> None:
+    """A buffer is used again while a copy of it may go on; twenty others have been waited for."""
+    buffer[...] = x[...]
+    first = pltpu.make_async_copy(buffer, out, sent)
+    first.start()
+    if not is_late:
+        first.wait()
+    for _ in range(20):
+        copy = pltpu.make_async_copy(x, other, done)
+        copy.start()
+        copy.wait()
+    buffer[...] = jnp.zeros_like(buffer)
+    if is_late:
+        first.wait()
+
+
+def test_a_copy_that_nobody_waits_for_shows_among_many_that_were() -> None:
+    x = jnp.ones((8, 128), jnp.float32)
+    scratch = [pltpu.VMEM(x.shape, x.dtype)] * 2 + [pltpu.SemaphoreType.DMA] * 2
+
+    def run(*, is_late: bool) -> list[Any]:
+        body = partial(_send, is_late=is_late)
+        call = partial(pl.pallas_call, body, out_shape=x, scratch_shapes=scratch)
+        return outputs(call, [x], Run(seed=0, dmas=EAGER), None, {}, WorkMeter(60, lambda _: None))
+
+    assert (run(is_late=False)[0] == 1).all()
+    with pytest.raises(WrongRunError) as raised:
+        run(is_late=True)
+    assert raised.value.check is FailedCheck.RACE
