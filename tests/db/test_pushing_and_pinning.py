@@ -325,7 +325,9 @@ def test_any_history_is_what_it_should_be(
 def _step(store: SqlStore, model: Model, what: str, which: int, count: int) -> None:
     if what in ("save", "claim"):
         by = "ci" if what == "claim" else ""
-        new = replace(later(count, m=which % 3 + 1), pushed_by=by)
+        new = later(count, m=which % 3 + 1)
+        own = new.config.replace(vmem_limit_bytes=count + 1 << 20)  # what was refused stays so
+        new = replace(new, config=own, pushed_by=by)
         store.save_record(new)
         model.save(new)
     elif not model.saved:
