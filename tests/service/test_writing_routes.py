@@ -47,7 +47,7 @@ class TestResults:
         assert (snapshot, answer["match"], answer["record"]["pushed_by"]) == (3, "exact", "ci")
         assert store.trials(question(512), pushed=True)[1] == replace(trial(1, 16), pushed_by="ci")
         again = service.post("/v1/results", pushed, writer)[1]
-        assert again == {"records": 0, "trials": 0, "lost": 0, "snapshot": 3}
+        assert again == {"records": 0, "trials": 0, "lost": 0, "snapshot": 3, "trusted": True}
 
     def test_a_slower_one_does_not_take_the_place(
         self, service: Running, store: SqlStore, writer: str
