@@ -146,6 +146,10 @@ class KeyMiss:
     miss: Miss
 
 
+LIMITED = ("time", "default", "gain")
+"""Figures that a word may limit."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFilter:
     """Which keys are meant; None: any. ``words``: each stands in the kernel, the problem, the chip,

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, func, or_, select, tuple_
 
 from autotune.domain.browsing import (
+    LIMITED,
     History,
     Improvement,
     KeyFilter,
@@ -63,12 +64,14 @@ _PLACES: list[ColumnElement[str]] = [
 ]
 _TEXT: ColumnElement[str] = reduce(lambda text, place: text + "\n" + place, _PLACES)
 """All that a word may stand in; no word has the end of a line in it."""
-_FIGURES: dict[str, ColumnElement[Any]] = {
-    "time": KEYS.c.best_us,
-    "default": KEYS.c.default_us,
-    "gain": KEYS.c.default_us / KEYS.c.best_us,
-}
-_LIMIT = re.compile(rf"({'|'.join(_FIGURES)})(<=|>=|<|>)(\d+(?:\.\d*)?)")
+_FIGURES: dict[str, ColumnElement[Any]] = dict(
+    zip(
+        LIMITED,
+        (KEYS.c.best_us, KEYS.c.default_us, KEYS.c.default_us / KEYS.c.best_us),
+        strict=True,
+    )
+)
+_LIMIT = re.compile(rf"({'|'.join(LIMITED)})(<=|>=|<|>)(\d+(?:\.\d*)?)")
 _BROKEN = CHECKS.c.verdict == CheckVerdict.BROKEN.value
 _STATES: dict[str, ColumnElement[bool]] = {
     "published": _RECORDED,

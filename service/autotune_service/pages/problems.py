@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from starlette.responses import RedirectResponse
 
-from autotune.domain.browsing import KeyFilter, KeyOrder, SearchedKey
+from autotune.domain.browsing import LIMITED, KeyFilter, KeyOrder, SearchedKey
 from autotune.domain.record import Record
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
@@ -14,6 +14,7 @@ from autotune_service.pages.filters import PAGE_ROWS, Pagination, Query, newest_
 from autotune_service.pages.speed import Speed, speed
 
 _STATES = {"published": True, "unpublished": False}  # ever, never
+_SPACED_LIMIT = re.compile(rf"\b({'|'.join(LIMITED)})\s*([<>]=?)\s*(?=\d)")
 _MOST_WORDS = 6  # each is looked for in every problem
 
 
@@ -63,7 +64,7 @@ def key_filter(call: PageCall, kernel: str | None) -> tuple[KeyFilter, dict[str,
     chips = sorted({chip for chip, _ in places})
     toolchains = newest_first({toolchain for _, toolchain in places})
     state = query.choice("state", list(_STATES))
-    asked = re.sub(r"\s*([<>]=?)\s*", r"\1", query.text("q"))  # as people write limits
+    asked = _SPACED_LIMIT.sub(r"\1\2", query.text("q"))
     words = list(dict.fromkeys(asked.split()))
     if len(words) > _MOST_WORDS:
         query.notes.append(f"Only the first {_MOST_WORDS} words were looked for.")

@@ -80,6 +80,16 @@ class TestFind:
         status, headers, _ = fresh.raw("GET", "/problems?q=night-ci", **HTML)
         assert (status, headers["location"]) == (303, f"/keys/{number}")
 
+    def test_limits_may_have_spaces_and_names_may_have_signs(
+        self, fresh: Running, store: SqlStore
+    ) -> None:
+        unnamed = replace(question(6, 6), kernel="<lambda>")
+        save_trial(store, unnamed, trial(0, estimated(44.0)))
+        address = f"/keys/{key_id(store, unnamed)}"
+        for words in ("<lambda> 6x6", "<lambda> time > 43"):
+            status, headers, _ = fresh.raw("GET", f"/problems?q={quote_plus(words)}", **HTML)
+            assert (status, headers.get("location")) == (303, address), words
+
     def test_orders_stand_in_the_address(self, service: Running) -> None:
         gain = listed(html(service, "/problems?order=gain"))
         fastest = listed(html(service, "/problems?order=fastest"))

@@ -342,7 +342,8 @@ document.addEventListener("submit", (event) => {
   const form = event.target;
   if (form.matches("[data-token], [data-session]")) event.preventDefault();
   if (form.matches("[data-session]")) openSession(form);
-  if (form.waiting && $("#token").value) post(form.waiting);
+  const { waiting } = form;
+  if (waiting && !waiting.disabled && $("#token").value) post(waiting);
 });
 
 $("#theme").textContent = `Theme: ${theme()}`;
