@@ -33,9 +33,10 @@ test-fast: $(READY)
 test-slow: $(READY)
 	$(PYTEST) $(BY_FILE) -m "slow and not nightly" $(ARGS)
 
-# What rarely breaks and takes long: whoever touches those parts runs it.
+# What rarely breaks and takes long, and ten times as many examples of each property: whoever touches
+# those parts runs it.
 test-nightly: $(READY)
-	$(PYTEST) $(BY_FILE) -m nightly $(ARGS)
+	$(PYTEST) $(BY_FILE) -m "nightly or hypothesis" --hypothesis-profile nightly $(ARGS)
 
 check: $(READY) docs
 	$(BIN)/ruff format --check .

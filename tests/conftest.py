@@ -21,10 +21,11 @@ from hypothesis import HealthCheck, settings
 from autotune.compiling.pool import CompilerPool
 from tests.servers.postgres import Postgres, postgres_server
 
-# Both would judge how busy the machine is.
+# Both would judge how busy the machine is. ``make test-nightly`` tries ten times as many examples.
 settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "any machine", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("nightly", settings.get_profile("any machine"), max_examples=400)
 settings.load_profile("any machine")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would every child.

@@ -66,18 +66,6 @@ def test_a_write_that_fails_leaves_the_old_file(
     assert [p.name for p in tmp_path.iterdir()] == ["a.bundle"]
 
 
-def test_a_disk_that_fills_up_leaves_nothing_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="No space left"):
-        bundle.write_bundle(tmp_path / "a.bundle", bundle.new_bundle(RECORDS))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_only_kernels_that_have_a_record_and_no_explanations() -> None:
     good, unused = matching.record(), replace(matching.SPEC, name="unused")
     explained = replace(good, estimate=replace(good.estimate, explanation=EXPLANATION))

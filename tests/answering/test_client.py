@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, count
 from pathlib import Path
@@ -21,14 +20,12 @@ from autotune.answering.generation import GENERATION
 from autotune.answering.http import Remote
 from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN
 from autotune.answering.sources import ACCEPT
-from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.problem import make_config
 from autotune.domain.record import Record
 from autotune.python.client import Client
 from autotune.python.sources import BundleSource, StoreSource
-from autotune.python.tuned import Tuned
 from autotune_db import SqlStore
 from tests.fakes.lying_service import http, lying
 from tests.samples.database import new_store, two_records
@@ -312,52 +309,6 @@ def test_a_question_that_is_refused_is_a_default(service: Running) -> None:
 def test_no_address(url: str) -> None:
     with pytest.raises(InvalidInputError):
         Client(url)
-
-
-class TestInModelCode:
-    """As ``autotune.python.tuned.Tuned`` uses it."""
-
-    @pytest.fixture
-    def tuned(self) -> Callable[[Client], Tuned]:
-        kernel = Kernel(
-            name="mm",
-            dims=("m", "k"),
-            dtypes=("bfloat16",),
-            options=SPEC.problems.options,
-            axes=(
-                Axis(name="bm", choices=lambda _: [64], dim="m"),
-                Axis(name="unroll", choices=lambda _: [False, True]),
-            ),
-            default=lambda _: {"bm": 128, "unroll": False},
-            inputs=lambda _: [],
-            grid=("m",),
-            build=lambda *_: lambda: None,
-            reference=lambda _: lambda: None,
-        )
-        toolchain = question().toolchain
-        return lambda client: Tuned(
-            kernel, declared_in=__file__, source=client, chip="v5e", toolchain=toolchain
-        )
-
-    def _fitting(self, tuned: Tuned) -> Record:
-        """The sample record for the fingerprint that this file has."""
-        key = tuned._key(tuned.problem(m=1024, k=128), "v5e")
-        return record(replace(question(1024), fingerprint=key.fingerprint))
-
-    def test_the_record_of_a_bundle(self, tuned: Callable[[Client], Tuned], tmp_path: Path) -> None:
-        path = tmp_path / "x.bundle"
-        write_bundle(path, new_bundle([self._fitting(tuned(Client(None)))]))
-        model = tuned(Client(NOBODY, cache=path))
-        assert model.config(model.problem(m=1024, k=128))["bm"] == 256
-        assert model.config(model.problem(m=512, k=128))["bm"] == 128
-
-    def test_only_exact_records_are_found(self, service: Running) -> None:
-        client = Client(service.url)
-        client.lookup(QUESTIONS)
-        assert client.match(question(1024)).record == record(question(1024))
-        assert client.match(question(2048), ("exact",)).record is None
-        assert client.match(older(record(), "0.9.0").key, ("exact",)).record is None
-        client.miss(question(9, 9))
 
 
 def test_it_imports_nothing_heavy() -> None:

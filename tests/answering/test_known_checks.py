@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
@@ -121,7 +121,6 @@ _RECORDS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(_RECORDS, st.sampled_from([1024, 2048]))
 def test_whatever_is_published_what_is_known_not_to_work_is_no_answer(
     records: list[Record], m: int

@@ -100,14 +100,6 @@ def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_the_compiler_process_ignores_decoys_too(tmp_path: Path) -> None:
-    _decoys(tmp_path)
-    done = autotune("kernels", "matmul", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["dims"] == ["m", "k", "n"]
-
-
 def test_kernels_and_chips_list_everything(tmp_path: Path) -> None:
     kernels = json.loads(autotune("kernels", "--json", cwd=tmp_path).stdout)
     assert {"matmul", "flash_attention", "rmsnorm", "vector_add", "tiled_dot"} <= set(kernels)

@@ -103,14 +103,6 @@ def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
     assert process.limits == [120.0, 7.0] * 2
 
 
-def test_what_stops_the_child_from_outside_leads_to_a_new_handshake() -> None:
-    compiler, process = client(failing("E", "no", "compile"))
-    compiler.ask(COMPILE)
-    process.stop()
-    compiler.ask(COMPILE)
-    assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
-
-
 def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> None:
     def reply(request: dict[str, Any]) -> Any:
         block = request["config"]["axes"]["block"]
@@ -143,13 +135,6 @@ def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
     assert verdict.ok is None
     assert isinstance(verdict.failure, TimedOut)
     assert all(remedy in verdict_reason(verdict) for remedy in ("--candidate-timeout", "`reduced`"))
-
-
-@pytest.mark.parametrize(("chip", "word"), [(None, None), (Chip.V5P, "v5p")])
-def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word: object) -> None:
-    compiler, process = client(TRACED)
-    compiler.ask(TraceConfig(**CANDIDATE | {"chip": chip}))
-    assert process.asked[-1]["chip"] == word
 
 
 @pytest.mark.parametrize(

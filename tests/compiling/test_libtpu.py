@@ -45,11 +45,3 @@ def test_so_do_they_where_somebody_wants_it(asked, monkeypatch):
 
 def test_so_do_they_where_stderr_is_no_file(asked):
     assert asked(stderr=os.devnull) == "as it was"
-
-
-def test_clear_cuts_the_log(asked, tmp_path):
-    asked()
-    (tmp_path / "log").write_text("of the last candidate")
-    (tmp_path / "dump").mkdir()
-    libtpu.clear(tmp_path / "dump")
-    assert libtpu.packing_log() == ""

@@ -11,7 +11,6 @@ import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -113,27 +112,6 @@ def test_what_always_waits_for_a_processor_ends(
     monkeypatch.setattr(process_tree, "_waits", lambda tasks: {"1": time.monotonic_ns()})
     with pytest.raises(ChildTimedOutError):
         fake.ask(HANG, 0.1)
-
-
-def test_threads_are_not_looked_at_whenever_something_comes(
-    fake: CompilerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[float] = []
-    monkeypatch.setattr(process_tree, "_waits", lambda tasks: looks.append(time.monotonic()) or {})
-    with pytest.raises(ChildTimedOutError):
-        fake.ask({"kind": "hang"}, 2.5)
-    assert all(after - before > 0.9 for before, after in pairwise(looks[:-1])), looks
-
-
-@pytest.mark.parametrize(("room_bytes", "pause_s"), [(16 << 30, 0.5), (1 << 20, 0.1)])
-def test_memory_is_looked_at_more_often_where_little_is_left(
-    fake: CompilerProcess, monkeypatch: pytest.MonkeyPatch, room_bytes: int, pause_s: float
-) -> None:
-    fake.ask({"kind": "hello"}, 20)
-    used = fake._memory_bytes - room_bytes
-    monkeypatch.setattr(MemoryWatch, "resident_bytes", lambda _: used)
-    assert fake._child is not None
-    assert next(fake._watch(fake._child, 60.0)) == pause_s
 
 
 def test_a_child_that_never_reads_does_not_block_the_parent(
@@ -305,16 +283,6 @@ def test_a_full_disk_is_a_sentence(fake: CompilerProcess, monkeypatch: pytest.Mo
     with pytest.raises(CompilerUnavailableError, match="only 5 MiB are free in "):
         fake.ask(echo(2), 5)
     assert not fake.running
-
-
-def test_a_process_that_lives_is_seen_as_alive(alive: Alive) -> None:
-    """Guards the tests above."""
-    sleeper = subprocess.Popen(["sleep", "100"])
-    assert alive(sleeper.pid)
-    assert alive(os.getpid())
-    sleeper.kill()
-    sleeper.wait()
-    assert not alive(sleeper.pid)
 
 
 @pytest.mark.parametrize(("jaxlib", "flags"), [("0.10.2", 2), ("0.12.0.1", 1), ("0.6.2", 1)])

@@ -12,7 +12,6 @@ import pytest
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import new_store
 
-NewDatabase = Callable[[], str]
 NOBODY = 65534
 
 

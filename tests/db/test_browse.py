@@ -17,7 +17,6 @@ from tests.samples.database import key_id
 from tests.samples.records import (
     NASTY,
     NOON,
-    OUTCOMES,
     config,
     estimate,
     key,
@@ -142,12 +141,6 @@ def test_a_key_with_what_its_trials_came_to(filled: SqlStore) -> None:
     assert searched.last_at == NOON + timedelta(seconds=5)
 
 
-def test_a_key_without_trials(filled: SqlStore) -> None:
-    searched = filled.browse.searched(key_id(filled, MISSED) or 0)
-    assert searched is not None
-    assert (searched.outcomes, searched.best_us, searched.last_at) == ((), None, None)
-
-
 @pytest.mark.parametrize("number", [0, -1, 99, 2**63, 2**70])
 def test_numbers_that_there_are_not(filled: SqlStore, number: int) -> None:
     browse = filled.browse
@@ -218,18 +211,6 @@ def test_open_jobs_wait_or_run(filled: SqlStore) -> None:
     filled.jobs.cancel(jobs[1].number)
     assert [job.number for job in filled.browse.open_jobs(9)] == [3, 1]
     assert [job.number for job in filled.browse.open_jobs(1)] == [3]
-
-
-def test_every_kind_of_outcome_comes_back(store: SqlStore) -> None:
-    for number, outcome in enumerate(OUTCOMES[:2]):
-        save_trial(store, key(), trial(number, outcome))
-    numbered = store.browse.trials(1, None, fastest=False, offset=0, limit=9)
-    assert [tried.trial.outcome for tried in numbered] == list(OUTCOMES[:2])
-
-
-def test_the_newest_trial(filled: SqlStore) -> None:
-    assert filled.browse.newest(1) == 6
-    assert filled.browse.newest(99) == 0
 
 
 def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:

@@ -81,15 +81,6 @@ class TestLease:
         time.sleep(2 * SHORT)
         assert jobs.claim("b", ABLE, SHORT) is None
 
-    def test_it_ends_when_its_holder_said_whatever_others_wait_for(self, jobs: SqlJobs) -> None:
-        jobs.add(request())
-        mine = jobs.claim("a", ABLE, SHORT)
-        assert mine is not None and jobs.heartbeat(mine, Progress())
-        time.sleep(2 * SHORT)
-        job = jobs.claim("b", ABLE, LONG)
-        assert job is not None and (job.worker, job.attempt) == ("b", 2)
-        assert not jobs.heartbeat(mine, Progress())
-
     @pytest.mark.parametrize("lapses_at", [None, NOON])
     def test_of_a_job_that_an_earlier_version_took(
         self, store: SqlStore, lapses_at: datetime | None
@@ -107,16 +98,6 @@ class TestLease:
         time.sleep(2 * SHORT)
         assert jobs.claim("b", ABLE, SHORT) is None
         assert jobs.heartbeat(mine, Progress())
-
-    def test_a_clock_that_was_ahead_keeps_no_job(self, sqlite_url: str) -> None:
-        now = [NOON + timedelta(days=400)]
-        with open_store(sqlite_url, create=True, clock=lambda: now[0]) as store:
-            store.jobs.add(request())
-            assert store.jobs.claim("dead", ABLE, LONG)
-            for later, attempt in ((0, None), (LONG + 1, 2)):
-                now[0] = NOON + timedelta(seconds=later)
-                job = store.jobs.claim("b", ABLE, LONG)
-                assert (job and job.attempt) == attempt
 
 
 class TestCancel:

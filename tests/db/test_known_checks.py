@@ -210,20 +210,6 @@ def test_what_was_rolled_back_and_is_pushed_again_is_known(store: SqlStore) -> N
     assert served is not None and served.checks == (found(),)
 
 
-def test_a_push_that_differs_in_its_checks_is_another(store: SqlStore) -> None:
-    push_again(store)
-    push_with_a_check(store)
-    assert in_force(store).checks == (found(NEWER),)
-
-
-def test_a_record_of_a_config_with_checks_is_pushed_once(store: SqlStore) -> None:
-    tell(store, found())
-    push_anew(store)
-    anew = KeyResult(record=replace(in_force(store), checks=()), trials=(trial(),))
-    done = store.push([spec()], [anew], by="ci")
-    assert (done.records, done.trials, done.lost) == (0, 1, 0)
-
-
 def test_checks_of_many_records_are_some_statements(store: SqlStore) -> None:
     """All of them wait for the lock of publishing."""
     many = [record(key(m=m)) for m in range(1, 101)]

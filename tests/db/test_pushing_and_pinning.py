@@ -19,7 +19,7 @@ from autotune.domain.record import Method, Record
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult
 from autotune_db import pushing
 from autotune_db.store import SqlStore, open_store
-from tests.samples.database import latest_snapshot, snapshot_records
+from tests.samples.database import latest_snapshot, new_store, snapshot_records
 from tests.samples.records import NOON, estimate, key, record, save_trial, spec, trial
 
 
@@ -147,29 +147,6 @@ class TestPush:
 
 
 class TestPins:
-    def test_a_pinned_record_stays_until_it_is_unpinned(self, store: SqlStore) -> None:
-        old, new, newer = later(0), later(1), later(2)
-        for published in (old, new):
-            store.save_record(published)
-        assert store.pin(1, "ann") == 3
-        assert members(store)[key()] == old
-        store.save_record(newer)
-        assert members(store)[key()] == old == store.record(key())
-        assert list(store.records()) == [old]
-        assert store.unpin(1) == 5
-        assert members(store)[key()] == newer == store.record(key())
-        assert [members(store, n)[key()] for n in (2, 3, 4, 5)] == [new, old, old, newer]
-        assert store.snapshots()[2].made_by == "ann"
-
-    def test_another_pin_takes_the_place_of_the_first(self, store: SqlStore) -> None:
-        for n in range(3):
-            store.save_record(later(n))
-        store.pin(1)
-        store.pin(2)
-        assert store.record(key()) == later(1)
-        store.unpin(2)
-        assert store.record(key()) == later(2)
-
     @pytest.mark.parametrize("number", [0, -1, 9, 2**63])
     def test_what_is_not_there(self, store: SqlStore, number: int) -> None:
         store.save_record(record())
@@ -177,34 +154,6 @@ class TestPins:
         assert store.unpin(number) is None
         assert store.roll_back(number) is None
         assert latest_snapshot(store) == 1
-
-
-class TestRollBack:
-    def test_everything_is_as_it_was_and_goes_on_from_there(self, store: SqlStore) -> None:
-        first, other, bad = later(0), later(1, m=1), later(2)
-        for published in (first, other, bad):
-            store.save_record(published)
-        assert store.roll_back(1, "ann") == 4
-        assert members(store) == {key(): first}
-        assert store.record(key(m=1)) is None
-        store.save_record(later(3, m=7))
-        assert members(store) == {key(): first, key(m=7): later(3, m=7)}
-        assert members(store, 3) == {key(): bad, key(m=1): other}
-        assert store.roll_back(3) == 6
-        assert members(store) == {key(): bad, key(m=1): other}
-
-    def test_pins_come_back_and_go(self, store: SqlStore) -> None:
-        for n in range(2):
-            store.save_record(later(n))
-        store.pin(1)  # 3
-        store.unpin(1)  # 4
-        store.pin(2)  # 5
-        store.roll_back(3)  # 6
-        store.save_record(later(9))  # 7
-        assert store.record(key()) == later(0)
-        store.roll_back(4)  # 8
-        store.save_record(later(10))
-        assert store.record(key()) == later(10)
 
 
 class TestPrune:
@@ -288,14 +237,14 @@ class Model:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.tuples(
             st.sampled_from(["save", "claim", "claim", "refuse", "pin", "unpin", "back"]),
             st.integers(0, 7),
         ),
-        max_size=16,
+        max_size=14,
     )
 )
 def test_any_history_is_what_it_should_be(
@@ -305,13 +254,13 @@ def test_any_history_is_what_it_should_be(
     and without."""
     path = tmp_path_factory.mktemp("fleet") / "fleet.db"
     model = Model()
-    with open_store(str(path), create=True) as store:
+    with new_store(path) as store:
         for count, (what, which) in enumerate(steps):
             _step(store, model, what, which, count)
         for number, claimed in product(range(1, len(model.history)), (False, True)):
             shown = model.shown(number, claimed=claimed)
             assert members(store, number, claimed=claimed) == shown
-            for since in range(len(model.history)):
+            for since in {0, number - 1, len(model.history) - 1}:
                 change = store.snapshot_change(number, since, claimed=claimed)
                 assert change is not None
                 before = model.shown(since, claimed=claimed)

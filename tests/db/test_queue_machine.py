@@ -154,5 +154,5 @@ class Workers(RuleBasedStateMachine):
 def test_whatever_workers_and_clocks_do(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     run_state_machine_as_test(
         lambda: Workers(store, monkeypatch.setattr),
-        settings=settings(max_examples=25, stateful_step_count=30),
+        settings=settings(max_examples=15, stateful_step_count=30),
     )

@@ -31,23 +31,6 @@ def changed(store: SqlStore, number: int, since: int) -> list[Record]:
 
 
 class TestSnapshots:
-    def test_none_yet(self, store: SqlStore) -> None:
-        assert latest_snapshot(store) == 0
-        assert store.snapshots() == []
-        assert snapshot_records(store, 0) == []
-
-    @pytest.mark.parametrize("number", [-1, 2, 2**31, 2**63, 10**30])
-    def test_a_number_that_is_not_there(self, store: SqlStore, number: int) -> None:
-        store.save_record(record())
-        assert snapshot_records(store, number) is None
-
-    def test_each_publication_makes_one(self, store: SqlStore) -> None:
-        for m in (1, 2, 3):
-            store.save_record(record(key(m=m)))
-        assert [snapshot.number for snapshot in store.snapshots()] == [3, 2, 1]
-        assert [snapshot.number for snapshot in store.snapshots(limit=2)] == [3, 2]
-        assert latest_snapshot(store) == 3
-
     def test_a_newer_record_does_not_change_an_older_snapshot(self, store: SqlStore) -> None:
         first, other, newer = record(), record(key(m=1)), record(time_us=1.0)
         for published in (first, other, newer):

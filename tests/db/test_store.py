@@ -90,11 +90,6 @@ class TestTrials:
         assert [name for name, _ in trial_row[1].config.axes] == ["bm", "bk", "fuse", "mode", "a"]
         assert trial_row[1].config["fuse"] is True
 
-    def test_they_come_by_number(self, store: SqlStore) -> None:
-        for number in (5, 0, 3):
-            save_trial(store, key(), trial(number))
-        assert [tried.number for tried in store.trials(key())] == [0, 3, 5]
-
     def test_those_with_a_time_are_found_by_kernel_nearest_first(self, store: SqlStore) -> None:
         here, far = key(), replace(key(), chip=Chip.V4)
         other = replace(key(), problem=replace(key().problem, dims=(("m", 1), ("k", 2), ("a", 3))))
@@ -192,11 +187,6 @@ class TestTrials:
         save_trial(store, key("rmsnorm"), trial(3))
         number = store.trial_ids(key("rmsnorm"))[3]
         assert store.trial(number) == (key("rmsnorm"), trial(3))
-
-    @pytest.mark.parametrize("number", [-1, 0, 99, 2**31, 2**63, 10**30])
-    def test_a_number_that_is_not_there(self, store: SqlStore, number: int) -> None:
-        save_trial(store, key(), trial(1))
-        assert store.trial(number) is None
 
     def test_times_are_utc(self, store: SqlStore) -> None:
         save_trial(store, key(), replace(trial(), created_at=TOKYO_NOON))
@@ -341,11 +331,6 @@ class TestRecords:
         assert store.record(key()) == saved
         assert list(store.records()) == [saved]
 
-    def test_none(self, store: SqlStore) -> None:
-        store.save_record(record())
-        assert store.record(key(m=1)) is None
-        assert list(store.records(kernel="rmsnorm")) == []
-
     def test_the_one_saved_last_wins(self, store: SqlStore) -> None:
         earlier = NOON - timedelta(days=1)
         for time_us, when in ((5.0, NOON), (4.0, NOON), (6.0, earlier)):
@@ -364,16 +349,6 @@ class TestRecords:
 
 
 class TestKernels:
-    def test_it_comes_back_equal(self, store: SqlStore) -> None:
-        store.save_kernel(spec())
-        assert store.kernel("matmul") == spec()
-        assert store.kernel("matmul", "f00d") == spec()
-
-    def test_none(self, store: SqlStore) -> None:
-        store.save_kernel(spec())
-        assert store.kernel("rmsnorm") is None
-        assert store.kernel("matmul", "beef") is None
-
     def test_what_is_offered_never_takes_the_place_of_what_a_kernel_says_itself(
         self, store: SqlStore
     ) -> None:

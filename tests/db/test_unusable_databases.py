@@ -157,13 +157,6 @@ def test_folder_that_cannot_be_created(open_folder: Path, as_nobody: AsNobody) -
     assert everything(open_folder) == {}
 
 
-def test_parent_that_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    for create in (False, True):
-        sentence = refused(str(tmp_path / "file" / "autotune.db"), create=create)
-        assert "cannot be created" in sentence or "there is no database" in sentence
-
-
 def test_file_that_may_not_be_read(open_folder: Path, as_nobody: AsNobody) -> None:
     path = open_folder / "autotune.db"
     upgrade(str(path))

@@ -3,7 +3,6 @@ and against the images, secrets and commands that they name. The schema of RayCl
 and not at hand: of it the pod templates are validated."""
 
 import asyncio
-import copy
 import os
 import socket
 import subprocess
@@ -135,25 +134,6 @@ def test_what_the_probes_say(program: str, state: str, is_well: bool, tmp_path: 
     done = subprocess.run([sys.executable, "-ISc", code], capture_output=True)
     listening.close()
     assert (done.returncode == 0) is is_well
-
-
-@pytest.mark.parametrize(
-    ("name", "path", "key"),
-    [
-        ("service.yaml Deployment", ("spec",), "replica"),
-        ("service.yaml Deployment", ("spec", "template", "spec"), "securityContexts"),
-        ("service.yaml NetworkPolicy", ("spec",), "ingres"),
-        ("worker.yaml Job", ("spec",), "suspended"),
-    ],
-)
-def test_what_is_misspelt_is_found(name: str, path: tuple[str, ...], key: str) -> None:
-    changed = copy.deepcopy(DOCUMENTS[name])
-    place = changed
-    for part in path:
-        place = place[part]
-    place[key] = {}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        validate(changed)
 
 
 def test_the_images_are_those_of_the_compose_file() -> None:

@@ -17,7 +17,6 @@ from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import meshed
 
-REF = find_kernel(f"{meshed.__file__}:KERNEL")
 CONFIG = make_config({"block": 128})
 
 

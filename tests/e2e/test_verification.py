@@ -60,7 +60,6 @@ KERNEL = Kernel(
 """
 
 SEQUENTIAL = ("parallel", "arbitrary")
-UNORDERED = "values or uninitialised memory or race"
 
 
 @pytest.mark.parametrize(

@@ -27,32 +27,6 @@ def output(**fields):
 
 
 @pytest.mark.parametrize(
-    ("shape", "block", "dtype", "aligned"),
-    [
-        ((1024, 1024), (8, 128), "bfloat16", True),
-        ((1024, 1024), (12, 128), "float32", False),
-        ((1024, 1024), (8, 192), "float32", False),
-        ((1024, 192), (8, 192), "float32", True),  # the whole dimension
-        ((12, 1024), (12, 128), "int8", True),
-        ((12, 1024), (1, 128), "int8", False),
-        ((4, 1024, 1024), (1, 8, 128), "bfloat16", True),
-        ((4, 1024, 1024), (3, 7, 128), "bfloat16", False),
-        ((100,), (100,), "float32", True),
-        ((10_000,), (1024,), "bfloat16", True),
-        ((10_000,), (3072,), "float32", True),
-        ((10_000,), (256,), "bfloat16", True),
-        ((10_000,), (128,), "bfloat16", False),  # a 16-bit vector's smallest tile is 256
-        ((10_000,), (128,), "float32", True),
-        ((10_000,), (384,), "float32", False),
-        ((10_000,), (256,), "int8", False),
-    ],
-)
-def test_alignment_of_known_blocks(shape, block, dtype, aligned):
-    found = legality.misaligned(trace(operand(shape, block, dtype)), V5E)
-    assert (found is None) == aligned, found
-
-
-@pytest.mark.parametrize(
     ("bits", "dtype", "rows"),
     [
         (8, "int8", 32),

@@ -37,7 +37,7 @@ def _abstract(kernel: Kernel, problem: Problem) -> list[Any]:
 
 
 @every_kernel
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_the_default_is_among_the_choices(kernel: Kernel, data: st.DataObject) -> None:
     sizes = data.draw(

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.declaring.kernel import Kernel
@@ -23,12 +23,6 @@ def _random(problem: Problem, kernel: Kernel) -> tuple[Any, Any, Any]:
     assert sizes.values is not None
     drawn = (rng.standard_normal(array.shape).astype(np.float32) for array in (lhs, rhs))
     return (*drawn, sizes.values())
-
-
-def _sizes(problem: Problem) -> Any:
-    values = GMM.inputs(problem)[2].values
-    assert values is not None
-    return values()
 
 
 @pytest.mark.parametrize("option", SIZES)
@@ -71,28 +65,7 @@ def test_transposed_weights(assert_right: Check) -> None:
     assert_right(GMM, "128x200x130x3", "bfloat16", "transpose_rhs=true", SIZES[1])
 
 
-@settings(max_examples=50)
-@given(m=st.integers(1, 10_000), groups=st.integers(1, 300), option=st.sampled_from(SIZES))
-def test_group_sizes_sum_to_m(m: int, groups: int, option: str) -> None:
-    problem = GMM.problem_spec.parse(f"{m}x8x8x{groups}", options=[option])
-    sizes = _sizes(problem)
-    assert sizes.dtype == np.int32 and sizes.shape == (groups,)
-    assert sizes.min() >= 0 and sizes.sum() == m
-    assert np.array_equal(sizes, _sizes(problem))
-    if option == "sizes=balanced":
-        assert sizes.max() - sizes.min() <= 1
-
-
-def test_skewed_groups_follow_zipfs_law() -> None:
-    problem = GMM.problem_spec.parse("m=100000,k=8,n=8,groups=8", options=["sizes=skewed"])
-    sizes = _sizes(problem)
-    ranked = np.sort(sizes)[::-1]
-    assert not np.array_equal(sizes, ranked)
-    np.testing.assert_allclose(ranked[0] / ranked, np.arange(1, 9), rtol=0.1)
-
-
 @BOTH
-@settings(max_examples=50)
 @given(dims=st.tuples(*[st.integers(1, 5000)] * 3), tiles=st.integers(1, 100))
 def test_choices_are_what_the_kernel_takes(
     kernel: Kernel, dims: tuple[int, int, int], tiles: int

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.compiling.child.chips import abstract_mesh
@@ -100,61 +100,7 @@ def test_the_paged_kernel_gives_the_references_result(
     assert_right(PAGED, f"2x{heads}x4x16x128", "bfloat16", "lengths=uniform", **axes)
 
 
-@settings(max_examples=50)
-@given(
-    batch=st.integers(1, 40),
-    pages=st.integers(1, 40),
-    page_size=st.integers(1, 40),
-    lengths=st.sampled_from(LENGTHS),
-)
-def test_paged_tables_hold_every_page_once(
-    batch: int, pages: int, page_size: int, lengths: str
-) -> None:
-    shape = f"{batch}x1x1x{pages}x{page_size}x128"
-    problem = PAGED.problem_spec.parse(shape, options=[f"lengths={lengths}"])
-    found = _scalars(PAGED, problem)
-    assert found["lengths"].min() >= 1 and found["lengths"].max() <= pages * page_size
-    assert lengths != "full" or found["lengths"].min() == pages * page_size
-    _assert_pages_used_once(PAGED, problem, found["lengths"], found["page_table"], axis=1)
-
-
-@settings(max_examples=100)
-@given(
-    seqs=st.integers(1, 40),
-    tokens=st.integers(1, 400),
-    pages=st.integers(1, 10),
-    page_size=st.integers(1, 40),
-    batch=st.sampled_from(BATCHES),
-)
-def test_ragged_batches_are_consistent(
-    seqs: int, tokens: int, pages: int, page_size: int, batch: str
-) -> None:
-    shape = f"{seqs}x{tokens}x1x1x{pages}x{page_size}x128"
-    problem = RAGGED.problem_spec.parse(shape, options=[f"batch={batch}"])
-    found = _scalars(RAGGED, problem)
-    starts, keys, longest = found["query_starts"], found["kv_lens"], pages * page_size
-    queries, in_use = np.diff(starts), int(found["num_seqs"][0])
-    assert in_use == min(seqs, tokens) and starts[0] == 0 and starts[-1] <= tokens
-    assert (queries[:in_use] >= 1).all() and not queries[in_use:].any()
-    assert (queries <= keys).all() and keys.max() <= longest and not keys[in_use:].any()
-    decoding = {"decode": in_use, "prefill": 0, "mixed": in_use * 3 // 4}[batch]
-    assert (queries[:decoding] == 1).all()
-    assert starts[-1] == decoding + min(tokens - decoding, (in_use - decoding) * longest)
-    assert batch != "prefill" or np.array_equal(queries, keys)
-    _assert_pages_used_once(RAGGED, problem, keys, found["page_table"], axis=0)
-
-
-def _assert_pages_used_once(
-    kernel: Kernel, problem: Problem, keys: Any, table: Any, *, axis: int
-) -> None:
-    """``axis``: where the pool of pages has its pages."""
-    used = np.arange(problem["pages"]) < -(-keys // problem["page_size"])[:, None]
-    assert sorted(table[used]) == list(range(kernel.inputs(problem)[1].shape[axis]))
-    assert not table[~used].any() and table.dtype == np.int32
-
-
 @KERNELS
-@settings(max_examples=50)
 @given(data=st.data())
 def test_defaults_are_among_the_choices(kernel: Kernel, data: st.DataObject) -> None:
     sizes = data.draw(st.tuples(*[st.integers(1, 300)] * len(kernel.dims)))

@@ -1,7 +1,6 @@
 """The contract of ``domain.job.Queue``, which each implementation inherits: the database's
 own queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -77,9 +76,6 @@ class QueueContract:
     def finds(self) -> Finds:
         return lambda _: None
 
-    def test_nothing_to_do(self, queue: Queue) -> None:
-        assert queue.claim("a", ABLE, LEASE_S) is None
-
     def test_the_oldest_first_and_one_for_each_worker(self, queue: Queue, store: SqlStore) -> None:
         for m in (1, 2):
             store.jobs.add(request(m=m))
@@ -89,22 +85,6 @@ class QueueContract:
         assert first is not None and first.worker.endswith("a")
         assert (first.request, first.attempt, first.state) == (request(m=1), 1, State.RUNNING)
         assert first == store.jobs.get(1)
-
-    def test_of_many_threads_one_gets_each(self, queue: Queue, store: SqlStore) -> None:
-        for m in range(1, 13):
-            store.jobs.add(request(m=m))
-        numbers: list[int] = []
-
-        def work(name: str) -> None:
-            while (job := queue.claim(name, ABLE, LEASE_S)) is not None:
-                numbers.append(job.number)
-
-        workers = [threading.Thread(target=work, args=(f"w-{n}",)) for n in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        assert sorted(numbers) == list(range(1, 13))
 
     @pytest.mark.parametrize(
         "asked",
@@ -213,14 +193,6 @@ class QueueContract:
         assert not queue.give_back(first, "late", counts=True)
         assert queue.heartbeat(second, Progress())
 
-    def test_one_that_is_heard_keeps_it(self, queue: Queue, store: SqlStore) -> None:
-        store.jobs.add(request())
-        mine = claimed(queue)
-        for _ in range(3):
-            silence(store, mine)
-            assert queue.heartbeat(mine, Progress())
-            assert queue.claim("b", ABLE, LEASE_S) is None
-
     def test_after_so_many_deaths_it_has_failed(self, queue: Queue, store: SqlStore) -> None:
         store.jobs.add(request())
         for n in range(MOST_ATTEMPTS):
@@ -252,16 +224,6 @@ class QueueContract:
         store.jobs.cancel(1)
         assert not queue.heartbeat(mine, Progress())
         assert queue.give_back(mine, "its worker was stopped", counts=False)
-        assert store.jobs.counts() == {"cancelled": 1}
-
-    def test_a_cancelled_one_of_a_silent_worker_is_nobodys(
-        self, queue: Queue, store: SqlStore
-    ) -> None:
-        store.jobs.add(request())
-        mine = claimed(queue)
-        store.jobs.cancel(1)
-        silence(store, mine)
-        assert queue.claim("b", ABLE, LEASE_S) is None
         assert store.jobs.counts() == {"cancelled": 1}
 
 

@@ -13,7 +13,7 @@ from autotune.domain.evidence import FailedCheck, Verdict
 from autotune.domain.key import Chip, ChipInfo, KernelRef, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import Config, ProblemSpec, make_config
-from autotune.domain.record import Decision, Evidence, GateState, Record, Trial
+from autotune.domain.record import Decision, GateState, Record, Trial
 from autotune.domain.trace import Trace
 from autotune.estimating.legality import Roofline
 from autotune.estimating.space import Candidate, Space
@@ -22,7 +22,6 @@ from autotune.publishing.ties import by_rule, ties
 from autotune.searching.subject import SearchResult, Subject
 from autotune.wording.publication import (
     TIE_RULE,
-    estimated_baseline,
     publication_reason,
     record_verification,
 )
@@ -260,34 +259,6 @@ def test_the_baseline_is_a_lower_bound_of_operations_and_arguments() -> None:
     # 2e8 operations at 2e14/s are 1 us; 800 bytes at 8e11/s are 0.001 us; XLA's own 1e9 bytes
     # would be 1250 us and are no bound.
     assert published.baseline.time_us == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(
-    ("bound_us", "own_us", "error", "words"),
-    [
-        (106.0, None, None, "plain XLA is slower"),  # above 100 us and its error bar of 5 %
-        (104.0, None, None, "plain XLA may be faster"),
-        (50.0, 300.0, None, "plain XLA is likely slower"),
-        (50.0, 80.0, None, "plain XLA is likely faster"),
-        (50.0, 110.0, None, "plain XLA may be faster"),
-        (50.0, 120.0, 0.1, "plain XLA is likely slower"),  # 108 at least, 105 at most
-        (50.0, 115.0, 0.1, "plain XLA may be faster"),
-        (50.0, 85.0, 0.1, "plain XLA is likely faster"),  # 93.5 at most, 95 at least
-        (50.0, 90.0, 0.1, "plain XLA may be faster"),
-    ],
-)
-def test_what_is_said_of_plain_xla(
-    bound_us: float, own_us: float | None, error: float | None, words: str
-) -> None:
-    assert said(bound_us, own_us, error).startswith(words)
-
-
-def said(bound_us: float, own_us: float | None, error: float | None) -> str:
-    found = estimated(100).estimate
-    return estimated_baseline(
-        replace(found, error=0.05),
-        Evidence(config=None, time_us=bound_us, expected_us=own_us, expected_error=error),
-    )
 
 
 def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from autotune.domain.problem import Config
-from autotune.searching.surrogate import Posterior, Risk, Surrogate, features, log_improvement
-from tests.samples.candidates import SIZES, candidate, fits, space, time_us
+from autotune.searching.surrogate import Posterior, Risk, Surrogate, log_improvement
+from tests.samples.candidates import SIZES, candidate, space, time_us
 
 SPACE = space()
 TIMES = [time_us(entry) for entry in SPACE]
@@ -70,13 +70,6 @@ def test_does_not_send_two_compilers_to_twins() -> None:
     assert waiting[twin] < scores[twin] - 0.5
 
 
-def test_improvement_prefers_the_better_and_the_less_certain() -> None:
-    found = Posterior(mean=np.array([1.0, 0.9, 1.0]), deviation=np.array([0.1, 0.1, 0.3]))
-    usual, better, doubtful = log_improvement(found, 1.0)
-    assert better > usual
-    assert doubtful > usual
-
-
 def test_improvement_is_the_expectation() -> None:
     found = Posterior(mean=np.array([0.3]), deviation=np.array([0.5]))
     drawn = np.random.default_rng(0).normal(0.3, 0.5, 1_000_000)
@@ -101,11 +94,6 @@ def _log_gain(z: float) -> float:
 def test_improvement_is_exact_however_small(z: float) -> None:
     found = Posterior(mean=np.array([-z]), deviation=np.array([1.0]))
     assert log_improvement(found, 0.0)[0] == pytest.approx(_log_gain(z), rel=1e-12, abs=1e-7)
-
-
-def test_hopeless_candidates_still_have_an_order() -> None:
-    found = Posterior(mean=np.array([5.0, 6.0, 9.0, 50.0]), deviation=np.full(4, 0.1))
-    assert (np.diff(log_improvement(found, 1.0)) < -10).all()
 
 
 @given(
@@ -143,45 +131,11 @@ def test_monsters_are_doubted_before_anything_failed() -> None:
     assert odds[4096, 4096] > 0.5 > 0.05 > odds[128, 128]
 
 
-def test_odds_are_odds_whatever_was_seen() -> None:
-    timed = [n for n, entry in enumerate(SPACE) if fits(entry)]
-    failed = [n for n, entry in enumerate(SPACE) if not fits(entry)]
-    odds = Risk(SPACE).odds(timed[::4], failed[::4])
-    assert (odds >= 0).all() and (odds < 1).all()
-    assert odds[failed].min() > odds[timed].max()
-
-
-def test_odds_do_not_depend_on_what_was_asked_before() -> None:
-    risk, asked = Risk(SPACE), [([5, 9], [60]), ([5, 9, 7], [60, 61]), ([7], [61, 50]), ([], [])]
-    for fine, failed in asked:
-        assert risk.odds(fine, failed) == pytest.approx(Risk(SPACE).odds(fine, failed), abs=1e-12)
-
-
-def test_features_are_finite_and_tell_candidates_apart() -> None:
-    table = features(SPACE)
-    assert np.isfinite(table).all()
-    assert len(np.unique(table, axis=0)) == len(SPACE)
-    assert features([SPACE[0]]).shape[0] == 1
-
-
-def test_one_candidate_of_a_space_can_be_scored() -> None:
-    scores = Surrogate(SPACE[:1]).scores({0: 5.0}, [], [])
-    assert np.isfinite(scores).all()
-
-
 def test_the_first_pick_is_promising_and_no_monster() -> None:
     scores = Surrogate(SPACE).scores({0: TIMES[0]}, [], [])
     first = SPACE[int(np.argmax(scores))]
     assert first.roofline.guess_us < 2 * min(entry.roofline.guess_us for entry in SPACE)
     assert (first.config["block_m"], first.config["block_n"]) != (SIZES[-1], SIZES[-1])
-
-
-def test_scores_without_any_time_follow_the_roofline_and_the_risk() -> None:
-    failed = [n for n, entry in enumerate(SPACE) if entry.config["block_m"] >= 2048]
-    scores = Surrogate(SPACE).scores({}, failed, [])
-    best = SPACE[int(np.argmax(scores))]
-    assert best.config["block_m"] < 2048
-    assert log(best.roofline.guess_us) < np.median(np.log([o.roofline.guess_us for o in SPACE]))
 
 
 def _odds(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from math import inf, nan
+from math import nan
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +27,7 @@ from autotune.searching.one_config import compile_config, evaluate, keep_trials
 from autotune.searching.option_axes import no_options
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits, SearchResult, Subject
-from autotune.searching.transfer import ENOUGH_OWN, FEWEST_TRIALS, CallForecast, lessons_of
+from autotune.searching.transfer import ENOUGH_OWN, lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
@@ -282,17 +282,6 @@ def test_who_asks_for_more_trials_than_the_default_gets_them(store: SqlStore) ->
     assert search(store, 1 << 17, trials=DEFAULT_TRIALS + 1).stopped_by == "exhausted"
 
 
-def test_what_others_have_pushed_is_not_believed(store: SqlStore) -> None:
-    taught(store)
-    own, candidates = subject(1 << 17).key, space(1 << 17).candidates
-    lessons, others = lessons_of(own, V5E, space(1 << 17)), store.timed_trials(own, 99)
-    assert lessons is not None
-    pushed = [(own, replace(trial, pushed_by="ci")) for _, trial in others]
-    known, none = (lessons.predict(candidates, others, some) for some in (pushed, []))
-    assert known is not None and none is not None
-    assert known.mean.tolist() == none.mean.tolist()
-
-
 def with_model(trial: Trial, model: str) -> Trial:
     assert isinstance(trial.outcome, Estimated)
     estimate = replace(trial.outcome.estimate, model=model)
@@ -305,20 +294,6 @@ def test_times_of_another_model_teach_nothing(store: SqlStore) -> None:
     lessons, others = lessons_of(own, V5E, space(1 << 17)), store.timed_trials(own, 99)
     older = [(key, with_model(trial, "older")) for key, trial in others]
     assert lessons is not None and lessons.predict(candidates, older, []) is None
-
-
-@pytest.mark.parametrize(
-    ("core_us", "facts"),
-    [
-        (0.0, (("core_us", 1.0),)),
-        (nan, (("core_us", 1.0),)),
-        (1.0, ()),
-        (1.0, (("core_us", 0.0),)),
-        (1.0, (("core_us", 1.0), ("flops", inf))),
-    ],
-)
-def test_a_cost_that_nobody_can_learn_from_is_none(core_us: float, facts: Any) -> None:
-    assert not StepCost(core_us=core_us, facts=facts).can_teach
 
 
 def test_costs_that_teach_nothing_are_passed_over(store: SqlStore) -> None:
@@ -449,22 +424,6 @@ def test_who_names_the_default_or_asks_for_all_has_it_compiled(store: SqlStore) 
     assert search(store, NEXT << 1, full=True).trials[0].config == space(NEXT).default
 
 
-def test_what_xla_puts_in_vmem_is_no_surprise() -> None:
-    rows, one = 1 << 14, space(1 << 14).candidates[0]
-    lessons = lessons_of(subject(rows).key, V5E, space(rows))
-    outcome = evaluate(compilers(rows), subject(rows), one.config)
-    assert lessons and isinstance(outcome, Estimated) and outcome.step
-    forecast = CallForecast(step_us=0.01, call_us=123.0, in_vmem=())
-    found = lessons.confirmed(one, forecast, outcome)
-    assert isinstance(found, Estimated) and found.step
-    assert found.step.predicted_us == 123.0 + outcome.estimate.xla_us
-    there = replace(outcome, step=replace(outcome.step, in_vmem=(0, 1)))
-    found = lessons.confirmed(one, forecast, there)
-    assert isinstance(found, Estimated) and found.step
-    steps_us = one.trace.steps * forecast.step_us  # and nothing to wait for
-    assert found.step.predicted_us == pytest.approx(steps_us + outcome.estimate.xla_us)
-
-
 def test_the_same_search_again_compiles_nothing(store: SqlStore) -> None:
     confirmed(store)
     first, again = search(store, NEXT), search(store, NEXT)
@@ -508,26 +467,6 @@ def test_its_own_trials_are_enough_in_time(store: SqlStore) -> None:
     found = run_search(compilers(NEXT), store, subject(NEXT), many, SearchLimits(), Quiet())
     assert found.stopped_by == "prediction"
     assert ENOUGH_OWN <= len(found.trials) < 40
-
-
-def test_what_its_own_few_trials_predict_is_believed_less(store: SqlStore) -> None:
-    found, others = subject(1 << 16), subject(1 << 14)
-    lessons = lessons_of(found.key, V5E, space(1 << 16))
-    assert lessons is not None
-
-    def worth(own: int, of_others: int) -> float:
-        taught(store)
-        some = store.trials(others.key)
-        repeated = [some[n % len(some)] for n in range(max(own, of_others))]
-        lessons.predict(
-            space(1 << 16).candidates,
-            [(others.key, trial) for trial in repeated[:of_others]],
-            [(found.key, trial) for trial in repeated[:own]],
-        )
-        assert lessons.are_sure
-        return lessons.worth
-
-    assert worth(ENOUGH_OWN, 0) < worth(ENOUGH_OWN, FEWEST_TRIALS) == worth(0, FEWEST_TRIALS)
 
 
 def test_options_that_were_never_predicted_have_their_default_compiled(store: SqlStore) -> None:

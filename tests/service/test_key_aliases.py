@@ -1,7 +1,6 @@
 """A key has one spelling: what is pushed or asked for under another one is the same key."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -43,23 +42,6 @@ def test_an_alias_is_no_way_around_supersession(
 
 
 @pytest.mark.parametrize("value", ALIASES)
-def test_an_alias_is_no_way_around_a_pin(
-    service: Running, store: SqlStore, writer: str, value: Any
-) -> None:
-    assert _push(service, writer, record(KEY))[0] == 200
-    ((number, _),) = [version for version in store.published() if version[1].key == KEY]
-    store.pin(number, "admin")
-    better = replace(
-        WORSE,
-        created_at=record().created_at + timedelta(days=1),
-        estimate=replace(WORSE.estimate, time_us=1.0),
-    )
-    assert _push(service, writer, better, options={"causal": value})[0] == 200
-    _, answers = service.lookup(KEY)
-    assert [answer["config"]["axes"]["bm"] for answer in answers] == [256]
-
-
-@pytest.mark.parametrize("value", ALIASES)
 def test_a_question_may_spell_an_option_as_it_likes(
     service: Running, writer: str, value: Any
 ) -> None:
@@ -68,17 +50,6 @@ def test_a_question_may_spell_an_option_as_it_likes(
     data = {"questions": [asked(KEY, problem=problem)]}
     (answer,) = service.post("/v1/lookup", data)[1]["answers"]
     assert (answer["match"], answer["record"]["key"]) == ("exact", to_data(KEY))
-
-
-@pytest.mark.parametrize("size", [float(SHAPE), str(SHAPE), True])
-def test_a_dimension_is_a_whole_number(service: Running, writer: str, size: Any) -> None:
-    dims = {"m": size, "k": 128}
-    assert _push(service, writer, record(KEY), dims=dims)[0] == 422
-    problem = {**to_data(KEY.problem), "dims": dims}
-    (answer,) = service.post("/v1/lookup", {"questions": [asked(KEY, problem=problem)]})[1][
-        "answers"
-    ]
-    assert answer["error"]["code"] == "invalid_dimension"
 
 
 def test_what_is_known_of_a_kernel_is_not_for_a_push_to_say(service: Running, writer: str) -> None:

@@ -10,14 +10,13 @@ import pytest
 from autotune.answering.bundle import bundle_from_bytes
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import Index
-from autotune.answering.push import result_to_data
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import KernelRef, Toolchain
 from autotune.domain.problem import Config
 from autotune.domain.record import CheckVerdict
-from autotune.domain.store import KeyResult, as_record_check
+from autotune.domain.store import KeyResult
 from autotune.python.tuned import Tuned
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
@@ -159,18 +158,5 @@ def test_by_no_door(
     then(store)
     number = store.snapshots(1)[0].number
     until(lambda: service.lookup(ASKED)[0] == number)
-    for door in DOORS:
-        assert door(service, tmp_path) != TUNED.config, door.__name__
-
-
-def test_a_record_that_was_pushed_with_its_checks(
-    service: Running, store: SqlStore, writer: str, tmp_path: Path
-) -> None:
-    """Pushed once more by a machine that has checked it, to a service that pins it."""
-    store.pin(1)
-    sent = check(key=TUNED.key, config=TUNED.config, toolchain=NEW)
-    result = result_to_data(KeyResult(record=TUNED.with_check(as_record_check(sent))))
-    pushed = {"kernels": [to_data(DECLARED)], "results": [result]}
-    assert service.post("/v1/results", pushed, writer)[0] == 200
     for door in DOORS:
         assert door(service, tmp_path) != TUNED.config, door.__name__

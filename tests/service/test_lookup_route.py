@@ -4,13 +4,11 @@ import http.client
 import json
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from sys import getsizeof
 from typing import Any
 
 import pytest
 
-from autotune.answering.bundle import read_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.rule_answers import ruled_config
 from autotune.domain.codec import from_data, to_data
@@ -35,15 +33,6 @@ def test_an_exact_answer_is_the_record(service: Running) -> None:
     assert (snapshot, answer["match"]) == (2, "exact")
     assert answer["config"] == to_data(record().config)
     assert from_data(Record, answer["record"]) == record(question(1024))
-
-
-def test_each_word(service: Running, store: SqlStore) -> None:
-    publish(service, store, older(record(question(512)), "0.9.0"))
-    keys = (question(1024), question(512), question(2048), question(9, 9))
-    _, answers = service.lookup(*keys)
-    assert [answer["match"] for answer in answers] == ["exact", "toolchain", "nearest", "default"]
-    assert "tuned with jax 0.9.0" in answers[1]["why"]
-    assert answers[3]["config"] is answers[3]["record"] is None
 
 
 def test_what_cannot_be_taken_is_passed_over_and_counted(service: Running, store: SqlStore) -> None:
@@ -94,14 +83,6 @@ def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) ->
     assert [item.kind for item in by_client] == ["exact", "toolchain", "rule", "nearest"]
     assert by_client[2].expected_regret == 0.01
     assert to_data(by_client[2].config) == answers[2]["config"]
-
-
-def test_a_snapshot_on_disk_has_the_rule(service: Running, store: SqlStore, tmp_path: Path) -> None:
-    publish(service, store, replace(record(question(4096)), rule=ruled()))
-    client = ServiceAnswers(service.url, cache=tmp_path / "cache")
-    client.refresh()
-    stored = read_bundle(tmp_path / "cache")
-    assert {record.key: record.rule for record in stored.records}[question(4096)] == ruled()
 
 
 def test_the_same_body_again(service: Running, store: SqlStore) -> None:
@@ -190,10 +171,6 @@ def test_what_may_be_left_out_or_written_otherwise(service: Running) -> None:
     question_data = asked(question(1024), problem=problem, fingerprint=None, chip="TPU v5 lite")
     answer = service.post("/v1/lookup", {"questions": [question_data]})[1]["answers"]
     assert answer[0]["match"] == "exact"
-
-
-def test_another_version_of_the_kernel_is_a_miss(service: Running) -> None:
-    assert service.lookup(question(1024, fingerprint="beef"))[1][0]["match"] == "default"
 
 
 def of_problem(**changes: Any) -> dict[str, Any]:

@@ -147,28 +147,6 @@ def test_the_command_says_what_waits_and_which_checks_are_not_taken(
     assert done.returncode == 2 and "--trust-writers" in done.stderr
 
 
-def test_a_worker_over_http_checks_nothing(service: Running, store: SqlStore, writer: str) -> None:
-    pushed = body(record(question(512), 64))
-    service.post("/v1/results", pushed, writer)
-    claim = {
-        "worker": "w",
-        "kernels": pushed["kernels"],
-        "toolchain": pushed["results"][0]["record"]["key"]["toolchain"],
-    }
-    assert service.post("/v1/claims", claim, writer) == (200, {"job": None})
-
-
-def test_nobody_says_that_a_worker_of_the_service_checked_it(
-    store: SqlStore, database: str, writer: str
-) -> None:
-    lie = replace(record(question(512), 64), checked_by="own")
-    with running(database) as open_service:
-        assert open_service.post("/v1/results", body(lie), writer)[0] == 200
-        assert store.record(question(512)) is None
-        stored = store.record(question(512), claimed=True)
-    assert stored is not None and (stored.pushed_by, stored.checked_by) == ("ci", "")
-
-
 def test_claimed_and_proven_are_told_apart_wherever_records_are_shown(
     service: Running, store: SqlStore, writer: str, tmp_path: Path
 ) -> None:

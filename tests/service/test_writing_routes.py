@@ -185,14 +185,6 @@ class TestResults:
         assert answer["error"]["field"] == ".".join(("results[0].record", *path))
         assert latest_snapshot(store) == 2
 
-    @pytest.mark.parametrize(
-        "content", [b"", b"{", b"[1]", b"\xff", b'{"kernels": [], "results": [NaN]}']
-    )
-    def test_what_is_no_body(self, service: Running, writer: str, content: bytes) -> None:
-        headers = {"Authorization": f"Bearer {writer}", "Content-Type": "application/json"}
-        status, _, answer = service.raw("POST", "/v1/results", content, **headers)
-        assert status in (400, 422) and b'"error"' in answer
-
 
 class TestJobs:
     def ask(self, **changes: Any) -> dict[str, Any]:

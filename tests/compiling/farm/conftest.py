@@ -1,18 +1,15 @@
 """Ray clusters on this machine: a head that compiles nothing, and nodes that share its cores."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.compiling.farm.pool import RayPool
 from autotune.domain.problem import Problem
 
 SLEEPING = Path(__file__).parents[2] / "fakes" / "sleeping_worker.py"
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
-
-NewPool = Callable[..., RayPool]
 
 
 @pytest.fixture

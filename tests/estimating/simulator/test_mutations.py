@@ -4,7 +4,7 @@ import random
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.samples import recordings
@@ -16,10 +16,7 @@ NAMES = [
     "v7x-0.12.0.1-loop_16384_1024_128",
 ]
 TEXTS = {name: recordings.text(name) for name in NAMES}
-RIGHT = {name: recordings.run(name) for name in NAMES}
 CPU_S = 60.0  # of this process, which no other one changes; far above any of these
-
-TRAFFIC = ("steps", "dma_count", "hbm_bytes_read", "hbm_bytes_written")
 
 
 def outcome(name, text):
@@ -29,13 +26,6 @@ def outcome(name, text):
     return result
 
 
-def refused_or_right(name, text):
-    result = outcome(name, text)
-    if isinstance(result, recordings.Simulation):
-        assert [getattr(result, f) for f in TRAFFIC] == [getattr(RIGHT[name], f) for f in TRAFFIC]
-
-
-@settings(max_examples=60)
 @given(name=st.sampled_from(NAMES), share=st.floats(0, 0.999))
 def test_truncated(name, share):
     text = TEXTS[name]
@@ -44,25 +34,6 @@ def test_truncated(name, share):
     assert isinstance(result, recordings.NotSimulated)
 
 
-@settings(max_examples=60)
-@given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
-def test_two_lines_swapped(name, seed):
-    lines = TEXTS[name].splitlines(keepends=True)
-    first, second = random.Random(seed).sample(range(len(lines)), 2)
-    lines[first], lines[second] = lines[second], lines[first]
-    refused_or_right(name, "".join(lines))
-
-
-@settings(max_examples=60)
-@given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32), count=st.integers(1, 5))
-def test_lines_dropped(name, seed, count):
-    lines = TEXTS[name].splitlines(keepends=True)
-    for index in sorted(random.Random(seed).sample(range(len(lines)), count), reverse=True):
-        del lines[index]
-    refused_or_right(name, "".join(lines))
-
-
-@settings(max_examples=100)
 @given(
     name=st.sampled_from(NAMES),
     share=st.floats(0, 1),
@@ -74,7 +45,6 @@ def test_punctuation_inserted_never_raises_or_hangs(name, share, noise):
     outcome(name, text[:at] + noise + text[at:])
 
 
-@settings(max_examples=100)
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
 def test_numbers_and_names_garbled_never_raise_or_hang(name, seed):
     """Such a listing may be a valid one of another kernel: only the manner is promised."""
@@ -83,21 +53,6 @@ def test_numbers_and_names_garbled_never_raise_or_hang(name, seed):
         at = rng.randrange(len(text))
         text = text[:at] + rng.choice("0123456789sp_") + text[at + 1 :]
     outcome(name, text)
-
-
-@settings(max_examples=30)
-@given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
-def test_all_lines_shuffled(name, seed):
-    lines = TEXTS[name].splitlines(keepends=True)
-    random.Random(seed).shuffle(lines)
-    assert isinstance(outcome(name, "".join(lines)), recordings.NotSimulated)
-
-
-@pytest.mark.parametrize("chip", ["v4", "v5e", "v7x"])
-@settings(max_examples=50)
-@given(text=st.text(max_size=300))
-def test_garbage(chip, text):
-    assert isinstance(recordings.simulate(text, chip=chip), recordings.NotSimulated)
 
 
 @pytest.mark.parametrize(

@@ -142,15 +142,6 @@ def test_an_extrapolated_run_says_that_its_end_is_not_the_end():
     assert "last simulated" in picture.notes[0]
 
 
-def test_long_runs_of_short_pieces_are_merged_and_counted(monkeypatch):
-    exact = draw(SMALL)
-    monkeypatch.setattr("autotune.estimating.simulator.drawing.activity.MOST_SLICES", 40)
-    merged = draw.__wrapped__(SMALL)
-    assert len(track(merged, CORE)) <= 40 < len(track(exact, CORE))
-    lengths = [sum(s.end_us - s.begin_us for s in track(p, CORE)) for p in (exact, merged)]
-    assert lengths[0] == pytest.approx(lengths[1])
-
-
 def test_what_cannot_be_simulated_is_not_drawn():
     found = timeline(recordings.text("v5e-0.10.2-gather_16_1024_512"), chip="v5e")
     assert isinstance(found, NotSimulated)

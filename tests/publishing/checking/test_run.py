@@ -36,7 +36,7 @@ from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.against import compare_revision
 from autotune.publishing.checking.record_check import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun, publish_checked, retune_each
-from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN, parse_fail_on
+from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver
 from autotune.searching.subject import SearchLimits
@@ -201,13 +201,6 @@ def test_a_kernel_that_passes_no_limit_is_told_the_least(store: SqlStore) -> Non
 def test_times_of_two_models_are_not_compared(store: SqlStore) -> None:
     (found,) = check(store, compilers(times(bm128=90, bm256=60)), published(model="an older one"))
     assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, Unchecked.OTHER_MODEL)
-
-
-def test_not_even_where_the_default_wins(store: SqlStore) -> None:
-    record, fake = published(model="an older one"), compilers(times(bm128=30, bm256=60))
-    (found,) = check(store, fake, record)
-    assert (found.verdict, found.before_us) == (CheckVerdict.DEFAULT_WINS, None)
-    assert not parse_fail_on("slower:5%").fails(found)
 
 
 def test_what_an_older_model_estimated_is_estimated_again(store: SqlStore) -> None:
@@ -452,15 +445,3 @@ def test_what_does_not_compile_is_not_verified(store: SqlStore) -> None:
     run = CheckRun(compilers=fake, store=store, refs=REFS, against="main", hear=print)
     (found,) = run.run([prior_of(published())], (), lambda _: None)
     assert (found.verdict, fake.verified_configs) == (CheckVerdict.BROKEN, [])
-
-
-def test_more_vmem_is_said(store: SqlStore) -> None:
-    record = published()
-    estimate = replace(record.estimate, vmem_used_bytes=2 * MIB)
-    found = compared(
-        store,
-        compilers(times(bm256=50)),
-        prior_of(replace(record, estimate=estimate)),
-    )
-    assert found.verdict is CheckVerdict.SAME
-    assert "VMEM 2.00 MiB before, 4.00 MiB now" in finding(found)

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -324,14 +323,6 @@ def test_what_goes_wrong_is_said_and_tried_again_where_it_may_pass(
     assert (job(store).state, job(store).message) == (State.FAILED, message)
     assert len(runs) == attempts and said(store)[-1] == message
     assert (caplog.records[-1].levelname, caplog.messages[-1]) == ("WARNING", f"job 1: {message}")
-
-
-def test_another_version_of_the_kernel_says_so(store: SqlStore, script: Script) -> None:
-    key = question(512)
-    wrong = replace(key.problem, dims=(("m", 512), ("z", 1)))
-    store.jobs.add(Request(kernel="mm", problem=wrong, chip=key.chip))
-    new_worker(store).run(drain=True)
-    assert "unknown dimension 'z'" in job(store).message
 
 
 def test_a_database_that_is_away_is_waited_for(

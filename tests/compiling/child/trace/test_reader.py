@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -341,7 +341,6 @@ def jax_accepts(shape, block, dtype):
     return True
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(SIZES), st.sampled_from(SIZES)), min_size=1, max_size=3),
     st.sampled_from(("float32", "bfloat16", "int8", "bool")),

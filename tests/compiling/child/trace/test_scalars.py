@@ -10,13 +10,11 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jax.sharding import use_abstract_mesh
 
-from autotune.compiling.child.trace.pallas_call import all_orders
 from autotune.declaring.kernel import Array
 from autotune.domain.problem import make_config
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
-from tests.compiling.child.trace.test_reader import MESH, TILE, find, of_kernel, read
+from tests.compiling.child.trace.test_reader import TILE, find, of_kernel, read
 
 F32 = jnp.float32
 
@@ -41,14 +39,6 @@ def test_unknown_scalars_are_answered_with_caution():
     (found,) = read(GATHERED.build(problem, config), blind)
     assert found.operands[1].fetches == found.steps
     assert any("operand 1" in note for note in found.notes)
-
-
-def test_scalars_computed_before_the_call_are_followed():
-    problem = GATHERED.problem_spec.parse("1024x128x128x8")
-    config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
-    call = GATHERED.build(problem, config)
-    (found,) = read(lambda e, *more: call(e * 0 + 3, *more), GATHERED.inputs(problem))
-    assert found.operands[1].blocks == 1
 
 
 def batched_apart(function):
@@ -185,16 +175,3 @@ def test_integers_that_are_only_data_are_no_scalar_operands():
     (found,) = find(lambda *given: call(*given, jnp.ones((32, 128), jnp.int32)), arrays)
     assert found.known[3] is not None
     assert sorted(found.scalar_operands()) == [0, 1]
-
-
-def test_a_traced_mesh_changes_nothing_that_is_known():
-    problem = GATHERED.problem_spec.parse("1024x128x128x8")
-    config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
-    call, arrays = GATHERED.build(problem, config), GATHERED.inputs(problem)
-    made = lambda e: jnp.sort(jnp.where(e > 3, jnp.cumsum(e), jnp.searchsorted(e, e)))  # noqa: E731
-    function = lambda e, *more: call(made(e).astype(jnp.int32) % 8, *more)  # noqa: E731
-    plain = find(function, arrays)[0]
-    with use_abstract_mesh(MESH):
-        told = find(function, arrays)[0]
-    assert told.traces(all_orders(3)) == plain.traces(all_orders(3))
-    assert told.scalar_operands()[0].tolist() == plain.scalar_operands()[0].tolist()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.compiling.child.verify.compare import compare, errors_of
+from autotune.compiling.child.verify.compare import compare
 from autotune.compiling.child.verify.tolerance import Errors, allowed_errors, reduction_length
 
 F32 = np.dtype("float32")
@@ -116,18 +116,6 @@ def test_an_element_that_plain_xla_gets_wrong_hides_no_zero(dtype: np.dtype) -> 
     got[3, 5] = 0
     bad = Errors(share=0.5, mean_share=0.1)
     assert compare([got], [want], allowed(dtype, 512, natural=bad)).check == "values"
-
-
-def test_errors_are_measured_as_they_are_allowed() -> None:
-    """What is off by twice its own error is just refused, and infinities count for nothing."""
-    want = normal(16, 128)
-    got = want + 0.01 * normal(16, 128, seed=1)
-    found = errors_of(got, want)
-    assert compare([got], [want], [found]).check == ""
-    for less in (found._replace(share=0.99 * found.share), found._replace(mean_share=1e-6)):
-        assert compare([got], [want], [less]).check
-    got[3, 3] = want[5, 5] = np.inf
-    assert errors_of(got, want).share < 1
 
 
 def test_the_coarsest_floating_dtype_decides_and_integers_do_not() -> None:

@@ -96,17 +96,6 @@ def test_a_race_in_a_call_before_the_last_is_one() -> None:
     assert (verdict.ok, verdict.check) == (False, "race")
 
 
-@pytest.mark.parametrize("is_read", [False, True])
-def test_an_output_is_unread_when_nothing_uses_it(is_read: bool) -> None:
-    made = kernel(with_spare_output(is_read=is_read), lambda x: x)
-    problem = made.problem_spec.parse("64")
-    (found,) = gate._Subject(made, problem, make_config({"block": ROWS}), None)._calls
-    trace = found.traces(None)[0]
-    assert [op.is_unread for op in trace.operands] == [False, False, not is_read]
-    assert found.unread_buffers() == (() if is_read else (2,))
-    assert [s.space for s in trace.scratch] == ([] if is_read else ["output"])
-
-
 BLOCK = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
 
 
@@ -147,19 +136,6 @@ def test_reading_through_a_reshaped_reference() -> None:
 
     assert checked(kernel(by_hand(body), lambda x: x + 1)).ok
     assert checked(kernel(by_hand(body), lambda x: x + 2)).check == "values"
-
-
-@pytest.mark.slow
-def test_a_masked_store_within_bounds() -> None:
-    def body(x: Any, out: Any) -> None:
-        out[...] = jnp.zeros_like(out)
-        wide = jax.lax.broadcasted_iota(jnp.int32, (ROWS, 4), 1) < 2
-        pltpu.store(out.at[:, pl.ds(0, 4)], x[:, :4], mask=wide)
-
-    def reference(x: Any) -> Any:
-        return jnp.where(jnp.arange(LANES) < 2, x, 0.0)
-
-    assert checked(kernel(by_hand(body), reference)).ok
 
 
 @pytest.mark.slow
@@ -577,23 +553,6 @@ def test_a_busy_machine_proves_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     found = summed(384)
     assert found.ok and found.seconds >= 3600
     assert replace(found, seconds=0.0) == replace(expected, seconds=0.0)
-
-
-def test_work_is_that_of_the_whole_grid() -> None:
-    """16 steps for each row of blocks: two blocks moved, four accesses and the zeros of the first,
-    and an addition of 8 x 128."""
-    made = running_sums()
-    small, large = (
-        gate._Subject(
-            made,
-            made.problem_spec.parse(f"rows={n},columns=2048"),
-            make_config({"block": ROWS}),
-            None,
-        ).work
-        for n in (8, 64)
-    )
-    assert large == pytest.approx(8 * small)
-    assert 16 * 6 < small < 16 * 8
 
 
 def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work() -> None:

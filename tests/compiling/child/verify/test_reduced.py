@@ -97,12 +97,6 @@ def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one()
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
 
 
-def test_it_is_twice_as_long_until_it_can_be_built() -> None:
-    sizes = config(128, 128, 128)
-    found = small_ones(kernel(), problem(4096, 8192), sizes, lambda p: p["m"] >= 1000)
-    assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
-
-
 def test_where_that_does_not_help_the_full_size_is_kept() -> None:
     made = kernel(check=lambda p: None if p["n"] == 8192 else "n is fixed")
     found = small_ones(made, problem(4096, 8192), config(512, 128, 128))
