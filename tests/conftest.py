@@ -19,6 +19,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from autotune.compiling.pool import CompilerPool
+from autotune_db import SqlStore, open_store
+from tests.samples.database import new_store
 from tests.servers.postgres import Postgres, postgres_server
 
 # Both would judge how busy the machine is. ``make test-nightly`` tries ten times as many examples.
@@ -42,13 +44,22 @@ ROOT = Path(__file__).parent
 _NIGHTLY: dict[str, tuple[str, ...]] = {
     "answering/test_safe_is_legal.py": ("test_safe_is_legal[rmsnorm",),
     "attacks/test_restored_databases.py": (),
-    "compiling/child/verify/test_broken_kernels.py": ("test_a_broken_config",),
+    "compiling/child/verify/test_broken_kernels.py": (
+        "test_a_broken_config_is_refused_with_its_reason[parallel_reduction",
+        "test_a_broken_config_is_refused_with_its_reason[rounded_total",
+        "test_a_broken_config_is_refused_with_its_reason[floor_grid",
+        "test_a_broken_config_is_refused_with_its_reason[stale_alias",
+        "test_a_broken_config_is_refused_with_its_reason[late_wait",
+        "test_a_broken_config_is_refused_with_its_reason[same_rows",
+        "test_its_twin_passes[parallel_reduction",
+        "test_its_twin_passes[late_wait",
+    ),
+    "compiling/child/verify/test_package_twins.py": ("test_the_corpus",),
     "compiling/child/verify/test_twins.py": (
         "test_a_kernel_that_is_right_passes[blur",
         "test_a_copy_with_a_fault_does_not[row_maximum",
         "test_the_corpus",
     ),
-    "compiling/child/verify/test_package_twins.py": ("test_the_corpus",),
     "compiling/farm/test_cluster.py": ("test_what_dies_costs_nothing",),
     "docker/test_built_images.py": (),
     "docker/test_compose_runs.py": (),
@@ -56,9 +67,32 @@ _NIGHTLY: dict[str, tuple[str, ...]] = {
     "docker/test_proxy.py": ("test_it_answers_over_tls",),
     "docker/test_service_image.py": (),
     "docs/test_blocks.py": ("test_a_page_is_run[start",),
+    "e2e/test_assembly.py": (
+        "test_a_candidate_is_simulated_as_from_the_printed_listing[matmul-512",
+    ),
     "e2e/test_check_against.py": ("test_what_slows", "test_what_breaks"),
     "e2e/test_from_jax.py": ("test_the_default_compiles_is_estimated_and_is_right[jax_gmm",),
+    "e2e/test_killed.py": ("test_kill_9", "test_ctrl_c_ends_with_130_and_a_sentence[once"),
+    "e2e/test_loops_of_data.py": (
+        "test_a_loop_runs_as_often_wherever_its_length_comes_from[v5e",
+        "test_operations",
+        "test_without_its_length_there_is_no_time[prefetch",
+    ),
+    "e2e/test_mesh.py": (
+        "test_the_time_is_that_of_the_rows_of_one_device[v6e",
+        "test_it_is_verified_on_as_many_devices[KERNEL-true",
+        "test_what_sends",
+        "test_without",
+    ),
+    "e2e/test_one_config_command.py": ("test_configs", "test_a_search"),
     "e2e/test_physical_bound.py": ("test_the_catalogue_is_never_below_it[matmul",),
+    "e2e/test_real_space.py": (
+        "test_no_two_candidates_compile_to_the_same_program[vector_add",
+        "test_semantics",
+        "test_the_rows",
+        "test_a_candidate",
+    ),
+    "e2e/test_recheck.py": ("test_a_claim_is_compiled_before_it_is_believed[True",),
     "e2e/test_search_command.py": (
         "test_a_search",
         "test_lookup",
@@ -67,13 +101,35 @@ _NIGHTLY: dict[str, tuple[str, ...]] = {
         "test_the_table",
         "test_a_timeout",
     ),
+    "e2e/test_tune_command.py": (
+        "test_all",
+        "test_the_model",
+        "test_it_is_kept",
+        "test_what_is_finished",
+    ),
     "e2e/test_worker_command.py": ("test_from_a_miss_to_a_config_with_one_call[the database",),
     "kernels/test_from_jax_attention.py": (),
     "kernels/test_from_jax_grouped.py": (),
     "kernels/test_from_jax_paged.py": (),
+    "kernels/test_ours.py": (
+        "test_a_config_is_right[matmul-16x300x130-bfloat16",
+        "test_a_config_is_right[gathered_matmul-129x8x8x9",
+        "test_a_config_is_right[flash_attention-1x2x1x129x257x64",
+        "test_a_config_is_right[rmsnorm-block_rows=8-block_features=256",
+        "test_a_config_is_right[tiled_dot-3000",
+    ),
+    "measuring/test_measured_search.py": ("test_the_finalists_of_a_search",),
+    "measuring/test_session.py": (
+        "test_the_faster",
+        "test_a_candidate_that_misbehaves_costs_only_itself[dies",
+        "test_without",
+        "test_after",
+    ),
     "python/test_install_others.py": (),
     "service/pages/test_chromium.py": ("test_filters_and_links", "test_a_miss_is_requested"),
     "service/pages/test_tasks.py": ("test_what_is_missing",),
+    "service/test_damaged_rows.py": (),
+    "service/test_openapi.py": (),
     "service/test_schemathesis.py": ("test_without_a_token_nothing_is_written",),
     "service/test_service_faults.py": ("test_a_fault_under_load_loses_nothing[a process",),
 }
@@ -137,4 +193,18 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
     postgres = request.getfixturevalue("postgres")
     database = postgres.new_database()
     yield database
+    postgres.drop(database)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
+    """Empty."""
+    if request.param == "sqlite":
+        with new_store(tmp_path / "autotune.db") as opened:
+            yield opened
+        return
+    postgres = request.getfixturevalue("postgres")
+    database = postgres.with_tables()
+    with open_store(database, create=False) as opened:
+        yield opened
     postgres.drop(database)

@@ -9,18 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune_db.store import SqlStore, open_store
-from tests.samples.database import new_store
-
 NOBODY = 65534
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[SqlStore]:
-    """Empty, in the database that ``url`` names."""
-    file = url.removeprefix("sqlite:///")
-    with new_store(file) if file != url else open_store(url, create=True) as opened:
-        yield opened
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from sqlalchemy import event, select
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
-from autotune.domain.problem import Problem
 from autotune.domain.record import Record, Standing, Trial
 from autotune.domain.store import KeyResult, Store
 from autotune_db import query
@@ -24,7 +23,6 @@ from tests.samples.records import (
     NASTY,
     NOON,
     OUTCOMES,
-    TOKYO_NOON,
     config,
     estimate,
     key,
@@ -176,30 +174,6 @@ class TestTrials:
         assert save_trial(store, other, trial())
         assert store.trials(key()) == store.trials(other) == [trial()]
 
-    def test_the_order_of_dimensions_does_not_make_a_key(self, store: SqlStore) -> None:
-        problem = key().problem
-        turned = Problem(dims=problem.dims[::-1], dtype=problem.dtype, options=problem.options)
-        save_trial(store, key(), trial())
-        assert store.trials(replace(key(), problem=turned)) == [trial()]
-
-    def test_one_is_found_by_its_number_in_the_database(self, store: SqlStore) -> None:
-        save_trial(store, key(), trial(0))
-        save_trial(store, key("rmsnorm"), trial(3))
-        number = store.trial_ids(key("rmsnorm"))[3]
-        assert store.trial(number) == (key("rmsnorm"), trial(3))
-
-    def test_times_are_utc(self, store: SqlStore) -> None:
-        save_trial(store, key(), replace(trial(), created_at=TOKYO_NOON))
-        created_at = store.trials(key())[0].created_at
-        assert created_at == TOKYO_NOON
-        assert created_at.utcoffset() == timedelta(0)
-
-    def test_a_time_without_a_zone_is_a_bug(self, store: SqlStore) -> None:
-        naive = replace(trial(), created_at=datetime(2026, 1, 1))
-        with pytest.raises(Exception, match="no time zone"):
-            save_trial(store, key(), naive)
-        assert store.trials(key()) == []
-
     def test_threads_share_a_store(self, store: SqlStore) -> None:
         def write(first: int) -> None:
             for number in range(first, 40, 4):
@@ -231,12 +205,6 @@ class TestReplaceOutcome:
         store.replace_outcome(key(), trial(1).config, wrong)
         assert store.trials(key()) == [trial(0), trial(1, wrong)]
         assert store.history()[0].outcomes == (("estimated", 1), ("wrong result", 1))
-
-    def test_what_is_not_there(self, store: SqlStore) -> None:
-        save_trial(store, key(), trial())
-        store.replace_outcome(key(), trial(1).config, Illegal(reason="no"))
-        store.replace_outcome(key("rmsnorm"), trial(0).config, Illegal(reason="no"))
-        assert store.trials(key()) == [trial()]
 
 
 class TestMisses:

@@ -79,16 +79,3 @@ def test_the_compiler_has_the_options_of_the_process(tmp_path: Path) -> None:
     found = json.loads(without.stdout)
     assert (without.returncode, found["configs"][0]["outcome"]["kind"]) == (1, "out of VMEM")
     assert "options" not in found["key"]["toolchain"]
-
-
-def test_what_a_flag_does_to_what_is_tuned(tmp_path: Path) -> None:
-    flag = ("--compiler-option", f"{LIMIT}=1024", "--db", "own.db")
-    tuned = ("--trials", "3", "--db", "own.db")
-    assert autotune("search", KERNEL, *PROBLEM, *tuned, cwd=tmp_path).returncode == 0
-    done = autotune("check", *flag, "--json", cwd=tmp_path)
-    (check,) = json.loads(done.stdout)
-    assert check["toolchain"]["options"] == f"{LIMIT}=1024"
-    assert "options" not in check["key"]["toolchain"]
-    assert autotune("search", KERNEL, *PROBLEM, *tuned, *flag[:2], cwd=tmp_path).returncode == 0
-    shown = autotune("history", "--db", "own.db", cwd=tmp_path).stdout
-    assert shown.count(f"{LIMIT}=1024") == 1 and len(shown.splitlines()) == 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.wording.screen import LOG_WIDTH
-from tests.servers.commands import autotune
+from tests.servers.commands import autotune, autotune_here
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--full")
 
@@ -45,7 +45,7 @@ def test_the_same_command_compiles_nothing_again(searched: tuple[Path, dict[str,
     more = json.loads(autotune(*SEARCH, "--trials", "15", "--json", cwd=folder).stdout)
     assert more["reused"] == 12
     assert sum(more["outcomes"].values()) == 15
-    history = json.loads(autotune("history", "--trials", "--json", cwd=folder).stdout)
+    history = json.loads(autotune_here("history", "--trials", "--json", cwd=folder).stdout)
     configs = [json.dumps(t["config"], sort_keys=True) for t in history[0]["trials"]]
     assert len(configs) == len(set(configs)) == 15
     assert [t["number"] for t in history[0]["trials"]] == list(range(15))
@@ -56,25 +56,25 @@ def test_lookup_says_how_its_answer_fits_the_question(
 ) -> None:
     folder, report = searched
     asked = ("lookup", "matmul", "--chip", "TPU v5 lite", "--json")
-    found = autotune(*asked, "--shape", "512x512x512", cwd=folder)
+    found = autotune_here(*asked, "--shape", "512x512x512", cwd=folder)
     assert found.returncode == 0
     assert json.loads(found.stdout)["config"]["axes"] == report["record"]["config"]["axes"]
-    near = autotune(*asked, "--shape", "512x512x1024", cwd=folder)
+    near = autotune_here(*asked, "--shape", "512x512x1024", cwd=folder)
     assert json.loads(near.stdout)["match"] == "nearest"
     versions = "jax=0.1,jaxlib=0.1,libtpu=0.1"
-    other = autotune(*asked, "--shape", "512x512x512", "--toolchain", versions, cwd=folder)
+    other = autotune_here(*asked, "--shape", "512x512x512", "--toolchain", versions, cwd=folder)
     assert json.loads(other.stdout)["match"] == "toolchain"
-    missed = autotune(*asked, "--shape", "64x64x64", cwd=folder)
+    missed = autotune_here(*asked, "--shape", "64x64x64", cwd=folder)
     assert missed.returncode == 1
     assert json.loads(missed.stdout)["match"] is None
 
 
 def test_show_prints_a_trial(searched: tuple[Path, dict[str, Any]]) -> None:
     folder, report = searched
-    text = autotune("show", str(report["winner"]["id"]), cwd=folder).stdout
+    text = autotune_here("show", str(report["winner"]["id"]), cwd=folder).stdout
     for word in ("limited by", "VMEM", "autotune explain", "reproduce: autotune"):
         assert word in text
-    data = json.loads(autotune("show", "1", "--json", cwd=folder).stdout)
+    data = json.loads(autotune_here("show", "1", "--json", cwd=folder).stdout)
     assert data["number"] == 0
 
 
@@ -114,6 +114,6 @@ def test_every_kernel_on_the_oldest_and_newest_chip(tmp_path: Path) -> None:
     problems = json.loads(done.stdout)["problems"]
     assert len(problems) == 5 * 2
     assert all(one["record"]["verified"] and one["trials"] == 4 for one in problems)
-    searched = json.loads(autotune("history", "--json", cwd=tmp_path).stdout)
+    searched = json.loads(autotune_here("history", "--json", cwd=tmp_path).stdout)
     outcomes = {kind for one in searched for kind in one["outcomes"]}
     assert outcomes <= {"estimated", "out of VMEM"}

@@ -40,14 +40,6 @@ def test_wrong_tables(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_of_a_table_do_not_act_on_the_terminal(tmp_path: Path) -> None:
-    (tmp_path / "t.jsonl").write_text(json.dumps({**ROW, "config": "\x1b[2Jx"}))
-    done = autotune_here("import", "t.jsonl", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "\\x1b[2Jx" in done.stdout
-    assert "\x1b" not in done.stdout
-
-
 @pytest.mark.slow
 def test_the_best_of_a_search_is_set_against_a_row(tmp_path: Path) -> None:
     audited = ("audit", _table(tmp_path, "block_n=2048"), "--chip", "v5e", "--trials", "3")

@@ -156,11 +156,6 @@ def test_what_is_no_time_is_refused_and_moves_nothing(us: float) -> None:
     assert "close" not in decision.samples
 
 
-def test_everything_refused_is_no_decision() -> None:
-    decision = decide(["a", "b"], lambda names: [NotMeasured("no plane")] * len(names), default="a")
-    assert decision.void and decision.ranking == () and set(decision.refused) == {"a", "b"}
-
-
 def test_what_was_measured_before_the_device_was_lost_is_kept() -> None:
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
@@ -172,16 +167,6 @@ def test_what_was_measured_before_the_device_was_lost_is_kept() -> None:
     decision = decide(list(TIMES), sample, default="default")
     assert decision.void == "the device was lost" and decision.stopped_by == "device lost"
     assert decision.count == 2 * len(TIMES)
-
-
-def test_one_candidate_alone_is_timed_and_wins() -> None:
-    device = Accelerator(TIMES, BUSY, QUIET, 0)
-    decision = decide(["default"], device.sample, default="default")
-    assert [s.name for s in decision.ranking] == ["default"] and not decision.void
-
-
-def test_the_same_seed_asks_in_the_same_order() -> None:
-    assert race(seed=5) == race(seed=5)
 
 
 @given(

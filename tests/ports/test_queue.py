@@ -26,8 +26,9 @@ from autotune.domain.job import (
     State,
 )
 from autotune.publishing.jobs.worker import Lease
-from autotune_db import SqlStore, open_store
+from autotune_db import SqlStore
 from autotune_db.tables import JOBS
+from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import running
 
@@ -229,11 +230,6 @@ class QueueContract:
 
 class TestDatabase(QueueContract):
     @pytest.fixture
-    def store(self, url: str) -> Iterator[SqlStore]:
-        with open_store(url, create=True) as opened:
-            yield opened
-
-    @pytest.fixture
     def queue(self, store: SqlStore) -> Queue:
         return store.jobs
 
@@ -245,13 +241,13 @@ class TestDatabase(QueueContract):
 class TestService(QueueContract):
     @pytest.fixture
     def store(self, sqlite_url: str) -> Iterator[SqlStore]:
-        with open_store(sqlite_url, create=True) as opened:
+        with new_store(sqlite_url.removeprefix("sqlite:///")) as opened:
             yield opened
 
     @pytest.fixture
     def local(self, tmp_path: Path) -> Iterator[SqlStore]:
         """The worker's own database."""
-        with open_store(str(tmp_path / "local.db"), create=True) as opened:
+        with new_store(tmp_path / "local.db") as opened:
             for spec in (SPEC, OTHER):
                 opened.save_kernel(spec)
             yield opened

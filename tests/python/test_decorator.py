@@ -19,7 +19,6 @@ from autotune.answering.matching import default_match, exact_match
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
 from autotune.declaring.calls.text import option_value
-from autotune.domain.errors import ServiceError
 from autotune.domain.evidence import Standard
 from autotune.domain.key import Chip, KernelRef, Key, process_toolchain
 from autotune.domain.problem import make_config
@@ -288,16 +287,6 @@ def test_what_is_ignored_is_no_part_of_the_key_and_has_its_default_where_it_is_t
     for ignored in ("w", "none", "block_rows", rows):
         with pytest.raises(ValueError, match="ignore"):
             autotune.tunable(block_rows=rows, ignore=ignored)(scaled_by)  # type: ignore[arg-type]
-
-
-def test_a_call_asks_again_after_configure_and_raises_when_strict(tmp_path: Path) -> None:
-    model = scaled.asking(None)
-    assert grid(model, X, W) == (32, 4)
-    autotune.configure(published(tmp_path, {"block_rows": 64, "block_columns": 512}), chip="v6e")
-    assert grid(model, X, W) == (4, 1)
-    autotune.configure(Nothing(ServiceError("down")), chip="v6e")
-    with pytest.raises(ServiceError, match="down"):
-        model(X, W)
 
 
 @pytest.mark.parametrize("axes", [{"block": [1]}, {"x": [1]}])

@@ -93,14 +93,6 @@ def test_who_may_read_a_closed_service_may_so_until_the_token_is_revoked(
 
 
 class TestLimits:
-    def test_calls_in_a_second(self, store: SqlStore, database: str, writer: str) -> None:
-        with running(database, reads_per_second=1, writes_per_second=1) as service:
-            reads = [service.raw("GET", "/healthz") for _ in range(12)]
-            refused = [headers for status, headers, _ in reads if status == 429]
-            assert refused and {headers["retry-after"] for headers in refused} == {"1"}
-            writes = [service.post("/v1/jobs/1/cancel", token=writer)[0] for _ in range(12)]
-            assert set(writes) == {404, 429}
-
     def test_each_address_for_itself_and_anew_each_second(self) -> None:
         now = [0.0]
         throttle = Throttle(2, lambda: now[0])

@@ -13,7 +13,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from math import inf
@@ -34,24 +34,21 @@ from autotune.domain.problem import AxisValue, Config, Problem, make_config
 from tests.samples.twins.mutator import Mutation, mutations
 
 FILE = Path(__file__).with_suffix(".json")
-_JAX = "jax.experimental.pallas.ops.tpu"
-_TOKAMAX = "tokamax._src.ops"
-_VLLM = "tpu_inference.kernels"
 _EACH = 8  # twins of a case that are kept
 _TRIED = 24
 CHIP = Chip.V5E
 
 
 class Case(NamedTuple):
-    """``module``: whose source is broken, in ``functions``; ``declaration``: ``module:NAME``, in
-    ``autotune_kernels``."""
+    """As ``cases.json`` has it. ``module``: whose source is broken, in ``functions``;
+    ``declaration``: ``module:NAME``, in ``autotune_kernels``."""
 
     module: str
-    functions: tuple[str, ...]
+    functions: Sequence[str]
     declaration: str
     shape: str
-    options: tuple[str, ...]
     config: dict[str, AxisValue]
+    options: Sequence[str] = ()
     dtype: str = "float32"
 
     @property
@@ -67,175 +64,12 @@ class Case(NamedTuple):
         return mutations(self.source, frozenset(self.functions))
 
 
-_FLASH = {"block_q": 128, "block_k_major": 256, "block_k": 128}
-_DKV = dict.fromkeys(("block_q_dkv", "block_k_dkv"), 128)
-_SPLASH = "heads=2,kv_heads=1,seq=768,qk_dim=128,v_dim=128"
-_TILES = dict.fromkeys(("tile_m", "tile_k", "tile_n"), 128)
+def _cases() -> dict[str, Case]:
+    file = FILE.with_name("cases.json")
+    return {name: Case(**parts) for name, parts in json.loads(file.read_text()).items()}
 
-CASES = {
-    "flash": Case(
-        f"{_JAX}.flash_attention",
-        ("_flash_attention_kernel_single_batch", "_flash_attention_impl"),
-        "from_jax.flash_attention:FORWARD",
-        "1x1x640x1024x128",
-        (),
-        _FLASH,
-    ),
-    "flash_causal": Case(
-        f"{_JAX}.flash_attention",
-        (
-            "below_or_on_diag",
-            "_flash_attention_kernel_single_batch",
-            "_flash_attention_impl",
-        ),
-        "from_jax.flash_attention:FORWARD",
-        "1x1x1024x1024x128",
-        ("causal=true",),
-        _FLASH,
-    ),
-    "flash_dkv": Case(
-        f"{_JAX}.flash_attention",
-        ("_flash_attention_dkv_kernel", "_flash_attention_bwd_dkv"),
-        "from_jax.flash_attention:DKV",
-        "1x1x1024x1024x128",
-        (),
-        {**_DKV, "block_q_major_dkv": 256, "block_k_major_dkv": 256},
-    ),
-    "flash_dq": Case(
-        f"{_JAX}.flash_attention",
-        ("_flash_attention_dq_kernel", "_flash_attention_bwd_dq"),
-        "from_jax.flash_attention:DQ",
-        "1x1x640x1024x128",
-        ("causal=true",),
-        {"block_q_dq": 128, "block_k_major_dq": 256, "block_k_dq": 128},
-    ),
-    "gmm": Case(
-        f"{_JAX}.megablox.gmm",
-        ("make_group_metadata", "_get_store_mask", "gmm"),
-        "from_jax.megablox:GMM",
-        "640x320x256x5",
-        ("sizes=skewed",),
-        _TILES,
-    ),
-    "tgmm": Case(
-        f"{_JAX}.megablox.gmm",
-        ("make_group_metadata", "_get_store_mask", "tgmm"),
-        "from_jax.megablox:TGMM",
-        "640x256x256x5",
-        ("sizes=skewed",),
-        _TILES,
-    ),
-    "splash": Case(
-        f"{_JAX}.splash_attention.splash_attention_kernel",
-        ("flash_attention_kernel", "_apply_mask_and_soft_cap", "_splash_attention_forward"),
-        "from_jax.splash_attention:FORWARD",
-        _SPLASH,
-        ("mask=causal",),
-        {"block_q": 128, "block_kv": 256, "block_kv_compute": 128},
-    ),
-    "splash_dkv": Case(
-        f"{_JAX}.splash_attention.splash_attention_kernel",
-        ("_flash_attention_dkv_kernel", "_splash_attention_bwd_dkv"),
-        "from_jax.splash_attention:DKV",
-        _SPLASH,
-        ("mask=causal",),
-        {"block_q_dkv": 128, "block_kv_dkv": 256, "block_kv_dkv_compute": 128},
-    ),
-    "paged": Case(
-        f"{_JAX}.paged_attention.paged_attention_kernel",
-        ("paged_flash_attention_kernel", "paged_flash_attention_kernel_inline_seq_dim"),
-        "from_jax.paged_attention:PAGED",
-        "3x8x2x8x16x128",
-        ("lengths=uniform",),
-        {"pages_per_compute_block": 2},
-        "bfloat16",
-    ),
-    "ragged_paged": Case(
-        f"{_JAX}.ragged_paged_attention.kernel",
-        ("ragged_paged_attention_kernel", "ragged_paged_attention"),
-        "from_jax.ragged_paged_attention:RAGGED",
-        "3x64x4x2x8x16x128",
-        ("batch=mixed",),
-        {"num_kv_pages_per_block": 2, "num_queries_per_block": 16},
-    ),
-    "tokamax_gmm": Case(
-        f"{_TOKAMAX}.ragged_dot.pallas_mosaic_tpu_kernel",
-        ("make_group_metadata", "_get_store_mask", "gmm"),
-        "from_tokamax.ragged_dot:KERNEL",
-        "640x320x256x3",
-        ("mode=fwd",),
-        _TILES,
-    ),
-    "tokamax_tgmm": Case(
-        f"{_TOKAMAX}.ragged_dot.pallas_mosaic_tpu_kernel",
-        ("make_group_metadata", "_get_store_mask", "tgmm"),
-        "from_tokamax.ragged_dot:KERNEL",
-        "640x256x256x3",
-        ("mode=drhs",),
-        _TILES,
-    ),
-    "tokamax_loss": Case(
-        f"{_TOKAMAX}.linear_softmax_cross_entropy_loss.pallas_mosaic_tpu_kernel",
-        ("linear_softmax_cross_entropy_loss_forward_pallas_kernel", "calculate_xw_tiled"),
-        "from_tokamax.cross_entropy:FORWARD",
-        "384x384x640",
-        (),
-        dict.fromkeys(("b_block_size", "h_block_size", "v_block_size"), 128),
-    ),
-    "tokamax_loss_gradient": Case(
-        f"{_TOKAMAX}.linear_softmax_cross_entropy_loss.pallas_mosaic_tpu_kernel",
-        ("linear_softmax_cross_entropy_loss_backward_pallas_kernel",),
-        "from_tokamax.cross_entropy:BACKWARD",
-        "384x384x384",
-        (),
-        dict.fromkeys(("b_block_size", "h_block_size", "v_block_size"), 128),
-    ),
-    "tokamax_splash": Case(
-        f"{_TOKAMAX}.experimental.tpu.splash_attention.splash_attention_kernel",
-        ("flash_attention_kernel", "_apply_mask_and_soft_cap", "_splash_attention_forward"),
-        "from_tokamax.splash_attention:FORWARD",
-        "heads=2,kv_heads=1,seq=768,head_dim=128",
-        (),
-        {"block_q": 128, "block_kv": 256, "block_kv_compute": 128},
-    ),
-    "vllm_gmm": Case(
-        f"{_VLLM}.megablox.gmm",
-        ("make_group_metadata", "_get_store_mask", "gmm"),
-        "from_tpu_inference.grouped:KERNEL",
-        "640x320x256x3",
-        (),
-        _TILES,
-    ),
-    "vllm_flash": Case(
-        f"{_VLLM}.flash_attention.kernel",
-        (
-            "below_or_on_diag",
-            "_flash_attention_kernel_single_batch",
-            "_flash_attention_impl",
-        ),
-        "from_tpu_inference.flash_attention:KERNEL",
-        "1x1x1024x128",
-        ("causal=true",),
-        _FLASH,
-    ),
-    "vllm_cache_update": Case(
-        f"{_VLLM}.ragged_paged_attention.v2.ragged_kv_cache_update",
-        ("_kv_cache_update_kernel", "_kv_cache_update", "kv_cache_update"),
-        "from_tpu_inference.cache_update:KERNEL",
-        "192x20x16x4x128",
-        ("batch=prefill",),
-        {"slices_per_block": 4},
-    ),
-    "vllm_quantized": Case(
-        f"{_VLLM}.quantized_matmul.kernel",
-        ("matmul_kernel", "quantized_matmul_kernel"),
-        "from_tpu_inference.quantized_matmul:KERNEL",
-        "384x512x384",
-        (),
-        dict.fromkeys(("batch_block_size", "out_block_size", "in_block_size"), 128),
-        "bfloat16",
-    ),
-}
+
+CASES = _cases()
 
 
 class Edit(NamedTuple):

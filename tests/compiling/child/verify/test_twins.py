@@ -38,55 +38,8 @@ class Style(NamedTuple):
 
 
 KERNELS = {
-    style.kernel: style
-    for style in (
-        Style("prefix_sum", "_scan_body", "x=f32[512,64,128]", {"block": 16}),
-        Style(
-            "recurrence",
-            "_recurrence_body",
-            "a=f32[256,256], x=f32[256,256]",
-            {"block_t": 32, "lanes": 128},
-        ),
-        Style("row_maximum", "_maximum_body", "x=f32[16,2048]", {"block": 256}),
-        Style("two_pass_softmax", "_softmax_body", "x=f32[16,1024]", {"columns": 256}),
-        Style(
-            "tutorial_flash",
-            "_flash_body",
-            "q=f32[2,1024,64], k=f32[2,1024,64], v=f32[2,1024,64]",
-            {"block_q": 128, "block_kv": 256},
-        ),
-        Style(
-            "segment_attention",
-            "_segments_body",
-            "q=f32[512,64], k=f32[512,64], v=f32[512,64]",
-            {"block": 128},
-        ),
-        Style("triangular_solve", "_solve_body", "m=f32[256,256], b=f32[256,128]", {"block": 16}),
-        Style(
-            "causal_convolution",
-            "_convolution_body",
-            "x=f32[512,128], w=f32[8,128]",
-            {"block_t": 32},
-        ),
-        Style(
-            "block_scaled",
-            "_scaled_body",
-            "a=i8[256,1024], b=i8[1024,256], scales=f32[8,8,256]",
-            {"block_m": 64, "block_n": 128},
-        ),
-        Style("row_argmax", "_argmax_body", "x=f32[32,1000]", {"rows": 8, "block": 256}),
-        Style("blur", "_blur_body", "x=f32[256,128]", {"block": 16}),
-        Style("norm_mean", "_norm_sum_body", "x=f32[200,128], w=f32[1,128]", {"block": 32}),
-        Style(
-            "cache_update",
-            "_update_body",
-            "slots=i32[128], new=f32[128,128], cache=f32[256,128]",
-            {"block": 16},
-        ),
-        Style("sort_ranks", "_rank_body", "x=i32[128,128]", {"block": 32}),
-        Style("top_two", "_top_body", "x=f32[16,1000]", {"block": 256}),
-        Style("group_sums", "_groups_body", "starts=i32[6], x=f32[200,128]", {"block": 32}),
-    )
+    name: Style(name, **parts)
+    for name, parts in json.loads((FOLDER / "styles.json").read_text()).items()
 }
 
 
