@@ -6,7 +6,8 @@ Each start is a process of its own that has imported JAX and the kernel. Medians
 of its main thread, and by the clock: ``import autotune`` with all that ``install`` needs;
 ``install`` with a workload (one call of a service that has a record for each problem, three for
 each shape); and JAX's lookups while each shape is traced. The first start of all reads the sources
-of the kernels. Without the workload each lookup is a call of the service.
+of the kernels. Without the workload each lookup is a call of the service. Python's bytecode is on
+disk, as where the package is installed.
 """
 
 import argparse
@@ -51,7 +52,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "model.toml")
         with server("service", _database(Path(folder, "a.db"), lengths, file)) as port:
-            os.environ["XDG_CACHE_HOME"] = folder
+            os.environ |= {"XDG_CACHE_HOME": folder, "PYTHONPYCACHEPREFIX": folder}
+            os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
             for workload in (str(file), ""):
                 print("with the workload" if workload else "without a workload")
                 command = [sys.executable, "-m", "benchmarks", "install"]

@@ -14,12 +14,12 @@ from importlib.metadata import PackageNotFoundError
 import click
 
 from autotune.cli.shared import database_and_json, interpreter_options, print_json
-from autotune.compiling.environments.packages import installed_version, pip_install, unmet
+from autotune.compiling.environments.packages import pip_install, unmet
 from autotune.compiling.environments.probe import CannotCompile, probe
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
 from autotune.domain.key import Chip
-from autotune.domain.version import VERSION
+from autotune.domain.version import VERSION, installed_version
 from autotune.tables.hooks import (
     ENVIRONMENT,
     PACKAGES,

@@ -7,13 +7,13 @@ import re
 import stat
 from collections.abc import Mapping
 from functools import cache
-from importlib import metadata
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from autotune.domain.compiler_options import INIT_ARGS, XLA_FLAGS, as_flags, for_host
 from autotune.domain.key import Chip
+from autotune.domain.version import installed_version
 
 _TOPOLOGIES = {
     Chip.V2: "v2:2x2",
@@ -124,10 +124,7 @@ def interpreting_flags(jaxlib: str) -> str:
 @cache
 def version(package: str = "libtpu") -> str | None:
     """The installed one; None when there is none. Read once: every candidate asks."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return installed_version(package)
 
 
 def topology(chip: Chip, devices: int = 1) -> dict[str, Any]:

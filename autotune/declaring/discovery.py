@@ -6,13 +6,20 @@ Nothing is imported here: a kernel's module may need JAX, so it is loaded where 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import (
+    EntryPoint,
+    EntryPoints,
+    PackageNotFoundError,
+    distribution,
+    entry_points,
+)
 from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.declaring.sources import code, whole_text
 from autotune.domain.errors import KernelImportError, UnknownNameError
 from autotune.domain.key import KernelRef
+from autotune.domain.version import NAME
 
 GROUP = "autotune.kernels"
 
@@ -39,7 +46,7 @@ def find_kernel(name: str) -> KernelRef:
 
 def named_kernel(name: str) -> KernelRef:
     """The kernel of the catalogue; no file, whoever named it. Raises as ``find_kernel``."""
-    points = entry_points(group=GROUP, name=name)
+    points = _ours().select(group=GROUP, name=name) or entry_points(group=GROUP, name=name)
     if not points:
         from difflib import get_close_matches  # for who mistypes: a model starts without it
 
@@ -57,6 +64,15 @@ def named_kernel(name: str) -> KernelRef:
     if isinstance(kernel, str):
         raise KernelImportError(kernel)
     return kernel
+
+
+@cache
+def _ours() -> EntryPoints:
+    """What this package declares, without a look at any other: that takes a model 10 ms."""
+    try:
+        return distribution(NAME).entry_points
+    except PackageNotFoundError:  # not installed, but on the path
+        return EntryPoints()
 
 
 def fingerprint(ref: KernelRef, form: str = "") -> str:

@@ -24,7 +24,6 @@ from types import NoneType, UnionType
 from typing import (
     Annotated,
     Any,
-    NamedTuple,
     TypeVar,
     Union,
     get_args,
@@ -55,21 +54,19 @@ Local = Annotated[T, LOCAL]
 a service takes none."""
 
 
-class _Codec(NamedTuple):
-    """None: value and data are the same."""
+_DECODE, _ENCODE, _SEND = "decode", "encode", "send"
 
-    encode: Callable[[Any], Any] | None = None
-    decode: Callable[[Any], Any] | None = None
+_Part = Callable[[Any], Any] | None
+"""Makes a value of data, or data of a value, as the way of three says. None: both are the same."""
 
-
-_Fields = list[tuple[Field[Any], _Codec, tuple[Any, ...]]]
+_Fields = list[tuple[Field[Any], _Part, tuple[Any, ...]]]
 
 
 def to_data(value: Any, *, sent: bool = False) -> dict[str, Any]:
     """Of a dataclass: plain JSON data, all its containers new. ``from_data`` is the inverse.
     ``sent``: to another machine, without what stays here (``Local``)."""
     form: Any = type(value)
-    encode = _codec(form, sent).encode
+    encode = _part(form, _SEND if sent else _ENCODE)
     assert encode is not None, form
     data: dict[str, Any] = encode(value)
     return data
@@ -88,7 +85,7 @@ def from_data(form: Any, data: Any) -> Any:
 
     Raises ``ValueError`` with the reason for data that is not of this form.
     """
-    decode = _codec(form, False).decode
+    decode = _part(form, _DECODE)
     assert decode is not None, form
     try:
         return decode(data)
@@ -102,49 +99,51 @@ def from_data(form: Any, data: Any) -> Any:
 def field_decoders(cls: Any) -> dict[str, Callable[[Any], Any] | None]:
     """How each field of a dataclass is read, for those that are not kept together; None: its value
     and its data are the same."""
-    return {field.name: codec.decode for field, codec, _ in _fields(cls, False)}
+    return {field.name: decode for field, decode, _ in _fields(cls, _DECODE)}
 
 
 @cache
-def _codec(hint: Any, sent: bool) -> _Codec:
+def _part(hint: Any, way: str) -> _Part:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return _Codec(dict, _pairs) if BY_NAME in args[1:] else _codec(args[0], sent)
+        by_name = _pairs if way == _DECODE else dict
+        return by_name if BY_NAME in args[1:] else _part(args[0], way)
     if origin in (tuple, list):
-        return _sequence(origin, args, sent)
+        return _sequence(origin, args, way)
     if origin in (UnionType, Union):
-        return _union(args, sent)
-    return _class(hint, sent) if isinstance(hint, type) else _Codec()
+        return _union(args, way)
+    return _class(hint, way) if isinstance(hint, type) else None
 
 
-def _class(cls: type[Any], sent: bool) -> _Codec:
+def _class(cls: type[Any], way: str) -> _Part:
+    to_value = way == _DECODE
     if cls is float:
-        return _Codec(_number_to_data, _number_from_data)
+        return _number_from_data if to_value else _number_to_data
     if cls is datetime:
-        return _Codec(datetime.isoformat, datetime.fromisoformat)
+        return datetime.fromisoformat if to_value else datetime.isoformat
     if issubclass(cls, Enum):
-        return _Codec(lambda value: value.value, cls)
+        return cls if to_value else lambda value: value.value
     if hasattr(cls, "from_data"):  # its data are not its fields
-        return _Codec(cls.to_data, cls.from_data)
+        return cls.from_data if to_value else cls.to_data  # type: ignore[no-any-return]
     if is_dataclass(cls):
-        return _dataclass(cls, sent)
-    return _named_tuple(cls, sent) if hasattr(cls, "_fields") else _Codec()
+        return _dataclass(cls, way)
+    return _named_tuple(cls, way) if hasattr(cls, "_fields") else None
 
 
-_being_made: set[type[Any]] = set()
+_being_made: set[tuple[type[Any], str]] = set()
 _one_thread = RLock()
 
 
-def _dataclass(cls: type[Any], sent: bool) -> _Codec:
+def _dataclass(cls: type[Any], way: str) -> _Part:
     with _one_thread:
-        if cls in _being_made:  # it holds values of its own class, which wait until it is done
-            return _Codec(partial(to_data, sent=sent), partial(from_data, cls))
-        _being_made.add(cls)
+        if (cls, way) in _being_made:  # it holds values of its own class, which wait for it
+            return lambda given: _part(cls, way)(given)  # type: ignore[misc, arg-type]
+        _being_made.add((cls, way))
         try:
-            known = _fields(cls, sent)
-            return _Codec(_encoder_of(cls, known, sent), _decoder_of(cls, known))
+            fields_of = _fields(cls, way)
+            return _decoder_of(cls, fields_of) if way == _DECODE else _encoder_of(cls, fields_of)
         finally:
-            _being_made.discard(cls)
+            _being_made.discard((cls, way))
 
 
 def _number_to_data(number: float) -> float | str:
@@ -159,52 +158,45 @@ def _pairs(data: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     return tuple(data.items())
 
 
-def _sequence(kind: type[Any], args: tuple[Any, ...], sent: bool) -> _Codec:
-    if args[-1] is ... or kind is list:
-        encode, decode = _codec(args[0], sent)
-        return _Codec(
-            (lambda value: [encode(item) for item in value]) if encode else list,
-            (lambda data: kind([decode(item) for item in data])) if decode else kind,
-        )
-    return _row(tuple, [_codec(arg, sent) for arg in args])
+def _sequence(kind: type[Any], args: tuple[Any, ...], way: str) -> _Part:
+    make = kind if way == _DECODE else list
+    if args[-1] is not ... and kind is not list:
+        return _row(make, [_part(arg, way) for arg in args])
+    part = _part(args[0], way)
+    return make if part is None else lambda given: make([part(item) for item in given])
 
 
-def _named_tuple(cls: type[Any], sent: bool) -> _Codec:
+def _named_tuple(cls: type[Any], way: str) -> _Part:
     hints = get_type_hints(cls, include_extras=True)
-    return _row(lambda values: cls(*values), [_codec(hints[name], sent) for name in cls._fields])
+    make = (lambda values: cls(*values)) if way == _DECODE else list
+    return _row(make, [_part(hints[name], way) for name in cls._fields])
 
 
-def _row(make: Callable[[list[Any]], Any], places: list[_Codec]) -> _Codec:
+def _row(make: Callable[[Any], Any], parts: list[_Part]) -> _Part:
     """Something else at each place."""
 
-    def encode(value: Any) -> list[Any]:
-        pairs = zip(places, value, strict=True)
-        return [item if place.encode is None else place.encode(item) for place, item in pairs]
+    def convert(given: Any) -> Any:
+        pairs = zip(parts, given, strict=True)
+        return make([item if part is None else part(item) for part, item in pairs])
 
-    def decode(data: Any) -> Any:
-        pairs = zip(places, data, strict=True)
-        return make([item if place.decode is None else place.decode(item) for place, item in pairs])
-
-    if all(place == _Codec() for place in places):
-        return _Codec(list, make)
-    return _Codec(encode, decode)
+    return convert if any(parts) else make
 
 
-def _union(args: tuple[Any, ...], sent: bool) -> _Codec:
+def _union(args: tuple[Any, ...], way: str) -> _Part:
     """A closed union of dataclasses with a ``kind``, of plain values, or something or None."""
     if NoneType in args:
         rest = tuple(arg for arg in args if arg is not NoneType)
-        encode, decode = _codec(rest[0], sent) if len(rest) == 1 else _union(rest, sent)
-        return _Codec(_or_none(encode), _or_none(decode))
+        return _or_none(_part(rest[0], way) if len(rest) == 1 else _union(rest, way))
     if not all(map(kind_of, args)):
-        return _Codec()
-    decoders = {kind_of(arg): _codec(arg, False).decode for arg in args}
-    encode = partial(to_data, sent=sent)
-    return _Codec(encode, lambda data: decoders[data["kind"]](data))  # type: ignore[misc]
+        return None
+    if way != _DECODE:
+        return partial(to_data, sent=way == _SEND)
+    classes = {kind_of(arg): arg for arg in args}  # of most unions few are ever met
+    return lambda data: _part(classes[data["kind"]], way)(data)  # type: ignore[misc]
 
 
-def _or_none(function: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-    return function and (lambda value: None if value is None else function(value))
+def _or_none(function: _Part) -> _Part:
+    return function and (lambda given: None if given is None else function(given))
 
 
 def is_optional(marks: tuple[Any, ...]) -> bool:
@@ -218,20 +210,18 @@ def kind_of(cls: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-# Both functions of a dataclass are written out and compiled once, as ``dataclasses`` does with
+# The functions of a dataclass are written out and compiled once, as ``dataclasses`` does with
 # ``__init__``: a service decodes 100,000 records when it starts, and a loop over fields took twice
-# as long.
+# as long. Each is made when it is first needed: a client never encodes a record.
 
 
-def _encoder_of(cls: type[Any], known: _Fields, sent: bool) -> Callable[[Any], Any]:
+def _encoder_of(cls: type[Any], known: _Fields) -> Callable[[Any], Any]:
     names: dict[str, Any] = {"kind": kind_of(cls)}
     parts = ["'kind': kind"] if kind_of(cls) else []
-    for field, codec, marks in known:
-        if sent and LOCAL in marks:
-            continue
+    for field, encode, marks in known:
         value = f"value.{field.name}"
-        if codec.encode is not None:
-            names[f"encode_{field.name}"] = codec.encode
+        if encode is not None:
+            names[f"encode_{field.name}"] = encode
             value = f"encode_{field.name}({value})"
         if FLAT in marks:
             parts.append(f"**{value}")
@@ -249,10 +239,10 @@ def _encoder_of(cls: type[Any], known: _Fields, sent: bool) -> Callable[[Any], A
 def _decoder_of(cls: type[Any], known: _Fields) -> Callable[[Any], Any]:
     names: dict[str, Any] = {"cls": cls}
     parts = []
-    for field, codec, marks in known:
+    for field, decode, marks in known:
         value = "data" if FLAT in marks else f"data[{field.name!r}]"
-        if codec.decode is not None:
-            names[f"decode_{field.name}"] = codec.decode
+        if decode is not None:
+            names[f"decode_{field.name}"] = decode
             value = f"decode_{field.name}({value})"
         if field.default is not MISSING:
             names[f"default_{field.name}"] = field.default
@@ -264,12 +254,14 @@ def _decoder_of(cls: type[Any], known: _Fields) -> Callable[[Any], Any]:
     return _compiled("data", f"cls({', '.join(parts)})", names)
 
 
-def _fields(cls: type[Any], sent: bool) -> _Fields:
-    """Each with its codec and its marks."""
+def _fields(cls: type[Any], way: str) -> _Fields:
+    """Each that goes this way, with what converts it and its marks."""
     hints = get_type_hints(cls, include_extras=True)
+    marked = [(field, getattr(hints[field.name], "__metadata__", ())) for field in fields(cls)]
     return [
-        (field, _codec(hints[field.name], sent), getattr(hints[field.name], "__metadata__", ()))
-        for field in fields(cls)
+        (field, _part(hints[field.name], way), marks)
+        for field, marks in marked
+        if way != _SEND or LOCAL not in marks
     ]
 
 

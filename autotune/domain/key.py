@@ -23,6 +23,7 @@ from autotune.domain.compiler_options import (
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.limits import MOST_NAMES, Limit, Name, Names, Text
 from autotune.domain.problem import AxisValue, Problem, ProblemSpec, same_value
+from autotune.domain.version import installed_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +212,8 @@ class Toolchain:
 def installed_toolchain() -> Toolchain | None:
     """Versions of the installed jax, jaxlib and libtpu, read without importing them; None where one
     is missing."""
-    from importlib.metadata import PackageNotFoundError, version  # a client starts without it
-
-    try:
-        return Toolchain(jax=version("jax"), jaxlib=version("jaxlib"), libtpu=version("libtpu"))
-    except PackageNotFoundError:
-        return None
+    jax, jaxlib, libtpu = map(installed_version, ("jax", "jaxlib", "libtpu"))
+    return Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu) if jax and jaxlib and libtpu else None
 
 
 def process_toolchain(installed: Toolchain | None = None) -> Toolchain | None:
@@ -301,6 +298,8 @@ def identity_of(key: Key) -> Identity:
 
 def may_be_same(one: Key, other: Key) -> bool:
     """Whether two keys may be one in the spelling of their kernel, where that is not known."""
+    if one == other:
+        return True
     own, its = identity_of(one), identity_of(other)
     values, meant = dict(one.problem.options), dict(other.problem.options)
     return (

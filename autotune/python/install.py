@@ -23,7 +23,7 @@ from typing import Any
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.sources import is_strict, settings
 from autotune.declaring.calls.listening import LISTENER
-from autotune.declaring.discovery import installed_kernels
+from autotune.declaring.discovery import named_kernel
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.problem import parsed_parts
 from autotune.domain.workload import read_workload
@@ -44,7 +44,6 @@ WORKLOAD = "AUTOTUNE_WORKLOAD"
 _log = logging.getLogger("autotune")
 _asking: ContextVar[bool] = ContextVar("autotune_asking", default=False)
 _undo: dict[str, list[Callable[[], None]]] = {}
-_catalogue = cache(installed_kernels)
 
 
 def install(*packages: str, workload: str | Path | None = None) -> list[str]:
@@ -78,6 +77,7 @@ def uninstall() -> None:
         for undo in reversed(_undo.popitem()[1]):
             undo()
     _tuned.cache_clear()
+    _tuned_or_none.cache_clear()
 
 
 def install_from_environment() -> None:
@@ -173,8 +173,17 @@ def _axes(hook: Hook, call: Named) -> Named | None:
 
 @cache
 def _tuned(kernel: str) -> Tuned:
-    ref = _catalogue()[kernel]
+    ref = named_kernel(kernel)
     return Tuned.at(getattr(import_module(ref.module), ref.attribute), ref)
+
+
+@cache
+def _tuned_or_none(kernel: str) -> Tuned | None:
+    """None for one that is not installed here."""
+    try:
+        return _tuned(kernel)
+    except (AutotuneError, ImportError):
+        return None
 
 
 def _ask_at_once(file: Path) -> None:
@@ -186,8 +195,7 @@ def _ask_at_once(file: Path) -> None:
     try:
         source, keys = settings().source, []
         for problem in workload.problems:
-            if problem.kernel in _catalogue() and not problem.args:
-                tuned = _tuned(problem.kernel)
+            if tuned := not problem.args and _tuned_or_none(problem.kernel):
                 parts = parsed_parts(",".join([problem.shape, *problem.options]), "problem")
                 keys.append(tuned.key(tuned.problem(dtype=problem.dtype, **parts)))
         if isinstance(source, ServiceAnswers):

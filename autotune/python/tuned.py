@@ -254,11 +254,9 @@ class Tuned:
         not."""
         wrong, left, is_published = "", {*accept, EXACT}, False
         refused: list[Config] = []
-        takes_refused = "without" in signature(source.match).parameters
         while True:
             kinds = [kind for kind in KINDS if kind in left]
-            more = {"without": refused} if refused and takes_refused else {}
-            match = source.match(key, kinds, **more)
+            match = source.match(key, kinds, **({"without": refused} if refused else {}))
             is_published = is_published or match.kind == EXACT
             if match.kind in left and match.kind not in accept:
                 left.remove(match.kind)  # only whether it is there was asked
@@ -270,7 +268,8 @@ class Tuned:
             if match.kind not in left:  # it answers what was not asked for
                 default = replace(match, kind=DEFAULT, config=None, record=None)
                 return default, wrong, is_published
-            if takes_refused and match.config not in refused and len(refused) < _MOST_REFUSED:
+            is_new = match.config not in refused and len(refused) < _MOST_REFUSED
+            if is_new and "without" in signature(source.match).parameters:
                 refused.append(match.config)
             else:
                 left.remove(match.kind)

@@ -21,6 +21,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 
 import autotune
 from autotune.cli import doctor as diagnosis
+from autotune.declaring import discovery
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.problem import make_config
 from autotune.python.install import install_from_environment
@@ -185,12 +186,25 @@ def test_a_mistake_of_the_caller_stays_the_packages_own() -> None:
 def test_another_release_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(hooks, "version", lambda _: "99.0")
+    monkeypatch.setattr(hooks, "installed_version", lambda _: "99.0")
     before = vars(flash.BlockSizes)["get_default"]
     assert autotune.install("jax") == []
     assert vars(flash.BlockSizes)["get_default"] is before
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "99.0" in caplog.text
+
+
+def test_the_start_of_a_model_reads_no_other_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for entry points in all that is installed takes longer than all else at the start."""
+
+    def read_all(**_: Any) -> Any:
+        raise AssertionError("all packages are read")
+
+    monkeypatch.setattr(discovery, "entry_points", read_all)
+    autotune.uninstall()  # forgets kernels, too
+    source = installed(jax_flash_attention=FLASH)
+    grids(flash.flash_attention, Q, Q, Q)
+    assert len(source.asked) == 3
 
 
 def test_what_is_no_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +233,7 @@ def test_doctor_says_what_would_be_patched(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("AUTOTUNE_INSTALL", "jax")
     jax_finding, *others = diagnosis.hooks()
     assert jax_finding.condition == "ok" and "AUTOTUNE_INSTALL" in jax_finding.says
-    monkeypatch.setattr(hooks, "version", lambda _: "99.0")
+    monkeypatch.setattr(hooks, "installed_version", lambda _: "99.0")
     assert {finding.condition for finding in diagnosis.hooks()} == {"-"}
     assert len(others) == len(hooks.PACKAGES) - 1
     monkeypatch.setenv("AUTOTUNE_INSTALL", "jax,jaxx")

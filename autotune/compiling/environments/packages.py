@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from importlib.metadata import distribution, requires
 
 from packaging.requirements import Requirement
 
-_OURS = "pallas-autotune"
+from autotune.domain.version import NAME, installed_version
 
 
 def unmet(extra: str = "") -> list[str]:
@@ -24,9 +24,9 @@ def extra_of(module: str) -> str | None:
 
 def pip_install(extra: str) -> str:
     """The command for it, from where this installation came: an index may not have it."""
-    origin = json.loads(distribution(_OURS).read_text("direct_url.json") or "{}")
+    origin = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
     vcs = f"{origin['vcs_info']['vcs']}+" if "vcs_info" in origin else ""
-    return f"pip install '{_OURS}[{extra}]" + (f" @ {vcs}{origin['url']}'" if origin else "'")
+    return f"pip install '{NAME}[{extra}]" + (f" @ {vcs}{origin['url']}'" if origin else "'")
 
 
 def _written(requirement: Requirement) -> str:
@@ -36,7 +36,7 @@ def _written(requirement: Requirement) -> str:
 
 
 def _asked(extra: str) -> Iterator[Requirement]:
-    for line in requires(_OURS) or ():
+    for line in requires(NAME) or ():
         requirement = Requirement(line)
         of_base = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
         if of_base == (not extra) and (
@@ -48,10 +48,3 @@ def _asked(extra: str) -> Iterator[Requirement]:
 def _is_met(requirement: Requirement) -> bool:
     installed = installed_version(requirement.name)
     return installed is not None and requirement.specifier.contains(installed, prereleases=True)
-
-
-def installed_version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

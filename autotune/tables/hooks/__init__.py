@@ -5,8 +5,8 @@ it returns. ``autotune.python.install`` puts these into a process. No package is
 
 import os
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 
+from autotune.domain.version import installed_version
 from autotune.tables.hooks.from_jax import JAX
 from autotune.tables.hooks.from_maxtext import MAXTEXT
 from autotune.tables.hooks.from_tables import SGLANG_JAX, TPU_INFERENCE
@@ -29,10 +29,7 @@ def unknown_packages(names: Iterable[object]) -> str:
 
 def untouched(package: Package) -> str | None:
     """Why nothing of what is installed is touched; None where the release is known."""
-    try:
-        release = version(package.name)
-    except PackageNotFoundError:
-        release = ""
+    release = installed_version(package.name)
     if release in package.releases:
         return None
     known = f"known are {', '.join(package.releases)}"
