@@ -39,6 +39,7 @@ GROUPS = {
         "reasons",
         "simulator_speed",
     ),
+    "How much of others is read?": ("tables",),
     "How good are the service, its pages and its client?": (
         "service",
         "dashboard",

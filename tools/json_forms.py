@@ -231,6 +231,11 @@ FORMS: dict[str, Any] = {
         "source_changed": int,
         "refused?": [{"record": str, "reason": str}],
     },
+    "apply": {
+        "changed": [{"file": str, "patch": str}],
+        "refused": [{"record": str, "reason": str}],
+        "written": bool,
+    },
     "import": {
         "known": [KnownConfig],
         "new": int,

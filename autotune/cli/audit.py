@@ -21,8 +21,9 @@ from autotune.domain.known_config import KnownConfig
 from autotune.domain.visible import visible
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
+from autotune.tables.description import NotInCatalogueError
 from autotune.tables.formats import FoundTable, find_tables
-from autotune.tables.table import meaning
+from autotune.tables.table import TableRow
 from autotune.wording.bars import terminal_observer
 from autotune.wording.outcome import best_time, reason_of
 from autotune.wording.output import echo
@@ -67,13 +68,9 @@ def import_table(
     left: list[dict[str, str]] = []
     for source in tables:
         for row in source.table.rows:
-            meant = meaning(source.format, row)
-            if isinstance(meant, str):
-                left.append(_left(source, row.place, meant))
-            else:
-                chips = meant.chips or ((target,) if target else ())
-                known.append(replace(meant, chips=chips))
+            known += _known(source, row, left)
         left += [_left(source, unread.place, unread.reason) for unread in source.table.unread]
+    known = [replace(c, chips=c.chips or ((target,) if target else ())) for c in known]
     new = 0
     if known:
         with shared.open_database(database, create=True) as store:
@@ -85,6 +82,20 @@ def import_table(
     else:
         _print(tables, known, new, left, everything)
     sys.exit(0 if known else 1)
+
+
+def _known(source: FoundTable, row: TableRow, left: list[dict[str, str]]) -> list[KnownConfig]:
+    """As configs of the catalogue's kernels, else of a kernel that is called like its table."""
+    try:
+        return source.format.known(row)
+    except NotInCatalogueError:
+        try:
+            return [source.format.own(row)]
+        except ValueError as error:
+            left.append(_left(source, row.place, str(error)))
+    except ValueError as error:
+        left.append(_left(source, row.place, str(error)))
+    return []
 
 
 def _left(source: FoundTable, place: str, reason: str) -> dict[str, str]:
@@ -101,9 +112,14 @@ def _print(
     for source in tables:
         rows, unread = len(source.table.rows), len(source.table.unread)
         echo(f"{source.format.name} {source.path}: {rows} rows, {unread} that cannot be read")
+    own = {source.format.name for source in tables}
     for kernel, count in Counter(config.kernel for config in known).items():
         timed = sum(config.time_us is not None for config in known if config.kernel == kernel)
-        echo(f"{kernel}: {count} configs, {timed} with a time; tuned elsewhere, toolchain unknown")
+        of_table = "; none is in the catalogue: declare one of this name" if kernel in own else ""
+        echo(
+            f"{kernel}: {count} configs, {timed} with a time; tuned elsewhere, toolchain unknown"
+            f"{of_table}"
+        )
     for reason, count in Counter(row["reason"] for row in left).most_common():
         echo(f"{count} not taken: {reason}")
     shown = left if everything else left[:_ROWS_SHOWN]
@@ -115,7 +131,7 @@ def _print(
 
 
 _NEAR, _SHOWN = 0.03, 20
-_UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_IMPORTED, Reach.REFUSED)
+_UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_USED, Reach.REFUSED)
 
 
 @click.command()

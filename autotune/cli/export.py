@@ -33,8 +33,8 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
     default=_BUNDLE,
     show_default=True,
     metavar="FORMAT",
-    help="bundle, tokamax, maxtext, python, json or csv. tpu-inference, jax-rpa or sglang-jax: a "
-    "patch of the table that is installed for --python.",
+    help="bundle, maxtext, python, json or csv. tokamax, tpu-inference, jax-rpa or sglang-jax: a "
+    "patch of the tables that are installed for --python.",
 )
 @click.option(
     "--table",

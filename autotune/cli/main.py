@@ -44,6 +44,7 @@ _GROUPS = {
     },
     "Share": {
         "export": ("autotune.cli.export:export", "Write the published records to a file."),
+        "apply": ("autotune.cli.apply:apply", "Write records into the tables of a project."),
         "import": ("autotune.cli.audit:import_table", "Read a table of tuned configs."),
         "push": ("autotune.cli.push:push", "Send results to a service."),
         "rule": ("autotune.cli.rule:rule", "Make a rule for shapes that nobody tuned."),

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import Any
 
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import Chip
+from autotune.tables.description import Description
+from autotune.tables.levels import leaf
 from autotune.tables.python_source import ConstructorCall, imports_of
-from autotune.tables.python_table import PythonTable
 from autotune.tables.table import TableRow
 
 _CHILD = Path(__file__).parents[1] / "compiling" / "child"
@@ -28,64 +29,76 @@ _KINDS = {  # ``Device.device_kind``, as libraries read it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupAnswer:
-    """``paths``: what the lookup asked its table for, for each way to ask for the row; ``made``:
+    """``path``: what the lookup asked its table for, None where it did not come to it; ``made``:
     what it makes of the row's value; ``fallback``: what it takes where the table has nothing;
-    ``from_file``: what it takes from the table of the file, where a file was given; ``error``: what
-    it has against the question."""
+    ``taken``: what it takes from its own table, or that of the file; ``error``: what it has against
+    the question."""
 
-    paths: tuple[tuple[Any, ...], ...]
+    path: tuple[Any, ...] | None
+    is_reached: bool
     made: Any = None
     fallback: Any = None
-    from_file: Any = None
+    taken: Any = None
     error: str = ""
 
 
 def ask_lookup(
-    form: PythonTable, rows: Sequence[TableRow], chip: Chip, python: str, file: Path | None = None
+    table: Description,
+    rows: Sequence[TableRow],
+    chip: Chip,
+    python: str,
+    file: Path | None = None,
+    packages: Path | None = None,
 ) -> list[LookupAnswer]:
     """Of each row, under a device of that generation. ``file`` is imported in the place of the
-    installed module. Raises ``AutotuneError``."""
+    module that is installed, or lies in the folder ``packages``. Raises ``AutotuneError``."""
     request = {
-        "module": form.module,
-        "function": form.function,
-        "variable": form.looked_up or form.variable,
-        "classes": [form.key_class, form.value_class],
+        "module": table.module,
+        "function": table.lookup,
+        "variable": table.looked_up or table.variable,
+        "classes": table.classes,
         "file": None if file is None else str(file),
         "device_kind": kind_of(chip),
         "rows": [
             {
                 "path": _to_plain(row.path),
-                "depth": len(row.path),
-                "value": _to_plain(form.leaf(row)),
-                "asks": [{n: _to_plain(v) for n, v in ask.items()} for ask in form.asks(row)],
+                "value": _to_plain(leaf(table, row)),
+                "asks": [{n: _to_plain(v) for n, v in ask.items()} for ask in table.asks(row)],
             }
             for row in rows
         ],
     }
-    reply = ask_child("table_lookup.py", request, python)
     return [
         LookupAnswer(
-            paths=tuple(_from_plain(path) for path in answer["paths"] if path is not None),
+            path=None if answer["path"] is None else _from_plain(answer["path"]),
+            is_reached=answer["reached"],
             made=_from_plain(answer.get("made")),
             fallback=_from_plain(answer.get("fallback")),
-            from_file=_from_plain(answer.get("own")),
+            taken=_from_plain(answer.get("taken")),
             error=answer.get("error", ""),
         )
-        for answer in reply["rows"]
+        for answer in _asked("table_lookup.py", request, python, packages)["rows"]
     ]
 
 
-def ask_tokamax(files: Sequence[Path], python: str) -> Mapping[Path, Sequence[str]]:
-    """Why each entry of each cache file is never found; empty where it is. Raises
-    ``CompilerUnavailableError``."""
-    asked = [{"op": file.stem, "text": file.read_text(encoding="utf-8")} for file in files]
-    reply = ask_child("tokamax_cache.py", {"task": "read", "files": asked}, python)
+def ask_tokamax(
+    texts: Mapping[Path, str], python: str, packages: Path | None = None
+) -> Mapping[Path, Mapping[str, LookupAnswer]]:
+    """What tokamax makes of each key of these cache files. Raises ``CompilerUnavailableError``."""
+    asked = [{"op": file.stem, "text": text} for file, text in texts.items()]
+    reply = _asked("tokamax_cache.py", {"files": asked}, python, packages)
     return {
-        file: [
-            why or answer["whole"]
-            for why in answer["entries"] or [""] * len(json.loads(question["text"]))
-        ]
-        for file, question, answer in zip(files, asked, reply["files"], strict=True)
+        file: {
+            key: LookupAnswer(
+                path=(key,),
+                is_reached=not (entry.get("why") or answer["whole"]),
+                taken=entry.get("taken"),
+                error=entry.get("why") or answer["whole"],
+            )
+            for key in json.loads(text)
+            for entry in [answer["entries"].get(key, {})]
+        }
+        for (file, text), answer in zip(texts.items(), reply["files"], strict=True)
     }
 
 
@@ -96,8 +109,15 @@ def kind_of(chip: Chip) -> str:
     return kind
 
 
-def ask_child(script: str, request: Mapping[str, Any], python: str) -> dict[str, Any]:
-    """The answer of a script of the child's room. Raises ``CompilerUnavailableError``."""
+def _asked(
+    script: str, request: Mapping[str, Any], python: str, packages: Path | None
+) -> dict[str, Any]:
+    """The answer of a script of the child's room, which finds the packages of a folder before those
+    that are installed. Raises ``CompilerUnavailableError``."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    if packages is not None:
+        paths = [str(packages.absolute()), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
     try:
         done = subprocess.run(
             [python, "-P", str(_CHILD / script)],
@@ -105,7 +125,7 @@ def ask_child(script: str, request: Mapping[str, Any], python: str) -> dict[str,
             capture_output=True,
             text=True,
             timeout=_LIMIT_S,
-            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            env=environment,
         )
         reply: dict[str, Any] = json.loads(done.stdout)
     except OSError as error:
@@ -124,18 +144,45 @@ def ask_child(script: str, request: Mapping[str, Any], python: str) -> dict[str,
 
 
 @cache
-def is_imported(module: str, folder: Path) -> bool:
-    """Whether any other module of the installed package imports that of the table."""
-    package, leaf = folder / module.partition(".")[0], module.rpartition(".")[2]
-    table_file = folder / (module.replace(".", "/") + ".py")
-    for file in package.rglob("*.py"):
-        if file == table_file or file.stem.endswith("_test"):
-            continue
-        text = file.read_text(encoding="utf-8", errors="replace")
-        importer = ".".join(file.relative_to(folder).with_suffix("").parts)
-        if leaf in text and imports_of(text, module, importer):
-            return True
+def is_used(table_file: str, lookup: str, folder: Path, kernels: str) -> bool:
+    """Whether a module of the installed package imports the lookup of a table: one that is outside
+    the folder ``kernels``, or that such a module imports in turn."""
+    first = table_file.removesuffix(".py").replace("/", ".")
+    waiting, seen = [(first, lookup)], {first}
+    while waiting:
+        module, name = waiting.pop()
+        for importer in _importers(module, name, folder):
+            if not kernels or kernels not in importer.split("."):
+                return True
+            if importer not in seen:
+                seen.add(importer)
+                waiting.append((importer, ""))
     return False
+
+
+def _importers(module: str, name: str, folder: Path) -> Iterator[str]:
+    leaf_name = module.removesuffix(".__init__").rpartition(".")[2]
+    by_text = ".".join(module.split(".")[-2:])  # importlib.import_module(f"{package}.…")
+    for importer, text in _sources(folder / module.partition(".")[0]).items():
+        if importer == module or leaf_name not in text:
+            continue
+        if any(f"{by_text}{quote}" in text for quote in "\"'") or imports_of(
+            text, module.removesuffix(".__init__"), importer, name
+        ):
+            yield importer
+
+
+@cache
+def _sources(package: Path) -> Mapping[str, str]:
+    """Of all modules but those of tests and benchmarks, by name."""
+    return {
+        ".".join(file.relative_to(package.parent).with_suffix("").parts): file.read_text(
+            encoding="utf-8", errors="replace"
+        )
+        for file in package.rglob("*.py")
+        if not (file.stem.endswith("_test") or file.stem.startswith(("test_", "bench")))
+        and not {"test", "tests"} & {*file.relative_to(package).parts}
+    }
 
 
 def _to_plain(value: Any) -> Any:

@@ -24,11 +24,11 @@ from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import SearchLimits, Subject, describe_subject
-from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax, is_imported
+from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax, is_used
+from autotune.tables.description import Description
 from autotune.tables.formats import FoundTable
-from autotune.tables.python_table import PythonTable
-from autotune.tables.table import TableFormat, TableRow, meaning
-from autotune.tables.tokamax import TokamaxCache
+from autotune.tables.levels import difference, valued
+from autotune.tables.table import TableRow
 
 
 class Reach(StrEnum):
@@ -37,7 +37,7 @@ class Reach(StrEnum):
     REACHED = "reached"
     OTHER_ROW = "another row is found"
     FALLBACK = "the fallback is taken"
-    NOT_IMPORTED = "nothing imports the table"
+    NOT_USED = "nothing imports the table"
     REFUSED = "the lookup fails"
     NOT_ASKED = "not asked"
 
@@ -96,7 +96,9 @@ class RowAudit:
 
 @dataclass(slots=True, kw_only=True)
 class _Row:
-    form: TableFormat
+    """``known``: the config of the first kernel of the catalogue that it is for, or why not."""
+
+    form: Description
     row: TableRow
     known: KnownConfig | str
     answer: LookupAnswer | None
@@ -125,21 +127,22 @@ class TableAudit:
             for chip in chips
         ]
         caches = {table.path for _, table, rows in asked if rows and _is_cache(table)}
-        whys = ask_tokamax(sorted(caches), self.python) if caches else {}
-        return [(chip, self._reached(table, chip, rows, whys)) for chip, table, rows in asked]
+        texts = {path: path.read_text(encoding="utf-8") for path in sorted(caches)}
+        answers = ask_tokamax(texts, self.python) if texts else {}
+        return [(chip, self._reached(table, chip, rows, answers)) for chip, table, rows in asked]
 
     def _reached(
         self,
         source: FoundTable,
         chip: Chip,
         rows: Sequence[TableRow],
-        whys: Mapping[Path, Sequence[str]],
+        caches: Mapping[Path, Mapping[str, LookupAnswer]],
     ) -> list[_Row]:
         answers: Sequence[LookupAnswer | None] = [None] * len(rows)
-        if isinstance(source.format, PythonTable) and source.format.module and rows:
+        if source.format.module and rows:
             answers = ask_lookup(source.format, rows, chip, self.python)
-        elif source.path in whys:
-            answers = [_tokamax_answer(row, whys[source.path][row.path[0] - 1]) for row in rows]
+        elif source.path in caches:
+            answers = [caches[source.path][row.path[0]] for row in rows]
         paths = {row.path for row in source.table.rows}
         return [
             _row(source, chip, row, answer, paths)
@@ -182,13 +185,8 @@ class TableAudit:
             return list(threads.map(judged, range(len(rows))))
 
 
-def _is_for(form: TableFormat, row: TableRow, chip: Chip) -> bool:
-    if isinstance(form, TokamaxCache):
-        return chip in form.chips_of(row)
-    if isinstance(form, PythonTable):
-        return not form.device or chip in form.chips_of(row)
-    known = meaning(form, row)
-    return isinstance(known, str) or not known.chips or chip in known.chips
+def _is_for(form: Description, row: TableRow, chip: Chip) -> bool:
+    return not row.key.get(form.device) or chip in form.chips_of(row.key)
 
 
 def _row(
@@ -203,14 +201,21 @@ def _row(
     audit = RowAudit(
         table=form.name,
         place=row.place,
-        key=named(row.key),
+        key=named(row.key.items()),
         chip=chip,
         reach=reach,
         why=why,
-        config=named(row.value),
+        config=named(row.value.items()),
         table_us=row.time_us,
     )
-    return _Row(form=form, row=row, known=meaning(form, row), answer=answer, audit=audit)
+    return _Row(form=form, row=row, known=_known(form, row), answer=answer, audit=audit)
+
+
+def _known(form: Description, row: TableRow) -> KnownConfig | str:
+    try:
+        return form.known(row)[0]
+    except ValueError as error:
+        return str(error)
 
 
 def _reach(
@@ -223,25 +228,30 @@ def _reach(
     form = source.format
     if answer is None:
         return Reach.NOT_ASKED, ""
-    if not answer.paths:
+    if answer.path is None or (answer.error and not answer.is_reached):
         return Reach.REFUSED, answer.error or "its key cannot be asked for"
-    if not isinstance(form, PythonTable):
+    if not answer.is_reached:
+        reach = Reach.OTHER_ROW if answer.path in paths else Reach.FALLBACK
+        return reach, f"its lookup asks for {_asked(form, row, answer.path)}"
+    folder = source.folder
+    if folder is None or not form.module:
         return Reach.REACHED, ""
-    asked = answer.paths[0]
-    if row.path not in answer.paths:
-        reach = Reach.OTHER_ROW if asked in paths else Reach.FALLBACK
-        return reach, f"its lookup asks for {form.difference(row, asked)}"
-    is_used = source.folder is None or is_imported(form.module, source.folder)
-    return Reach.REACHED if is_used else Reach.NOT_IMPORTED, ""
+    is_alive = is_used(form.file, form.lookup, folder, form.used_outside)
+    return Reach.REACHED if is_alive else Reach.NOT_USED, ""
+
+
+def _asked(form: Description, row: TableRow, path: tuple[object, ...]) -> str:
+    if not path:
+        return "nothing: it does not look into its table"
+    try:
+        return named(difference(form, row, path).items())
+    except ValueError:
+        return str(path)
 
 
 def _is_cache(source: FoundTable) -> bool:
     """Not an ``AutotuningResult``, whose calls are found while it is in force only."""
-    return isinstance(source.format, TokamaxCache) and any(row.path for row in source.table.rows)
-
-
-def _tokamax_answer(row: TableRow, why: str) -> LookupAnswer:
-    return LookupAnswer(paths=() if why else (row.path,), error=why)
+    return source.format.syntax == "cache" and any(row.path for row in source.table.rows)
 
 
 @dataclass(slots=True)
@@ -316,7 +326,7 @@ class _Judge:
         return spec.problems.parse(shape, None if dtype is None else str(dtype), options)
 
     def _check(self, subject: Subject, axes: Mapping[str, object]) -> Check:
-        config = config_judge(self.compilers, subject).complete(dict(axes))  # type: ignore[arg-type]
+        config = config_judge(self.compilers, subject).read(named(axes.items()))
         prior = PriorConfig(key=subject.key, config=config, outcome=None)
         return RecordChecker(
             compilers=self.compilers, store=self.store, subject=subject, prior=prior
@@ -325,13 +335,13 @@ class _Judge:
     def _fallback(self) -> Mapping[str, object] | None:
         """What the library takes for the row's problem where the table has nothing."""
         answer, form = self.row.answer, self.row.form
-        if answer is None or answer.fallback is None or not isinstance(form, PythonTable):
+        if answer is None or answer.fallback is None or not form.module:
             return None
         try:
-            meant = meaning(form, form.valued(self.row.row, answer.fallback))
+            value = valued(form, answer.fallback, made=True)
+            return dict(form.known(replace(self.row.row, value=value))[0].axes)
         except ValueError:
             return None
-        return None if isinstance(meant, str) else dict(meant.axes)
 
     def _with_best(self, audit: RowAudit, subject: Subject, check: Check) -> RowAudit:
         outcome = check.winner

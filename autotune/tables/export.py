@@ -1,164 +1,239 @@
-"""Published records as rows of a table of others, looked up by its library before they are given
+"""Published records as rows of tables of others, looked up by the library before they are given
 out."""
 
 import difflib
+import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
-from autotune.domain.problem import Config
+from autotune.domain.problem import Config, semantics_text
 from autotune.domain.record import Method, Record
-from autotune.tables.asking import LookupAnswer, ask_child, ask_lookup, kind_of
-from autotune.tables.formats import FoundTable, find_tables, formats_named, read_table
-from autotune.tables.python_table import PythonTable
-from autotune.tables.table import TableFormat, TableRow
-from autotune.tables.tokamax import TokamaxCache
+from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax
+from autotune.tables.cache import filled, write_cache, write_flags
+from autotune.tables.description import Description, NotInCatalogueError
+from autotune.tables.formats import (
+    FoundTable,
+    find_tables,
+    format_named,
+    formats_named,
+    read_table,
+    tables_in,
+)
+from autotune.tables.levels import path_of, valued, write_python
+from autotune.tables.plain import write_plain
+from autotune.tables.table import Named, TableRow
 
 _NO_END = "\\ No newline at end of file\n"
+_FLAGS = """\
+# Tuned for sequences of {max_target_length} on {chips}: MaxText cuts every block to
+# min(block, sequence), so shorter ones run with other blocks than these.
+"""
 
 Refused = list[tuple[str, str]]
 """Which record, and why it is not written."""
+_Rows = Sequence[tuple[Record, TableRow]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A file, relative to the folder of its packages or to its repository, and its text."""
+
+    file: str
+    before: str
+    after: str
+
+    @property
+    def patch(self) -> str:
+        before, after = (re.findall(r"[^\n]*\n|[^\n]+", text) for text in (self.before, self.after))
+        changes = difflib.unified_diff(before, after, f"a/{self.file}", f"b/{self.file}")
+        return "".join(c if c.endswith("\n") else f"{c}\n{_NO_END}" for c in changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """``text``: what to write; empty where nothing could be. ``rows``: how many are in it."""
+    """``text``: what to write; empty where nothing could be. ``changes``: of files, where they are
+    changed in place. ``rows``: how many are in it."""
 
     text: str
     rows: int
     refused: Refused
+    changes: Sequence[Change] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class TableExport:
     """``name``: of a format, or what the names of a package's begin with. ``table``: the source to
-    change, where it is not the one that is installed for ``python``."""
+    change, where it is not the one that is installed for ``python``; ``repository``: a checked-out
+    project that has it."""
 
     name: str
     python: str
     table: str | None = None
+    repository: Path | None = None
     _refused: Refused = field(default_factory=list)
 
-    def of(self, records: Sequence[Record]) -> Export:
-        """Raises ``AutotuneError`` where the whole cannot be written."""
-        forms = formats_named(self.name)
-        records = [record for record in records if self._has_place(record)]
-        parts, count = [], 0
+    def of(self, records: Sequence[Record], *, exact: bool = False) -> Export:
+        """``exact``: of no other format whose name begins so. Raises ``AutotuneError`` where the
+        whole cannot be written."""
+        forms = [format_named(self.name)] if exact else formats_named(self.name)
+        text, count, changes = "", 0, list[Change]()
         for form in forms:
-            rows = self._rows(form, [record for record in records if _takes(form, record)])
-            if rows:
-                parts.append(self._written(form, rows))
-                count += len(rows)
+            of_form = [record for record in records if form.takes(record.key.kernel)]
+            rows: _Rows = [row for record in of_form for row in self._rows(form, record)]
+            if form.name == "python":
+                rows = self._one_of_each(rows)
+            if not rows:
+                continue
+            if form.syntax in _TEXTS:
+                text += _TEXTS[form.syntax](form, rows)
+            else:
+                changes += self._changes(form, rows)
+            count += len({id(record) for record, _ in rows})
         for record in records:
-            if not any(_takes(form, record) for form in forms):
+            if not any(form.takes(record.key.kernel) for form in forms):
                 self._refuse(record, f"{self.name} has no table of {record.key.kernel}")
-        return Export(text="".join(parts), rows=count, refused=self._refused)
+        text += "".join(change.patch for change in changes)
+        return Export(text=text, rows=count, refused=self._refused, changes=changes)
 
     def _refuse(self, record: Record, why: str) -> None:
         self._refused.append((f"{record.key.kernel} {record.key.problem} {record.key.chip}", why))
 
-    def _has_place(self, record: Record) -> bool:
-        """No table has a place for more than the values of axes."""
-        why = _without_place(record.config, record.default.config)
+    def _rows(self, form: Description, record: Record) -> Iterator[tuple[Record, TableRow]]:
+        known = known_config(record, whole=form.syntax == "plain")
+        why = "" if form.syntax == "plain" else _without_place(record.config, record.default.config)
+        try:
+            rows = [] if why else form.rows_of(known)
+            for key, value in rows:
+                path = path_of(form, key) if form.module else ()
+                row = TableRow(place=known.source, key=key, value=value, path=path)
+                yield record, replace(row, time_us=known.time_us)
+        except (NotInCatalogueError, KeyError) as error:
+            why = str(error)
         if why:
             self._refuse(record, why)
-        return not why
 
-    def _rows(self, form: TableFormat, records: Sequence[Record]) -> list[tuple[Record, TableRow]]:
-        rows: list[tuple[Record, TableRow]] = []
-        for record in records:
-            row = form.row(known_config(record))
-            if isinstance(row, str):
-                self._refuse(record, row)
-            elif form.name == "python" and any(row.key == other.key for _, other in rows):
+    def _one_of_each(self, rows: _Rows) -> _Rows:
+        """A dictionary to paste has no place for two toolchains."""
+        first: dict[str, tuple[Record, TableRow]] = {}
+        for record, row in rows:
+            if first.setdefault(str(row.key), (record, row))[0] is not record:
                 self._refuse(record, "its place has the record of another toolchain")
-            else:
-                rows.append((record, row))
-        if rows and isinstance(form, PythonTable) and not form.device:
+        return list(first.values())
+
+    def _changes(self, form: Description, rows: _Rows) -> Iterator[Change]:
+        if not form.device:
             _only_chip(rows, f"the keys of {form.name} name no TPU")
-        return rows
+        sources = self._sources(form)
+        if form.syntax == "cache":
+            yield from self._caches(sources, rows)
+            return
+        for source in sources[:1]:
+            before = source.path.read_text(encoding="utf-8")
+            after = self._looked_up(source, rows, before)
+            yield Change(file=self._name(source), before=before, after=after)
 
-    def _written(self, form: TableFormat, rows: Sequence[tuple[Record, TableRow]]) -> str:
-        if isinstance(form, TokamaxCache):
-            return self._tokamax(rows)
-        if isinstance(form, PythonTable):
-            return self._patch(form, rows)
-        return form.write("", [row for _, row in rows])
+    def _sources(self, form: Description) -> list[FoundTable]:
+        if self.table is not None:
+            return [read_table(form, Path(self.table))]
+        if self.repository is None:
+            return find_tables(form.name, None, self.python)
+        return [
+            table
+            for file in sorted(self.repository.rglob(form.file))[:1]
+            for table in tables_in(form, file.parents[form.file.count("/")])
+        ]
 
-    def _patch(self, form: PythonTable, rows: Sequence[tuple[Record, TableRow]]) -> str:
-        """Of the source of a table, and looked up in it by its library."""
-        path = self._source(form).path
-        old = path.read_text(encoding="utf-8")
+    def _name(self, source: FoundTable) -> str:
+        if source.folder is None:
+            return source.format.file
+        return source.path.relative_to(self.repository or source.folder).as_posix()
+
+    def _looked_up(self, source: FoundTable, rows: _Rows, before: str) -> str:
+        """The changed source of a table, in which its library finds each row, under the key that it
+        asks for."""
+        form, packages = source.format, source.folder if self.repository else None
+        ask = partial(ask_lookup, form, python=self.python, packages=packages)
         by_chip: dict[Chip, list[TableRow]] = {}
         for record, row in rows:
             by_chip.setdefault(record.key.chip, []).append(row)
-        by_chip = {chip: self._rounded(form, of_chip, chip) for chip, of_chip in by_chip.items()}
-        all_rows = list(chain.from_iterable(by_chip.values()))
+        for chip, of_chip in by_chip.items():
+            answers = ask(of_chip, chip)
+            by_chip[chip] = [_asked(form, r, a) for r, a in zip(of_chip, answers, strict=True)]
+        all_rows = [row for of_chip in by_chip.values() for row in of_chip]
         _no_two(form, all_rows)
-        new = form.write(old, all_rows)
+        after = write_python(form, before, all_rows)
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / path.name
-            file.write_text(new, encoding="utf-8")
+            file = Path(folder) / source.path.name
+            file.write_text(after, encoding="utf-8")
             for chip, of_chip in by_chip.items():
-                _looked_up(form, of_chip, chip, self.python, file)
-        name = form.file
-        before, after = (re.findall(r"[^\n]*\n|[^\n]+", source) for source in (old, new))
-        changes = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
-        return "".join(
-            change if change.endswith("\n") else f"{change}\n{_NO_END}" for change in changes
-        )
+                for row, answer in zip(of_chip, ask(of_chip, chip, file=file), strict=True):
+                    if not _says(form, answer):
+                        raise _lost(form, row)
+        return after
 
-    def _source(self, form: PythonTable) -> FoundTable:
-        if self.table is None:
-            return find_tables(form.name, None, self.python)[0]
-        return read_table(form, Path(self.table))
-
-    def _rounded(self, form: PythonTable, rows: Sequence[TableRow], chip: Chip) -> list[TableRow]:
-        """Under the keys that the lookup asks for."""
-        answers = ask_lookup(form, rows, chip, self.python)
-        for row, answer in zip(rows, answers, strict=True):
-            if not answer.paths or not answer.paths[0]:
-                why = answer.error or "it asks its table for nothing"
-                raise InvalidInputError(f"the lookup of {form.name} fails for {row.place}: {why}")
-        return [replace(row, path=a.paths[0]) for row, a in zip(rows, answers, strict=True)]
-
-    def _tokamax(self, rows: Sequence[tuple[Record, TableRow]]) -> str:
-        chip = _only_chip(rows, "tokamax has a file for each TPU")
-        calls = [_call(record, row) for record, row in rows]
-        written = ask_child("tokamax_cache.py", {"task": "write", "calls": calls}, self.python)
-        asked = {"task": "look up", "calls": calls, "text": written["text"]}
-        asked["device_kind"] = kind_of(chip)
-        is_found = ask_child("tokamax_cache.py", asked, self.python)["found"]
-        lost = next(
-            (r for (r, _), is_there in zip(rows, is_found, strict=True) if not is_there), None
-        )
-        if lost is not None:
-            raise InvalidInputError(
-                f"this tokamax does not find {lost.key.problem} in the file that it wrote: "
-                "nothing was written"
-            )
-        return str(written["text"])
+    def _caches(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[Change]:
+        """Of each TPU and op, in which tokamax finds each call. The key of a call is that of a like
+        call with other sizes."""
+        texts: dict[Path, tuple[FoundTable, str, list[TableRow]]] = {}
+        for record, row in rows:
+            template = next(_alike(sources, record, row), None)
+            if template is None:
+                self._refuse(record, "its file has no call of this kind, whose key could be taken")
+                continue
+            source, like = template
+            arguments = filled(json.loads(like.path[0]), row.key)
+            key = json.dumps(arguments, separators=(",", ":"))
+            row = replace(row, path=(key,))
+            text, known = source.path.read_text(encoding="utf-8"), [_data(record)]
+            if source.path in texts:
+                text, before_rows = texts[source.path][1], texts[source.path][2]
+            else:
+                before_rows = []
+            texts[source.path] = source, write_cache(text, [row], known), [*before_rows, row]
+        packages = sources[0].folder if sources and self.repository else None
+        changed = {path: text for path, (_, text, _) in texts.items()}
+        answers = ask_tokamax(changed, self.python, packages) if changed else {}
+        for path, (source, text, of_file) in texts.items():
+            for row in of_file:
+                answer = answers[path][row.path[0]]
+                if not answer.is_reached or not row.value.items() <= dict(answer.taken).items():
+                    raise _lost(source.format, row)
+            before = path.read_text(encoding="utf-8")
+            yield Change(file=self._name(source), before=before, after=text)
 
 
-def known_config(record: Record) -> KnownConfig:
-    """A record as a table says it; its time where it was measured."""
+def known_config(record: Record, *, whole: bool = False) -> KnownConfig:
+    """A record as a table says it; its time where it was measured. ``whole``: its config with the
+    grid order and what else every kernel has."""
     key = record.key
     problem = {**dict(key.problem.dims), "dtype": key.problem.dtype, **dict(key.problem.options)}
     return KnownConfig(
         kernel=key.kernel,
         problem=tuple(problem.items()),
         chips=(key.chip,),
-        axes=record.config.axes,
+        axes=_whole(record.config) if whole else record.config.axes,
         source=f"{key.kernel} {key.problem} {key.chip}",
         time_us=record.time_us if record.method is Method.MEASURED else None,
     )
+
+
+def _whole(config: Config) -> tuple[tuple[str, Any], ...]:
+    """As ``autotune estimate`` takes it."""
+    limit = config.vmem_limit_bytes
+    more = {
+        "order": ">".join(config.grid_order),
+        "semantics": semantics_text(config.dimension_semantics),
+        "vmem": "" if limit is None else f"{limit}B",
+    }
+    return (*config.axes, *((name, text) for name, text in more.items() if text))
 
 
 def _without_place(config: Config, default: Config | None) -> str:
@@ -172,11 +247,19 @@ def _without_place(config: Config, default: Config | None) -> str:
     return ""
 
 
-def _takes(form: TableFormat, record: Record) -> bool:
-    return not isinstance(form, PythonTable) or form.kernel == record.key.kernel
+def _plain(form: Description, rows: _Rows) -> str:
+    return write_plain(form, [row for _, row in rows])
 
 
-def _only_chip(rows: Sequence[tuple[Record, TableRow]], why: str) -> Chip:
+def _flags(_: Description, rows: _Rows) -> str:
+    head = _FLAGS.format(**rows[0][1].key, chips=_only_chip(rows, "MaxText has one set of flags"))
+    return head + write_flags("", [row for _, row in rows])
+
+
+_TEXTS = {"plain": _plain, "flags": _flags}
+
+
+def _only_chip(rows: _Rows, why: str) -> Chip:
     """The chip of all records. Raises ``InvalidInputError``, which says ``why`` there may be no
     other one."""
     chips = sorted({record.key.chip for record, _ in rows})
@@ -187,8 +270,16 @@ def _only_chip(rows: Sequence[tuple[Record, TableRow]], why: str) -> Chip:
     return chips[0]
 
 
-def _no_two(form: PythonTable, rows: Sequence[TableRow]) -> None:
-    values: dict[tuple[Any, ...], Any] = {}
+def _asked(form: Description, row: TableRow, answer: LookupAnswer) -> TableRow:
+    """Under the key that the lookup asks for."""
+    if not answer.path:
+        why = answer.error or "it asks its table for nothing"
+        raise InvalidInputError(f"the lookup of {form.name} fails for {row.place}: {why}")
+    return replace(row, path=answer.path)
+
+
+def _no_two(form: Description, rows: Sequence[TableRow]) -> None:
+    values: dict[tuple[Any, ...], Named] = {}
     for row in rows:
         if values.setdefault(row.path, row.value) != row.value:
             raise InvalidInputError(
@@ -197,38 +288,52 @@ def _no_two(form: PythonTable, rows: Sequence[TableRow]) -> None:
             )
 
 
-def _looked_up(
-    form: PythonTable, rows: Sequence[TableRow], chip: Chip, python: str, file: Path
-) -> None:
-    """In the patched file, which is imported. Raises ``InvalidInputError``."""
-    for row, answer in zip(rows, ask_lookup(form, rows, chip, python, file), strict=True):
-        if not _says(form, row, answer):
-            raise InvalidInputError(
-                f"the lookup of {form.name} does not find {row.place} in the changed table: "
-                "nothing was written"
-            )
-
-
-def _says(form: PythonTable, row: TableRow, answer: LookupAnswer) -> bool:
+def _says(form: Description, answer: LookupAnswer) -> bool:
     """Whether the lookup takes from the file what the row says; it may add defaults of more
     fields."""
-    if answer.from_file is None or answer.made is None:
-        return False
     try:
-        taken = dict(form.valued(row, answer.from_file).value)
-        wanted = dict(form.valued(row, answer.made).value)
+        taken = valued(form, answer.taken, made=True)
+        wanted = valued(form, answer.made, made=True)
     except ValueError:  # it makes something else of a row
         return False
-    return wanted.items() <= taken.items()
+    return answer.is_reached and wanted.items() <= taken.items()
 
 
-def _call(record: Record, row: TableRow) -> dict[str, Any]:
-    problem = row["arguments"]
-    measured = record.method is Method.MEASURED
-    said = {"source": "pallas-autotune", "toolchain": str(record.key.toolchain)}
+def _lost(form: Description, row: TableRow) -> InvalidInputError:
+    return InvalidInputError(
+        f"the lookup of {form.name} does not find {row.place} in the changed table: nothing was "
+        "written"
+    )
+
+
+def _alike(
+    sources: Sequence[FoundTable], record: Record, row: TableRow
+) -> Iterator[tuple[FoundTable, TableRow]]:
+    """Rows of the same op and TPU whose kernel is the same."""
+    for source in sources:
+        if source.path.stem != row.key["op"] or source.path.parent.name != row.key["device"]:
+            continue
+        for other in source.table.rows:
+            try:
+                known = source.format.known(other)
+            except ValueError:
+                continue
+            options = dict(record.key.problem.options).items()
+            if any(
+                k.kernel == record.key.kernel and options <= dict(k.problem).items() for k in known
+            ):
+                yield source, other
+
+
+def _data(record: Record) -> Named:
+    """What tokamax keeps of a config. An estimate does not pose as a measurement."""
+    said: Named = {"source": "pallas-autotune", "toolchain": str(record.key.toolchain)}
+    if record.method is not Method.MEASURED:
+        said["estimated"] = True
     return {
-        **{name: problem[name] for name in ("m", "k", "n", "groups", "dtype", "mode")},
-        "config": dict(row.value),
-        "time_ms": record.time_us / 1000,
-        "metadata": said if measured else {**said, "estimated": True},
+        "compile_time_ms": 0.0,
+        "lower_time_ms": 0.0,
+        "evaluation_times_ms": [record.time_us / 1000],
+        "metadata": said,
+        "peak_memory_mb": None,
     }

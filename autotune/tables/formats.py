@@ -1,4 +1,4 @@
-"""Which formats there are, where a table is, and what it holds."""
+"""Which tables there are, where they lie, and what they hold."""
 
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.domain.errors import InvalidInputError
-from autotune.tables.plain import VARIABLE, MaxTextFlags, PlainTable, is_own
-from autotune.tables.python_formats import PYTHON_FORMATS
-from autotune.tables.python_table import generic
-from autotune.tables.table import Table, TableFormat, UnreadRow
-from autotune.tables.tokamax import TokamaxCache
+from autotune.tables.cache import read_cache, read_flags
+from autotune.tables.description import DESCRIPTIONS, Description
+from autotune.tables.levels import generic, read_listed, read_python
+from autotune.tables.plain import VARIABLE, PlainTable, is_own, read_plain
+from autotune.tables.table import Table, UnreadRow
 
-FORMATS: Sequence[TableFormat] = (
-    *PYTHON_FORMATS,
-    TokamaxCache(),
-    MaxTextFlags(),
-    PlainTable(name="json"),
-    PlainTable(name="csv"),
-    PlainTable(name="python"),
+FORMATS: Sequence[Description] = (
+    *DESCRIPTIONS,
+    *(PlainTable(name=name, file="", syntax="plain") for name in ("json", "csv", "python")),
 )
 ENDINGS = {
     ".json": "tokamax",
@@ -27,15 +23,22 @@ ENDINGS = {
     ".yml": "maxtext",
     ".yaml": "maxtext",
 }
+_READERS = {
+    "python": read_python,
+    "listed": read_listed,
+    "cache": read_cache,
+    "flags": read_flags,
+    "plain": read_plain,
+}
 _MOST_BYTES = 64 << 20
 _PATHS = "import sys; sys.stdout.write('\\0'.join(sys.path))"  # nothing of a package is imported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTable:
-    """``folder``: that its package stands in, where it was found installed."""
+    """``folder``: that its package stands in, where it was found by its format."""
 
-    format: TableFormat
+    format: Description
     path: Path
     table: Table
     folder: Path | None = None
@@ -57,21 +60,21 @@ def find_tables(name: str, form: str | None, python: str) -> list[FoundTable]:
         raise InvalidInputError(
             f"{name} is neither a file nor a format: give one of {_names()}, or a path"
         )
-    return list(_installed(_begins(name), python))
+    return _installed(_begins(name), python)
 
 
-def formats_named(name: str) -> list[TableFormat]:
+def formats_named(name: str) -> list[Description]:
     """That of the name, or those whose names begin with it. Raises ``InvalidInputError``."""
     if not (formats := _begins(name)):
         raise InvalidInputError(f"unknown format {name!r}: choose bundle, {_names()}")
     return formats
 
 
-def _begins(name: str) -> list[TableFormat]:
+def _begins(name: str) -> list[Description]:
     return [form for form in FORMATS if form.name == name or form.name.startswith(f"{name}-")]
 
 
-def format_named(name: str) -> TableFormat:
+def format_named(name: str) -> Description:
     for form in FORMATS:
         if form.name == name:
             return form
@@ -93,35 +96,33 @@ def _of_file(path: Path, form: str | None) -> FoundTable:
         raise InvalidInputError(f"{path} may be anything: say which with --format")
     if f"\n{VARIABLE} = " in f"\n{_text(path)}":
         return read_table(format_named("python"), path)
-    named = [form for form in PYTHON_FORMATS if path.as_posix().endswith(form.file)]
-    if named:
-        return read_table(named[0], path)
-    whole = list(_whole(path))
+    sources = [form for form in DESCRIPTIONS if form.syntax == "python"]
+    if described := [form for form in sources if path.as_posix().endswith(form.file)]:
+        return read_table(described[0], path)
+    whole = [table for form in sources for table in _whole(form, path)]
     if len(whole) > 1:
         names = ", ".join(table.format.name for table in whole)
         raise InvalidInputError(f"{path} can be read as {names}: say which with --format")
     return whole[0] if whole else read_table(generic(_text(path), str(path)), path)
 
 
-def _whole(path: Path) -> Iterator[FoundTable]:
-    """As which formats all rows of a file can be read."""
-    for form in PYTHON_FORMATS:
-        try:
-            candidate = read_table(form, path)
-        except InvalidInputError:
-            continue
-        table = candidate.table
-        if table.rows and not any("fields" in row.reason for row in table.unread):
-            yield candidate
+def _whole(form: Description, path: Path) -> Iterator[FoundTable]:
+    """Where all rows of a file can be read as this."""
+    try:
+        candidate = read_table(form, path)
+    except InvalidInputError:
+        return
+    if candidate.table.rows and not candidate.table.unread:
+        yield candidate
 
 
-def read_table(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTable:
+def read_table(form: Description, path: Path, folder: Path | None = None) -> FoundTable:
     """Raises ``InvalidInputError``."""
-    table = form.read(_text(path), str(path))
+    table = Table.of(str(path), _READERS[form.syntax](form, _text(path), str(path)))
     return FoundTable(format=form, path=path, table=table, folder=folder)
 
 
-def _read_or_say(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTable:
+def _read_or_say(form: Description, path: Path, folder: Path | None = None) -> FoundTable:
     """One of several files: that it cannot be read is said beside what the others hold."""
     try:
         return read_table(form, path, folder)
@@ -142,25 +143,27 @@ def _text(path: Path) -> str:
         raise InvalidInputError(f"{path} is no text: {error.reason}") from error
 
 
-def _installed(formats: Sequence[TableFormat], python: str) -> Iterator[FoundTable]:
+def _installed(formats: Sequence[Description], python: str) -> list[FoundTable]:
     folders = _folders(python)
-    anything = False
+    tables: list[FoundTable] = []
     for form in formats:
         if not form.file:
             raise InvalidInputError(f"{form.name} is a form of files: give the path of one")
-        for folder in folders:
-            files = sorted(folder.glob(form.file))
-            for file in files:
-                anything = True
-                yield _read_or_say(form, file, folder)
-            if files:
-                break
-    if not anything:
+        where = next((folder for folder in folders if any(folder.glob(form.file))), None)
+        tables += [] if where is None else tables_in(form, where)
+    if not tables:
         wanted = ", ".join(dict.fromkeys(form.file.partition("/")[0] for form in formats))
         raise InvalidInputError(
             f"{python} has no {wanted} with such a table: name another with --python, or give the "
             "path of a file"
         )
+    return tables
+
+
+def tables_in(form: Description, folder: Path) -> list[FoundTable]:
+    """All of a format in a folder of packages, but for YAML that sets none of the flags."""
+    tables = [_read_or_say(form, file, folder) for file in sorted(folder.glob(form.file))]
+    return [t for t in tables if form.syntax != "flags" or t.table.rows]
 
 
 def _folders(python: str) -> list[Path]:

@@ -79,21 +79,23 @@ def variables(text: str, file: str) -> list[str]:
     return [name for name, value in _assignments(_parsed(text, file)).items() if value.keys]
 
 
-def imports_of(text: str, module: str, importer: str) -> bool:
-    """Whether the source of the module ``importer`` imports ``module``, or something of it."""
+def imports_of(text: str, module: str, importer: str, name: str = "") -> bool:
+    """Whether the source of the module ``importer`` imports ``module``, or something of it: what is
+    called ``name``, where that is given."""
     parent, _, leaf = module.rpartition(".")
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import) and any(name.name == module for name in node.names):
+        if isinstance(node, ast.Import) and any(part.name == module for part in node.names):
             return True
         if isinstance(node, ast.ImportFrom):
             base = importer.split(".")[: -node.level] if node.level else []
             source = ".".join([*base, *filter(None, [node.module])])
-            if source == module or (
-                source == parent and leaf in {name.name for name in node.names}
+            names = {part.name for part in node.names}
+            if (source == module and (not name or names & {name, "*"})) or (
+                source == parent and leaf in names
             ):
                 return True
     return False

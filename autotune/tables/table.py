@@ -1,14 +1,13 @@
-"""What a table holds, and what can be asked of its format."""
+"""What is read of a table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
-
-from autotune.domain.codec import ByName
-from autotune.domain.known_config import KnownConfig
+from typing import Any, Self
 
 UNTYPED = TypeError, ValueError, LookupError, ArithmeticError, RecursionError, AttributeError
 """What comes of values that a stranger wrote, where those of the format are expected."""
+
+Named = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,14 +16,10 @@ class TableRow:
     that lead to it, as the table has them. ``time_us``: where the table has one."""
 
     place: str
-    key: ByName[Any]
-    value: ByName[Any]
+    key: Named
+    value: Named
     path: tuple[Any, ...] = ()
     time_us: float | None = None
-
-    def __getitem__(self, name: str) -> Any:
-        """A field of the key."""
-        return dict(self.key)[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,33 +48,3 @@ class Table:
             else:
                 unread.append(part)
         return cls(file=file, rows=rows, unread=unread)
-
-
-class TableFormat(Protocol):
-    """One kind of table. ``file``: where its package has it; a pattern, below site-packages."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def file(self) -> str: ...
-
-    def read(self, text: str, file: str) -> Table:
-        """All that ``text`` holds. Raises ``InvalidInputError`` where it is no such table."""
-
-    def known(self, row: TableRow) -> KnownConfig | str:
-        """The row in the words of the catalogue, or why it has none there."""
-
-    def row(self, known: KnownConfig) -> TableRow | str:
-        """The inverse of ``known``, or why the format has no place for it."""
-
-    def write(self, text: str, rows: Sequence[TableRow]) -> str:
-        """``text`` with these rows in the place of those with the same keys, or beside them."""
-
-
-def meaning(form: TableFormat, row: TableRow) -> KnownConfig | str:
-    """``known`` of a row of whatever values."""
-    try:
-        return form.known(row)
-    except UNTYPED as error:
-        return f"its values are not those of {form.name}: {str(error)[:200]}"

@@ -39,8 +39,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package whose lookup rounds rows up to a power of two."""
     file = library(tmp_path)
     file.write_text(LIBRARY)
-    user = file.parent / "kernel.py"
-    user.write_text("from .tuned_block_sizes import get_tuned_block_sizes")
+    kernel = file.with_name("kernel.py")
+    kernel.write_text("from .tuned_block_sizes import get_tuned_block_sizes")
+    layer = tmp_path / "tpu_inference" / "layers" / "linear.py"
+    layer.parent.mkdir()
+    layer.write_text("from ..kernels.quantized_matmul.kernel import matmul")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return tmp_path
 
@@ -65,9 +68,24 @@ def test_each_row_is_asked_for_under_the_named_chip() -> None:
     assert _audited(NAME, Chip.V5E) == {}
 
 
-def test_a_table_that_nothing_imports_is_not_found(site: Path) -> None:
-    (site / FILE).with_name("kernel.py").write_text("from .other import tuned_block_sizes")
-    assert {row.reach for row in _audited(NAME, Chip.V7X).values()} == {Reach.NOT_IMPORTED}
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("kernels/quantized_matmul/kernel.py", "from .other import get_tuned_block_sizes"),
+        ("kernels/quantized_matmul/kernel.py", "from .tuned_block_sizes import TunedValue"),
+        ("layers/linear.py", "from ..kernels.quantized_matmul import util"),
+    ],
+)
+def test_a_table_that_no_layer_uses(site: Path, file: str, source: str) -> None:
+    (site / "tpu_inference" / file).write_text(source)
+    assert {row.reach for row in _audited(NAME, Chip.V7X).values()} == {Reach.NOT_USED}
+
+
+def test_a_table_that_is_imported_by_its_name(site: Path) -> None:
+    (site / "tpu_inference/layers/linear.py").write_text(
+        'importlib.import_module(f"{package}.quantized_matmul.tuned_block_sizes")'
+    )
+    assert {row.reach for row in _audited(NAME, Chip.V7X).values()} == {Reach.REACHED}
 
 
 def test_a_file_is_asked_for_without_being_executed(site: Path) -> None:
@@ -90,9 +108,9 @@ def test_jax_rounds_what_it_asks_for() -> None:
     ((_, rows),) = TableAudit(python=sys.executable).reaches(tables, [Chip.V6E])
     rounded = ("num_q_heads_per_blk", "num_kv_heads_per_blk", "page_size", "max_model_len")
     for audited in rows:
-        sizes = [audited.row[name] for name in (*rounded, "max_num_batched_tokens")]
+        sizes = [audited.row.key[name] for name in (*rounded, "max_num_batched_tokens")]
         is_power = all(size & (size - 1) == 0 for size in sizes)
-        fits = audited.row["max_model_len"] >= audited.row["page_size"]
+        fits = audited.row.key["max_model_len"] >= audited.row.key["page_size"]
         assert (audited.audit.reach is Reach.REACHED) == (is_power and fits), audited.audit
     assert min(Counter(audited.audit.reach for audited in rows).values()) > 100
 
@@ -107,10 +125,10 @@ def test_a_table_names_no_function_and_no_file(tmp_path: Path) -> None:
         (source,) = find_tables(str(tmp_path / "t.py"), FLASH_NAME, sys.executable)
         assert (len(source.table.rows), len(source.table.unread)) == (0, 1)
     module = SimpleNamespace(T={}, system=system, ask=lambda: None)
-    request = {"classes": [], "variable": "T", "function": "ask", "file": None}
+    request = {"classes": [], "variable": "T", "function": "ask"}
     made = {"made": "system", "fields": {"command": f"touch {proof}"}}
     with pytest.raises(KeyError):
-        _row(module, request, {"value": made, "asks": [{}], "depth": 1})  # type: ignore[arg-type]
+        _row(module, request, {"value": made, "asks": [{}], "path": [1]})  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError):
         named_kernel(f"{tmp_path / 't.py'}:KERNEL")
     assert not proof.exists()

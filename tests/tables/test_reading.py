@@ -10,10 +10,10 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.problem import Problem
+from autotune.tables.description import Description
 from autotune.tables.formats import FoundTable, find_tables, format_named
 from autotune.tables.python_source import entries
-from autotune.tables.python_table import PythonTable
-from autotune.tables.table import meaning
+from autotune.tables.table import TableRow
 from tests.samples.tables import (
     BUCKETS,
     FLAGS,
@@ -35,7 +35,14 @@ def _found(path: Path, text: str, form: str | None = None) -> FoundTable:
 
 
 def _known(source: FoundTable) -> list[KnownConfig | str]:
-    return [source.format.known(row) for row in source.table.rows]
+    return [_first(source.format, row) for row in source.table.rows]
+
+
+def _first(form: Description, row: TableRow) -> KnownConfig | str:
+    try:
+        return form.known(row)[0]
+    except ValueError as error:
+        return str(error)
 
 
 def test_rows_have_their_problem_config_chip_and_place(tmp_path: Path) -> None:
@@ -61,7 +68,8 @@ def test_keys_and_values_of_classes(tmp_path: Path) -> None:
 def test_a_key_of_another_form_is_listed(tmp_path: Path) -> None:
     source = _found(tmp_path / "t.py", PAGED, "tpu-inference-rpa")
     (row,), (unread,) = source.table.rows, source.table.unread
-    assert (row["q_heads"], row["head_dim"], row["sliding_window"]) == (8, 256, None)
+    heads = row.key["actual_num_q_heads"]
+    assert (heads, row.key["head_dim"], row.key["sliding_window"]) == (8, 256, None)
     assert unread.place == "line 8"
     assert unread.reason.startswith("the key 4096 is not of the form max_model_len-")
 
@@ -79,8 +87,10 @@ def test_the_last_of_equal_keys_counts_at_every_depth() -> None:
 def test_a_table_that_nobody_declared_is_listed(tmp_path: Path) -> None:
     source = _found(tmp_path / "levanter.py", BUCKETS)
     (row,), (unread,) = source.table.rows, source.table.unread
-    assert dict(row.value) == {"b_block_size": 1024, "v_block_size": 512}
-    assert source.format.known(row) == "what its fields mean is not known here"
+    assert row.value == {"b_block_size": 1024, "v_block_size": 512}
+    assert _known(source) == ["its kernel is not in the catalogue"]
+    with pytest.raises(ValueError, match="what its fields mean is not known here"):
+        source.format.own(row)
     assert "make_block_sizes" in unread.reason
 
 
@@ -171,7 +181,7 @@ def test_what_we_write_is_ours_whatever_it_is_called(tmp_path: Path) -> None:
 
 def test_every_dictionary_that_is_called_like_a_table_is_listed(tmp_path: Path) -> None:
     source = _found(tmp_path / "two.py", f"{BUCKETS}\nTILE_SIZES = {{1: (2, 3)}}\n")
-    assert [dict(row.value) for row in source.table.rows][-1] == {"0": 2, "1": 3}
+    assert [row.value for row in source.table.rows][-1] == {"0": 2, "1": 3}
     assert len(source.table.rows) == 2
 
 
@@ -215,10 +225,9 @@ class TestForeignInput:
     )
     def test_a_row_of_other_values(self, tmp_path: Path, name: str, row: str) -> None:
         form = format_named(name)
-        assert isinstance(form, PythonTable)
         source = _found(tmp_path / "t.py", f"{form.variable} = {{{row}}}", name)
         (only,) = source.table.rows
-        assert str(meaning(form, only)).startswith(f"its values are not those of {name}")
+        assert str(_first(form, only)).startswith(f"its values are not those of {name}")
         assert len(form.asks(only)) <= 1
 
     @pytest.mark.parametrize("changed", [{"kernel": "\ud800"}, {"config": "a=\0"}])
@@ -226,12 +235,11 @@ class TestForeignInput:
         self, tmp_path: Path, changed: dict[str, object]
     ) -> None:
         source = _plain(tmp_path, **changed)
-        assert isinstance(meaning(source.format, source.table.rows[0]), str)
+        assert isinstance(_first(source.format, source.table.rows[0]), str)
 
     def test_heads_beyond_counting(self, tmp_path: Path) -> None:
         text = PAGED.replace("q_head-8_kv_head-4", "q_head-9999999_kv_head-9999999")
         source = _found(tmp_path / "t.py", text, "tpu-inference-rpa")
-        assert isinstance(source.format, PythonTable)
         assert len(source.format.asks(source.table.rows[0])) == 10_000
 
     @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""What a library looks up for a problem: its own function is called, with a table that has whatever
-it is asked for. Started by file path under the library's interpreter; reads one request from stdin
-and writes one answer to stdout."""
+"""What a library looks up for a problem: its own function is called, with a table that has one row.
+Started by file path under the library's interpreter; reads one request from stdin and writes one
+answer to stdout."""
 
 import dataclasses
 import importlib
@@ -8,38 +8,92 @@ import importlib.util
 import json
 import sys
 from contextlib import redirect_stdout
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 Plain = Any
 """JSON; what is of a class is an object of ``made``, its name, and ``fields``."""
 
+_NOTHING = object()
 
-class Willing(dict[Any, Any]):
-    """Has every key. ``asked``: the last path that ended at the depth of a row."""
 
-    def __init__(self, asked: list[Any], depth: int, answer: Any, path: tuple[Any, ...] = ()):
+class OneRow(dict[Any, Any]):
+    """A table with the row at ``row``, or with whatever it is asked for (None). ``asked``: all
+    paths of the depth of a row that were looked for."""
+
+    def __init__(
+        self,
+        asked: list[Any],
+        depth: int,
+        row: tuple[Any, ...] | None,
+        value: Any,
+        path: tuple[Any, ...] = (),
+    ):
         super().__init__()
-        self._asked, self._depth, self._answer, self._path = asked, depth, answer, path
+        self._asked, self._depth, self._row, self._value = asked, depth, row, value
+        self._path = path
+
+    def __len__(self) -> int:
+        return 1
+
+    def _at(self, key: Any) -> Any:
+        path = (*self._path, key)
+        if len(path) == self._depth:
+            self._asked.append(path)
+        if self._row is not None and path != self._row[: len(path)]:
+            return _NOTHING
+        if len(path) == self._depth:
+            return self._value
+        return OneRow(self._asked, self._depth, self._row, self._value, path)
 
     def __contains__(self, key: Any) -> bool:
-        return True
+        return self._at(key) is not _NOTHING
 
     def __getitem__(self, key: Any) -> Any:
-        path = (*self._path, key)
-        if len(path) < self._depth:
-            return Willing(self._asked, self._depth, self._answer, path)
-        self._asked[:] = path
-        return self._answer
+        if (value := self._at(key)) is _NOTHING:
+            raise KeyError(key)
+        return value
 
-    def get(self, key: Any, default: Any = None) -> Any:  # noqa: ARG002 (a dictionary's own)
-        return self[key]
+    def get(self, key: Any, default: Any = None) -> Any:
+        value = self._at(key)
+        return default if value is _NOTHING else value
+
+
+class _Absent(MagicMock):
+    """Anything of a module that is not installed. A lookup that depends on it fails, or falls back:
+    it finds no row by it."""
+
+
+class _AbsentModules:
+    """Modules that a library imports beside its tables, and that are not here: torch, vLLM."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        top = name.partition(".")[0]
+        return ModuleSpec(name, self, is_package=True) if top in self.names else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = ModuleType(spec.name)
+        module.__getattr__ = _absent_part  # type: ignore[method-assign]
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+def _absent_part(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _Absent(name=name)
 
 
 def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """For each row and each way to ask for it: the path that was looked up, what the library makes
-    of the row's value, and what it takes without a table."""
+    """For each row: the path that was looked up, whether it is the row's, what the library makes
+    of the row's value, what it takes without a table, and what it takes from its own."""
     module = _module(request["module"], request.get("file"))
     device = type("Device", (), {"device_kind": request["device_kind"], "platform": "tpu"})()
     import jax
@@ -49,38 +103,43 @@ def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _row(module: ModuleType, request: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    classes = {name: getattr(module, name) for name in request["classes"] if name}
-    value = _live(row["value"], classes)
-    paths: list[Plain] = []
-    answers: dict[str, Any] = {"paths": paths}
+    classes = {name: getattr(module, name) for name in request["classes"]}
+    value, path = _live(row["value"], classes), _live(row["path"], classes)
+    function, depth = getattr(module, request["function"]), len(path)
+    answers: dict[str, Any] = {"path": None, "reached": False}
     for arguments in row["asks"]:
         given = {name: _live(argument, classes) for name, argument in arguments.items()}
         asked: list[Any] = []
         try:
-            with patch.object(module, request["variable"], Willing(asked, row["depth"], value)):
-                made = getattr(module, request["function"])(**given)
+            with patch.object(module, request["variable"], OneRow(asked, depth, path, value)):
+                made = function(**given)
+            answers["reached"] = path in asked
+            if not answers["reached"]:
+                asked.clear()
+                whatever = OneRow(asked, depth, None, value)
+                with patch.object(module, request["variable"], whatever):
+                    made = function(**given)
+            if answers["path"] is not None and not answers["reached"]:
+                continue
             with patch.object(module, request["variable"], {}):
-                fallback = getattr(module, request["function"])(**given)
-            if request["file"] is not None:
-                answers["own"] = _plain(getattr(module, request["function"])(**given))
+                fallback = function(**given)
+            taken = function(**given)
         except Exception as error:  # whatever their function has against the question
-            paths.append(None)
             answers.setdefault("error", f"{type(error).__name__}: {error}"[:300])
             continue
-        paths.append([_plain(path) for path in asked])
-        answers.setdefault("fallback", _plain(fallback))
-        answers.setdefault("made", _plain(made))
-        if paths[-1] == row["path"]:
-            answers |= {"fallback": _plain(fallback), "made": _plain(made)}
+        first = path if answers["reached"] else next(iter(asked), ())
+        answers |= {"path": _plain(first), "made": _plain(made)}
+        answers |= {"fallback": _plain(fallback), "taken": _plain(taken)}
+        if answers["reached"]:
             break
     return answers
 
 
 def _module(name: str, file: str | None) -> ModuleType:
     """``file``: in the place of the installed one."""
+    module = _imported(name)
     if file is None:
-        return importlib.import_module(name)
-    importlib.import_module(name.rpartition(".")[0])
+        return module
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
@@ -88,6 +147,31 @@ def _module(name: str, file: str | None) -> ModuleType:
     sys.modules[name] = module  # dataclasses look themselves up there
     spec.loader.exec_module(module)
     return module
+
+
+def _imported(name: str) -> ModuleType:
+    """A module of tables needs little of its package. Where that does not import, because it wants
+    another, the module is imported without it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
+            raise
+    parts = name.split(".")
+    path = importlib.util.find_spec(parts[0]).submodule_search_locations  # type: ignore[union-attr]
+    for depth in range(1, len(parts)):
+        package = ModuleType(".".join(parts[:depth]))
+        package.__path__ = [f"{where}/{'/'.join(parts[1:depth])}" for where in path or ()]
+        sys.modules[package.__name__] = package
+    sys.meta_path.append(absent := _AbsentModules())
+    while True:
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            top = (error.name or parts[0]).partition(".")[0]
+            if top == parts[0] or top in absent.names:
+                raise
+            absent.names.add(top)
 
 
 def _live(data: Plain, classes: dict[str, Any]) -> Any:

@@ -4,11 +4,10 @@ run begins."""
 from collections.abc import Callable
 from typing import Any
 
-from autotune.tables.hooks.from_jax import with_gradients
+from autotune.tables.description import DESCRIPTIONS, NotInCatalogueError
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems
-from autotune.tables.plain import MaxTextFlags
-from autotune.tables.table import TableRow
 
+_FLAGS = next(table for table in DESCRIPTIONS if table.name == "maxtext")
 _DIVIDING = "tensor", "context", "sequence", "autoregressive"  # heads or sequences
 
 
@@ -29,18 +28,16 @@ def _problem(call: Named) -> Problems:
     divided = any(getattr(config, n) != 1 for n in parts if any(word in n for word in _DIVIDING))
     if divided or config.use_jax_splash or not all(_is_default(config, n) for n in _flags(config)):
         return {}
-    key = {name: getattr(config, name) for name in ("max_target_length", "head_dim")}
-    key |= {f"base_{name}": getattr(config, name) for name in ("num_query_heads", "num_kv_heads")}
-    key |= {"attention_type": config.attention_type, "dtype": config.dtype.value}
-    known = MaxTextFlags().known(TableRow(place="flags", key=tuple(key.items()), value=()))
-    if isinstance(known, str):
-        raise ValueError(known)
-    problem = dict(known.problem)
-    if config.use_tokamax_splash:
-        return {known.kernel: problem}
-    problem |= dict.fromkeys(("qk_dim", "v_dim"), problem.pop("head_dim"))
-    kernels = with_gradients("jax_splash_attention", problem)
-    return dict([*kernels.items()][:1]) if config.sa_use_fused_bwd_kernel else kernels
+    key = {name: getattr(config, name) for name in _FLAGS.key[0].split()}
+    key |= {"dtype": config.dtype.value, "compile_topology": ""}
+    kernels: Named = {}
+    for meaning in _FLAGS.kernels:
+        try:
+            kernels[meaning.kernel] = meaning.problem_of(key)
+        except NotInCatalogueError:  # of the other splash attention
+            continue
+    first = config.use_tokamax_splash or config.sa_use_fused_bwd_kernel
+    return dict([*kernels.items()][:1]) if first else kernels
 
 
 def _set(call: Named, axes: Named, default: Callable[[], Any]) -> Any:

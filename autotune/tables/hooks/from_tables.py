@@ -1,14 +1,13 @@
-"""tpu-inference and sglang-jax, whose kernels ask tables: the formats of these know what their keys
-and values mean. A lookup stands in the module of the kernel that asks it."""
+"""tpu-inference and sglang-jax, whose kernels ask tables: descriptions say what keys and values
+mean. A lookup stands in the module of the kernel that asks it."""
 
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from autotune.tables.description import DESCRIPTIONS, Description
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems, in_order
-from autotune.tables.python_formats import PYTHON_FORMATS
-from autotune.tables.python_table import FieldNames, PythonTable
 
 _TPU, _SGL = "tpu_inference.kernels.", "sgl_jax.srt.kernels."
 _V3 = f"{_TPU}ragged_paged_attention.v3."
@@ -16,35 +15,31 @@ _V3 = f"{_TPU}ragged_paged_attention.v3."
 
 def _table(name: str, module: str, made: str = "", **parts: Any) -> Hook:
     """``module``: of the kernel; ``made``: the class of the values, beside their table."""
-    form = next(form for form in PYTHON_FORMATS if form.name == name)
-    parts = {"problems": partial(_problem, form), "result": partial(_value, form, made)} | parts
-    return Hook(module=module, path=form.function, **parts)
+    table = next(table for table in DESCRIPTIONS if table.name == name)
+    parts = {"problems": partial(_problem, table), "result": partial(_value, table, made)} | parts
+    return Hook(module=module, path=table.lookup, **parts)
 
 
-def _problem(form: PythonTable, call: Named) -> Problems:
-    assert isinstance(form.vocabulary, FieldNames)
-    meaning = form.vocabulary.problem(call, {})
-    if isinstance(meaning, str):
-        raise ValueError(meaning)
-    return {form.kernel: meaning.problem}
+def _problem(table: Description, call: Named) -> Problems:
+    """Of the arguments of its lookup."""
+    key = {name: call[name] for name in " ".join(table.key).split() if name in call}
+    return {table.kernels[0].kernel: table.kernels[0].problem_of(key)}
 
 
-def _value(form: PythonTable, made: str, _: Named, axes: Named, _own: Any) -> Any:
-    assert isinstance(form.vocabulary, FieldNames)
-    value = {**form.vocabulary.fixed, **axes}
-    values = [value[name] for name in form.value]
-    return getattr(sys.modules[form.module], made)(*values) if made else tuple(values)
+def _value(table: Description, made: str, _: Named, axes: Named, _own: Any) -> Any:
+    value = table.kernels[0].value_of(axes)
+    if made:
+        return getattr(sys.modules[table.module], made)(**value)
+    return tuple(value[name] for name in table.value.split())
 
 
 def _encoder(call: Named) -> Problems:
     """Arrays of [batch, heads, length, head_dim]: its key does not say what else there is."""
     if call["ab"] is not None or call["segment_ids"] is not None:
         return {}
-    (kernel, problem), *_ = _problem(_FLASH, dict(vars(call["tuning_key"]))).items()
-    return {kernel: {**problem, "causal": str(bool(call["causal"])).lower()}}
-
-
-_FLASH = next(form for form in PYTHON_FORMATS if form.name == "tpu-inference-flash-attention")
+    flash = next(table for table in DESCRIPTIONS if table.name == "tpu-inference-flash-attention")
+    problem = flash.kernels[0].problem_of(dict(vars(call["tuning_key"])))
+    return {flash.kernels[0].kernel: {**problem, "causal": str(bool(call["causal"])).lower()}}
 
 
 def _paged(kernel: str, call: Named) -> Problems:
@@ -110,6 +105,6 @@ SGLANG_JAX = Package(
             f"{_SGL}quantized_matmul.quantized_matmul_kernels.kernel",
             made="TunedValue",
         ),
-        _table("tpu-inference-megablox", f"{_SGL}gmm.megablox_gmm_kernel.gmm"),
+        _table("sglang-jax-megablox", f"{_SGL}gmm.megablox_gmm_kernel.gmm"),
     ),
 )

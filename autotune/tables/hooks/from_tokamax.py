@@ -7,10 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from autotune.tables.cache import flattened
+from autotune.tables.description import DESCRIPTIONS, NotInCatalogueError
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems
-from autotune.tables.tokamax import OPS
 
 _OP = "tokamax._src.ops.op"
+_CACHES = next(table for table in DESCRIPTIONS if table.name == "tokamax")
 
 
 def _problem(call: Named) -> Problems:
@@ -21,8 +23,13 @@ def _problem(call: Named) -> Problems:
     if is_said or module.config_lib.ignore_autotuning_cache.value or getattr(op, "qdtype", None):
         return {}
     arguments = json.loads(module._get_arg_spec_adapter(op).dump_json(dict(key)))
-    kernel, problem, _ = OPS[module.snake_case_name(op)](arguments)
-    return {kernel: problem}
+    fields = {"op": module.snake_case_name(op), **flattened(arguments)}
+    for meaning in _CACHES.kernels:
+        try:
+            return {meaning.kernel: meaning.problem_of(fields)}
+        except NotInCatalogueError:
+            continue
+    return {}
 
 
 def _data(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:

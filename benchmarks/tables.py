@@ -1,0 +1,266 @@
+"""How much of the tables of others is read, and does each library find the same for its keys?
+
+    python -m benchmarks tables --python PYTHON [--python PYTHON] [--write PAGE]
+
+For each table that the packages of an interpreter have: its rows, those that are read, those that
+are configs of a kernel of the catalogue, and for how many the library's own lookup, asked for the
+key of the row, returns what was read. Rows that nothing reaches are named with their reason.
+"""
+
+import argparse
+import ast
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip
+from autotune.tables.asking import ask_lookup, ask_tokamax, is_used
+from autotune.tables.description import DESCRIPTIONS, Description
+from autotune.tables.formats import FoundTable, find_tables
+from autotune.tables.levels import valued
+from autotune.tables.table import TableRow
+
+CHIPS = (Chip.V6E, Chip.V7X, Chip.V5E, Chip.V5P)
+_BEGIN, _END = "<!-- counts: begin -->\n", "<!-- counts: end -->\n"
+_MAXTEXT = """
+import json, sys
+sys.path.insert(0, {child!r})
+from table_lookup import _imported
+pyconfig, flags = _imported("maxtext.configs.pyconfig"), {{}}
+for file, names in json.load(sys.stdin).items():
+    given = ["", file, "run_name=a", "skip_jax_distributed_system=true", "hardware=cpu"]
+    config = pyconfig.initialize_pydantic(given)
+    flags[file] = {{name: getattr(config, name) for name in names}}
+json.dump(flags, sys.stdout)
+"""
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """Rows of a table. ``known``: of a kernel of the catalogue; ``same``: for which the lookup
+    returns what was read; ``why``: for the others."""
+
+    name: str
+    since: str
+    read: int = 0
+    known: int = 0
+    same: int = 0
+    is_used: bool = True
+    unread: Counter[str] = field(default_factory=Counter)
+    why: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        return self.read + sum(self.unread.values())
+
+
+def sources_of(table: Description, python: str) -> list[FoundTable]:
+    """None where the interpreter does not have it."""
+    try:
+        return [t for t in find_tables(table.name, None, python) if t.format is table]
+    except InvalidInputError:
+        return []
+
+
+def counted(table: Description, python: str) -> Counts | None:
+    """None where the interpreter does not have it."""
+    if not (sources := sources_of(table, python)):
+        return None
+    counts = Counts(name=table.name, since=table.since)
+    for source in sources:
+        counts.read += len(source.table.rows)
+        counts.known += sum(_is_known(table, row) for row in source.table.rows)
+        counts.unread.update(_short(row.reason) for row in source.table.unread)
+        for _, why in compared(source, python):
+            counts.same += not why
+            counts.why.update([why] if why else [])
+        if table.module and source.folder is not None:
+            folder = source.folder
+            counts.is_used = is_used(table.file, table.lookup, folder, table.used_outside)
+    return counts
+
+
+def _is_known(table: Description, row: TableRow) -> bool:
+    try:
+        return bool(table.known(row))
+    except ValueError:
+        return False
+
+
+def _short(reason: str) -> str:
+    return "the same key stands in the table again" if "same key again" in reason else reason
+
+
+def compared(source: FoundTable, python: str) -> Iterator[tuple[TableRow, str]]:
+    """Each row, and what its library returns that was not read; empty where it is the same."""
+    if source.format.syntax == "cache":
+        yield from _cached(source, python)
+    elif source.format.syntax == "flags":
+        yield from _flags(source, python)
+    else:
+        for chip in CHIPS if source.format.device else CHIPS[:1]:
+            yield from _looked_up(source, chip, python)
+
+
+def _looked_up(source: FoundTable, chip: Chip, python: str) -> Iterator[tuple[TableRow, str]]:
+    table = source.format
+    rows = [
+        row
+        for row in source.table.rows
+        if not table.device or chip is next(iter(table.chips_of(row.key)), None)
+    ]
+    for row, answer in zip(rows, ask_lookup(table, rows, chip, python), strict=True):
+        if answer.error and not answer.is_reached:
+            yield row, answer.error
+        elif answer.path == ():
+            yield row, "the lookup does not look into its table"
+        elif not answer.is_reached:
+            yield row, "the lookup asks for another key"
+        else:
+            taken = valued(table, answer.taken, made=True)
+            alike = all(is_cut(taken.get(name, ...), size) for name, size in row.value.items())
+            yield row, "" if alike and answer.taken == answer.made else f"{taken} is returned"
+
+
+def is_cut(taken: object, size: object) -> bool:
+    """Lookups cut blocks to what the problem has: never to more than the table says."""
+    both = isinstance(taken, int) and isinstance(size, int)
+    return taken == size or (both and 0 < taken < size)  # type: ignore[operator]
+
+
+def _cached(source: FoundTable, python: str) -> Iterator[tuple[TableRow, str]]:
+    """tokamax takes the fastest config of a key: each row of a key is compared with its own."""
+    alone: dict[Path, str] = {}
+    text = json.loads(source.path.read_text(encoding="utf-8"))
+    folder = source.path.parent
+    most = max((len(configs) for configs in text.values()), default=0)
+    rows: list[tuple[TableRow, Path]] = []
+    seen: Counter[str] = Counter()
+    for row in source.table.rows:
+        key = row.path[0]
+        rows.append((row, folder / str(seen[key]) / source.path.name))
+        seen[key] += 1
+    for number in range(most):
+        nth = {k: dict([list(c.items())[number]]) for k, c in text.items() if len(c) > number}
+        alone[folder / str(number) / source.path.name] = json.dumps(nth)
+    answers = ask_tokamax(alone, python) if alone else {}
+    for row, file in rows:
+        answer = answers[file][row.path[0]]
+        taken = answer.taken or {}
+        other = {
+            n: taken.get(n) for n, v in row.value.items() if type(v) is int and taken.get(n) != v
+        }
+        yield row, answer.error or (f"{other} is returned" if _differs(other) else "")
+
+
+def _differs(other: dict[str, object]) -> bool:
+    """Layouts are numbers in the file and enums in its classes."""
+    return any(type(value) is int for value in other.values())
+
+
+def _flags(source: FoundTable, python: str) -> Iterator[tuple[TableRow, str]]:
+    child = (
+        Path(sys.modules[Description.__module__].__file__ or "").parents[1] / "compiling" / "child"
+    )
+    (row,) = source.table.rows
+    done = subprocess.run(
+        [python, "-P", "-c", _MAXTEXT.format(child=str(child))],
+        input=json.dumps({str(source.path): list(row.value)}),
+        capture_output=True,
+        text=True,
+        cwd=source.path.parent,
+        check=False,
+    )
+    if done.returncode:
+        yield row, done.stderr.strip().rpartition("\n")[2]
+        return
+    flags = json.loads(done.stdout.rpartition("\n")[2])[str(source.path)]
+    yield row, "" if flags == row.value else f"{flags} is returned"
+
+
+def sample(source: FoundTable, python: str) -> dict[str, object]:
+    """Three rows of a table as its source has them, with what its lookup is asked and returns."""
+    table, rows = source.format, source.table.rows
+    chosen = [rows[place] for place in sorted({0, len(rows) // 2, len(rows) - 1})]
+    tree = ast.parse(source.path.read_text(encoding="utf-8"))
+    lines = {row.place for row in chosen}
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and table.classes]
+    kept: list[ast.stmt] = [*classes]
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Dict):
+            name = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+            if name == table.variable:
+                kept.append(ast.Assign([ast.Name(name)], _only(node.value, lines), lineno=1))
+    by_chip: dict[Chip, list[TableRow]] = {}
+    for row in chosen:
+        chip = next(iter(table.chips_of(row.key)), Chip.V7X)
+        by_chip.setdefault(chip, []).append(row)
+    taken: dict[str, object] = {}
+    for chip, rows in by_chip.items():
+        for row, answer in zip(rows, ask_lookup(table, rows, chip, python), strict=True):
+            value = valued(table, answer.taken, made=True) if answer.is_reached else None
+            taken[row.place] = value
+    asks = [{n: str(v) for n, v in table.asks(row)[0].items()} for row in chosen]
+    text = "\n".join(ast.unparse(node) for node in kept)
+    return {"text": text, "asks": asks, "taken": [taken[row.place] for row in chosen]}
+
+
+def _only(node: ast.Dict, lines: set[str]) -> ast.Dict:
+    """The entries that begin at these lines, at whatever depth."""
+    pairs: list[tuple[ast.expr | None, ast.expr]] = []
+    for key, value in zip(node.keys, node.values, strict=True):
+        if isinstance(value, ast.Dict):
+            value = _only(value, lines)
+            pairs += [(key, value)] if value.keys else []
+        elif f"line {value.lineno}" in lines:
+            pairs.append((key, value))
+    return ast.Dict([key for key, _ in pairs], [value for _, value in pairs])
+
+
+def markdown(all_counts: Sequence[Counts]) -> str:
+    head = "| table | release | rows | read | of the catalogue | the lookup returns the same |"
+    lines = [head, "|" + "---|" * 6]
+    notes = []
+    for c in all_counts:
+        same = str(c.same) if c.is_used else f"{c.same}, but nothing uses it"
+        lines.append(f"| `{c.name}` | {c.since} | {c.rows} | {c.read} | {c.known} | {same} |")
+        notes += [f"- `{c.name}`: {n} not read: {why}" for why, n in c.unread.most_common(3)]
+        notes += [f"- `{c.name}`: {n} not found: {why}" for why, n in c.why.most_common(3)]
+    return "\n".join([*lines, "", *notes]) + "\n"
+
+
+def _record(table: Description, python: str, file: Path) -> None:
+    known = json.loads(file.read_text()) if file.exists() else {}
+    for source in sources_of(table, python):
+        if source.table.rows:
+            known[table.name] = sample(source, python)
+            file.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--python", action="append", default=[])
+    parser.add_argument("--only", default="")
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--sample", type=Path, help="record samples for the tests")
+    args = parser.parse_args()
+    all_counts = []
+    for python in args.python or [sys.executable]:
+        for table in DESCRIPTIONS:
+            if args.sample and table.module:
+                _record(table, python, args.sample)
+            elif table.name.startswith(args.only) and (counts := counted(table, python)):
+                print(counts, flush=True)
+                all_counts.append(counts)
+    text = markdown(all_counts)
+    if args.write:
+        page = args.write.read_text(encoding="utf-8")
+        before, _, rest = page.partition(_BEGIN)
+        args.write.write_text(before + _BEGIN + text + _END + rest.partition(_END)[2])
+    else:
+        print(text)
