@@ -23,20 +23,11 @@ from typing import Any, TypeGuard
 from urllib.parse import quote, urlencode
 from weakref import WeakMethod
 
+from autotune.answering import matching
 from autotune.answering.bundle import bundle_from_bytes, read_bundle, write_whole
 from autotune.answering.generation import GENERATION, RETRY_AFTER_S
 from autotune.answering.http import Remote
 from autotune.answering.http_answers import read_answer
-from autotune.answering.matching import (
-    DEFAULT,
-    KINDS,
-    Index,
-    Match,
-    MatchKind,
-    beside_default,
-    checked_kinds,
-    default_match,
-)
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.domain.key import Identity, Key, Toolchain, identity_of
@@ -51,7 +42,7 @@ _MOST_PAGES = 1_000
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
 _NOT_UNDERSTOOD = 422
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
-_ALL = beside_default(KINDS)
+_ALL = matching.beside_default(matching.KINDS)
 
 
 class ServiceAnswers:
@@ -80,10 +71,10 @@ class ServiceAnswers:
         self._service = None if url is None else Remote(url, timeout_s, token)
         self._cache = None if cache is None else Path(cache)
         self._pinned, self.strict, self._claimed = snapshot, strict, accept_claimed
-        self._answers: dict[tuple[Identity, frozenset[str]], Match] = {}
+        self._answers: dict[tuple[Identity, frozenset[str]], matching.Match] = {}
         self._generation = GENERATION.number
         self._unanswered: tuple[Sequence[Key], Collection[str]] = (), ()
-        self._disk: Index | None = None
+        self._disk: matching.Index | None = None
         self._retry_after = 0.0
         self._takes_accept = True  # an older service does not
         self._said: set[str] = set()
@@ -99,16 +90,16 @@ class ServiceAnswers:
     def lookup(
         self,
         questions: Sequence[Key],
-        accept: Collection[str] = KINDS,
+        accept: Collection[str] = matching.KINDS,
         without: Collection[Config] = (),
-    ) -> list[Match]:
+    ) -> list[matching.Match]:
         """One answer each, in the same order, all from one snapshot: the best of an accepted kind.
         ``without``: configs that cannot be taken; an older service may answer with them.
 
         Raises ``InvalidInputError`` for a kind that there is not, and nothing else unless
         ``strict``: then ``ServiceError`` when the service cannot be used.
         """
-        accept = checked_kinds(accept)
+        accept = matching.checked_kinds(accept)
         self._begin_generation()
         try:
             answers = self._ask(questions, accept, without)
@@ -121,7 +112,7 @@ class ServiceAnswers:
             answers = self._without_service(questions, accept, without, error)
         if not without:
             for key, answer in zip(questions, answers, strict=True):
-                self._answers[identity_of(key), beside_default(accept)] = answer
+                self._answers[identity_of(key), matching.beside_default(accept)] = answer
         return answers
 
     def lookup_shape(
@@ -133,7 +124,7 @@ class ServiceAnswers:
         *,
         chip: str,
         toolchain: Toolchain,
-    ) -> Match:
+    ) -> matching.Match:
         """The answer for a problem in the words of the command line, for the newest version of the
         kernel that has records: the service knows its dimensions.
 
@@ -214,14 +205,14 @@ class ServiceAnswers:
             raise ServiceError(f"the service at {self._service} cannot be used: {why}") from error
 
     def match(
-        self, key: Key, accept: Collection[str] = KINDS, without: Collection[Config] = ()
-    ) -> Match:
+        self, key: Key, accept: Collection[str] = matching.KINDS, without: Collection[Config] = ()
+    ) -> matching.Match:
         """The best answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
-        identity, accept = identity_of(key), checked_kinds(accept)
+        identity, accept = identity_of(key), matching.checked_kinds(accept)
         self._begin_generation()
-        for kinds in (KINDS, accept) if not without else ():
-            known = self._answers.get((identity, beside_default(kinds)))
-            if known is not None and known.kind in (*accept, DEFAULT):
+        for kinds in (matching.KINDS, accept) if not without else ():
+            known = self._answers.get((identity, matching.beside_default(kinds)))
+            if known is not None and known.kind in (*accept, matching.DEFAULT):
                 return known  # the best of all is the best of some, and a default says why itself
         return self.lookup([key], accept, without)[0]
 
@@ -231,7 +222,7 @@ class ServiceAnswers:
             self._generation = GENERATION.number
             self._answers, self._disk, self._retry_after = {}, None, 0.0
 
-    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
+    def miss(self, key: Key, kind: matching.MatchKind = matching.DEFAULT) -> None:
         """The service has counted it when it was asked."""
 
     def refresh(self) -> bool:
@@ -253,12 +244,12 @@ class ServiceAnswers:
 
     def _ask(
         self, questions: Sequence[Key], accept: Collection[str], without: Collection[Config] = ()
-    ) -> list[Match]:
+    ) -> list[matching.Match]:
         if self._service is None or not questions:
             return self._offline(questions, accept, without)
         if time.monotonic() < self._retry_after and not self.strict:
             raise ServiceError("it failed a moment ago")
-        answers: list[Match] = []
+        answers: list[matching.Match] = []
         snapshot = self._pinned
         try:
             for start in range(0, len(questions), MAX_QUESTIONS):
@@ -279,9 +270,9 @@ class ServiceAnswers:
         accept: Collection[str],
         without: Collection[Config],
         pinned: int | None,
-    ) -> tuple[int, list[Match]]:
+    ) -> tuple[int, list[matching.Match]]:
         data = {"questions": [to_data(key) for key in questions], "snapshot": pinned}
-        kinds = beside_default(accept)
+        kinds = matching.beside_default(accept)
         newer: dict[str, Any] = {} if kinds == _ALL else {"accept": sorted(kinds)}
         if self._claimed:
             newer["accept_claimed"] = True
@@ -294,7 +285,9 @@ class ServiceAnswers:
             raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
         matches = [read_answer(*pair) for pair in zip(questions, answers, strict=True)]
         return number, [
-            match if match.kind in (*kinds, DEFAULT) else default_match(not_accepted=match.kind)
+            match
+            if match.kind in (*kinds, matching.DEFAULT)
+            else matching.default_match(not_accepted=match.kind)
             for match in matches
         ]
 
@@ -317,7 +310,7 @@ class ServiceAnswers:
 
     def _offline(
         self, questions: Sequence[Key], accept: Collection[str], without: Collection[Config]
-    ) -> list[Match]:
+    ) -> list[matching.Match]:
         index = self._disk_index()
         return [index.match(key, accept, without) for key in questions]
 
@@ -327,7 +320,7 @@ class ServiceAnswers:
         accept: Collection[str],
         without: Collection[Config],
         error: Exception,
-    ) -> list[Match]:
+    ) -> list[matching.Match]:
         """As the disk has it, until the service answers."""
         self._say_once(
             f"the service at {self._service}",
@@ -353,9 +346,9 @@ class ServiceAnswers:
         )
         return True
 
-    def _disk_index(self) -> Index:
+    def _disk_index(self) -> matching.Index:
         if self._disk is None:
-            self._disk, self.snapshot = Index(), None
+            self._disk, self.snapshot = matching.Index(), None
             try:
                 # where there is a service, it may never have been there
                 if self._cache and (self._service is None or self._cache.exists()):
@@ -363,7 +356,7 @@ class ServiceAnswers:
                     label = self._label_of(bundle.snapshot, bundle.snapshot_id)
                     is_from_here = self._label() == label
                     records = bundle.accepted(claimed=self._claimed or is_from_here)
-                    self._disk = Index(records, bundle.kernels)
+                    self._disk = matching.Index(records, bundle.kernels)
                     self.snapshot = bundle.snapshot
             except Exception as error:  # a damaged file must not stop a model either
                 if self.strict:

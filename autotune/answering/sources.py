@@ -13,18 +13,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from autotune.answering import matching
 from autotune.answering.bundle import Tried, read_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.generation import GENERATION
-from autotune.answering.matching import (
-    DEFAULT,
-    KINDS,
-    Index,
-    Match,
-    MatchKind,
-    checked_kinds,
-    match_in,
-)
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.key import Key, identity_of, parse_chip
 from autotune.domain.problem import AxisValue, Config
@@ -35,7 +27,7 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = "AUTOTUNE_SOURCE"
 STORES = "autotune.stores"  # the entry points of what opens a database
-ACCEPT: tuple[str, ...] = KINDS[:-1]  # all but *default*
+ACCEPT: tuple[str, ...] = matching.KINDS[:-1]  # all but *default*
 
 
 class Source(Protocol):
@@ -43,10 +35,10 @@ class Source(Protocol):
     ``match`` may take a third argument ``without``, configs that cannot be taken: then it is asked
     for the next best where one is refused."""
 
-    def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
+    def match(self, key: Key, accept: Collection[str] = ACCEPT) -> matching.Match:
         """The best answer of an accepted kind, else *default*."""
 
-    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
+    def miss(self, key: Key, kind: matching.MatchKind = matching.DEFAULT) -> None:
         """Take note of a key that has no record of its own, and got this."""
 
 
@@ -55,7 +47,7 @@ class BundleAnswers:
 
     def __init__(self, path: str | Path, *, accept_claimed: bool = False) -> None:
         self._path, self._claimed = Path(path), accept_claimed
-        self._index: Index | None = None
+        self._index: matching.Index | None = None
         self._tried: Tried = {}
         self._generation = GENERATION.number
         self.misses: dict[Key, int] = {}
@@ -65,13 +57,13 @@ class BundleAnswers:
 
     def match(
         self, key: Key, accept: Collection[str] = ACCEPT, without: Collection[Config] = ()
-    ) -> Match:
+    ) -> matching.Match:
         """Raises ``InvalidInputError`` for a file that cannot be read."""
         if self._index is None or self._generation != GENERATION.number:
             generation, bundle = GENERATION.number, read_bundle(self._path)
             accepted = bundle.accepted(claimed=self._claimed)
             claims = {record.key for record in bundle.records} - {r.key for r in accepted}
-            self._index = Index(accepted, bundle.kernels, claims)
+            self._index = matching.Index(accepted, bundle.kernels, claims)
             self._generation, self._tried = generation, bundle.tried
         return self._index.match(key, accept, without)
 
@@ -79,7 +71,7 @@ class BundleAnswers:
         """What its database knew when it was written."""
         return times_us(self._tried.get(identity_of(key), ()), axes)
 
-    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:  # noqa: ARG002 (a file keeps none)
+    def miss(self, key: Key, kind: matching.MatchKind = matching.DEFAULT) -> None:  # noqa: ARG002
         self.misses[key] = self.misses.get(key, 0) + 1
 
 
@@ -94,14 +86,14 @@ class StoreAnswers:
 
     def match(
         self, key: Key, accept: Collection[str] = ACCEPT, without: Collection[Config] = ()
-    ) -> Match:
-        return match_in(self._store, key, accept, without, claimed=self._claimed)
+    ) -> matching.Match:
+        return matching.match_in(self._store, key, accept, without, claimed=self._claimed)
 
     def times_us(self, key: Key, axes: Mapping[str, AxisValue]) -> Times:
         """What was tried for exactly this key with these axes: a source may know it."""
         return times_us(timed_configs(self._store.trials(key)), axes)
 
-    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
+    def miss(self, key: Key, kind: matching.MatchKind = matching.DEFAULT) -> None:
         self._store.save_misses({(key, kind): 1})
 
 
@@ -142,7 +134,7 @@ def configure(
     global _settings
     if chip:
         parse_chip(chip)  # a wrong name is refused now, not when a kernel is called
-    kinds = checked_kinds(accept)
+    kinds = matching.checked_kinds(accept)
     for name, flag in (("strict", strict), ("accept_claimed", accept_claimed)):
         if not isinstance(flag, bool):
             raise InvalidInputError(f"{name}={flag!r}: give True or False")
@@ -252,6 +244,6 @@ def with_settings(
     )
     return replace(
         configured,
-        accept=configured.accept if accept is None else checked_kinds(accept),
+        accept=configured.accept if accept is None else matching.checked_kinds(accept),
         chip=chip or configured.chip,
     )

@@ -12,19 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.shared import print_json, write_file
+from autotune.domain import workload as workloads
 from autotune.domain.codec import to_data
 from autotune.domain.key import Toolchain
 from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.visible import visible
-from autotune.domain.workload import (
-    InvalidProblem,
-    TunedEntry,
-    TunedWorkload,
-    UndeclaredKernel,
-    weighted_times,
-)
 from autotune.publishing.checking.selection import FailOn
 from autotune.publishing.task import TuningResult
+from autotune.wording import publication
 from autotune.wording.match import (
     action,
     check_in_words,
@@ -34,13 +29,6 @@ from autotune.wording.match import (
     subject_line,
 )
 from autotune.wording.output import echo
-from autotune.wording.publication import (
-    default_time,
-    in_words,
-    publication_reason,
-    times_default,
-    verified_label,
-)
 from autotune.wording.screen import screen
 from autotune.wording.units import error_bar, mebibytes, micros, ratio
 
@@ -49,8 +37,8 @@ _LOG_WIDTH = 150
 
 def print_workload(
     tuned: Sequence[TuningResult],
-    invalid: Sequence[InvalidProblem],
-    undeclared: Sequence[UndeclaredKernel],
+    invalid: Sequence[workloads.InvalidProblem],
+    undeclared: Sequence[workloads.UndeclaredKernel],
     place: str,
     *,
     as_json: bool,
@@ -91,12 +79,12 @@ def print_workload(
 def tuned_workload(
     name: str,
     tuned: Sequence[TuningResult],
-    invalid: Sequence[InvalidProblem],
-    undeclared: Sequence[UndeclaredKernel],
-) -> TunedWorkload:
+    invalid: Sequence[workloads.InvalidProblem],
+    undeclared: Sequence[workloads.UndeclaredKernel],
+) -> workloads.TunedWorkload:
     """What is kept of it."""
     entries = [
-        TunedEntry(
+        workloads.TunedEntry(
             key=entry.key,
             weight=entry.task.weight,
             before_us=entry.before_us,
@@ -108,10 +96,10 @@ def tuned_workload(
     missing = [f"not tuned: {problem}" for problem in invalid] + list(
         map(undeclared_line, undeclared)
     )
-    return TunedWorkload(name=name, entries=tuple(entries), missing=tuple(missing))
+    return workloads.TunedWorkload(name=name, entries=tuple(entries), missing=tuple(missing))
 
 
-def undeclared_line(kernel: UndeclaredKernel) -> str:
+def undeclared_line(kernel: workloads.UndeclaredKernel) -> str:
     grid, blocks = (
         "x".join(map(str, kernel.grid)),
         " ".join("[" + ",".join(map(str, block)) + "]" for block in kernel.blocks),
@@ -130,7 +118,7 @@ def model_times(tuned: Sequence[TuningResult]) -> list[dict[str, Any]]:
     rows = []
     for chip, jax in dict.fromkeys(_target(entry) for entry in tuned):
         part = [entry for entry in tuned if _target(entry) == (chip, jax)]
-        times = weighted_times(
+        times = workloads.weighted_times(
             (entry.task.weight, entry.before_us, entry.before_error, entry.after_us)
             for entry in part
         )
@@ -140,7 +128,7 @@ def model_times(tuned: Sequence[TuningResult]) -> list[dict[str, Any]]:
     return rows
 
 
-def _share(calls: float, undeclared: Sequence[UndeclaredKernel]) -> str:
+def _share(calls: float, undeclared: Sequence[workloads.UndeclaredKernel]) -> str:
     """Of the model's Pallas calls, those that the times speak of."""
     every = calls + sum(kernel.weight for kernel in undeclared)
     return f"{calls:g} of the model's {every:g} Pallas calls, the others are not declared"
@@ -165,8 +153,8 @@ def _problem_data(entry: TuningResult) -> dict[str, Any]:
         "trials": len(entry.trials),
         "stopped_by": entry.stopped_by,
         "verification_s": published.verification_s,
-        "record": published.record and to_data(in_words(published.record)),
-        "reason": publication_reason(published),
+        "record": published.record and to_data(publication.in_words(published.record)),
+        "reason": publication.publication_reason(published),
     }
 
 
@@ -186,19 +174,21 @@ def _table(tuned: Sequence[TuningResult]) -> Table:
             key.chip.value,
             f"{entry.task.weight:g}",
             str(len(entry.trials)),
-            default_time(entry.predicted) if entry.predicted else micros(entry.before_us),
+            publication.default_time(entry.predicted)
+            if entry.predicted
+            else micros(entry.before_us),
             micros(entry.after_us),
-            times_default(entry.predicted, entry.after_us)
+            publication.times_default(entry.predicted, entry.after_us)
             if entry.predicted
             else ratio(entry.before_us, entry.after_us),
             ("default" if record.is_default else str(record.config)) if record else "–",
-            f"{record.method}, {verified_label(record)}" if record else _why(entry),
+            f"{record.method}, {publication.verified_label(record)}" if record else _why(entry),
         )
     return table
 
 
 def _why(entry: TuningResult) -> str:
-    return publication_reason(entry.publication) if entry.publication else ""
+    return publication.publication_reason(entry.publication) if entry.publication else ""
 
 
 _WIDTH = 160  # columns, where there is no terminal

@@ -11,21 +11,13 @@ from autotune.answering.matching import RULE, Match, match_in
 from autotune.cli import shared
 from autotune.cli.searched_source import key_now, places, source_change
 from autotune.declaring.calls.text import call_of
+from autotune.domain import record as records
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeKernel, ProblemOfCall
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import KernelSpec, Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
 from autotune.domain.problem import Problem
-from autotune.domain.record import (
-    Evidence,
-    GateState,
-    Method,
-    Record,
-    Trial,
-    gate_state,
-    measured_config,
-)
 from autotune.domain.store import Store
 from autotune.measuring.attached import chip_or_attached
 from autotune.wording.match import checked, reproduce
@@ -52,8 +44,8 @@ class StoredTrial:
 
     id: int
     key: Key
-    trial: Trial
-    state: GateState
+    trial: records.Trial
+    state: records.GateState
     verification: str
 
     @property
@@ -80,7 +72,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         changed = source_change(store, stored.key)
     if as_json:
         published = record and to_data(in_words(record))
-        measured = measured_config(record, stored.trial.config)
+        measured = records.measured_config(record, stored.trial.config)
         shared.print_json(
             {
                 "id": trial_id,
@@ -110,7 +102,7 @@ def find_trial(store: Store, trial_id: int) -> StoredTrial:
         raise UnknownNameError(f"there is no trial {trial_id}: see autotune history --trials")
     key, trial = stored
     record = store.record(key)
-    state = gate_state(trial, record)
+    state = records.gate_state(trial, record)
     proof = record_verification(record) if record and record.proves(trial.config) else ""
     return StoredTrial(id=trial_id, key=key, trial=trial, state=state, verification=proof)
 
@@ -157,9 +149,9 @@ def _wrong(outcome: WrongResult) -> list[str]:
     return [f"the check that failed: {outcome.check}{error}{outcome.where and ', '}{outcome.where}"]
 
 
-def _measured(stored: StoredTrial, record: Record | None) -> list[str]:
+def _measured(stored: StoredTrial, record: records.Record | None) -> list[str]:
     """Where the accelerator was asked: what it said, and of what that can be told apart."""
-    measured = measured_config(record, stored.trial.config)
+    measured = records.measured_config(record, stored.trial.config)
     if record is None or measured is None:
         return []
     line = measured_line(measured, stored.estimate_us)
@@ -169,7 +161,7 @@ def _measured(stored: StoredTrial, record: Record | None) -> list[str]:
     return [*lines, *(f"  {sentence}" for sentence in others)]
 
 
-def _published(stored: StoredTrial, record: Record | None) -> list[str]:
+def _published(stored: StoredTrial, record: records.Record | None) -> list[str]:
     """What is published for its key, and plain XLA against this trial, in words."""
     if record is None:
         return ["nothing is published for this problem"]
@@ -352,22 +344,22 @@ def _others(store: "Store", key: Key) -> list[str]:
     return lines[:5]
 
 
-def _default(record: Record) -> Evidence:
+def _default(record: records.Record) -> records.Evidence:
     """The default's time by the method of the record."""
     default, run = record.default, record.measurement
-    if record.method is not Method.MEASURED or run is None or default.config is None:
+    if record.method is not records.Method.MEASURED or run is None or default.config is None:
         return default
     timed = run.of(default.config)
-    return Evidence(config=default.config, time_us=timed.median_us if timed else None)
+    return records.Evidence(config=default.config, time_us=timed.median_us if timed else None)
 
 
-def _print(record: Record) -> None:
+def _print(record: records.Record) -> None:
     echo(str(record.config))
     evidence = _default(record)
     is_known = evidence.time_us or evidence.is_predicted
     default = f", {times_default(evidence, record.time_us)} the default's speed" if is_known else ""
     echo(f"  {record.method} {micros(record.time_us)}{default}; {record.reason}")
-    if record.method == Method.MEASURED and record.measurement is not None:
+    if record.method == records.Method.MEASURED and record.measurement is not None:
         echo(
             f"  {record.measurement.method} on {record.measurement.device}; estimated "
             f"{micros(record.estimate.time_us)}"

@@ -5,18 +5,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
+from autotune.domain import limits
 from autotune.domain.codec import OmitDefault, OmitNone
-from autotune.domain.limits import (
-    MOST_NAMES,
-    Choice,
-    Count,
-    Limit,
-    Positive,
-    Share,
-    Text,
-    Time,
-    Word,
-)
 from autotune.domain.outcome import Failure
 from autotune.domain.problem import Config
 
@@ -57,13 +47,13 @@ class Timed:
     """
 
     config: Config | None
-    samples_us: Annotated[tuple[Time, ...], Limit(longest=10_000)]
-    ratio: Share | None = None
-    low: Share | None = None
-    high: Positive | None = None
+    samples_us: Annotated[tuple[limits.Time, ...], limits.Limit(longest=10_000)]
+    ratio: limits.Share | None = None
+    low: limits.Share | None = None
+    high: limits.Positive | None = None
     slower: bool = False
-    refused: Text = ""
-    note: Text = ""
+    refused: limits.Text = ""
+    note: limits.Text = ""
 
     @property
     def median_us(self) -> float | None:
@@ -89,16 +79,16 @@ class Measurement:
     state of the device.
     """
 
-    method: Annotated[str, Limit(pattern=f"^({DEVICE_TIME}|{WALL_CLOCK})$")]
-    device: Word
-    timed: Annotated[tuple[Timed, ...], Limit(longest=MOST_NAMES)]
-    stopped_by: Word
-    void: Text = ""
-    drift: Annotated[float, Limit(least=-1e6, most=1e6)] = 0.0
-    set_aside: Count = 0
-    looks: Count = 0
-    seed: Count = 0
-    seconds: Share = 0.0
+    method: Annotated[str, limits.Limit(pattern=f"^({DEVICE_TIME}|{WALL_CLOCK})$")]
+    device: limits.Word
+    timed: Annotated[tuple[Timed, ...], limits.Limit(longest=limits.MOST_NAMES)]
+    stopped_by: limits.Word
+    void: limits.Text = ""
+    drift: Annotated[float, limits.Limit(least=-1e6, most=1e6)] = 0.0
+    set_aside: limits.Count = 0
+    looks: limits.Count = 0
+    seed: limits.Count = 0
+    seconds: limits.Share = 0.0
 
     @property
     def winner(self) -> Timed | None:
@@ -199,8 +189,8 @@ _MOST_AXES = 1000  # of all calls of a function
 class Walked(NamedTuple):
     """So many in the small problems, of so many in the real one; None where data decides."""
 
-    small: Count | None
-    real: Count | None
+    small: limits.Count | None
+    real: limits.Count | None
 
     @property
     def is_all(self) -> bool:
@@ -215,11 +205,11 @@ class Walked(NamedTuple):
 class IntegerRange(NamedTuple):
     """The least and the largest of an operand's integers, in the small problems and the real."""
 
-    operand: Word
-    low: Choice
-    high: Choice
-    real_low: Choice
-    real_high: Choice
+    operand: limits.Word
+    low: limits.Choice
+    high: limits.Choice
+    real_low: limits.Choice
+    real_high: limits.Choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,11 +219,11 @@ class Covered:
     all comparisons that do not depend on data; ``by_data``: how many do. ``integers``: contents
     that steer the kernel."""
 
-    blocks: Annotated[tuple[Walked, ...], Limit(longest=_MOST_AXES)]
+    blocks: Annotated[tuple[Walked, ...], limits.Limit(longest=_MOST_AXES)]
     ragged: Walked
     ways: Walked
-    by_data: Count = 0
-    integers: Annotated[tuple[IntegerRange, ...], Limit(longest=_MOST_AXES)] = ()
+    by_data: limits.Count = 0
+    integers: Annotated[tuple[IntegerRange, ...], limits.Limit(longest=_MOST_AXES)] = ()
 
     @property
     def is_enough(self) -> bool:
@@ -250,10 +240,10 @@ class Proof:
     where the real problem is not known."""
 
     level: OmitDefault[ProofLevel] = ProofLevel.FULL
-    lacks: OmitDefault[Text] = ""
-    jax: OmitDefault[Word] = ""
+    lacks: OmitDefault[limits.Text] = ""
+    jax: OmitDefault[limits.Word] = ""
     standard: OmitDefault[Standard] = Standard.REFERENCE
-    ran: OmitDefault[Text] = ""
+    ran: OmitDefault[limits.Text] = ""
     covered: OmitNone[Covered | None] = None
 
 

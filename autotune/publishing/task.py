@@ -20,13 +20,7 @@ from autotune.domain.record import Evidence, Record, Trial, default_trial
 from autotune.domain.workload import InvalidProblem, WorkloadProblem
 from autotune.measuring.attached import attached_chips
 from autotune.publishing.publish import Publication
-from autotune.searching.subject import (
-    ProblemOf,
-    SearchLimits,
-    SearchObserver,
-    SearchResult,
-    asked_problem,
-)
+from autotune.searching import subject as subjects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +37,7 @@ class TuningTask:
 
     ref: KernelRef
     chip: Chip
-    problem_of: ProblemOf | None
+    problem_of: subjects.ProblemOf | None
     start_from: tuple[str | Config | Mapping[str, AxisValue], ...] = ()
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     options: str | None = None
@@ -68,7 +62,7 @@ class Plan:
     says it; None for the nodes of a cluster. ``options``: of the compiler, as the compilers were
     opened with. ``anew``: also what has been searched before."""
 
-    limits: SearchLimits = field(default_factory=SearchLimits)
+    limits: subjects.SearchLimits = field(default_factory=subjects.SearchLimits)
     seed: int = 0
     method: str = "gp"
     allow_unverified: bool = False
@@ -123,7 +117,7 @@ class TuningResult:
     publication: Publication | None
     ids: Mapping[int, int]
     place: str
-    search: SearchResult | None = None
+    search: subjects.SearchResult | None = None
     error: AutotuneError | None = None
     with_options: Sequence[WithOptions] = ()
 
@@ -180,7 +174,7 @@ class NotTuned:
         return InvalidProblem(line=self.task.line, problem=self.task.name, reason=str(self.error))
 
 
-class TuningObserver(SearchObserver):
+class TuningObserver(subjects.SearchObserver):
     """Who watches tasks; this one does nothing with what it hears."""
 
     def __enter__(self) -> Self:
@@ -215,16 +209,18 @@ def _time_us(trial: Trial | None) -> float | None:
     return trial.estimate.time_us if trial and trial.estimate else None
 
 
-def named_problem(problem: WorkloadProblem, folder: Path) -> tuple[KernelRef, ProblemOf | None]:
+def named_problem(
+    problem: WorkloadProblem, folder: Path
+) -> tuple[KernelRef, subjects.ProblemOf | None]:
     """What a problem of a workload means, on whatever chip. ``folder``: that files of kernels are
     found from. Raises ``AutotuneError``."""
     name = str(folder / problem.kernel) if ".py" in problem.kernel else problem.kernel
     ref = find_kernel(name)
     if not problem.args:
-        return asked_problem(ref, problem.shape, problem.dtype, problem.options, "")
+        return subjects.asked_problem(ref, problem.shape, problem.dtype, problem.options, "")
     if problem.shape or problem.dtype or problem.options:
         raise InvalidInputError("shape, dtype and options are part of args: say them there")
-    return asked_problem(ref, None, None, (), with_contents(problem.args, folder))
+    return subjects.asked_problem(ref, None, None, (), with_contents(problem.args, folder))
 
 
 def workload_tasks(

@@ -16,13 +16,7 @@ from autotune.domain.store import Store
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import Candidate, Space, climb, limit_named
 from autotune.estimating.vmem import limit_bytes, limit_rungs
-from autotune.searching.one_config import (
-    compile_config,
-    evaluate,
-    fastest_elsewhere,
-    outcome_of,
-    winners_elsewhere,
-)
+from autotune.searching import one_config
 from autotune.searching.option_axes import OptionAxes, no_options
 from autotune.searching.predicted_default import is_enough, predicted
 from autotune.searching.study import CandidateStudy
@@ -83,7 +77,7 @@ def open_search(
     )
     search.reuse()
     observer.space_ready(space, earlier, max(len(earlier), min(search.goal, search.reachable)))
-    elsewhere = winners_elsewhere(store.records(subject.spec.name), subject.key, space)
+    elsewhere = one_config.winners_elsewhere(store.records(subject.spec.name), subject.key, space)
     search.begin_with(start_from, elsewhere)
     return search
 
@@ -217,7 +211,9 @@ class Search:
         run = run._replace(forecast=self.lessons.forecast(run.config) if self.lessons else None)
         if run.candidate and not run.asked:
             self.study.hold(run.candidate)
-        self.running[compile_config(self.compilers, *self.options.split(run.config))] = run
+        self.running[one_config.compile_config(self.compilers, *self.options.split(run.config))] = (
+            run
+        )
         return ""
 
     def collect(self, done: Collection[Future[Attempt]]) -> None:
@@ -259,7 +255,7 @@ class Search:
         for place, trial in enumerate(self.trials):
             if trial.estimate is not None and trial.estimate.model != MODEL:
                 subject, config = self.options.split(trial.config)
-                outcome = evaluate(self.compilers, subject, config)
+                outcome = one_config.evaluate(self.compilers, subject, config)
                 self.store.replace_outcome(subject.key, config, outcome)
                 self.trials[place] = replace(trial, outcome=outcome)
         for trial in self.trials:
@@ -288,7 +284,7 @@ class Search:
             trials = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
             self._predicted = self.lessons.predict(self.space.candidates, others, trials)
             sure, key = self.lessons.are_sure, self.subject.key
-            self._elsewhere = [] if sure else fastest_elsewhere(others, key, self.space)
+            self._elsewhere = [] if sure else one_config.fastest_elsewhere(others, key, self.space)
             self.study.predict(self._predicted)
             self._predicted_at = done, count
         return self._predicted is not None
@@ -361,7 +357,7 @@ class Search:
     def _judged(self, future: Future[Attempt], run: _Running) -> tuple[Outcome, float]:
         """The outcome of a candidate and the wall clock that it took."""
         attempt = future.result()
-        return outcome_of(attempt, self.options.chip(run.config)), attempt.seconds
+        return one_config.outcome_of(attempt, self.options.chip(run.config)), attempt.seconds
 
     def _inform(self, study: Callable[..., None], candidate: Candidate, outcome: Outcome) -> None:
         compiles = isinstance(outcome, NotEstimated | WrongResult)

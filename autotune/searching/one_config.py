@@ -12,14 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 
-from autotune.domain.compilers import (
-    Attempt,
-    CompileConfig,
-    Compilers,
-    ListChoices,
-    TraceConfig,
-    Traces,
-)
+from autotune.domain import compilers as questions
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.key import ChipInfo, Choices, Key
 from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
@@ -28,15 +21,8 @@ from autotune.domain.record import Record, Trial, default_trial
 from autotune.domain.store import Store, TrialStore
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
+from autotune.estimating import space as spaces
 from autotune.estimating.cost_model.estimate import estimate
-from autotune.estimating.space import (
-    Candidate,
-    PassedOn,
-    Space,
-    default_config,
-    passed_on_of,
-    refusal,
-)
 from autotune.searching.subject import Subject, axis_value
 
 
@@ -82,16 +68,18 @@ def _next_number(trials: Sequence[Trial], *, is_default: bool) -> int:
     return max((trial.number for trial in trials), default=0) + 1
 
 
-def evaluate(compilers: Compilers, subject: Subject, config: Config) -> Outcome:
+def evaluate(compilers: questions.Compilers, subject: Subject, config: Config) -> Outcome:
     """Compile one config and estimate its time."""
     return outcome_of(compile_config(compilers, subject, config).result(), subject.chip)
 
 
-def compile_config(compilers: Compilers, subject: Subject, config: Config) -> Future[Attempt]:
-    return compilers.submit(subject.question(CompileConfig, config=config))
+def compile_config(
+    compilers: questions.Compilers, subject: Subject, config: Config
+) -> Future[questions.Attempt]:
+    return compilers.submit(subject.question(questions.CompileConfig, config=config))
 
 
-def outcome_of(attempt: Attempt, chip: ChipInfo) -> Outcome:
+def outcome_of(attempt: questions.Attempt, chip: ChipInfo) -> Outcome:
     """Its time is estimated where it compiles; the rules are checked on its own trace again."""
     if not isinstance(attempt.answer, tuple):
         return attempt.answer
@@ -112,11 +100,11 @@ class ConfigJudge:
     ``default``: what a user has without tuning; ``passed_on``: what the kernel takes of a config.
     """
 
-    compilers: Compilers
+    compilers: questions.Compilers
     subject: Subject
     choices: Choices
     default: Config
-    passed_on: PassedOn
+    passed_on: spaces.PassedOn
 
     def read(self, text: str) -> Config:
         """``block_m=256,block_n=512``, and where wanted ``order=n>m``, ``semantics=PA`` and
@@ -171,12 +159,12 @@ class ConfigJudge:
         return order
 
 
-def config_judge(compilers: Compilers, subject: Subject) -> ConfigJudge:
+def config_judge(compilers: questions.Compilers, subject: Subject) -> ConfigJudge:
     """Asks for the default of the problem, and what becomes of its settings."""
     ref, problem, chip = subject.ref, subject.problem, subject.chip
-    choices = compilers.ask(subject.question(ListChoices))
-    default = default_config(choices)
-    passed_on = passed_on_of(compilers, ref, problem, default, chip)
+    choices = compilers.ask(subject.question(questions.ListChoices))
+    default = spaces.default_config(choices)
+    passed_on = spaces.passed_on_of(compilers, ref, problem, default, chip)
     return ConfigJudge(
         compilers=compilers,
         subject=subject,
@@ -186,25 +174,27 @@ def config_judge(compilers: Compilers, subject: Subject) -> ConfigJudge:
     )
 
 
-def trace_one(compilers: Compilers, subject: Subject, config: Config) -> Trace | Failure:
+def trace_one(compilers: questions.Compilers, subject: Subject, config: Config) -> Trace | Failure:
     """A config in its own grid order."""
-    answer = compilers.ask(subject.question(TraceConfig, config=config))
-    return answer.traces[0] if isinstance(answer, Traces) else answer
+    answer = compilers.ask(subject.question(questions.TraceConfig, config=config))
+    return answer.traces[0] if isinstance(answer, questions.Traces) else answer
 
 
 def refused_early(
-    compilers: Compilers,
+    compilers: questions.Compilers,
     subject: Subject,
     config: Config,
     default: Config,
-    passed_on: Callable[[], PassedOn],
+    passed_on: Callable[[], spaces.PassedOn],
 ) -> Failure | Illegal | OutOfVmem | None:
     """Why it need not be compiled, by trace, rules and arithmetic; None where it may be."""
     traced = trace_one(compilers, subject, config)
     if not isinstance(traced, Trace):
         return traced
     whole = traced if config == default else trace_one(compilers, subject, default)
-    return refusal(traced, subject.chip, passed_on, whole if isinstance(whole, Trace) else None)
+    return spaces.refusal(
+        traced, subject.chip, passed_on, whole if isinstance(whole, Trace) else None
+    )
 
 
 def parts_of_text(text: str) -> dict[str, str]:
@@ -247,7 +237,7 @@ _FEWEST_TRIALS = 3  # with a time, before the fastest of them says something
 
 
 def tuned_elsewhere(
-    compilers: Compilers, store: Store, subject: Subject, announce: Callable[[str], None]
+    compilers: questions.Compilers, store: Store, subject: Subject, announce: Callable[[str], None]
 ) -> list[Config]:
     """The fastest first where their tables have times. ``announce`` hears of each."""
     known = [
@@ -280,7 +270,7 @@ def announce_other_sources(store: Store, subject: Subject, announce: Callable[[s
             )
 
 
-def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:
+def winners_elsewhere(records: Sequence[Record], key: Key, space: spaces.Space) -> list[Config]:
     """The candidates with the blocks and the grid order that won for the same problem under other
     toolchains and on other chips, the newest records first."""
     won = [
@@ -292,8 +282,8 @@ def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list
 
 
 def fastest_elsewhere(
-    others: Sequence[tuple[Key, Trial]], key: Key, space: Space
-) -> list[Candidate]:
+    others: Sequence[tuple[Key, Trial]], key: Key, space: spaces.Space
+) -> list[spaces.Candidate]:
     """The candidates with the blocks and the grid order that are the fastest so far for the same
     problem under other toolchains and on other chips, where these are searched at the same time."""
     timed: dict[Key, list[tuple[float, Config]]] = {}
@@ -304,7 +294,7 @@ def fastest_elsewhere(
     return _alike([min(times, key=lambda pair: pair[0])[1] for times in enough], space)
 
 
-def _alike(configs: Sequence[Config], space: Space) -> list[Candidate]:
+def _alike(configs: Sequence[Config], space: spaces.Space) -> list[spaces.Candidate]:
     if not configs:
         return []
     by_blocks = {(c.config.axes, c.config.grid_order): c for c in space.candidates[::-1]}

@@ -8,20 +8,13 @@ from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from autotune.estimating.space import Candidate
-from autotune.searching.sampler import (
-    COMPILES,
-    REASON,
-    CandidateList,
-    ListedRandom,
-    ListedTpe,
-    SurrogateSampler,
-)
+from autotune.searching import sampler
 from autotune.searching.surrogate import Posterior
 
-_SAMPLERS: dict[str, type[SurrogateSampler | ListedTpe | ListedRandom]] = {
-    "gp": SurrogateSampler,
-    "tpe": ListedTpe,
-    "random": ListedRandom,
+_SAMPLERS: dict[str, type[sampler.SurrogateSampler | sampler.ListedTpe | sampler.ListedRandom]] = {
+    "gp": sampler.SurrogateSampler,
+    "tpe": sampler.ListedTpe,
+    "random": sampler.ListedRandom,
 }
 METHODS = tuple(_SAMPLERS)
 
@@ -42,7 +35,7 @@ class CandidateStudy:
         seed: int = 0,
         method: str = "gp",
     ) -> None:
-        self._listed = CandidateList(candidates, limits)
+        self._listed = sampler.CandidateList(candidates, limits)
         self._running: dict[int, optuna.Trial] = {}
         self._tried_unasked: set[int] = set()
         with _errors_only():
@@ -50,8 +43,8 @@ class CandidateStudy:
             # What promises most is known of the surrogate alone, whichever sampler proposes.
             self._surrogate = (
                 self._sampler
-                if isinstance(self._sampler, SurrogateSampler)
-                else SurrogateSampler(self._listed, seed)
+                if isinstance(self._sampler, sampler.SurrogateSampler)
+                else sampler.SurrogateSampler(self._listed, seed)
             )
             storage = optuna.storages.InMemoryStorage()
             self._study = optuna.create_study(storage=storage, sampler=self._sampler)
@@ -70,7 +63,7 @@ class CandidateStudy:
                     value=time_us,
                     params=self._listed.values(number),
                     distributions=self._listed.space,
-                    user_attrs={REASON: reason, COMPILES: compiles},
+                    user_attrs={sampler.REASON: reason, sampler.COMPILES: compiles},
                 )
             )
 
@@ -120,8 +113,8 @@ class CandidateStudy:
         """What became of a candidate that ``ask`` gave out. None: it failed, for ``reason``; where
         it ``compiles`` for all that, larger blocks may."""
         trial = self._running.pop(self._number(candidate))
-        trial.set_user_attr(REASON, reason)
-        trial.set_user_attr(COMPILES, compiles)
+        trial.set_user_attr(sampler.REASON, reason)
+        trial.set_user_attr(sampler.COMPILES, compiles)
         with _errors_only():
             self._study.tell(trial, time_us, state=_state(time_us))
 

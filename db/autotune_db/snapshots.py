@@ -23,16 +23,7 @@ from sqlalchemy import (
 
 from autotune.domain.key import Key
 from autotune.domain.record import Change, Record
-from autotune_db.query import (
-    AT_ONCE,
-    batched,
-    get,
-    in_parts,
-    numbered_record,
-    readable,
-    times,
-    with_keys,
-)
+from autotune_db import query
 from autotune_db.rows import AnyRow, key_from_row
 from autotune_db.tables import KEYS, PINS, RECORDS, SNAPSHOTS
 
@@ -118,13 +109,13 @@ def prune(connection: Connection, before: datetime) -> int:
     newest = max(bases, default=None)
     needed: set[int] = set()
     for row in rows:
-        is_old = any(made_at < before for made_at in times([row.created_at]))
+        is_old = any(made_at < before for made_at in query.times([row.created_at]))
         number = None if is_old and row.id != newest else row.id
         while number is not None and number not in needed:
             needed.add(number)
             number = bases.get(number)
     gone = bases.keys() - needed
-    for part in in_parts(gone):
+    for part in query.in_parts(gone):
         connection.execute(delete(SNAPSHOTS).where(SNAPSHOTS.c.id.in_(part)))
     return len(gone)
 
@@ -163,7 +154,7 @@ def layers(
         statements = (newest, RECORDS.c.key_id), (pins, PINS.c.key_id)
         for statement, key_id in statements if pinned or layer is not row else statements[:1]:
             statement = statement.where(RECORDS.c.claimed.in_(claimed), is_left)
-            parts = [None] if wanted is None else in_parts(wanted)
+            parts = [None] if wanted is None else query.in_parts(wanted)
             for part in parts:
                 only = () if part is None else (key_id.in_(part),)
                 for number, is_claimed, record in connection.execute(statement.where(*only)):
@@ -174,7 +165,7 @@ def layers(
 def _bases(connection: Connection, row: AnyRow | Draft) -> Iterator[AnyRow]:
     """What a snapshot rests on, the newest first: however often it was rolled back, and where a
     damaged row says that it rests on a newer one, none of those."""
-    while (base := get(connection, SNAPSHOTS, row.base_id)) and base.id < row.id:
+    while (base := query.get(connection, SNAPSHOTS, row.base_id)) and base.id < row.id:
         yield base
         row = base
 
@@ -210,7 +201,7 @@ def records(
     keys = connection.scalars(select(KEYS.c.id).where(*only)) if only else None
     ids = sorted(members(connection, row, keys, claimed=claimed).values(), reverse=True)
     found: list[Record] = []
-    for part in batched(ids, AT_ONCE):
+    for part in query.batched(ids, query.AT_ONCE):
         found += by_id(connection, part).values()
         if tell:
             tell(len(found), len(ids))
@@ -242,8 +233,8 @@ def change(
 def _keys(connection: Connection, numbers: Iterable[int]) -> dict[int, Key]:
     return {
         number: key
-        for part in in_parts(numbers)
-        for number, key in readable(
+        for part in query.in_parts(numbers)
+        for number, key in query.readable(
             connection,
             select(KEYS).where(KEYS.c.id.in_(part)),
             lambda row: (row.id, key_from_row(row)),
@@ -285,11 +276,13 @@ def by_id(
     connection: Connection, ids: Iterable[int], *only: ColumnElement[bool]
 ) -> dict[int, Record]:
     """Records by their numbers, newest first."""
-    parts = reversed(list(in_parts(ids)))
+    parts = reversed(list(query.in_parts(ids)))
     return {n: record for part in parts for n, record in _read(connection, part, *only)}
 
 
 def _read(connection: Connection, ids: Any, *only: ColumnElement[bool]) -> list[tuple[int, Record]]:
     """Sorted here: a database would copy the rows for it."""
-    wanted = with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only)
-    return sorted(readable(connection, wanted, numbered_record), key=itemgetter(0), reverse=True)
+    wanted = query.with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only)
+    return sorted(
+        query.readable(connection, wanted, query.numbered_record), key=itemgetter(0), reverse=True
+    )

@@ -24,15 +24,9 @@ from autotune.domain.key import Key
 from autotune.domain.store import Store
 from autotune.domain.version import VERSION
 from autotune_db import SqlStore, open_store
+from autotune_service import errors
 from autotune_service.api import configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
-from autotune_service.errors import (
-    DatabaseThreads,
-    HttpError,
-    answer_framework_error,
-    answer_http_error,
-    answer_invalid,
-)
 from autotune_service.middleware.access import Access, AccessMiddleware, LimitsMiddleware
 from autotune_service.middleware.answers import HeadMiddleware, SafeHeadersMiddleware
 from autotune_service.middleware.body import BodyMiddleware
@@ -133,7 +127,7 @@ def lifespan_with(
 
 
 async def _filled(store: SqlStore, meter: CallMeter, settings: Settings) -> dict[str, Any]:
-    database = DatabaseThreads(settings.wait_s)
+    database = errors.DatabaseThreads(settings.wait_s)
     snapshots = SnapshotCache(store, claimed=settings.trust_writers)
     state: dict[str, Any] = {
         "store": store,
@@ -269,9 +263,9 @@ def _api(closed: bool) -> FastAPI:
         openapi_tags=_TAGS,
         middleware=[Middleware(HeadMiddleware), Middleware(SafeHeadersMiddleware)],
         exception_handlers={
-            HttpError: answer_http_error,
-            RequestValidationError: answer_invalid,
-            HTTPException: answer_framework_error,
+            errors.HttpError: errors.answer_http_error,
+            RequestValidationError: errors.answer_invalid,
+            HTTPException: errors.answer_framework_error,
             Exception: answer_bug,
         },
         generate_unique_id_function=lambda route: route.name,

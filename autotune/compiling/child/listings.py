@@ -9,13 +9,7 @@ from autotune.compiling import libtpu, protocol
 from autotune.compiling.child.serving import StageError
 from autotune.domain.compilers import ASSEMBLED
 from autotune.domain.key import Chip
-from autotune.estimating.simulator import constants
-from autotune.estimating.simulator.assembly import (
-    AssemblyError,
-    assemble,
-    function_name,
-    placements,
-)
+from autotune.estimating.simulator import assembly, constants
 from autotune.estimating.simulator.bundles import Listing
 
 _PROGRAM_LETTERS = 16
@@ -42,18 +36,18 @@ def listings(dump: Path, chip: Chip) -> dict[str, FinalListing]:
             name: FinalListing(text, libtpu.is_kernel(text), text)
             for name, text in libtpu.listings(dump).items()
         }
-    placed, opcodes = placements(libtpu.packing_log()), libtpu.opcodes(dump)
+    placed, opcodes = assembly.placements(libtpu.packing_log()), libtpu.opcodes(dump)
     timed = chip.value in constants.CHIPS
     slots = constants.load(chip.value, libtpu.version()).delay_slots if timed else 0
     final = {}
     try:
         for text in libtpu.operations(dump):
-            name = function_name(text)
-            made = assemble(text, placed.get(name, {}), delay_slots=slots)
+            name = assembly.function_name(text)
+            made = assembly.assemble(text, placed.get(name, {}), delay_slots=slots)
             if name in opcodes and len(made.listing.bundles) > 1:  # else it does nothing
                 is_kernel = opcodes[name] == _KERNEL
                 final[name] = FinalListing(made.listing, is_kernel, made.digest)
-    except AssemblyError as error:
+    except assembly.AssemblyError as error:
         raise StageError(protocol.LISTING, error) from error
     return final
 

@@ -13,14 +13,8 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
 
+from autotune.compiling import process as processes
 from autotune.compiling.client import Compiler
-from autotune.compiling.process import (
-    WORKER,
-    ChildDiedError,
-    ChildTimedOutError,
-    CompilerInterruptedError,
-    CompilerProcess,
-)
 from autotune.declaring.discovery import catalogue, fingerprint
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import CompilerUnavailableError
@@ -79,7 +73,7 @@ class CompilerSlot:
         idle_s: float = _IDLE_S,
         end: Callable[[], None] = _END_PROCESS,
     ) -> None:
-        self._worker, self._idle_s = Path(worker) if worker else WORKER, idle_s
+        self._worker, self._idle_s = Path(worker) if worker else processes.WORKER, idle_s
         self._has_left, self._given_up, self._end = has_left, given_up, end
         self._lock, self._last_driver = Lock(), ""
         self._children: dict[str, _Child] = {}
@@ -106,11 +100,11 @@ class CompilerSlot:
         child = self._child_of(driver, memory_bytes)
         try:
             return self._answer(child, request, sources, limit_s)
-        except ChildTimedOutError as error:
+        except processes.ChildTimedOutError as error:
             return {"timed out": str(error)}
-        except ChildDiedError as error:
+        except processes.ChildDiedError as error:
             return {"died": str(error), "log_tail": error.log_tail}
-        except CompilerInterruptedError:
+        except processes.CompilerInterruptedError:
             return {"interrupted": True}
         except _LackingError as error:
             return {"lacks": str(error)}
@@ -136,7 +130,7 @@ class CompilerSlot:
             child = self._children.get(driver)
             if child is None:
                 self._make_room()
-                process = CompilerProcess(
+                process = processes.CompilerProcess(
                     sys.executable, memory_bytes, self._worker, given_up=self._given_up
                 )
                 folder = tempfile.TemporaryDirectory(prefix="autotune-sources-")

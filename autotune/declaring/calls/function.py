@@ -9,18 +9,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from autotune.declaring.calls.text import (
-    AbstractArray,
-    arguments_text,
-    has_arrays,
-    is_named_tuple,
-    is_record,
-    mapped,
-    option_value,
-    read_arguments,
-    record_fields,
-    value_text,
-)
+from autotune.declaring.calls import text as texts
 from autotune.declaring.kernel import Array, Axis, Blocks, Kernel
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.problem import DTYPES, AxisValue, Config, Option, Problem, parse_dtype
@@ -99,7 +88,7 @@ class FunctionKernel:
             if name in self.axes or name in PARAMS:
                 continue
             value = abstract(value)
-            if name in self.ignore and not has_arrays(value):
+            if name in self.ignore and not texts.has_arrays(value):
                 continue
             arguments |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
         return arguments
@@ -107,7 +96,7 @@ class FunctionKernel:
     def read(self, text: str) -> Arguments:
         """Of a call in words. Raises ``InvalidInputError``."""
         home = getattr(inspect.unwrap(self.function), "__globals__", {})
-        given = read_arguments(text, home)
+        given = texts.read_arguments(text, home)
         axes = [name for name in given if name in self.axes]
         if axes:
             raise InvalidInputError(f"{', '.join(axes)} of {self.name} is what is tuned")
@@ -118,7 +107,7 @@ class FunctionKernel:
 
     def text(self, arguments: Arguments) -> str:
         """``read`` is the inverse. Raises ``InvalidInputError`` for what cannot be written."""
-        return arguments_text(arguments, self.home)
+        return texts.arguments_text(arguments, self.home)
 
     def problem(self, arguments: Arguments) -> Problem:
         """The key of a call: its sizes by name, the dtype of its first floating array, and as
@@ -173,18 +162,18 @@ class FunctionKernel:
 def abstract(value: Any, *, contents: bool = False) -> Any:
     """The same tree with ``AbstractArray`` in the place of arrays; with ``contents`` the integers
     of concrete ones in it."""
-    if isinstance(value, AbstractArray):
+    if isinstance(value, texts.AbstractArray):
         return value
     if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
-        array = AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
+        array = texts.AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
         is_known = contents and array.dtype in _STEERING and hasattr(value, "__array__")
         return array.of(value) if is_known and prod(array.shape) <= _MOST_INTEGERS else array
     inner = partial(abstract, contents=contents)
     if type(value) is dict:
         return {key: inner(item) for key, item in value.items()}
-    if is_named_tuple(value) or is_record(value):
-        items = {key: inner(item) for key, item in record_fields(value).items()}
-        return type(value)(**items) if any(map(has_arrays, items.values())) else value
+    if texts.is_named_tuple(value) or texts.is_record(value):
+        items = {key: inner(item) for key, item in texts.record_fields(value).items()}
+        return type(value)(**items) if any(map(texts.has_arrays, items.values())) else value
     if type(value) in (list, tuple):
         return type(value)(map(inner, value))
     return value
@@ -199,10 +188,10 @@ class _Form:
 
     def __init__(self, kernel: FunctionKernel, arguments: Arguments) -> None:
         self.kernel, self.arguments = kernel, arguments
-        self.arrays: dict[str, AbstractArray] = {}
+        self.arrays: dict[str, texts.AbstractArray] = {}
         self.static: dict[str, Any] = {}
         for name, value in arguments.items():
-            mapped(value, name, self._note)
+            texts.mapped(value, name, self._note)
         if not self.arrays:
             raise InvalidInputError(f"{kernel.name} is called without an array")
         dtypes = [array.dtype for array in self.arrays.values()]
@@ -216,7 +205,7 @@ class _Form:
         self._named = self._declared()
 
     def _note(self, path: str, leaf: Any) -> None:
-        if isinstance(leaf, AbstractArray):
+        if isinstance(leaf, texts.AbstractArray):
             self.arrays[path] = leaf
         else:
             self.static[path] = leaf
@@ -262,21 +251,21 @@ class _Form:
             for path, array in self.arrays.items()
             if array.dtype != self.dtype
         }
-        return {p: option_value(leaf, home) for p, leaf in self.static.items()} | dtypes
+        return {p: texts.option_value(leaf, home) for p, leaf in self.static.items()} | dtypes
 
     def text(self) -> str:
         """All of the form that sizes and options do not say."""
 
         def shown(path: str, leaf: Any) -> Any:
-            return self.names(path) if isinstance(leaf, AbstractArray) else ""
+            return self.names(path) if isinstance(leaf, texts.AbstractArray) else ""
 
-        tree = {name: mapped(value, name, shown) for name, value in self.arguments.items()}
-        return f"{value_text(tree, self.kernel.home)} {sorted(self.options())}"
+        tree = {name: texts.mapped(value, name, shown) for name, value in self.arguments.items()}
+        return f"{texts.value_text(tree, self.kernel.home)} {sorted(self.options())}"
 
     def _filled(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with these arrays in their places."""
         return {
-            name: mapped(value, name, lambda path, leaf: arrays.get(path, leaf))
+            name: texts.mapped(value, name, lambda path, leaf: arrays.get(path, leaf))
             for name, value in self.arguments.items()
         }
 
@@ -292,7 +281,7 @@ class _Form:
 
     def _sized(self, problem: Problem) -> dict[str, Any]:
         """The arguments, with arrays as large as the problem says."""
-        arrays = {a.name: AbstractArray(a.shape, a.dtype) for a in self.inputs(problem)}
+        arrays = {a.name: texts.AbstractArray(a.shape, a.dtype) for a in self.inputs(problem)}
         return self._filled(arrays)
 
     def _values(self, path: str, problem: Problem) -> Callable[[], Any] | None:

@@ -15,19 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from autotune.estimating.simulator.bundles import (
-    Bundle,
-    Listing,
-    Operation,
-    call_operands,
-    decisive_operations,
-    grid_of,
-    is_decisive,
-    is_pipelined,
-    is_spill,
-    is_vector,
-    memories_of,
-)
+from autotune.estimating.simulator import bundles as listings
 from autotune.estimating.simulator.graph import SLOTS_NEVER_MERGED
 
 # A message of libtpu's log: the thread; the function that it begins to pack, or the bundle and the
@@ -57,7 +45,7 @@ class Assembled(NamedTuple):
     """A listing, and a digest of all operations and their places, of those as well that cannot
     decide time."""
 
-    listing: Listing
+    listing: listings.Listing
     digest: str
 
 
@@ -125,45 +113,47 @@ def _listing(
     bundles: Sequence[Sequence[_Operation]],
     starts: Mapping[int, int],
     shadows: tuple[tuple[int, int], ...],
-) -> Listing:
+) -> listings.Listing:
     """``starts``: bundle at which each region starts that a branch leads to."""
     begun: dict[int, list[int]] = {}
     for region, number in starts.items():
         begun.setdefault(number, []).append(region)
-    memories = memories_of(text)
+    memories = listings.memories_of(text)
     made = tuple(
-        Bundle(
+        listings.Bundle(
             operations=tuple(_decisive(bundle, memories)),
             starts=tuple(begun.get(number, ())),
             ends=(),
             depth=0,  # asked for only where shadows are not known
             empty=not bundle,
-            vector=any(is_vector(operation.opcode) for operation in bundle),
+            vector=any(listings.is_vector(operation.opcode) for operation in bundle),
         )
         for number, bundle in enumerate(bundles)
     )
-    return Listing(
+    return listings.Listing(
         bundles=made,
-        operands=call_operands("\n".join(operation.text for operation in bundles[0])),
-        grid=grid_of(text),
-        pipelined=is_pipelined(text),
+        operands=listings.call_operands("\n".join(operation.text for operation in bundles[0])),
+        grid=listings.grid_of(text),
+        pipelined=listings.is_pipelined(text),
         spill_bundles=sum(
-            any("_spill" in packed.text and is_spill(packed.text) for packed in bundle)
+            any("_spill" in packed.text and listings.is_spill(packed.text) for packed in bundle)
             for bundle in bundles
         ),
         shadows=shadows,
     )
 
 
-def _decisive(bundle: Sequence[_Operation], memories: Mapping[str, str]) -> Iterator[Operation]:
+def _decisive(
+    bundle: Sequence[_Operation], memories: Mapping[str, str]
+) -> Iterator[listings.Operation]:
     """As :mod:`simulator.bundles` says; most have no comments, and nothing to look for."""
     for name, opcode, text, _ in bundle:
-        if not is_decisive(name, opcode):
+        if not listings.is_decisive(name, opcode):
             continue
         if "/*" in text or opcode.startswith("dma."):
-            yield from decisive_operations(text, memories)
+            yield from listings.decisive_operations(text, memories)
         else:
-            yield Operation(name, opcode, text[len(name) + 3 + len(opcode) :].strip())
+            yield listings.Operation(name, opcode, text[len(name) + 3 + len(opcode) :].strip())
 
 
 def _digest(bundles: Sequence[Sequence[_Operation]]) -> str:

@@ -7,14 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.domain.problem import sublane_tile
+from autotune.estimating.simulator import scalars as expressions
 from autotune.estimating.simulator.bundles import NO_MEMORY, CallOperand, Listing, Operation
 from autotune.estimating.simulator.outcome import UnfitError
-from autotune.estimating.simulator.scalars import (
-    ALLOCATION_SHIFT,
-    Expression,
-    Instruction,
-    understand,
-)
 
 Scalars = Mapping[int, Sequence[int]]  # operand index -> its elements, flat
 
@@ -56,7 +51,7 @@ class ScalarMemory:
             if isinstance(word, UnfitError):
                 raise word
             return word
-        allocation, word_index = divmod(address, 1 << ALLOCATION_SHIFT)
+        allocation, word_index = divmod(address, 1 << expressions.ALLOCATION_SHIFT)
         words = self.given.get(allocation)
         if words is not None:
             return words[word_index] if word_index < len(words) else 0
@@ -90,14 +85,14 @@ class ScalarMemory:
 
     def spoil(self, target: int | None) -> None:
         """Forget what was stored where a copy begins that cannot be followed; None: anywhere."""
-        where = None if target is None else target >> ALLOCATION_SHIFT
+        where = None if target is None else target >> expressions.ALLOCATION_SHIFT
         for address in self.stored:
-            if where in (None, address >> ALLOCATION_SHIFT):
+            if where in (None, address >> expressions.ALLOCATION_SHIFT):
                 self.stored[address] = UnfitError(_FILLED)
 
 
 def _addresses(operand: int) -> tuple[int, int]:
-    plain = (_FIRST_OPERAND + operand % 512) << ALLOCATION_SHIFT
+    plain = (_FIRST_OPERAND + operand % 512) << expressions.ALLOCATION_SHIFT
     return plain, plain << 4
 
 
@@ -152,7 +147,7 @@ def layout(listing: Listing, scalars: Scalars, *, opaque: bool) -> ScalarMemory:
         if operand.memory != NO_MEMORY
     }
     in_smem = {
-        operand_address(operand) >> ALLOCATION_SHIFT: operand.number
+        operand_address(operand) >> expressions.ALLOCATION_SHIFT: operand.number
         for operand in listing.operands
         if operand.memory == "smem"
     }
@@ -165,17 +160,17 @@ def layout(listing: Listing, scalars: Scalars, *, opaque: bool) -> ScalarMemory:
 
 
 def copied_from(
-    copy: Instruction,
+    copy: expressions.Instruction,
     definitions: Mapping[str, Operation],
     operands: Mapping[str, CallOperand],
-) -> Expression | None:
+) -> expressions.Expression | None:
     """Where a DMA to scalar memory reads: a whole operand, or a place in HBM that is computed. None
     where that cannot be followed."""
     if len(copy.arguments) < 4:
         raise UnfitError("unreadable DMA to scalar memory")
     origin = _origin(copy.arguments[0].reads, definitions) or ""
     if origin in operands:
-        return Expression(str(operand_address(operands[origin])), (origin,))
+        return expressions.Expression(str(operand_address(operands[origin])), (origin,))
     is_plain = copy.opcode == "dma.hbm_to_smem" and "steps_per_stride" not in copy.argument_names
     return copy.arguments[0] if is_plain else None
 
@@ -188,21 +183,21 @@ def _origin(reads: tuple[str, ...], definitions: Mapping[str, Operation]) -> str
         operation = definitions.get(reads[0])
         if operation is None or operation.opcode not in _COPIES:
             return reads[0]
-        before = understand(operation).arguments[:1]
+        before = expressions.understand(operation).arguments[:1]
         if not before or not before[0].reads:
             return reads[0]
         reads = before[0].reads
     return None
 
 
-def constant(value: Expression, definitions: Mapping[str, Operation]) -> int | None:
+def constant(value: expressions.Expression, definitions: Mapping[str, Operation]) -> int | None:
     """Return the number that an argument is, through plain copies; None where it is none."""
     name = _origin(value.reads, definitions) if value.reads else None
     if name is not None:
         operation = definitions.get(name)
         if operation is None or operation.opcode != "smov":
             return None
-        arguments = understand(operation).arguments
+        arguments = expressions.understand(operation).arguments
         if len(arguments) != 1 or arguments[0].reads:
             return None
         value = arguments[0]

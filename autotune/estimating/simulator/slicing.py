@@ -11,14 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from autotune.estimating.simulator import memory as memories
 from autotune.estimating.simulator.bundles import NO_MEMORY, CallOperand, Listing, Operation
-from autotune.estimating.simulator.memory import (
-    ScalarMemory,
-    Scalars,
-    constant,
-    copied_from,
-    layout,
-)
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.scalars import Expression, Instruction, understand, value_of
 
@@ -48,13 +42,13 @@ class Slice:
     poisoned: frozenset[str]  # stores whose value cannot be computed
     phis_fed: Mapping[str, tuple[str, ...]]  # name -> the phis that may take its value
     operands: Mapping[str, CallOperand]
-    memory: ScalarMemory
+    memory: memories.ScalarMemory
     bursts: Mapping[str, int]  # DMA -> bytes of each contiguous piece, where it has strides
     copies: Mapping[str, Copy | None]  # DMAs to scalar memory that a load may read, by name;
     # None: what they bring is not known
 
 
-def cut(listing: Listing, scalars: Scalars) -> Slice:
+def cut(listing: Listing, scalars: memories.Scalars) -> Slice:
     """Return the slice of a listing; UnfitError where it holds an opcode that is not known."""
     definitions, stores = _definitions(listing)
     operands = {operand.name: operand for operand in listing.operands}
@@ -71,7 +65,7 @@ def cut(listing: Listing, scalars: Scalars) -> Slice:
         poisoned=frozenset(search.poisoned),
         phis_fed=_phis_fed(search.instructions),
         operands=operands,
-        memory=layout(listing, scalars, opaque=None in copies.values()),
+        memory=memories.layout(listing, scalars, opaque=None in copies.values()),
         bursts=_bursts(roots, definitions),
         copies=copies,
     )
@@ -85,7 +79,7 @@ def _bursts(
     for name, root in roots.items():
         if "steps_per_stride" in root.argument_names:
             steps = root.arguments[root.argument_names.index("steps_per_stride")]
-            value = constant(steps, definitions)
+            value = memories.constant(steps, definitions)
             if value is not None:
                 sizes[name] = value * _STEP_BYTES
     return sizes
@@ -220,7 +214,9 @@ class _Search:
                 needed += store._replace(arguments=()).reads()
         return needed
 
-    def copies(self, waiting: list[Instruction], scalars: Scalars) -> dict[str, Copy | None]:
+    def copies(
+        self, waiting: list[Instruction], scalars: memories.Scalars
+    ) -> dict[str, Copy | None]:
         """What those copies to scalar memory bring that some load of the slice may read. To follow
         one takes loads of its own."""
         copies: dict[str, Copy | None] = {}
@@ -237,9 +233,9 @@ class _Search:
         ]
         return any(_may_be_one(load.address, copy.arguments[2]) for load in loads)
 
-    def copied(self, copy: Instruction, scalars: Scalars) -> Copy | None:
+    def copied(self, copy: Instruction, scalars: memories.Scalars) -> Copy | None:
         """What a copy to scalar memory reads; None where that, or where it writes, is not known."""
-        source = copied_from(copy, self.definitions, self.operands)
+        source = memories.copied_from(copy, self.definitions, self.operands)
         if source is None:
             return None
         known = {

@@ -11,30 +11,16 @@ from datetime import UTC, datetime
 
 from autotune.declaring.calls.text import called
 from autotune.domain import compilers as questions
+from autotune.domain import errors
 from autotune.domain.arguments import asked
-from autotune.domain.errors import (
-    CompilerUnavailableError,
-    InvalidInputError,
-    KernelImportError,
-    NoDeclarationError,
-    NoLegalConfigError,
-)
 from autotune.domain.evidence import Standard
 from autotune.domain.key import Chip, ChipInfo, KernelRef, Toolchain
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict, Decision, Method, Record, Unchecked
 from autotune.domain.store import Store, tell_of
+from autotune.publishing import publish
 from autotune.publishing.checking.record_check import PriorConfig, RecordChecker, vmem_bytes
-from autotune.publishing.publish import (
-    NO_DEFAULT,
-    Publication,
-    evidence_of,
-    opened,
-    running,
-    verdict_on,
-    wrong_result,
-)
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
 from autotune.searching.subject import Subject
@@ -101,7 +87,7 @@ class CheckRun:
         """Why there is none: older toolchains do not know newer chips."""
         try:
             return self.compilers.ask(questions.DescribeChip(chip=chip, options=options))
-        except CompilerUnavailableError as error:
+        except errors.CompilerUnavailableError as error:
             return str(error)
 
     def _checked(self, prior: PriorConfig, blank: Check, chip: ChipInfo | str) -> Check:
@@ -145,11 +131,11 @@ class CheckRun:
                 xla=self.xla,
             ).check()
             return self._verified(check, subject, self.hear) if self.hear else check
-        except NoDeclarationError as error:
+        except errors.NoDeclarationError as error:
             return blank.unchecked(Unchecked.NO_KERNEL, str(error))
-        except InvalidInputError as error:
+        except errors.InvalidInputError as error:
             return blank.unchecked(Unchecked.NO_PROBLEM, str(error))
-        except KernelImportError as error:
+        except errors.KernelImportError as error:
             return blank.unchecked(Unchecked.NO_ANSWER, str(error))
 
     def _verified(self, check: Check, subject: Subject, hear: Callable[[str], None]) -> Check:
@@ -159,9 +145,9 @@ class CheckRun:
         if vmem_bytes(winner) is None or check.verdict is CheckVerdict.NEEDS_LIMIT:
             return check
         question = subject.question(questions.VerifyConfig, config=check.config)
-        verdict = verdict_on(self.compilers, question, hear)
+        verdict = publish.verdict_on(self.compilers, question, hear)
         if verdict.ok is False:
-            wrong = wrong_result(getattr(winner, "estimate", None), verdict)
+            wrong = publish.wrong_result(getattr(winner, "estimate", None), verdict)
             return replace(check, verdict=CheckVerdict.WRONG, winner=wrong)
         if verdict.ok and verdict.proof.standard is Standard.REFERENCE:
             return replace(check, verified=True)
@@ -216,11 +202,11 @@ def publish_checked(
     question = questions.VerifyConfig(
         ref=ref, problem=check.key.problem, config=config, chip=check.chip
     )
-    verdict = verdict_on(compilers, question, hear)
+    verdict = publish.verdict_on(compilers, question, hear)
     if verdict.ok is None:
         return replace(check, detail=f"not verified: {verdict.said}")
     if not verdict.ok:
-        wrong = wrong_result(winner.estimate, verdict)
+        wrong = publish.wrong_result(winner.estimate, verdict)
         return replace(check, verdict=CheckVerdict.BROKEN, winner=wrong)
     store.save_record(
         replace(
@@ -228,9 +214,9 @@ def publish_checked(
             key=check.target,
             config=config,
             estimate=winner.estimate,
-            default=evidence_of(record.default.config, check.default)
+            default=publish.evidence_of(record.default.config, check.default)
             if check.default
-            else NO_DEFAULT,
+            else publish.NO_DEFAULT,
             is_default=record.is_default,
             decision=Decision(tuned_with=check.key.toolchain),
             reason="",
@@ -292,7 +278,7 @@ def retune_each(
     checks: Sequence[Check],
     refs: Mapping[str, KernelRef],
     watching: Callable[[Check], TuningObserver],
-    say: Callable[[Publication | NoLegalConfigError], None],
+    say: Callable[[publish.Publication | errors.NoLegalConfigError], None],
 ) -> None:
     """Search the problems of all that could be better, each from its config on, and publish what is
     found. A problem that has no legal config there leaves its record alone: that is kept with the
@@ -310,8 +296,10 @@ def retune_each(
         )
         try:
             with watching(check) as watch:
-                tuned = tune_one(running(compilers), opened(store), task, plan, watch)
-        except NoLegalConfigError as error:
+                tuned = tune_one(
+                    publish.running(compilers), publish.opened(store), task, plan, watch
+                )
+        except errors.NoLegalConfigError as error:
             say(error)
             refused = replace(check, detail=str(error))
             store.save_check(refused)

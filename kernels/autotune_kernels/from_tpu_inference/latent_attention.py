@@ -12,15 +12,7 @@ import jax.numpy as jnp
 
 from autotune import Array, Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked
-from autotune_kernels.from_tpu_inference.paged_attention import (
-    BATCH,
-    check_batch,
-    integer_inputs,
-    page_integers,
-    pages_per_seq,
-    q_blocks,
-    short_batch,
-)
+from autotune_kernels.from_tpu_inference import paged_attention as paged
 from autotune_kernels.packages import part
 
 _KERNEL = "tpu_inference.kernels.mla.v2.kernel"
@@ -31,7 +23,7 @@ def _inputs(problem: Problem) -> list[Array]:
     tokens, heads, latent, rope = (problem[d] for d in ("tokens", "heads", "latent", "rope"))
     module, dtype = part(_KERNEL), problem.dtype
     width = module.align_to(latent, 128) + module.align_to(rope, 128)
-    pages = problem["seqs"] * pages_per_seq(problem)
+    pages = problem["seqs"] * paged.pages_per_seq(problem)
     cache = module.get_kv_cache_shape(pages, problem["page_size"], width, jnp.dtype(dtype))
     shapes = {
         "ql_nope": (heads, tokens, latent),
@@ -42,7 +34,7 @@ def _inputs(problem: Problem) -> list[Array]:
     return [
         *(Array(name=name, shape=shape, dtype=dtype) for name, shape in shapes.items()),
         Array(name="cache_kv", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
-        *integer_inputs(problem),
+        *paged.integer_inputs(problem),
     ]
 
 
@@ -66,7 +58,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
 def _reference(problem: Problem) -> Callable[..., Any]:
     """In float32: on a CPU version 1's own sums the values in bfloat16, and is off by 1.9 %. The
     cache is updated by that."""
-    integers, latent = page_integers(problem), problem["latent"]
+    integers, latent = paged.page_integers(problem), problem["latent"]
     first = part(_KERNEL).align_to(latent, 128)
     pages = integers["page_indices"].reshape(problem["seqs"], -1)
     tokens = list(pairwise(integers["cu_q_lens"].tolist()))
@@ -112,23 +104,23 @@ def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
                 page_size_per_kv_packing=problem["page_size"] // packing,
                 kv_packing=packing,
                 max_num_seqs=problem["seqs"],
-                pages_per_seq=pages_per_seq(problem),
+                pages_per_seq=paged.pages_per_seq(problem),
                 s_dtype="float32",
             )
         )
         for case in ("batched_decode", "mixed")
     )
     return {
-        "decode_pages": min(decode.num_kv_pages_per_block, pages_per_seq(problem)),
+        "decode_pages": min(decode.num_kv_pages_per_block, paged.pages_per_seq(problem)),
         "decode_batch_size": min(decode.decode_batch_size, problem["seqs"]),
-        "mixed_pages": min(mixed.num_kv_pages_per_block, pages_per_seq(problem)),
+        "mixed_pages": min(mixed.num_kv_pages_per_block, paged.pages_per_seq(problem)),
         "mixed_queries": mixed.num_queries_per_block,
         "mixed_q_split": mixed.q_split,
     }
 
 
 def _pages(problem: Problem) -> list[int]:
-    return [n for n in (1, 2, 3, 4, 8, 16, 32) if n <= pages_per_seq(problem)]
+    return [n for n in (1, 2, 3, 4, 8, 16, 32) if n <= paged.pages_per_seq(problem)]
 
 
 def _batches(problem: Problem) -> list[int]:
@@ -145,12 +137,12 @@ KERNEL = Kernel(
     name="vllm_latent_attention",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "latent", "rope"),
     dtypes=("bfloat16", "float32"),
-    options=(BATCH,),
+    options=(paged.BATCH,),
     axes=(
         Axis(name="decode_pages", choices=_pages),
         Axis(name="decode_batch_size", choices=_batches),
         Axis(name="mixed_pages", choices=_pages),
-        Axis(name="mixed_queries", choices=q_blocks),
+        Axis(name="mixed_queries", choices=paged.q_blocks),
         Axis(name="mixed_q_split", choices=lambda _: [1, 2, 4, 8, 16]),
     ),
     default=lambda _: {
@@ -164,8 +156,8 @@ KERNEL = Kernel(
     inputs=_inputs,
     build=_build,
     reference=_reference,
-    check=checked(check_batch),
+    check=checked(paged.check_batch),
     constraint=_constraint,
-    reduced=lambda problem: short_batch(problem).with_dims(heads=min(16, problem["heads"])),
+    reduced=lambda problem: paged.short_batch(problem).with_dims(heads=min(16, problem["heads"])),
     doc="vLLM's multi-head latent attention v2 (tpu-inference), with its update of the cache",
 )

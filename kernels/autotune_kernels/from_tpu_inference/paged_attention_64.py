@@ -10,15 +10,7 @@ import jax.numpy as jnp
 
 from autotune import Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked, telling, told
-from autotune_kernels.from_tpu_inference.paged_attention import (
-    BATCH,
-    check,
-    paged_inputs,
-    pages_per_seq,
-    plain_attention,
-    q_blocks,
-    reduced,
-)
+from autotune_kernels.from_tpu_inference import paged_attention as paged
 from autotune_kernels.packages import part
 
 _V3 = "tpu_inference.kernels.ragged_paged_attention.v3"
@@ -36,7 +28,7 @@ def _build(_: Problem, config: Config) -> Callable[..., Any]:
 
 def _reference(problem: Problem) -> Callable[..., Any]:
     function = part(_KERNEL).ref_ragged_paged_attention_hd64
-    return plain_attention(problem, partial(function, **_SCALE))
+    return paged.plain_attention(problem, partial(function, **_SCALE))
 
 
 def _tuned(problem: Problem, chip: str) -> dict[str, int]:
@@ -46,30 +38,30 @@ def _tuned(problem: Problem, chip: str) -> dict[str, int]:
     device = "TPU v7" if chip == "v7x" else f"TPU {chip}"
     with told(module), patch.object(module, "get_device_name", lambda: device):
         sizes = module.get_tuned_block_sizes(
-            dtype, dtype, *shape, problem["tokens"], pages_per_seq(problem)
+            dtype, dtype, *shape, problem["tokens"], paged.pages_per_seq(problem)
         )
     return dict(zip(_BLOCKS, map(int, sizes), strict=True))
 
 
 def _page_counts(problem: Problem) -> list[int]:
-    return [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= pages_per_seq(problem)]
+    return [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= paged.pages_per_seq(problem)]
 
 
 KERNEL = Kernel(
     name="vllm_ragged_paged_attention_64",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads"),
     dtypes=("bfloat16", "float32"),
-    options=(BATCH,),
+    options=(paged.BATCH,),
     axes=(
         Axis(name=_BLOCKS[0], choices=_page_counts),
-        Axis(name=_BLOCKS[1], choices=q_blocks),
+        Axis(name=_BLOCKS[1], choices=paged.q_blocks),
     ),
     default=lambda _: dict.fromkeys(_BLOCKS, 1),
     default_on=_tuned,
-    inputs=lambda problem: paged_inputs(_KERNEL, problem, _HEAD_DIM),
+    inputs=lambda problem: paged.paged_inputs(_KERNEL, problem, _HEAD_DIM),
     build=_build,
     reference=_reference,
-    check=checked(check),
-    reduced=reduced,
+    check=checked(paged.check),
+    reduced=paged.reduced,
     doc="vLLM's ragged paged attention v3 for heads of 64 (tpu-inference)",
 )

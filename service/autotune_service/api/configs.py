@@ -12,18 +12,11 @@ from autotune.answering.matching import EXACT
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.record import timed_configs
+from autotune_service import dependencies
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.questions import Flags, Printable, chip_of, fingerprint_of, toolchain_of
 from autotune_service.api.schema import ConfigResponse, SnapshotName, TimesResponse
 from autotune_service.api.validators import IfNoneMatch, tagged
-from autotune_service.dependencies import (
-    ERRORS,
-    NOT_MODIFIED,
-    ask,
-    refuse_parameters_but,
-    snapshots_of,
-    store,
-)
 from autotune_service.errors import HttpError
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -57,14 +50,16 @@ _VERSIONS = {"jax", "jaxlib", "libtpu", "options"}
 def _known_once(request: Request) -> None:
     is_times = request.url.path.endswith("/times")
     known = TimesQuery if is_times else ConfigQuery
-    refuse_parameters_but(request, known.model_fields, often=("option", "axis"))
+    dependencies.refuse_parameters_but(request, known.model_fields, often=("option", "axis"))
 
 
 router = APIRouter(tags=["lookup"], dependencies=[Depends(_known_once)])
 
 
 @router.get(
-    "/v1/configs/{kernel}", response_model=ConfigResponse, responses={304: NOT_MODIFIED, **ERRORS}
+    "/v1/configs/{kernel}",
+    response_model=ConfigResponse,
+    responses={304: dependencies.NOT_MODIFIED, **dependencies.ERRORS},
 )
 async def config(
     request: Request,
@@ -73,7 +68,7 @@ async def config(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One question, with the answer of ``POST /v1/lookup`` and its snapshot."""
-    snapshots = await snapshots_of(request.scope, claimed=asked.accept_claimed)
+    snapshots = await dependencies.snapshots_of(request.scope, claimed=asked.accept_claimed)
     snapshot = await snapshots.at(wanted_snapshot(asked.snapshot))
     key = _key(kernel, asked, snapshot)
     in_thread = asyncio.get_running_loop().run_in_executor
@@ -85,7 +80,7 @@ async def config(
     return tagged(if_none_match, content, "application/json", {"Cache-Control": "no-cache"})
 
 
-@router.get("/v1/configs/{kernel}/times", responses=ERRORS)
+@router.get("/v1/configs/{kernel}/times", responses=dependencies.ERRORS)
 async def times(
     request: Request,
     kernel: Annotated[Printable, Path()],
@@ -93,9 +88,9 @@ async def times(
 ) -> TimesResponse:
     """What a config took by estimate where it was tried for exactly this: a model whose own default
     is another one than a record was compared with asks for that."""
-    snapshots = await snapshots_of(request.scope, claimed=asked.accept_claimed)
+    snapshots = await dependencies.snapshots_of(request.scope, claimed=asked.accept_claimed)
     key = _key(kernel, asked, await snapshots.at(wanted_snapshot(asked.snapshot)))
-    trials = await ask(request, store(request).trials, key)
+    trials = await dependencies.ask(request, dependencies.store(request).trials, key)
     axes = dict(pair.partition("=")[::2] for pair in asked.axis)
     tried = [t for t in timed_configs(trials) if {n: str(v) for n, v in t.axes} == axes]
     return TimesResponse(times_us={t.model: t.time_us for t in reversed(tried)})

@@ -27,19 +27,7 @@ from autotune.answering.matching import EXACT, KINDS, MatchKind, beside_default
 from autotune.domain.codec import from_data
 from autotune.domain.key import Key
 from autotune.domain.problem import Config
-from autotune_service.api.questions import (
-    MAX_QUESTIONS,
-    Name,
-    Printable,
-    Question,
-    QuestionStruct,
-    Unread,
-    VersionsData,
-    VersionsStruct,
-    checked,
-    key_of,
-    known_identity,
-)
+from autotune_service.api import questions as forms
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
 from autotune_service.dependencies import ERRORS, refuse_parameters_but, snapshots_of
 from autotune_service.errors import HttpError, unreadable
@@ -66,9 +54,9 @@ _VERSIONS: dict[str, Any] = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0
     },
 )
 class LookupRequest(TypedDict):
-    questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS)]
-    chip: NotRequired[Annotated[Printable | None, Field(examples=["v5e"])]]
-    toolchain: NotRequired[VersionsData | None]
+    questions: Annotated[list[forms.Question], Field(max_length=forms.MAX_QUESTIONS)]
+    chip: NotRequired[Annotated[forms.Printable | None, Field(examples=["v5e"])]]
+    toolchain: NotRequired[forms.VersionsData | None]
     accept: NotRequired[
         Annotated[list[MatchKind], Field(max_length=len(KINDS), fail_fast=True)] | None
     ]
@@ -80,9 +68,9 @@ class LookupRequest(TypedDict):
 
 
 class LookupStruct(Struct, forbid_unknown_fields=True, gc=False):
-    questions: Annotated[list[QuestionStruct], Meta(max_length=MAX_QUESTIONS)]
-    chip: Name | None = None
-    toolchain: VersionsStruct | None = None
+    questions: Annotated[list[forms.QuestionStruct], Meta(max_length=forms.MAX_QUESTIONS)]
+    chip: forms.Name | None = None
+    toolchain: forms.VersionsStruct | None = None
     accept: Annotated[list[MatchKind], Meta(max_length=len(KINDS))] | None = None
     accept_claimed: bool | None = None
     without: Raw | UnsetType = UNSET
@@ -170,7 +158,9 @@ def _published(
     versions = "".join(structs.astuple(toolchain)) if toolchain else ""
     if not f"{chip}{versions}".isprintable():  # it may be that no question uses them
         return snapshot, []
-    keys = [known_identity(question, chip, toolchain, snapshot) for question in call.questions]
+    keys = [
+        forms.known_identity(question, chip, toolchain, snapshot) for question in call.questions
+    ]
     return snapshot, [None if key is None else exact.get(key) for key in keys]
 
 
@@ -180,12 +170,12 @@ def _read(body: bytes, answers: Sequence[bytes | None]) -> LookupRequest:
     try:
         parts = _parts.decode(body)
     except (ValueError, RecursionError) as error:
-        checked(_request, body, _parts)
+        forms.checked(_request, body, _parts)
         raise unreadable(error) from error
     questions = _split(bytes(parts.questions))
     parts.questions = Raw(b"[]")
-    asked = checked(_request, msgspec.json.encode(parts), _types)
-    unread = map(Unread, questions)
+    asked = forms.checked(_request, msgspec.json.encode(parts), _types)
+    unread = map(forms.Unread, questions)
     pairs = zip_longest(answers, unread)
     asked["questions"] = cast(Any, [known or question for known, question in pairs])
     return asked
@@ -198,8 +188,10 @@ def _split(questions: bytes) -> list[Raw]:
         parts = [] if is_long else _questions.decode(questions)
     except ValueError as error:
         raise HttpError(422, "invalid_field", "questions: must be a list", "questions") from error
-    if is_long or len(parts) > MAX_QUESTIONS:
-        message = f"questions: ask at most {MAX_QUESTIONS} at once, of {_MOST_VALUES} values in all"
+    if is_long or len(parts) > forms.MAX_QUESTIONS:
+        message = (
+            f"questions: ask at most {forms.MAX_QUESTIONS} at once, of {_MOST_VALUES} values in all"
+        )
         raise HttpError(413, "too_many_questions", message, "questions")
     return parts
 
@@ -219,8 +211,8 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> R
     state = request.scope["state"]
     snapshots = await snapshots_of(request.scope, claimed=asked.get("accept_claimed"))
     snapshot = await snapshots.at(wanted_snapshot(asked.get("snapshot")))
-    answers = cast(list[bytes | Unread], asked["questions"])
-    unread = [place for place, answer in enumerate(answers) if isinstance(answer, Unread)]
+    answers = cast(list[bytes | forms.Unread], asked["questions"])
+    unread = [place for place, answer in enumerate(answers) if isinstance(answer, forms.Unread)]
     known = len(answers) - len(unread)
     for start in range(0, len(unread), _AT_ONCE):
         await _look_for_some(state, asked, unread[start : start + _AT_ONCE], snapshot)
@@ -261,8 +253,8 @@ def _look_for(
     found: list[tuple[str, Key | None, bytes]] = []
     for place in places:
         try:
-            question = cast(Unread, asked["questions"][place]).read()
-            key = key_of(question, asked.get("chip"), asked.get("toolchain"), snapshot)
+            question = cast(forms.Unread, asked["questions"][place]).read()
+            key = forms.key_of(question, asked.get("chip"), asked.get("toolchain"), snapshot)
         except HttpError as error:
             found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))
         else:

@@ -11,17 +11,10 @@ from autotune.domain.job import Ability, Job, State
 from autotune_db import SqlStore
 from autotune_db.jobs import SqlJobs
 from autotune_db.tokens import digest_of
+from autotune_service import dependencies
 from autotune_service.api import schema
 from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.reading import Number, known_job
-from autotune_service.dependencies import (
-    BEARER,
-    ERRORS,
-    KNOWN_PARAMETERS,
-    caller,
-    store,
-    to_write,
-)
 from autotune_service.errors import HttpError
 
 
@@ -38,8 +31,8 @@ CLAIM = Depends(remember_claim)
 router = APIRouter(
     prefix="/v1",
     tags=["workers"],
-    responses=ERRORS,
-    dependencies=[BEARER, KNOWN_PARAMETERS, CLAIM],
+    responses=dependencies.ERRORS,
+    dependencies=[dependencies.BEARER, dependencies.KNOWN_PARAMETERS, CLAIM],
     route_class=BodyRoute,
 )
 
@@ -50,13 +43,15 @@ async def claim(request: Request, asked: schema.ClaimRequest) -> schema.Claimed:
     there are heartbeats; what it finds comes by ``POST /v1/results``."""
     fingerprints = {spec.name: spec.fingerprint for spec in asked.kernels}
     able = Ability(kernels=fingerprints, toolchain=asked.toolchain)
-    name = f"{caller(request).name}/{asked.worker}"
+    name = f"{dependencies.caller(request).name}/{asked.worker}"
 
     def work(into: SqlStore) -> Job | None:
         into.offer_kernels(asked.kernels)
         return into.jobs.claim(name, able, asked.lease_s, request.state.claim)
 
-    return schema.Claimed(job=await to_write(request, work, store(request)))
+    return schema.Claimed(
+        job=await dependencies.to_write(request, work, dependencies.store(request))
+    )
 
 
 @router.post("/jobs/{number}/heartbeat")
@@ -107,11 +102,11 @@ async def _in_turn(
 
     Raises ``HttpError``.
     """
-    jobs = store(request).jobs
+    jobs = dependencies.store(request).jobs
     job = await known_job(request, number)
-    if turn.worker.rpartition("/")[0] != caller(request).name:
-        message = f"{turn.worker} is no worker with the token {caller(request).name}"
+    if turn.worker.rpartition("/")[0] != dependencies.caller(request).name:
+        message = f"{turn.worker} is no worker with the token {dependencies.caller(request).name}"
         raise HttpError(403, "another_worker", message, "worker")
     claim = request.state.claim
     mine = replace(job, worker=turn.worker, attempt=turn.attempt, claim=claim)
-    return schema.Holds(holds=await to_write(request, partial(work, jobs, mine)))
+    return schema.Holds(holds=await dependencies.to_write(request, partial(work, jobs, mine)))

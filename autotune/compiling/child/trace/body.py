@@ -7,15 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from autotune.compiling.child.trace.scalars import (
-    ScalarEnvironment,
-    axis_index,
-    called_jaxpr,
-    constant,
-    mean_turns,
-    open_jaxpr,
-    parameters,
-)
+from autotune.compiling.child.trace import scalars as jaxprs
 from autotune.domain.problem import bits
 
 # Columns of a product that all matrix units of a chip hold at a time (4 x 128 or 2 x 256). Narrower
@@ -33,7 +25,7 @@ def kept_bytes(jaxpr: Any) -> int:
     compiler keeps them in VMEM, though they are no buffer of the kernel. Looks at the equations of
     ``jaxpr`` itself, not into what they call.
     """
-    return max(_kept(open_jaxpr(jaxpr)), default=0)
+    return max(_kept(jaxprs.open_jaxpr(jaxpr)), default=0)
 
 
 def _kept(jaxpr: Any) -> Iterator[int]:
@@ -145,9 +137,9 @@ def analyse(
     body = Body()
     if not prod(grid):  # of no sequence that decodes, say
         return body
-    env = ScalarEnvironment(jaxpr, [], dict(enumerate(scalars)), len(grid))
-    names = {var: n for n, var in enumerate(open_jaxpr(jaxpr).invars) if n in set(scratch)}
-    _Walker(body, grid, named).walk(open_jaxpr(jaxpr), _Scope(env, names, {}))
+    env = jaxprs.ScalarEnvironment(jaxpr, [], dict(enumerate(scalars)), len(grid))
+    names = {var: n for n, var in enumerate(jaxprs.open_jaxpr(jaxpr).invars) if n in set(scratch)}
+    _Walker(body, grid, named).walk(jaxprs.open_jaxpr(jaxpr), _Scope(env, names, {}))
     body.accesses *= prod(grid)
     body.mxu_flops *= prod(grid)
     body.sure_flops = {dtype: flops * prod(grid) for dtype, flops in body.sure_flops.items()}
@@ -163,7 +155,7 @@ class _Scope:
     """Where a jaxpr is walked. ``names``: the number of each reference to a scratch; ``state``: how
     a scratch was last written; ``weight``: share of steps that come here."""
 
-    env: ScalarEnvironment
+    env: jaxprs.ScalarEnvironment
     names: dict[Any, int]
     state: _State
     weight: float = 1.0
@@ -171,7 +163,7 @@ class _Scope:
 
     def inner(self, jaxpr: Any, taken: Sequence[Any], given: Sequence[Any]) -> Self:
         """Inside a jaxpr whose variables ``taken`` are ``given``."""
-        inside, names = ScalarEnvironment(jaxpr, [], {}, self.env.rank), dict[Any, int]()
+        inside, names = jaxprs.ScalarEnvironment(jaxpr, [], {}, self.env.rank), dict[Any, int]()
         for var, outer in zip(taken, given, strict=False):
             if _hashable(outer, self.env.contents):
                 inside.contents[var] = self.env.contents[outer]
@@ -192,15 +184,17 @@ class _Walker:
         for eqn in jaxpr.eqns:
             name, values = eqn.primitive.name, scope.env.values
             if name == "program_id":
-                values[eqn.outvars[0]] = axis_index(self.grid, self.named[eqn.params["axis"]])
+                values[eqn.outvars[0]] = jaxprs.axis_index(
+                    self.grid, self.named[eqn.params["axis"]]
+                )
             elif name == "num_programs":
                 extent = self.grid[self.named[eqn.params["axis"]]]
-                values[eqn.outvars[0]] = constant(extent, len(self.grid))
+                values[eqn.outvars[0]] = jaxprs.constant(extent, len(self.grid))
             elif name == "cond":
                 self._branch(eqn, scope)
             elif name in ("scan", "while"):
                 self._loop(eqn, scope)
-            elif (inner := called_jaxpr(eqn)) is not None or name == "run_scoped":
+            elif (inner := jaxprs.called_jaxpr(eqn)) is not None or name == "run_scoped":
                 self._enter(inner or eqn.params["jaxpr"], eqn, scope)
             else:
                 self._access(eqn, scope)
@@ -208,8 +202,8 @@ class _Walker:
                 scope.env.run(eqn)
 
     def _enter(self, inner: Any, eqn: Any, scope: _Scope) -> None:
-        inside = scope.inner(inner, parameters(eqn, inner), eqn.invars)
-        plain = open_jaxpr(inner)
+        inside = scope.inner(inner, jaxprs.parameters(eqn, inner), eqn.invars)
+        plain = jaxprs.open_jaxpr(inner)
         self.walk(plain, inside)
         for var, out in zip(eqn.outvars, plain.outvars, strict=False):
             scope.env.values[var] = inside.env.read(out)
@@ -219,7 +213,7 @@ class _Walker:
         if eqn.primitive.name == "scan":
             jaxpr, invars, turns = eqn.params["jaxpr"], list(eqn.invars), eqn.params["length"]
         else:
-            jaxpr, turns = eqn.params["body_jaxpr"], mean_turns(eqn, scope.env)
+            jaxpr, turns = eqn.params["body_jaxpr"], jaxprs.mean_turns(eqn, scope.env)
             invars = list(eqn.invars[eqn.params["cond_nconsts"] :])
         if turns is None:
             self.body.is_bounded = False
@@ -227,7 +221,7 @@ class _Walker:
                 "operations in a loop of unknown length are counted once; the time is that of the "
                 "instructions"
             )
-        plain = open_jaxpr(jaxpr)
+        plain = jaxprs.open_jaxpr(jaxpr)
         inside = scope.inner(jaxpr, plain.invars, invars)
         inside.env.values.clear()  # what is carried changes from turn to turn
         # In a branch that some steps take, these may be the steps with fewer turns.
@@ -248,7 +242,7 @@ class _Walker:
             share = 1.0 / len(branches) if taken is None else float(np.mean(taken))
             if share == 0.0:
                 continue
-            plain = open_jaxpr(branch)
+            plain = jaxprs.open_jaxpr(branch)
             inside, after = scope.inner(branch, plain.invars, eqn.invars[1:]), dict(state)
             self.body.sure_flops = {}
             self.walk(plain, replace(inside, state=after, weight=scope.weight * share))

@@ -11,13 +11,7 @@ from typing import Any, NamedTuple
 from autotune.estimating.simulator import constants, dma
 from autotune.estimating.simulator.bundles import Listing, parse
 from autotune.estimating.simulator.dma import RunningTotals
-from autotune.estimating.simulator.drawing.activity import (
-    Activity,
-    Clock,
-    Stretch,
-    VisitCollector,
-    Wait,
-)
+from autotune.estimating.simulator.drawing import activity as activities
 from autotune.estimating.simulator.drawing.picture import (
     BYTES,
     CORE,
@@ -92,10 +86,10 @@ class _Drawing:
         self._listing, self._chip = listing, chip
         # The pipeline's first pass only reads, its last one only writes: one more of each.
         self._each_end = steps + listing.pipelined
-        self._visits = VisitCollector(self._each_end)
+        self._visits = activities.VisitCollector(self._each_end)
         self._recording = record(listing, chip, scalars, max_steps, self._visits)
         self._transfers: list[Transfer] = []
-        self._waits: list[Wait] = []
+        self._waits: list[activities.Wait] = []
         events, final = self._recording.events, self._recording.final
         self._line = dma.replay(events, dma.shared(chip), final, self._watch)
         ended = self._recording.passes_left is None
@@ -118,7 +112,7 @@ class _Drawing:
         self, kind: int, issued: float, begun: float, moved: float, arrived: float, size: float
     ) -> None:
         if kind == WAITED:
-            self._waits.append(Wait(issued, moved, arrived))
+            self._waits.append(activities.Wait(issued, moved, arrived))
         else:
             self._transfers.append(Transfer(kind, issued, begun, moved, arrived, size))
 
@@ -180,19 +174,19 @@ class _Drawing:
         return {"grid index": str(tuple(reversed(index)))}
 
     def _activity(self, shown: list[int]) -> Iterator[Track]:
-        activity = Activity(self._listing, self._chip, Clock(self._waits))
+        activity = activities.Activity(self._listing, self._chip, activities.Clock(self._waits))
         visits = [self._visits.sections.get(section, []) for section in shown]
         yield Track(CORE, [self._core_slice(stretch) for stretch in activity.core(visits)])
         for unit, stretches in activity.units(list(chain.from_iterable(visits))).items():
             name = f"{_UNITS[unit[:3]]} {unit[3:]}"
             yield Track(name, [self._unit_slice(stretch) for stretch in stretches])
 
-    def _core_slice(self, stretch: Stretch) -> TraceSlice:
+    def _core_slice(self, stretch: activities.Stretch) -> TraceSlice:
         parts = {f"{kind}, µs": round(self._us(n), 4) for kind, n in stretch.cycles.items()}
         details = parts if len(parts) > 1 else {}
         return TraceSlice(stretch.kind, self._us(stretch.begin), self._us(stretch.end), details)
 
-    def _unit_slice(self, stretch: Stretch) -> TraceSlice:
+    def _unit_slice(self, stretch: activities.Stretch) -> TraceSlice:
         busy = round(self._us(sum(stretch.cycles.values())), 4)
         details = {"busy, µs": busy, "operations": stretch.operations}
         return TraceSlice("busy", self._us(stretch.begin), self._us(stretch.end), details)
