@@ -11,21 +11,16 @@ from autotune import Problem
 Check = Callable[[Problem], str | None]
 
 
-def missing(package: str, install: str) -> str | None:
-    """A sentence on how to get what is not installed here, or None."""
-    if find_spec(package) is not None:
-        return None
-    return (
-        f"{install} is not installed in the compiling interpreter: {sys.executable} -m pip install "
-        f"{install}, or name another with --python"
-    )
-
-
 def needing(package: str, install: str, check: Check = lambda _: None) -> Check:
     """``check`` of a problem where the package is there, else the sentence that it is not."""
 
     def checked(problem: Problem) -> str | None:
-        return missing(package, install) or check(problem)
+        if find_spec(package) is not None:
+            return check(problem)
+        return (
+            f"{install} is not installed in the compiling interpreter: {sys.executable} -m pip "
+            f"install {install}, or name another with --python"
+        )
 
     return checked
 

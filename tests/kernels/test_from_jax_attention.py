@@ -53,7 +53,7 @@ def test_splash_gradients_are_those_that_jax_derives(mask: str) -> None:
     q, k, v = numbers(splash_attention.FORWARD, problem)
     do = jnp.asarray(np.random.default_rng(1).standard_normal(q.shape), jnp.float32)
     out, back = jax.vjp(splash_attention.FORWARD.reference(problem), q, k, v)
-    visible = splash_attention._visible(problem)
+    visible = attention.splash_visible(problem)
     logits = attention.scores(q, k, visible, 1.0).reshape(4, 256, 256)
     saved = (jax.nn.logsumexp(logits, axis=-1), do, (out * do).sum(-1))
     found = splash_attention.FUSED.reference(problem)(q, k, v, *saved)
@@ -66,7 +66,7 @@ def test_our_mask_is_jaxs(mask: str) -> None:
     options = [f"mask={mask}", "window=128"]
     problem = splash_attention.FORWARD.problem_spec.parse(SPLASH, "float32", options)
     theirs = np.asarray(splash_attention._mask(problem).masks[0][:, :])
-    ours = splash_attention._visible(problem)
+    ours = attention.splash_visible(problem)
     assert (theirs == (np.ones((256, 256), bool) if ours is None else np.asarray(ours))).all()
 
 
@@ -109,15 +109,11 @@ def test_a_jax_that_lacks_something_says_what() -> None:
         versions.op("no_such_module", "x")
 
 
-def test_parameters_that_a_jax_lacks_are_left_out_or_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_parameters_that_a_jax_lacks_are_left_out_or_named() -> None:
     def function(block_q: int, interpret: bool = False) -> None: ...
 
     found = versions.settings(function, block_q=128, sinks=None, interpret=False)
     assert found == {"block_q": 128, "interpret": False}
     with pytest.raises(TypeError, match=r"function of jax .* has no parameter block_kv"):
         versions.settings(function, block_kv=128)
-    monkeypatch.setitem(versions._OTHER_NAMES, "bq", ("block_q",))
-    assert versions.settings(function, bq=64) == {"block_q": 64}
     assert versions.settings(partial(function, interpret=True), block_q=8) == {"block_q": 8}

@@ -10,6 +10,7 @@ from jax import lax
 
 from autotune import Axis, Kernel, Option, Problem
 from autotune.declaring.kernel import block_sizes
+from autotune_kernels.parts import not_multiple
 
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)
 
@@ -136,12 +137,19 @@ def splash_kernel(
     )
 
 
+def splash_visible(problem: Problem) -> Any:
+    """Its mask: bool [seq, seq], or None where every position sees all."""
+    shape = (problem["seq"], problem["seq"])
+    if problem.option("mask") == "full":
+        return None
+    if problem.option("mask") == "causal":
+        return causal(*shape)
+    return local(*shape, int(problem.option("window")))
+
+
 def splash_check(problem: Problem) -> str | None:
     """What splash attention refuses, in a sentence."""
-    heads, kv_heads, seq = problem["heads"], problem["kv_heads"], problem["seq"]
-    if heads % kv_heads:
-        return f"heads={heads} must be a multiple of kv_heads={kv_heads}"
-    return f"seq={seq} must be a multiple of 128" if seq % 128 else None
+    return not_multiple(problem, "heads", "kv_heads") or not_multiple(problem, "seq", 128)
 
 
 def splash_reduced(window: int, problem: Problem) -> Problem:

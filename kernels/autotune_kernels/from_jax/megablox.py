@@ -16,6 +16,7 @@ from jax import lax
 from autotune import Array, Axis, Config, Kernel, Option, Problem, block
 from autotune.declaring.kernel import block_sizes
 from autotune_kernels.from_jax import versions
+from autotune_kernels.parts import equal_groups
 
 _SEED = 0
 _TILE = 128  # JAX's own default tiling is 128 x 128 x 128
@@ -88,7 +89,7 @@ def _group_sizes(problem: Problem) -> Any:
     """Rows of each group: int32 [groups], of sum m."""
     m, groups = problem["m"], problem["groups"]
     if problem.option("sizes") == "balanced":
-        return np.diff(np.arange(groups + 1) * m // groups).astype(np.int32)
+        return equal_groups(problem)
     rng = np.random.default_rng(_SEED)
     shares = 1 / (1 + rng.permutation(groups))
     return rng.multinomial(m, shares / shares.sum()).astype(np.int32)

@@ -16,6 +16,7 @@ import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_jax import versions
+from autotune_kernels.parts import not_multiple, page_table
 
 _SEED = 0
 _DEFAULT_POSITIONS = 512  # keys in a compute block: what JAX's own tests of the kernel take
@@ -92,26 +93,21 @@ def _pages_used(problem: Problem) -> Any:
     return -(-_lengths(problem) // problem["page_size"])
 
 
-def _page_table(problem: Problem) -> Any:
-    """Where each page of each sequence is: int32 [batch, pages]."""
-    used = _pages_used(problem)
-    table = np.zeros((problem["batch"], problem["pages"]), np.int32)
-    in_use = np.arange(problem["pages"]) < used[:, None]
-    table[in_use] = np.random.default_rng(_SEED).permutation(used.sum())
-    return table
-
-
 def _inputs(problem: Problem) -> list[Array]:
     batch, head_dim = problem["batch"], problem["head_dim"]
     pool = (problem["kv_heads"], int(_pages_used(problem).sum()), problem["page_size"], head_dim)
     table = (batch, problem["pages"])
-    lengths, page_table = partial(_lengths, problem), partial(_page_table, problem)
     return [
         Array(name="q", shape=(batch, problem["q_heads"], head_dim), dtype=problem.dtype),
         Array(name="k_pages", shape=pool, dtype=problem.dtype, memory="hbm"),
         Array(name="v_pages", shape=pool, dtype=problem.dtype, memory="hbm"),
-        Array(name="lengths", shape=(batch,), dtype="int32", values=lengths),
-        Array(name="page_table", shape=table, dtype="int32", values=page_table),
+        Array(name="lengths", shape=(batch,), dtype="int32", values=partial(_lengths, problem)),
+        Array(
+            name="page_table",
+            shape=table,
+            dtype="int32",
+            values=lambda: page_table(_pages_used(problem), problem["pages"]),
+        ),
     ]
 
 
@@ -138,12 +134,8 @@ def _default(problem: Problem) -> dict[str, int | str | bool]:
 
 
 def _check(problem: Problem) -> str | None:
-    q_heads, kv_heads = problem["q_heads"], problem["kv_heads"]
-    if q_heads % kv_heads:
-        return f"q_heads={q_heads} must be a multiple of kv_heads={kv_heads}"
-    if problem["head_dim"] % _LANES:
-        return f"head_dim={problem['head_dim']} must be a multiple of {_LANES}"
-    return None
+    lanes = not_multiple(problem, "head_dim", _LANES)
+    return not_multiple(problem, "q_heads", "kv_heads") or lanes
 
 
 def _reduced(problem: Problem) -> Problem:

@@ -22,6 +22,7 @@ import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_jax import versions
+from autotune_kernels.parts import not_multiple, page_table
 
 _SEED = 0
 _LANES = 128
@@ -134,11 +135,7 @@ def _num_seqs(problem: Problem) -> Any:
 
 def _page_table(problem: Problem) -> Any:
     """Where each page of each sequence is: int32 [seqs, pages]."""
-    used = _pages_used(problem)
-    table = np.zeros((problem["seqs"], problem["pages"]), np.int32)
-    in_use = np.arange(problem["pages"]) < used[:, None]
-    table[in_use] = np.random.default_rng(_SEED).permutation(used.sum())
-    return table
+    return page_table(_pages_used(problem), problem["pages"])
 
 
 def _pages_used(problem: Problem) -> Any:
@@ -229,16 +226,15 @@ def _at_most(problem: Problem, pages: int, queries: int) -> dict[str, int]:
 
 
 def _check(problem: Problem) -> str | None:
-    q_heads, kv_heads, head_dim = problem["q_heads"], problem["kv_heads"], problem["head_dim"]
-    if q_heads % kv_heads:
-        return f"q_heads={q_heads} must be a multiple of kv_heads={kv_heads}"
-    if head_dim % _LANES:
-        return f"head_dim={head_dim} must be a multiple of {_LANES}"
-    packing = 4 // jnp.dtype(problem.dtype).itemsize
+    unequal = not_multiple(problem, "q_heads", "kv_heads")
+    return unequal or not_multiple(problem, "head_dim", _LANES) or _split_tiles(problem)
+
+
+def _split_tiles(problem: Problem) -> str | None:
+    kv_heads, packing = problem["kv_heads"], 4 // jnp.dtype(problem.dtype).itemsize
     rows, rest = divmod(2 * kv_heads, packing)
-    if rest or not (rows in (1, 2, 4) or rows % 8 == 0):
-        return f"kv_heads={kv_heads} do not fill whole tiles: try a power of two"
-    return None
+    fills = not rest and (rows in (1, 2, 4) or rows % 8 == 0)
+    return None if fills else f"kv_heads={kv_heads} do not fill whole tiles: try a power of two"
 
 
 def _reduced(problem: Problem) -> Problem:

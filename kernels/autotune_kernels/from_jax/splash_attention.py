@@ -15,19 +15,11 @@ import numpy as np
 
 from autotune import Array, Config, Kernel, Problem
 from autotune_kernels.from_jax import attention, versions
+from autotune_kernels.from_jax.attention import splash_visible
 
 _MODULE = "splash_attention.splash_attention_kernel"
 _MASKS = "splash_attention.splash_attention_mask"
 _NARROW = 128
-
-
-def _visible(problem: Problem) -> Any:
-    shape = (problem["seq"], problem["seq"])
-    if problem.option("mask") == "full":
-        return None
-    if problem.option("mask") == "causal":
-        return attention.causal(*shape)
-    return attention.local(*shape, int(problem.option("window")))
 
 
 def _mask(problem: Problem) -> Any:
@@ -137,7 +129,7 @@ def _plain_backward(kind: str, problem: Problem, *, convert: Any = None) -> Call
         def weights(scores: Any) -> Any:
             return jnp.exp(scores - attention.grouped(logsumexp[..., None], k))
 
-        dq, dk, dv = attention.gradients(q, k, v, do, di, weights, _visible(problem), 1.0)
+        dq, dk, dv = attention.gradients(q, k, v, do, di, weights, splash_visible(problem), 1.0)
         expected = {"dq": [dq], "dkv": [dk, dv], "fused": [dq, dk, dv]}[kind]
         return [array.astype(dtype) for array in expected]
 
@@ -157,7 +149,7 @@ _kernel = partial(
     check=attention.splash_check,
     reduced=partial(attention.splash_reduced, _NARROW),
 )
-_plain = partial(attention.plain, _visible, lambda _: 1.0)
+_plain = partial(attention.plain, splash_visible, lambda _: 1.0)
 
 
 def _backward_kernel(name: str, kind: str, blocks: tuple[str, ...], doc: str) -> Kernel:

@@ -8,9 +8,6 @@ from typing import Any
 
 _PACKAGE = "jax.experimental.pallas.ops.tpu"
 
-_OTHER_NAMES: dict[str, tuple[str, ...]] = {}
-"""Names of a parameter in other versions, by the name that the declarations use."""
-
 
 def op(module: str, name: str) -> Any:
     """``name`` of ``jax.experimental.pallas.ops.tpu.<module>``.
@@ -26,7 +23,7 @@ def op(module: str, name: str) -> Any:
 
 
 def settings(function: Callable[..., Any], **wanted: Any) -> dict[str, Any]:
-    """``wanted`` under the parameter names of ``function``, which may be jitted or a class.
+    """What of ``wanted`` is a parameter of ``function``, which may be jitted or a class.
 
     Raises ``TypeError`` with a sentence for a parameter that this JAX does not have; one that is
     None or False may be missing.
@@ -34,13 +31,8 @@ def settings(function: Callable[..., Any], **wanted: Any) -> dict[str, Any]:
     import jax
 
     known = inspect.signature(function).parameters
-    accepted = {}
     for name, value in wanted.items():
-        names = [n for n in (name, *_OTHER_NAMES.get(name, ())) if n in known]
-        if not names and value in (None, False):
-            continue
-        if not names:
+        if name not in known and value not in (None, False):
             label = getattr(function, "__name__", str(function))
             raise TypeError(f"{label} of jax {jax.__version__} has no parameter {name}")
-        accepted[names[0]] = value
-    return accepted
+    return {name: value for name, value in wanted.items() if name in known}

@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem, block
 from autotune_kernels.packages import needing, part
+from autotune_kernels.parts import arrays, equal_groups
 
 _OPS = "tokamax._src.ops.ragged_dot"
 _TILE = 128
@@ -19,19 +19,12 @@ _FORWARD, _DLHS, _DRHS = "fwd", "dlhs", "drhs"
 _CONTRACTING = {_FORWARD: ((1,), (1,)), _DLHS: ((1,), (2,)), _DRHS: ((0,), (0,))}
 
 
-def _sizes(problem: Problem) -> Any:
-    """Rows of each group: int32 [groups], of sum m."""
-    groups = problem["groups"]
-    return np.diff(np.arange(groups + 1) * problem["m"] // groups).astype(np.int32)
-
-
 def _inputs(problem: Problem) -> list[Array]:
     m, k, n, groups = (problem[dim] for dim in ("m", "k", "n", "groups"))
     weights = {_FORWARD: (groups, k, n), _DLHS: (groups, n, k), _DRHS: (m, n)}
     return [
-        Array(name="sizes", shape=(groups,), dtype="int32", values=partial(_sizes, problem)),
-        Array(name="lhs", shape=(m, k), dtype=problem.dtype),
-        Array(name="rhs", shape=weights[str(problem.option("mode"))], dtype=problem.dtype),
+        Array(name="sizes", shape=(groups,), dtype="int32", values=partial(equal_groups, problem)),
+        *arrays(problem, lhs=(m, k), rhs=weights[str(problem.option("mode"))]),
     ]
 
 

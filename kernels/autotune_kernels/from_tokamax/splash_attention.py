@@ -11,7 +11,9 @@ import jax.numpy as jnp
 
 from autotune import Array, Config, Problem
 from autotune_kernels.from_jax import attention
+from autotune_kernels.from_jax.attention import splash_visible
 from autotune_kernels.packages import needing, part
+from autotune_kernels.parts import dividing
 
 _SPLASH = "tokamax._src.ops.experimental.tpu.splash_attention.splash_attention"
 _FORWARD = ("block_q", "block_kv", "block_kv_compute")
@@ -23,15 +25,6 @@ def _mask(problem: Problem) -> Any:
     if problem.option("mask") == "local":
         return masks.LocalMask(shape, (int(problem.option("window")), 0), 0)
     return masks.CausalMask(shape) if problem.option("mask") == "causal" else masks.FullMask(shape)
-
-
-def _visible(problem: Problem) -> Any:
-    shape = (problem["seq"], problem["seq"])
-    if problem.option("mask") == "full":
-        return None
-    if problem.option("mask") == "causal":
-        return attention.causal(*shape)
-    return attention.local(*shape, int(problem.option("window")))
 
 
 def _inputs(problem: Problem) -> list[Array]:
@@ -75,29 +68,21 @@ def _plain_gradient(problem: Problem, *, convert: Any = None) -> Callable[..., A
 
     def gradient(*given: Any) -> Any:
         q, k, v, do = (x if convert is None else x.astype(convert) for x in given)
-        out = attention.forward(q, k, v, _visible(problem), 1.0).astype(problem.dtype)
+        out = attention.forward(q, k, v, splash_visible(problem), 1.0).astype(problem.dtype)
         di = jnp.sum(out.astype(jnp.float32) * do.astype(jnp.float32), axis=-1)
         weights = partial(jax.nn.softmax, axis=-1)
-        gradients = attention.gradients(q, k, v, do, di, weights, _visible(problem), 1.0)
+        gradients = attention.gradients(q, k, v, do, di, weights, splash_visible(problem), 1.0)
         return [array.astype(problem.dtype) for array in gradients]
 
     return gradient
 
 
-def _constraint(_: Problem, config: Config) -> str | None:
-    for end in ("", "_dkv"):
-        whole, compute = f"block_kv{end}", f"block_kv{end}_compute"
-        if whole in dict(config.axes) and config[whole] % config[compute]:
-            return f"{compute} must divide {whole}"
-    return None
-
-
-_plain = partial(attention.plain, _visible, lambda _: 1.0)
+_plain = partial(attention.plain, splash_visible, lambda _: 1.0)
 _kernel = partial(  # tokamax's own default, too: SplashConfig.get_default
     attention.splash_kernel,
     dims=("head_dim",),
     check=needing("tokamax", "tokamax", attention.splash_check),
-    constraint=_constraint,
+    constraint=dividing({f"{whole}_compute": whole for whole in ("block_kv", "block_kv_dkv")}),
     reduced=partial(attention.splash_reduced, 128),
 )
 

@@ -4,7 +4,7 @@ It is installed with ``vllm-tpu``, whose users have all that it imports.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 from unittest.mock import patch
@@ -22,14 +22,10 @@ def told(*modules: Any) -> Iterator[None]:
     """Their ``get_tpu_version`` says which TPU the code is traced for: it looks at the first device
     of this machine, which has none."""
     version = _version()
-    patches = [patch.object(module, "get_tpu_version", lambda: version) for module in modules]
-    for patched in patches:
-        patched.start()
-    try:
+    with ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(patch.object(module, "get_tpu_version", lambda: version))
         yield
-    finally:
-        for patched in patches:
-            patched.stop()
 
 
 def telling(function: Callable[..., Any], *modules: Any) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from autotune import Array, Config, Kernel, Option, Problem, block
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.packages import part
+from autotune_kernels.parts import dividing, not_multiple
 
 _KERNEL = "tpu_inference.kernels.flash_attention.kernel"
 _BLOCKS = ("block_q", "block_k_major", "block_k")
@@ -63,16 +64,6 @@ def _own_choice(problem: Problem, _chip: str) -> dict[str, int]:
     return {name: int(getattr(sizes, name)) for name in _BLOCKS}
 
 
-def _constraint(_: Problem, config: Config) -> str | None:
-    if config["block_k_major"] % config["block_k"]:
-        return "block_k must divide block_k_major"
-    return None
-
-
-def _check(problem: Problem) -> str | None:
-    return f"seq={problem['seq']} must be a multiple of 128" if problem["seq"] % 128 else None
-
-
 KERNEL = Kernel(
     name="vllm_flash_attention",
     dims=("batch", "heads", "seq", "head_dim"),
@@ -88,8 +79,8 @@ KERNEL = Kernel(
     build=_build,
     reference=partial(_plain, dtype=jnp.float32),
     baseline=_plain,
-    check=checked(_check),
-    constraint=_constraint,
+    check=checked(lambda problem: not_multiple(problem, "seq", 128)),
+    constraint=dividing({"block_k": "block_k_major"}),
     reduced=lambda problem: problem.with_dims(batch=1, heads=min(2, problem["heads"])),
     doc="vLLM's flash attention (tpu-inference)",
 )

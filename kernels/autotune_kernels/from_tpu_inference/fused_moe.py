@@ -12,6 +12,7 @@ import numpy as np
 from autotune import Array, Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.packages import part
+from autotune_kernels.parts import dividing, not_multiple
 
 _KERNEL = "tpu_inference.kernels.fused_moe.v1.kernel"
 _BLOCKS = ("bt", "bf", "bd1", "bd2", "btc", "bfc", "bd1c", "bd2c")
@@ -122,17 +123,7 @@ def _check(problem: Problem) -> str | None:
         whole = least * problem["devices"]
         if problem[dim] % whole:
             return f"{dim}={problem[dim]} must be a multiple of {whole}: {least} for each device"
-    for dim in ("hidden", "intermediate"):
-        if problem[dim] % 256:
-            return f"{dim}={problem[dim]} must be a multiple of 256"
-    return None
-
-
-def _constraint(_: Problem, config: Config) -> str | None:
-    for whole in ("bt", "bf", "bd1", "bd2"):
-        if config[whole] % config[f"{whole}c"]:
-            return f"{whole}c must divide {whole}"
-    return None
+    return not_multiple(problem, "hidden", 256) or not_multiple(problem, "intermediate", 256)
 
 
 KERNEL = Kernel(
@@ -148,7 +139,7 @@ KERNEL = Kernel(
     baseline=_baseline,
     mesh=lambda problem: {"data": 1, "model": problem["devices"]},
     check=checked(_check),
-    constraint=_constraint,
+    constraint=dividing({f"{whole}c": whole for whole in ("bt", "bf", "bd1", "bd2")}),
     reduced=lambda problem: problem.with_dims(
         tokens=min(problem["tokens"], 8 * problem["devices"]),
         experts=min(problem["experts"], 2 * problem["devices"]),

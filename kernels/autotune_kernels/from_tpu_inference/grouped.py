@@ -5,28 +5,21 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from autotune import Array, Axis, Config, Kernel, Problem, block
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.packages import part
+from autotune_kernels.parts import arrays, equal_groups, not_multiple
 
 _PACKAGE = "tpu_inference.kernels.megablox"
-
-
-def _sizes(problem: Problem) -> Any:
-    """Rows of each group: int32 [groups], of sum m."""
-    groups = problem["groups"]
-    return np.diff(np.arange(groups + 1) * problem["m"] // groups).astype(np.int32)
 
 
 def _inputs(problem: Problem) -> list[Array]:
     m, k, n, groups = (problem[dim] for dim in ("m", "k", "n", "groups"))
     return [
-        Array(name="lhs", shape=(m, k), dtype=problem.dtype),
-        Array(name="rhs", shape=(groups, k, n), dtype=problem.dtype),
-        Array(name="sizes", shape=(groups,), dtype="int32", values=partial(_sizes, problem)),
+        *arrays(problem, lhs=(m, k), rhs=(groups, k, n)),
+        Array(name="sizes", shape=(groups,), dtype="int32", values=partial(equal_groups, problem)),
     ]
 
 
@@ -77,9 +70,7 @@ KERNEL = Kernel(
     inputs=_inputs,
     build=_build,
     reference=_reference,
-    check=checked(
-        lambda problem: None if _tile_m(problem) else f"m={problem['m']} must be a multiple of 8"
-    ),
+    check=checked(lambda problem: not_multiple(problem, "m", 8)),
     reduced=lambda problem: problem.with_dims(groups=min(3, problem["groups"])),
     doc="vLLM's grouped matrix product (tpu-inference megablox gmm)",
 )

@@ -14,6 +14,7 @@ from autotune import Array, Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.from_tpu_inference import paged_attention as paged
 from autotune_kernels.packages import part
+from autotune_kernels.parts import arrays, dividing
 
 _KERNEL = "tpu_inference.kernels.mla.v2.kernel"
 _PLAIN = "tpu_inference.kernels.mla.v1.kernel"
@@ -32,7 +33,7 @@ def _inputs(problem: Problem) -> list[Array]:
         "new_k_pe": (tokens, rope),
     }
     return [
-        *(Array(name=name, shape=shape, dtype=dtype) for name, shape in shapes.items()),
+        *arrays(problem, **shapes),
         Array(name="cache_kv", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
         *paged.integer_inputs(problem),
     ]
@@ -127,12 +128,6 @@ def _batches(problem: Problem) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n <= problem["seqs"]]
 
 
-def _constraint(_: Problem, config: Config) -> str | None:
-    if config["mixed_queries"] % config["mixed_q_split"]:
-        return "mixed_q_split must divide mixed_queries"
-    return None
-
-
 KERNEL = Kernel(
     name="vllm_latent_attention",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "latent", "rope"),
@@ -157,7 +152,7 @@ KERNEL = Kernel(
     build=_build,
     reference=_reference,
     check=checked(paged.check_batch),
-    constraint=_constraint,
+    constraint=dividing({"mixed_q_split": "mixed_queries"}),
     reduced=lambda problem: paged.short_batch(problem).with_dims(heads=min(16, problem["heads"])),
     doc="vLLM's multi-head latent attention v2 (tpu-inference), with its update of the cache",
 )

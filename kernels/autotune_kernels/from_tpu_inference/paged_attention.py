@@ -17,6 +17,7 @@ import numpy as np
 from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_tpu_inference import checked, telling, told
 from autotune_kernels.packages import part
+from autotune_kernels.parts import arrays, dividing, not_multiple
 
 _KERNEL = "tpu_inference.kernels.ragged_paged_attention.v3.kernel"
 _PARTS = ("bq_sz", "bkv_sz", "bq_csz", "bkv_csz")
@@ -71,7 +72,7 @@ def paged_inputs(module: str, problem: Problem, dim: int) -> list[Array]:
     )
     heads = {"q": problem["heads"], "k": problem["kv_heads"], "v": problem["kv_heads"]}
     return [
-        *(Array(name=n, shape=(tokens, count, dim), dtype=dtype) for n, count in heads.items()),
+        *arrays(problem, **{name: (tokens, count, dim) for name, count in heads.items()}),
         Array(name="kv_cache", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
         *integer_inputs(problem),
     ]
@@ -159,19 +160,8 @@ def _choices(name: str) -> Callable[[Problem], list[int]]:
 _AXES = tuple(f"{case}_{name}" for case in "dm" for name in _PARTS)
 
 
-def _constraint(_: Problem, config: Config) -> str | None:
-    for case in "dm":
-        for kind in ("bq", "bkv"):
-            whole, compute = f"{case}_{kind}_sz", f"{case}_{kind}_csz"
-            if config[whole] % config[compute]:
-                return f"{compute} must divide {whole}"
-    return None
-
-
 def check(problem: Problem) -> str | None:
-    if problem["heads"] % problem["kv_heads"]:
-        return f"heads={problem['heads']} must be a multiple of kv_heads={problem['kv_heads']}"
-    return check_batch(problem)
+    return not_multiple(problem, "heads", "kv_heads") or check_batch(problem)
 
 
 def check_batch(problem: Problem) -> str | None:
@@ -211,7 +201,7 @@ KERNEL = Kernel(
     build=_build,
     reference=_reference,
     check=checked(check),
-    constraint=_constraint,
+    constraint=dividing({axis.replace("_sz", "_csz"): axis for axis in _AXES if "_sz" in axis}),
     reduced=reduced,
     doc="vLLM's ragged paged attention v3 (tpu-inference), with its update of the cache",
 )
