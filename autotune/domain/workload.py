@@ -15,10 +15,10 @@ Its file is TOML, or JSON lines (one problem a line; one without ``kernel`` hold
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.domain.codec import OmitDefault
 from autotune.domain.compiler_options import over
@@ -166,8 +166,8 @@ def weighted_times(
 
 
 _TABLE = re.compile(r"^[ \t]*\[\[(?P<problem>problem\]\])?", re.MULTILINE)
-_OF_ALL = {"chips", "jax", "compiler_options"}
-_OF_ONE = {"kernel", "shape", "dtype", "options", "args", "weight", "config", *_OF_ALL}
+_Reader = Callable[[str, Any], Any]
+_Entry = TypeVar("_Entry", WorkloadProblem, UndeclaredKernel)
 _MOST_PROBLEMS = 10_000
 
 
@@ -176,16 +176,16 @@ def read_workload(text: str) -> Workload:
     with one problem is said in ``invalid``, with its line."""
     is_json = text.lstrip()[:1] == "{"
     rows = _json_rows(text) if is_json else _toml_rows(text)
-    problems, invalid, general = [], [], dict[str, Any]()
-    undeclared = []
+    problems, undeclared, invalid, general = [], [], [], dict[str, Any]()
     for line, kind, row in rows:
         try:
             if kind == "undeclared":
-                undeclared.append(_undeclared(row))
+                undeclared.append(_entry(UndeclaredKernel, row, _OF_UNDECLARED, "name"))
             elif kind == "problem":
-                problems.append(_problem(row, line))
+                problem = _entry(WorkloadProblem, row, _OF_PROBLEM, "kernel")
+                problems.append(replace(problem, line=line))
             else:
-                general |= _known(row, _OF_ALL)
+                general |= _read(row, _OF_ALL)
         except (ValueError, TypeError, InvalidInputError) as error:
             if not kind:
                 raise InvalidInputError(f"line {line}: {error}") from error
@@ -197,9 +197,7 @@ def read_workload(text: str) -> Workload:
         raise InvalidInputError("the workload has no problems: it needs [[problem]] tables")
     return Workload(
         problems=tuple(problems),
-        chips=_names(general, "chips"),
-        jax=_names(general, "jax"),
-        compiler_options=over("", general.get("compiler_options", "")),
+        **general,
         undeclared=tuple(undeclared),
         invalid=tuple(invalid),
     )
@@ -264,43 +262,23 @@ def _json_rows(text: str) -> Iterator[tuple[int, str, Any]]:
         yield number, "problem" if not isinstance(row, dict) or "kernel" in row else "", row
 
 
-def _problem(row: Any, line: int) -> WorkloadProblem:
-    fields = _known(row, _OF_ONE)
-    kernel = fields.get("kernel")
-    if not isinstance(kernel, str) or not kernel:
-        raise ValueError("it names no kernel")
-    return WorkloadProblem(
-        kernel=kernel,
-        shape=_assignments(fields.get("shape", "")),
-        dtype=_text(fields, "dtype") or None,
-        options=tuple(filter(None, _assignments(fields.get("options", "")).split(","))),
-        args=_text(fields, "args"),
-        weight=_weight(fields),
-        config=_text(fields, "config"),
-        chips=_names(fields, "chips"),
-        jax=_names(fields, "jax"),
-        compiler_options=over("", fields.get("compiler_options", "")),
-        line=line,
-    )
+def _entry(form: type[_Entry], row: Any, readers: Mapping[str, _Reader], needed: str) -> _Entry:
+    """A problem or a kernel. Raises ``ValueError`` for what is none."""
+    if isinstance(row, dict) and not row.get(needed):
+        raise ValueError(f"it names no {needed}")
+    return form(**_read(row, readers))
 
 
-def _undeclared(row: Any) -> UndeclaredKernel:
-    known = _known(row, set(UndeclaredKernel.__dataclass_fields__))
-    name, limit = _text(known, "name"), known.get("limit_bytes")
-    if not name:
-        raise ValueError("it has no name")
-    return UndeclaredKernel(
-        name=name,
-        grid=_sizes("grid", known.get("grid", [])),
-        blocks=tuple(_sizes("blocks", one) for one in _list("blocks", known.get("blocks", []))),
-        vmem_bytes=_size("vmem_bytes", known.get("vmem_bytes", 0)),
-        limit_bytes=None if limit is None else _size("limit_bytes", limit),
-        weight=_weight(known),
-    )
+def _read(row: Any, readers: Mapping[str, _Reader]) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise ValueError(f"{row!r} is no table")
+    for name in row:
+        if name not in readers:
+            raise ValueError(f"there is no field {name!r}: there are {', '.join(sorted(readers))}")
+    return {name: readers[name](name, value) for name, value in row.items()}
 
 
-def _weight(fields: Mapping[str, Any]) -> float:
-    weight = fields.get("weight", 1)
+def _weight(_: str, weight: Any) -> float:
     if type(weight) not in (int, float) or not isfinite(weight) or weight <= 0:
         raise ValueError(f"weight = {weight} is no number above 0")
     return float(weight)
@@ -313,7 +291,7 @@ def _size(name: str, value: Any) -> int:
 
 
 def _sizes(name: str, values: Any) -> tuple[int, ...]:
-    return tuple(_size(name, one) for one in _list(name, values))
+    return tuple(_size(name, size) for size in _list(name, values))
 
 
 def _list(name: str, value: Any) -> list[Any]:
@@ -322,31 +300,20 @@ def _list(name: str, value: Any) -> list[Any]:
     return value
 
 
-def _known(row: Any, names: set[str]) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise ValueError(f"{row!r} is no table")
-    for name in row:
-        if name not in names:
-            raise ValueError(f"there is no field {name!r}: there are {', '.join(sorted(names))}")
-    return row
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} = {value!r} is no text")
+    return value
 
 
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    found = fields.get(name, "")
-    if not isinstance(found, str):
-        raise ValueError(f"{name} = {found!r} is no text")
-    return found
+def _names(name: str, value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise ValueError(f"{name} = {value!r} is no list of names")
+    return tuple(names)
 
 
-def _names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    found = fields.get(name, [])
-    some = [found] if isinstance(found, str) else found
-    if not isinstance(some, list) or not all(isinstance(one, str) for one in some):
-        raise ValueError(f"{name} = {found!r} is no list of names")
-    return tuple(some)
-
-
-def _assignments(given: Any) -> str:
+def _assignments(_: str, given: Any) -> str:
     """``name=value,…``, which may be given as a table."""
     if isinstance(given, str):
         return given
@@ -355,6 +322,26 @@ def _assignments(given: Any) -> str:
     if not isinstance(given, dict):
         raise ValueError(f"{given!r} is neither text nor a table")
     return ",".join(f"{name}={option_text(value)}" for name, value in given.items())
+
+
+_OF_ALL: dict[str, _Reader] = {
+    "chips": _names,
+    "jax": _names,
+    "compiler_options": lambda _, given: over("", given),
+}
+_OF_PROBLEM: dict[str, _Reader] = {
+    **dict.fromkeys(("kernel", "args", "config"), _text),
+    "shape": _assignments,
+    "dtype": lambda name, value: _text(name, value) or None,
+    "options": lambda name, given: tuple(filter(None, _assignments(name, given).split(","))),
+    "weight": _weight,
+    **_OF_ALL,
+}
+_OF_UNDECLARED: dict[str, _Reader] = {
+    "name": _text, "grid": _sizes, "weight": _weight,
+    "blocks": lambda name, blocks: tuple(_sizes(name, block) for block in _list(name, blocks)),
+    **dict.fromkeys(("vmem_bytes", "limit_bytes"), _size),
+}
 
 
 def _fields(value: WorkloadProblem | UndeclaredKernel) -> list[str]:
