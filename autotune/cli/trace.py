@@ -15,8 +15,14 @@ from autotune.domain.compilers import DescribeToolchain, is_another_program
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import KernelRef
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated
-from autotune.estimating.simulator.drawing.perfetto import trace_json
-from autotune.estimating.simulator.drawing.picture import BYTES, XLA, Picture, TraceSlice, Track
+from autotune.estimating.simulator.drawing.picture import (
+    BYTES,
+    XLA,
+    Picture,
+    TraceSlice,
+    Track,
+    trace_json,
+)
 from autotune.wording.outcome import reason_of
 from autotune.wording.units import micros
 

@@ -283,7 +283,7 @@ def search(
         _search_all(problem, shapes, chips, plan, database, as_json=as_json, **compilers)
     from autotune.declaring.discovery import find_kernel
     from autotune.publishing.task import TuningTask
-    from autotune.searching.listed_options import tuned_options
+    from autotune.searching.option_axes import tuned_options
     from autotune.searching.subject import asked_problem, wanted_values
 
     target = chip_or_attached(next(iter(chips), None))
@@ -308,7 +308,7 @@ def search(
 
 def _search_options(task: "TuningTask", plan: "Plan", *, as_json: bool, **compilers: Any) -> None:
     """Of a function that is no kernel."""
-    from autotune.publishing.function_options import search_options
+    from autotune.publishing.with_options import search_options
     from autotune.wording.option_lines import function_lines
 
     new_compilers, plan = shared.tuning_pool(plan, **compilers)

@@ -7,8 +7,8 @@ from autotune.domain.compiler_options import INIT_ARGS, as_flags, differing, for
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Trial
-from autotune.publishing.function_options import FunctionTrial
 from autotune.publishing.task import TuningResult, WithOptions
+from autotune.publishing.with_options import FunctionTrial
 from autotune.wording.outcome import reason_of
 from autotune.wording.publication import publication_reason, verified_label
 from autotune.wording.units import error_bar, micros, ratio

@@ -1,6 +1,10 @@
-"""What the declarations of several kernels have in common: conditions, and their inputs."""
+"""What the declarations of several kernels have in common: conditions, inputs, and packages that
+need not be there. These are imported when they are used, never copied."""
 
+import importlib
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -43,3 +47,25 @@ def page_table(used: Any, pages: int) -> Any:
     table = np.zeros((len(used), pages), np.int32)
     table[np.arange(pages) < used[:, None]] = np.random.default_rng(0).permutation(used.sum())
     return table
+
+
+Check = Callable[[Problem], str | None]
+
+
+def needing(package: str, install: str, check: Check = lambda _: None) -> Check:
+    """``check`` of a problem where the package is there, else the sentence that it is not."""
+
+    def checked(problem: Problem) -> str | None:
+        if find_spec(package) is not None:
+            return check(problem)
+        return (
+            f"{install} is not installed in the compiling interpreter: {sys.executable} -m pip "
+            f"install {install}, or name another with --python"
+        )
+
+    return checked
+
+
+def part(module: str) -> Any:
+    """A module of such a package."""
+    return importlib.import_module(module)

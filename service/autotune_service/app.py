@@ -28,9 +28,14 @@ from autotune_service import errors
 from autotune_service.api import configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
 from autotune_service.middleware.access import Access, AccessMiddleware, LimitsMiddleware
-from autotune_service.middleware.answers import HeadMiddleware, SafeHeadersMiddleware
 from autotune_service.middleware.body import BodyMiddleware
-from autotune_service.middleware.calls import CallsMiddleware, ErrorMiddleware, answer_bug
+from autotune_service.middleware.calls import (
+    CallsMiddleware,
+    ErrorMiddleware,
+    HeadMiddleware,
+    SafeHeadersMiddleware,
+    answer_bug,
+)
 from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.metrics import CallMeter
 from autotune_service.pages.exports import exports

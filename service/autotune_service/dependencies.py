@@ -1,10 +1,12 @@
 """What the routes share: the state that the lifespan made, and how its work is awaited."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from hashlib import blake2b
 from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPBearer
+from starlette.responses import Response
 from starlette.types import Scope
 
 from autotune.domain.browsing import ADMIN, Author, Token
@@ -99,3 +101,17 @@ async def to_write(request: Request, work: Callable[..., T], *arguments: Any) ->
             return work(*arguments)
 
     return await cast(DatabaseThreads, request.state.database).write(write)
+
+
+IfNoneMatch = Annotated[str | None, Header()]
+
+
+def tagged(
+    known: str | None, content: bytes, media_type: str, headers: Mapping[str, str]
+) -> Response:
+    """With an ETag; 304 where ``known``, an ``If-None-Match``, names it."""
+    tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+    headers = {"ETag": tag, **headers}
+    if tag in [one.strip().removeprefix("W/") for one in (known or "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=media_type)

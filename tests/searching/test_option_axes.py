@@ -14,12 +14,11 @@ from autotune.domain.explanation import Phase, ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config
 from autotune.estimating.space import PassedOn
-from autotune.publishing.function_options import search_options
 from autotune.publishing.publish import publish
 from autotune.publishing.task import TuningResult, TuningTask
-from autotune.publishing.with_options import with_options
+from autotune.publishing.with_options import search_options, with_options
 from autotune.searching import option_axes as axes
-from autotune.searching.listed_options import LISTED, tuned_options
+from autotune.searching.option_axes import LISTED, tuned_options
 from autotune.searching.subject import SearchLimits, SearchResult
 from autotune.wording.option_lines import function_lines
 from autotune_db import SqlStore

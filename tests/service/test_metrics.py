@@ -19,8 +19,7 @@ from autotune.domain.key import Toolchain
 from autotune.domain.record import CheckVerdict, RecordCheck
 from autotune_db import SqlStore
 from autotune_service.middleware import metrics
-from autotune_service.middleware.answers import HeadMiddleware
-from autotune_service.middleware.calls import STREAMED
+from autotune_service.middleware.calls import STREAMED, HeadMiddleware
 from autotune_service.middleware.metrics import OTHER, CallMeter
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import NOON, question, record

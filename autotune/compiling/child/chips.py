@@ -16,7 +16,6 @@ import numpy as np
 from autotune.compiling import libtpu
 from autotune.compiling.child.listings import listings
 from autotune.compiling.child.options import compile_with
-from autotune.compiling.child.patching import patched
 from autotune.compiling.child.serving import StageError
 from autotune.domain.compiler_options import vmem_limit_bytes
 from autotune.domain.compilers import OPTION
@@ -364,3 +363,16 @@ def _try(
     except Exception as error:  # every refusal is an answer here
         return str(error)
     return None
+
+
+@contextmanager
+def patched(owner: Any, **replacements: Any) -> Iterator[None]:
+    """Attributes of a module or a class are others while it lasts."""
+    before = {name: getattr(owner, name) for name in replacements}
+    try:
+        for name, value in replacements.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)

@@ -10,10 +10,15 @@ from inspect import signature
 from itertools import chain, islice, product, takewhile
 from typing import Any, TypeVar
 
-from autotune.compiling.child.chips import abstract_mesh, attached, compile_only_device, told_of
+from autotune.compiling.child.chips import (
+    abstract_mesh,
+    attached,
+    compile_only_device,
+    patched,
+    told_of,
+)
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.compiling.child.pallas_calls import MARK, BlockedArray, ModelCalls, PallasCall
-from autotune.compiling.child.patching import patched
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.text import AbstractArray, read_arguments
 from autotune.declaring.kernel import Kernel

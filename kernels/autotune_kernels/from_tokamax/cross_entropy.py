@@ -11,7 +11,7 @@ import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune.declaring.kernel import block_sizes
-from autotune_kernels.packages import needing, part
+from autotune_kernels.parts import needing, part
 
 _OPS = "tokamax._src.ops.linear_softmax_cross_entropy_loss.pallas_mosaic_tpu"
 _BLOCKS = {"b_block_size": "tokens", "h_block_size": "hidden", "v_block_size": "vocabulary"}

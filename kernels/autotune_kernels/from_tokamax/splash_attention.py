@@ -12,8 +12,7 @@ import jax.numpy as jnp
 from autotune import Array, Config, Problem
 from autotune_kernels.from_jax import attention
 from autotune_kernels.from_jax.attention import splash_visible
-from autotune_kernels.packages import needing, part
-from autotune_kernels.parts import dividing
+from autotune_kernels.parts import dividing, needing, part
 
 _SPLASH = "tokamax._src.ops.experimental.tpu.splash_attention.splash_attention"
 _FORWARD = ("block_q", "block_kv", "block_kv_compute")

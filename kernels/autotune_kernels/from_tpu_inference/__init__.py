@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
-from autotune_kernels.packages import Check, needing
+from autotune_kernels.parts import Check, needing
 
 
 def checked(check: Check = lambda _: None) -> Check:

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_tpu_inference import checked
-from autotune_kernels.packages import part
+from autotune_kernels.parts import part
 
 _KERNEL = "tpu_inference.kernels.ragged_paged_attention.v2.ragged_kv_cache_update"
 _VMEM_LIMIT_BYTES = 40 << 20  # the kernel's own

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 
 from autotune import Array, Config, Kernel, Option, Problem, block
 from autotune_kernels.from_tpu_inference import checked
-from autotune_kernels.packages import part
-from autotune_kernels.parts import dividing, not_multiple
+from autotune_kernels.parts import dividing, not_multiple, part
 
 _KERNEL = "tpu_inference.kernels.flash_attention.kernel"
 _BLOCKS = ("block_q", "block_k_major", "block_k")

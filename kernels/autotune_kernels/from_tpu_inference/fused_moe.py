@@ -11,8 +11,7 @@ import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked
-from autotune_kernels.packages import part
-from autotune_kernels.parts import dividing, not_multiple
+from autotune_kernels.parts import dividing, not_multiple, part
 
 _KERNEL = "tpu_inference.kernels.fused_moe.v1.kernel"
 _BLOCKS = ("bt", "bf", "bd1", "bd2", "btc", "bfc", "bd1c", "bd2c")

@@ -9,8 +9,7 @@ from jax import lax
 
 from autotune import Array, Axis, Config, Kernel, Problem, block
 from autotune_kernels.from_tpu_inference import checked
-from autotune_kernels.packages import part
-from autotune_kernels.parts import arrays, equal_groups, not_multiple
+from autotune_kernels.parts import arrays, equal_groups, not_multiple, part
 
 _PACKAGE = "tpu_inference.kernels.megablox"
 

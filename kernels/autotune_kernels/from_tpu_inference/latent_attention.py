@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from autotune import Array, Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.from_tpu_inference import paged_attention as paged
-from autotune_kernels.packages import part
-from autotune_kernels.parts import arrays, dividing
+from autotune_kernels.parts import arrays, dividing, part
 
 _KERNEL = "tpu_inference.kernels.mla.v2.kernel"
 _PLAIN = "tpu_inference.kernels.mla.v1.kernel"

@@ -16,8 +16,7 @@ import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_tpu_inference import checked, telling, told
-from autotune_kernels.packages import part
-from autotune_kernels.parts import arrays, dividing, not_multiple
+from autotune_kernels.parts import arrays, dividing, not_multiple, part
 
 _KERNEL = "tpu_inference.kernels.ragged_paged_attention.v3.kernel"
 _PARTS = ("bq_sz", "bkv_sz", "bq_csz", "bkv_csz")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from autotune import Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked, telling, told
 from autotune_kernels.from_tpu_inference import paged_attention as paged
-from autotune_kernels.packages import part
+from autotune_kernels.parts import part
 
 _V3 = "tpu_inference.kernels.ragged_paged_attention.v3"
 _KERNEL, _TUNED = f"{_V3}.kernel_hd64", f"{_V3}.tuned_block_sizes_hd64"

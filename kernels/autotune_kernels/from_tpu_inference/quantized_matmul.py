@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune.declaring.kernel import block_sizes
 from autotune_kernels.from_tpu_inference import checked, telling, told
-from autotune_kernels.packages import part
+from autotune_kernels.parts import part
 
 _PACKAGE = "tpu_inference.kernels.quantized_matmul"
 _BLOCKS = {"batch_block_size": "m", "out_block_size": "n", "in_block_size": "k"}

@@ -16,7 +16,7 @@ from autotune_service import dependencies
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.questions import Flags, Printable, chip_of, fingerprint_of, toolchain_of
 from autotune_service.api.schema import ConfigResponse, SnapshotName, TimesResponse
-from autotune_service.api.validators import IfNoneMatch, tagged
+from autotune_service.dependencies import IfNoneMatch, tagged
 from autotune_service.errors import HttpError
 from autotune_service.snapshot_cache import IndexedSnapshot
 

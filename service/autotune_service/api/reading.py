@@ -21,18 +21,19 @@ from autotune_service.api.forms import Answered, Name
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.questions import toolchain_of
 from autotune_service.api.schema import Cursor, Page
-from autotune_service.api.validators import IfNoneMatch, tagged
 from autotune_service.dependencies import (
     ADMIN_ONLY,
     BEARER,
     ERRORS,
     KNOWN_PARAMETERS,
     NOT_MODIFIED,
+    IfNoneMatch,
     Limit,
     Responses,
     ask,
     snapshots_of,
     store,
+    tagged,
 )
 from autotune_service.errors import HttpError
 from autotune_service.middleware.metrics import CONTENT_TYPE

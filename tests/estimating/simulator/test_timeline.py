@@ -11,8 +11,14 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.constants import load
-from autotune.estimating.simulator.drawing.perfetto import trace_json
-from autotune.estimating.simulator.drawing.picture import BYTES, CORE, ISSUED_IN, STEPS, Picture
+from autotune.estimating.simulator.drawing.picture import (
+    BYTES,
+    CORE,
+    ISSUED_IN,
+    STEPS,
+    Picture,
+    trace_json,
+)
 from autotune.estimating.simulator.drawing.timeline import timeline
 from tests.samples import recordings
 

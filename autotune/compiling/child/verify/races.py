@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.patching import patched
+from autotune.compiling.child.chips import patched
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.patching import patched
+from autotune.compiling.child.chips import patched
 from autotune.compiling.child.verify.packing import add_rules
 
 

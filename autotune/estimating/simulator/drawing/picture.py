@@ -1,7 +1,11 @@
-"""What a picture of a run is made of: slices of time on tracks. Plain data, for any viewer."""
+"""What a picture of a run is made of, slices of time on tracks: plain data, for any viewer; and as
+a trace for ui.perfetto.dev."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,3 +40,58 @@ class Picture:
     total_us: float
     drawn_us: float
     notes: tuple[str, ...]
+
+
+def trace_json(pictures: Sequence[tuple[str, Picture]]) -> str:
+    """The text of a trace file; each (title, picture) becomes a process, each track a thread."""
+    events = [
+        event
+        for pid, (title, picture) in enumerate(pictures, start=1)
+        for event in _process(pid, title, picture)
+    ]
+    about = {
+        title: {
+            "estimated time, µs": picture.total_us,
+            "grid steps of a core": picture.steps,
+            "notes": [*picture.notes, "simulated, not measured"],
+        }
+        for title, picture in pictures
+    }
+    trace = {"displayTimeUnit": "ns", "otherData": about, "traceEvents": events}
+    return json.dumps(trace, ensure_ascii=False)
+
+
+def _process(pid: int, title: str, picture: Picture) -> Iterator[dict[str, Any]]:
+    label = "; ".join([f"{picture.total_us:.1f} µs, simulated", *picture.notes])
+    yield _about(pid, 0, "process_name", name=title)
+    yield _about(pid, 0, "process_labels", labels=label)
+    yield _about(pid, 0, "process_sort_index", sort_index=pid)
+    for tid, track in enumerate(picture.tracks, start=1):
+        yield _about(pid, tid, "thread_name", name=track.name)
+        yield _about(pid, tid, "thread_sort_index", sort_index=tid)
+        for piece in track.slices:
+            yield _complete(pid, tid, piece)
+
+
+def _about(pid: int, tid: int, what: str, **args: Any) -> dict[str, Any]:
+    return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": args}
+
+
+def _complete(pid: int, tid: int, piece: TraceSlice) -> dict[str, Any]:
+    begin_ns, end_ns = round(piece.begin_us * 1000), round(piece.end_us * 1000)
+    return {
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "name": piece.name,
+        "ts": _microseconds(begin_ns),
+        "dur": _microseconds(end_ns - begin_ns),
+        "args": piece.details,
+    }
+
+
+def _microseconds(nanoseconds: int) -> float:
+    """Perfetto counts whole nanoseconds and cuts off the rest of ``ts * 1000``: the number must not
+    end up one below, or neighbours would overlap, and a slice that overlaps is dropped."""
+    us = nanoseconds / 1000
+    return us if int(us * 1000) == nanoseconds else math.nextafter(us, math.inf)
