@@ -40,7 +40,6 @@ MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snap
 _CHECKS_AT_ONCE = 1_000
 _MOST_PAGES = 1_000
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
-_NOT_UNDERSTOOD = 422
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
 _ALL = matching.beside_default(matching.KINDS)
 
@@ -76,7 +75,6 @@ class ServiceAnswers:
         self._unanswered: tuple[Sequence[Key], Collection[str]] = (), ()
         self._disk: matching.Index | None = None
         self._retry_after = 0.0
-        self._takes_accept = True  # an older service does not
         self._said: set[str] = set()
         self._refresh_thread: threading.Thread | None = None
         self._refresh_lock = threading.Lock()  # asked for, and after a lookup
@@ -94,7 +92,7 @@ class ServiceAnswers:
         without: Collection[Config] = (),
     ) -> list[matching.Match]:
         """One answer each, in the same order, all from one snapshot: the best of an accepted kind.
-        ``without``: configs that cannot be taken; an older service may answer with them.
+        ``without``: configs that cannot be taken.
 
         Raises ``InvalidInputError`` for a kind that there is not, and nothing else unless
         ``strict``: then ``ServiceError`` when the service cannot be used.
@@ -234,7 +232,7 @@ class ServiceAnswers:
         with self._refresh_lock:
             if wanted is None or self._label() != self._label_of(wanted, self._snapshot_id):
                 path = f"/v1/snapshots/{'latest' if wanted is None else wanted}"
-                path += "?accept_claimed=true" if self._claimed and self._takes_accept else ""
+                path += "?accept_claimed=true" if self._claimed else ""
                 content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
                 bundle = bundle_from_bytes(content, "the snapshot of the service")
                 label = self._label_of(bundle.snapshot, bundle.snapshot_id)
@@ -271,14 +269,13 @@ class ServiceAnswers:
         without: Collection[Config],
         pinned: int | None,
     ) -> tuple[int, list[matching.Match]]:
-        data = {"questions": [to_data(key) for key in questions], "snapshot": pinned}
-        kinds = matching.beside_default(accept)
-        newer: dict[str, Any] = {} if kinds == _ALL else {"accept": sorted(kinds)}
-        if self._claimed:
-            newer["accept_claimed"] = True
-        if without:
-            newer["without"] = [to_data(config) for config in without]
-        answer = self._post(data, newer)
+        assert self._service is not None
+        kinds, asked = matching.beside_default(accept), [to_data(key) for key in questions]
+        data: dict[str, Any] = {"questions": asked, "snapshot": pinned}
+        data |= {} if kinds == _ALL else {"accept": sorted(kinds)}
+        data |= {"accept_claimed": True} if self._claimed else {}
+        data |= {"without": [to_data(config) for config in without]} if without else {}
+        answer = json.loads(_patiently(self._service, json.dumps(data).encode()))
         number, answers = answer["snapshot"], answer["answers"]
         self._snapshot_id = str(answer.get("snapshot_id", ""))
         if type(number) is not int or pinned not in (None, number):
@@ -290,23 +287,6 @@ class ServiceAnswers:
             else matching.default_match(not_accepted=match.kind)
             for match in matches
         ]
-
-    def _post(self, data: Mapping[str, Any], newer: Mapping[str, Any]) -> Any:
-        """``newer``: what an older service does not know, and refuses."""
-        assert self._service is not None
-        more = dict(newer) if self._takes_accept else {}
-        while True:
-            try:
-                answer = json.loads(
-                    _patiently(self._service, json.dumps({**data, **more}).encode())
-                )
-            except ServiceError as error:
-                if error.status != _NOT_UNDERSTOOD or not more:
-                    raise
-                more = {} if more.pop("without", None) is None else more  # the newest
-                continue
-            self._takes_accept &= bool(more) or not newer.keys() - {"without"}
-            return answer
 
     def _offline(
         self, questions: Sequence[Key], accept: Collection[str], without: Collection[Config]

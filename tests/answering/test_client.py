@@ -383,38 +383,12 @@ def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) ->
 
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_kind_that_there_is_not_is_the_callers_mistake(service: Running, strict: bool) -> None:
-    """Not that of a service, which would be taken for an older one."""
     client = Client(service.url, strict=strict)
     for ask in (client.match, lambda key, kinds: client.lookup([key], kinds)):
         with pytest.raises(InvalidInputError, match="'near': choose among exact, toolchain, rule"):
             ask(question(1024), ["near"])
     assert client.match(question(2048), ["nearest"]).kind == "nearest"
-    assert client._takes_accept and client.match(question(1024), "exact").kind == "exact"
-
-
-def test_an_older_service_that_knows_no_accept_is_not_failing(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It refuses the word, once; what it answers then may not be accepted."""
-    call, refusals = Remote.call, 0
-
-    def older_call(self: Remote, method: str, path: str, body: bytes, left_s: float) -> bytes:
-        nonlocal refusals
-        if b'"accept"' in body:
-            refusals += 1
-            raise ServiceError("leave out all but questions", status=422)
-        return call(self, method, path, body, left_s)
-
-    monkeypatch.setattr(Remote, "call", older_call)
-    client = Client(service.url, strict=True)
-    assert client.match(question(1024), (EXACT,)).kind == EXACT
-    assert client.match(question(2048), (NEAREST, EXACT)).kind == NEAREST
-    refused = client.match(question(2048), (EXACT,))
-    assert (refused.kind, refused.why) == (DEFAULT, "nearest is not accepted")
-    assert client._retry_after == 0
-    client.lookup([question(1024)])
-    client.lookup([question(1024)], (EXACT,))
-    assert refusals == 1
+    assert client.match(question(1024), "exact").kind == "exact"
 
 
 @pytest.mark.parametrize("following", ["7", "8", "seven", 10**30])
