@@ -215,7 +215,11 @@ def write_markdown(path: str, checks: Sequence[Check]) -> None:
 def write_junit(path: str, checks: Sequence[Check], fail_on: FailOn) -> None:
     """One test case for each check: what CI servers show. What was not checked is skipped."""
     failed = [check for check in checks if fail_on.fails(check)]
-    skipped = [check for check in checks if _is_unknown(check) and check not in failed]
+    skipped = [
+        check
+        for check in checks
+        if check.verdict is CheckVerdict.NOT_CHECKED and check not in failed
+    ]
     suite = ElementTree.Element(
         "testsuite",
         name="autotune check",
@@ -243,10 +247,6 @@ def write_junit(path: str, checks: Sequence[Check], fail_on: FailOn) -> None:
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
     write_file(Path(path), f"{text}\n")
-
-
-def _is_unknown(check: Check) -> bool:
-    return check.verdict is CheckVerdict.NOT_CHECKED
 
 
 def _data(check: Check) -> dict[str, Any]:

@@ -338,7 +338,9 @@ _OF_PROBLEM: dict[str, _Reader] = {
     **_OF_ALL,
 }
 _OF_UNDECLARED: dict[str, _Reader] = {
-    "name": _text, "grid": _sizes, "weight": _weight,
+    "name": _text,
+    "grid": _sizes,
+    "weight": _weight,
     "blocks": lambda name, blocks: tuple(_sizes(name, block) for block in _list(name, blocks)),
     **dict.fromkeys(("vmem_bytes", "limit_bytes"), _size),
 }

@@ -5,6 +5,7 @@ And why one candidate is faster than another, from the parts of both explanation
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from autotune.domain import explanation as parts
@@ -145,18 +146,6 @@ def _said(name: str, us: float, more_or_less: str) -> str:
     return PART_WORDS[TimePart(name)].does.format(f"{text} {more_or_less}")
 
 
-def _fewer_steps(fast: Estimate, slow: Estimate) -> str:
-    return _counts("grid steps", fast, slow, lambda e: e.steps)
-
-
-def _fewer_dmas(fast: Estimate, slow: Estimate) -> str:
-    return _counts("DMAs", fast, slow, lambda e: e.dma_count)
-
-
-def _fewer_spills(fast: Estimate, slow: Estimate) -> str:
-    return _counts("bundles with spills", fast, slow, lambda e: e.spill_bundles)
-
-
 def _fewer_bytes(fast: Estimate, slow: Estimate) -> str:
     if fast.hbm_bytes >= slow.hbm_bytes:
         return ""
@@ -175,16 +164,17 @@ def _smaller_blocks(fast: Estimate, slow: Estimate) -> str:
     return f"{mib:.2f} MiB of VMEM instead of {other:.2f} MiB" if mib < other else ""
 
 
-def _counts(what: str, fast: Estimate, slow: Estimate, count: Callable[[Explanation], int]) -> str:
-    assert fast.explanation is not None
-    assert slow.explanation is not None
-    fewer, more = count(fast.explanation), count(slow.explanation)
+def _counts(field: str, what: str, fast: Estimate, slow: Estimate) -> str:
+    fewer, more = (getattr(e.explanation, field) for e in (fast, slow))
     return f"{fewer:,} instead of {more:,} {what}" if fewer < more else ""
 
 
+_fewer_steps = partial(_counts, "steps", "grid steps")
+_fewer_dmas = partial(_counts, "dma_count", "DMAs")
+
 # What a smaller part comes from; the first that is so is named.
 _HINTS: dict[str, tuple[Callable[[Estimate, Estimate], str], ...]] = {
-    parts.ISSUE: (_fewer_spills,),
+    parts.ISSUE: (partial(_counts, "spill_bundles", "bundles with spills"),),
     parts.SCALAR: (_fewer_steps, _fewer_dmas),
     parts.HBM: (_fewer_bytes, _longer_bursts),
     parts.LATENCY: (_fewer_steps, _fewer_dmas),
@@ -253,7 +243,12 @@ FACTS: tuple[Fact, ...] = (
     ("roofline", lambda e, why: _roofline(e, why)),
     ("matrix units", lambda e, why: _matrix(e, why)),
     ("HBM traffic", lambda e, why: _traffic(e, why)),
-    ("HBM rate", lambda e, why: _rate(e, why)),
+    (
+        "HBM rate",
+        lambda e, why: (
+            f"{e.hbm_bytes / e.time_us / 1e3:,.0f} GB/s, mean burst {size(why.burst_bytes)}"
+        ),
+    ),
     ("grid steps", lambda e, why: _steps(e, why)),
     ("DMAs", lambda _, why: f"{why.dma_count:,}"),
     ("VMEM used", lambda e, _: f"{mebibytes(e.vmem_used_bytes)} of {_allowed(e)}"),
@@ -344,10 +339,6 @@ def _traffic(e: Estimate, why: Explanation) -> str:
         return f"{size(e.hbm_bytes)} of {size(why.least_hbm_bytes)} of arguments and results"
     least = f"least possible {size(why.least_hbm_bytes)}"
     return f"{size(e.hbm_bytes)}, {ratio(e.hbm_bytes, why.least_hbm_bytes)} the {least}"
-
-
-def _rate(e: Estimate, why: Explanation) -> str:
-    return f"{e.hbm_bytes / e.time_us / 1e3:,.0f} GB/s, mean burst {size(why.burst_bytes)}"
 
 
 def _steps(e: Estimate, why: Explanation) -> str:

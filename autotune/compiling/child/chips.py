@@ -228,7 +228,8 @@ def _tpu_info(chip: Chip) -> dict[str, Any]:
     from jax.experimental.pallas import tpu as pltpu
 
     if hasattr(pltpu, "get_tpu_info_for_chip"):
-        version = next(v for v in pltpu.ChipVersion if str(v) == _version_name(chip))
+        name = "7x" if chip is Chip.V7X else chip.value
+        version = next(v for v in pltpu.ChipVersion if str(v) == name)
         info = pltpu.get_tpu_info_for_chip(version, chip.cores_per_device)
     else:
         info = _published(chip)
@@ -240,10 +241,6 @@ def _tpu_info(chip: Chip) -> dict[str, Any]:
         "int8_ops_per_s": float(info.int8_ops_per_second),
         "fp8_ops_per_s": float(getattr(info, "fp8_ops_per_second", 0)),
     }
-
-
-def _version_name(chip: Chip) -> str:
-    return "7x" if chip is Chip.V7X else chip.value
 
 
 def _published(chip: Chip) -> Any:

@@ -57,14 +57,11 @@ def _allowed(requires: str) -> SpecifierSet:
 def _known() -> Iterator[str]:
     """The running one first, then by name, then those of pyenv; each once."""
     seen = set()
-    for path in (sys.executable, *filter(None, map(shutil.which, _NAMES)), *_of_pyenv()):
+    of_pyenv = sorted(map(str, (Path.home() / ".pyenv").glob(_PYENV)), reverse=True)
+    for path in (sys.executable, *filter(None, map(shutil.which, _NAMES)), *of_pyenv):
         if (real := str(Path(path).resolve())) not in seen:
             seen.add(real)
             yield path
-
-
-def _of_pyenv() -> list[str]:
-    return sorted(map(str, (Path.home() / ".pyenv").glob(_PYENV)), reverse=True)
 
 
 def _version(path: str) -> str | None:

@@ -104,16 +104,20 @@ def points_elsewhere(
             measured_us=entry.time_us,
         )
         for key in keys
-        if (entries := [entry for entry in timed if entry.chips and _is_of(entry, key)])
+        if (
+            entries := [
+                entry
+                for entry in timed
+                if entry.chips
+                and entry.kernel == key.kernel
+                and entry.serves(key.problem, key.chip)
+            ]
+        )
         for trial in trials(key)
         if trial.estimate is not None
         for entry in entries
         if entry.time_us and dict(entry.axes).items() <= dict(trial.config.axes).items()
     ]
-
-
-def _is_of(known: KnownConfig, key: Key) -> bool:
-    return known.kernel == key.kernel and known.serves(key.problem, key.chip)
 
 
 def errors(measured: Sequence[MeasuredEstimate]) -> list[EstimateErrors]:

@@ -313,12 +313,8 @@ def _users(inner: _Computation, number: int) -> list[_Instruction]:
 
 def _parameter(inner: _Computation, number: int) -> str:
     """Its name; empty where the computation has none of the number."""
-    found = (i.name for i in inner.values() if _is_parameter(i, number))
-    return next(found, "")
-
-
-def _is_parameter(instruction: _Instruction, number: int) -> bool:
-    return instruction.opcode == "parameter" and instruction.text.startswith(f"{number})")
+    parameters = (i for i in inner.values() if i.opcode == "parameter")
+    return next((i.name for i in parameters if i.text.startswith(f"{number})")), "")
 
 
 def _arrays_bytes(types: str, placed_as: str | None = None) -> list[int]:

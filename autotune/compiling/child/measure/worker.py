@@ -63,7 +63,11 @@ class Measurer:
                 loaded = Loaded(compiled_here=True, refusal=str(error))
         if program is None:
             program = accelerator.compiled(
-                *self._subject(question), question.config, question.name, question.chip, self.device
+                *self._subject(question),
+                question.config,
+                question.name,
+                question.chip,
+                device=self.device,
             )
         accelerator.warm_up(program, self.inputs)
         self.programs[question.name] = program
