@@ -5,18 +5,19 @@
 PACKAGES: folders of maxtext, sgl_jax and tpu_inference. Options are read from their files, and from
 flags of training recipes (``compiler_flags`` of each line of ``--steps``). Each option alone
 compiles one kernel for one chip, each set of a file five kernels for three chips: once as
-`autotune` does, once by plain JAX in a process that was started with the flags.
+`autotune` does, once by plain JAX in a process that loads libtpu with the flags. What was compared
+stands in a file beside FILE (``.jsonl``), and is not compared again.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from autotune.domain.outcome import OutOfVmem
 from autotune.domain.problem import Config, Problem, make_config
 from autotune.estimating.space import default_config
 from autotune.searching.subject import describe_subject
+from tools.calibration.tokamax_rows import append_done, read_done
 
 _CHIPS = (Chip.V5E, Chip.V6E, Chip.V7X)
 _KERNELS: tuple[
@@ -72,14 +74,10 @@ def main() -> None:
     arguments.add_argument("packages", nargs="*", type=Path)
     arguments.add_argument("--steps", type=Path)
     arguments.add_argument("--write", type=Path)
-    arguments.add_argument("--plain", action="store_true", help=argparse.SUPPRESS)
     given = arguments.parse_args()
-    if given.plain:
-        print(json.dumps(_plainly(json.load(sys.stdin))))
-        return
     sets = dict(_sets(given.packages, given.steps))
     with CompilerPool(1) as pool:
-        text = _report(pool, sets)
+        text = _report(pool, sets, given.write and given.write.with_suffix(".jsonl"))
     given.write.write_text(text) if given.write else print(text)
 
 
@@ -130,29 +128,32 @@ def _given(problem: Problem, _: KernelSpec) -> Problem:
     return problem
 
 
+def _compared(
+    pool: CompilerPool, cases: Sequence[Mapping[str, Any]], options: str, done: Path | None
+) -> _Compared:
+    """Both, or what the file has of them."""
+    question = {"options": options, "cases": len(cases), "by": str(installed_toolchain())}
+    for row in read_done(done):
+        if question.items() <= row.items():
+            return _Compared(row["plain"], row["here"])
+    both = _Compared(_plain(cases, options), _here(pool, cases, options))
+    append_done(done, question | both._asdict())
+    print(options[:60], len(cases), "same" if both.plain == both.here else both, flush=True)
+    return both
+
+
 def _plain(cases: Sequence[Mapping[str, Any]], options: str) -> list[Any] | None:
     """By plain JAX with the flags; None where libtpu does not start with them."""
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "LIBTPU_INIT_ARGS": as_flags(options),
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.compiler_options", "--plain"],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+    forks = multiprocessing.get_context("forkserver")  # one that has imported JAX, not libtpu
+    forks.set_forkserver_preload(["jax.experimental.topologies", __name__])
+    with ProcessPoolExecutor(1, mp_context=forks) as process:
+        try:
+            return process.submit(_plainly, cases, as_flags(options)).result()
+        except RuntimeError:  # libtpu raises, or ends the process
+            return None
 
 
-def _plainly(cases: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _plainly(cases: Sequence[Mapping[str, Any]], flags: str) -> list[Any]:
     """In that process: VMEM bytes, or why there are none."""
     import importlib
 
@@ -160,15 +161,27 @@ def _plainly(cases: Sequence[Mapping[str, Any]]) -> list[Any]:
     from jax.experimental import topologies
     from jax.sharding import SingleDeviceSharding
 
+    jax.config.update("jax_platforms", "cpu")
+    os.environ |= {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "LIBTPU_INIT_ARGS": flags,
+    }
+
+    @cache
+    def sharding(chip: str) -> SingleDeviceSharding:
+        described = topologies.get_topology_desc(**libtpu.topology(Chip(chip)))
+        return SingleDeviceSharding(described.devices[0])
+
     results: list[Any] = []
     for case in cases:
         ref = find_kernel(case["kernel"])
         kernel = getattr(importlib.import_module(ref.module or ""), ref.attribute)
         problem, config = from_data(Problem, case["problem"]), from_data(Config, case["config"])
-        device = topologies.get_topology_desc(**libtpu.topology(Chip(case["chip"]))).devices[0]
-        there = SingleDeviceSharding(device)
         arrays = [
-            jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=there)
+            jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding(case["chip"]))
             for array in kernel.inputs(problem)
         ]
         try:
@@ -207,19 +220,19 @@ def _here(pool: CompilerPool, cases: Sequence[Mapping[str, Any]], options: str) 
     return results
 
 
-def _report(pool: CompilerPool, sets: Mapping[str, Mapping[str, str]]) -> str:
+def _report(pool: CompilerPool, sets: Mapping[str, Mapping[str, str]], done: Path | None) -> str:
     cases, users = _cases(pool), defaultdict[_Pair, set[str]](set)
     for name, options in sets.items():
         for pair in options.items():
             users[pair].add(name.partition("/")[0])
     alone = {
-        pair: _Compared(_plain(cases[:1], text), _here(pool, cases[:1], text))
+        pair: _compared(pool, cases[:1], text, done)
         for pair in users
         if (text := canonical(dict([pair])))
     }
     taken = {pair for pair, both in alone.items() if both.plain is not None}
     texts = {canonical(dict(options.items() & taken)) for options in sets.values()} - {""}
-    whole = {text: _Compared(_plain(cases, text), _here(pool, cases, text)) for text in texts}
+    whole = {text: _compared(pool, cases, text, done) for text in sorted(texts)}
     return "\n".join([*_head(cases, alone, whole), "", *_rows(users, alone), ""])
 
 
