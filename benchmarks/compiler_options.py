@@ -46,7 +46,7 @@ _KERNELS: tuple[
     tuple[str, str, str, dict[str, int]], ...
 ] = (  # name, shape, dtype, what of the config is not the default
     ("rmsnorm", "2048x1024", "bf16", {}),
-    ("matmul", "2048x1024x1024", "f32", {"block_m": 2048, "block_k": 128, "block_n": 1024}),
+    ("matmul", "16384x128x128", "f32", {"block_m": 8192, "block_k": 128, "block_n": 128}),
     ("flash_attention", "1x2x2x1024x1024x128", "bf16", {}),
     ("jax_flash_attention", "1x2x1024x1024x128", "bf16", {}),
     ("jax_gmm", "1024x512x512x4", "bf16", {}),
