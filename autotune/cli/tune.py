@@ -244,7 +244,7 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
     "--tune-compiler-options",
     "listed",
     is_flag=True,
-    help="The same with the options that are known to be worth it.",
+    help="The same with four options that the documentation lists.",
 )
 @shared.database_and_json
 def search(

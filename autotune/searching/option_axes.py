@@ -8,7 +8,6 @@ there it is published, so that no lookup under other options takes it for its ow
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, islice, product
-from typing import NamedTuple
 
 from autotune.domain.compiler_options import VMEM_LIMIT, over, value_text
 from autotune.domain.compilers import Compilers, DescribeChip
@@ -165,7 +164,7 @@ def taken(
             try:
                 info = compilers.ask(DescribeChip(chip=chip, options=options))
             except InvalidInputError as error:
-                if name not in LISTED or value not in LISTED[name].values:
+                if value not in LISTED.get(name, ()):
                     raise
                 announce(f"{name}={value} is left out: {error}")
             else:
@@ -209,43 +208,19 @@ def _without(config: Config, options: Options) -> Config:
     return config.replace(axes=config.axes[: -len(options)]) if options else config
 
 
-class ListedOption(NamedTuple):
-    """``does``: as far as it is known; ``source``: a file that sets it."""
-
-    values: tuple[str, ...]
-    does: str
-    source: str
-
-
-_TRILLIUM = "maxtext inference/mlperf/trillium/select_xla_flags.py"
-
-LISTED: Mapping[str, ListedOption] = {
-    VMEM_LIMIT: ListedOption(
-        ("32768", "65536"),
-        "VMEM for each of XLA's fusions, and for kernels that ask for no limit",
-        "maxtext configs/tpu/v6e/llama2_7b_4096.sh",
-    ),
-    "xla_jf_conv_output_fusion": ListedOption(
-        ("false",),
-        "by its name: operations behind a product are not fused into it",
-        _TRILLIUM,
-    ),
-    "xla_tpu_dot_dot_fusion": ListedOption(
-        ("false",),
-        "by its name: products are not fused with products",
-        _TRILLIUM,
-    ),
-    "xla_tpu_enable_copy_fusion": ListedOption(
-        ("false",),
-        "by its name: copies are not fused into what reads them",
-        _TRILLIUM,
-    ),
+LISTED: Mapping[str, tuple[str, ...]] = {
+    VMEM_LIMIT: ("32768", "65536"),
+    "xla_jf_conv_output_fusion": ("false",),
+    "xla_tpu_dot_dot_fusion": ("false",),
+    "xla_tpu_enable_copy_fusion": ("false",),
 }
+"""Options that are worth a try: each is set, or chosen among, by a script of MaxText. What it does
+is in docs/guides/compiler-options.md."""
 
 
 def tuned_options(given: Iterable[str], *, listed: bool) -> dict[str, tuple[str, ...]]:
     """``NAME=A,B`` by name, over the list where that is wanted. Raises ``InvalidInputError``."""
-    options = {name: option.values for name, option in LISTED.items()} if listed else {}
+    options = dict(LISTED) if listed else {}
     for text in given:
         name, sign, values = text.lstrip("-").partition("=")
         parted = tuple(value_text(value) for value in values.split(","))

@@ -45,6 +45,7 @@ from autotune_service.pages.routes import router as pages
 from autotune_service.pages.static_files import assets, prepare
 from autotune_service.settings import Settings
 from autotune_service.snapshot_cache import SnapshotCache
+from autotune_service.troubles import booted_at
 
 _log = logging.getLogger("autotune.service")
 
@@ -143,6 +144,7 @@ async def _filled(store: SqlStore, meter: CallMeter, settings: Settings) -> dict
         "misses": MissBuffer(store, known_only=not settings.unknown_kernels),
         "access": Access(store.tokens, database, closed=settings.closed),
         "streams": Counter(),
+        "booted_at": booted_at(),
         "recheck": settings.recheck,
         "trust_writers": settings.trust_writers,
         "error_page": error_page,

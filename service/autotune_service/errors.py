@@ -194,13 +194,13 @@ _WRITERS = 2  # SQLite has one writer, and PostgreSQL one publisher: more would 
 class DatabaseThreads:
     """What writes may wait for a lock. It has threads of its own, so that it holds up neither what
     reads nor newer snapshots; who waits for longer than ``wait_s`` is told so. ``is_up``: whether
-    the last look at the database succeeded."""
+    the last look at the database succeeded; ``takes_writes``: whether the last write did."""
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
         self._readers = ThreadPoolExecutor(_READERS, "reads")
         self._writers = ThreadPoolExecutor(_WRITERS, "writes")
-        self.is_up = True
+        self.is_up = self.takes_writes = True
 
     async def read(self, work: Callable[..., T], *arguments: Any) -> T:
         """Raises ``HttpError``."""
@@ -209,7 +209,13 @@ class DatabaseThreads:
     async def write(self, work: Callable[..., T], *arguments: Any) -> T:
         """Raises ``HttpError``; work that has begun by then may still be done: so what is asked for
         again must change nothing."""
-        return await self._within(self._writers, partial(work, *arguments))
+        try:
+            written = await self._within(self._writers, partial(work, *arguments))
+        except HttpError as error:
+            self.takes_writes = error.status != 503
+            raise
+        self.takes_writes = True
+        return written
 
     def close(self) -> None:
         """Waits for what has begun."""

@@ -65,6 +65,7 @@ def test_a_service_serves_what_is_there_and_says_so(
             ready = service.get("/readyz")[1]
             assert (ready["snapshot"], ready["records"]) == (1 + new, 1 + (new > 0))
             assert ready["went_back_at"] and before["went_back_at"] is None
+            assert "lost snapshots" in ready["troubles"][0] and not before["troubles"]
             assert ready["snapshot_id"] != before["snapshot_id"]
             assert "The database lost snapshots" in service.raw("GET", "/")[2].decode()
             assert "not in it any more" in caplog.text

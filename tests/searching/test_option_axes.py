@@ -1,7 +1,9 @@
 """Compiler options as axes of a search: one study, and each trial under its own toolchain."""
 
+import re
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,7 +151,7 @@ def test_options_alone_of_a_function_that_is_no_kernel() -> None:
             )
             return XlaCost(flops=1.0, schedule=(operation,))
 
-    ref, wanted = steps.subject(ROWS).ref, {**WANTED, VMEM_LIMIT: LISTED[VMEM_LIMIT].values}
+    ref, wanted = steps.subject(ROWS).ref, {**WANTED, VMEM_LIMIT: LISTED[VMEM_LIMIT]}
     compilers = Functions(chip=steps.V5E)
     tried = search_options(compilers, ref, Chip.V5E, "xla_x=1", wanted, print, 12, 0)
     assert tried[0].options == "xla_x=1" and (tried[0].time_us or 0) > 999
@@ -166,7 +168,10 @@ def test_options_alone_of_a_function_that_is_no_kernel() -> None:
 
 def test_options_in_words() -> None:
     assert tuned_options(["--xla_a=1,TRUE"], listed=False) == {"xla_a": ("1", "true")}
-    assert tuned_options([], listed=True).keys() == LISTED.keys()
+    assert tuned_options([], listed=True) == LISTED
+    guide = Path(__file__).parents[2].joinpath("docs/guides/compiler-options.md").read_text()
+    rows = re.findall(r"^\| `(xla_\w+)` \| (`[\w`, ]+) \|", guide, re.MULTILINE)
+    assert {name: tuple(re.findall(r"\w+", values)) for name, values in rows} == LISTED
     for text in ("xla_a", "=1", "xla_a=1,"):
         with pytest.raises(InvalidInputError):
             tuned_options([text], listed=False)

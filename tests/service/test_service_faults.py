@@ -23,6 +23,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import StoreError
 from autotune.domain.store import KeyResult
 from autotune_db import SqlStore, open_store
+from autotune_service import troubles as trouble
 from autotune_service.app import MissBuffer
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, publish, running, until
@@ -84,7 +85,9 @@ def test_a_locked_file_holds_up_nothing_that_reads(database: str, secret: str) -
         assert {status for status, _, _ in result} == {503}
         assert all(headers["retry-after"] == "5" for _, headers, _ in result)
         assert {body["error"]["code"] for _, _, body in result} == {"database_unavailable"}
+        assert "last write" in service.get("/readyz")[1]["troubles"][0]
         until(lambda: push(service, secret, 0)[0] == 200)  # two may still be at it
+        assert service.get("/readyz")[1]["troubles"] == []
 
 
 def test_a_database_file_that_is_gone_takes_no_push_and_is_not_ready(
@@ -97,10 +100,12 @@ def test_a_database_file_that_is_gone_takes_no_push_and_is_not_ready(
         status, _, answer = push(service, secret, 1)
         assert (status, answer["error"]["code"]) == (503, "database_unavailable")
         until(lambda: service.get("/readyz")[0] == 503)
+        assert "cannot be read" in service.get("/readyz")[1]["troubles"][0]
         assert service.get("/healthz")[0] == 200  # answers come from memory
         Path(f"{database}.away").rename(file)
         until(lambda: service.get("/readyz")[0] == 200)
         assert push(service, secret, 1)[0] == 200
+        assert service.get("/readyz")[1]["troubles"] == []
 
 
 def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
@@ -235,7 +240,9 @@ def test_a_fault_under_load_loses_nothing(fault: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_clock_that_is_wrong_by_400_days_loses_nothing(database: str, secret: str) -> None:
+def test_a_clock_that_is_wrong_by_400_days_loses_nothing(
+    database: str, secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Newest means saved last: what is published meanwhile is answered, and so is what was before
     and comes after."""
     ahead = timedelta(0)
@@ -251,7 +258,12 @@ def test_a_clock_that_is_wrong_by_400_days_loses_nothing(database: str, secret: 
             assert (status, said["records"]) == (200, 1), said
             snapshots.append(said["snapshot"])
             until(lambda: service.get("/readyz")[1]["snapshot"] == snapshots[-1])
+            troubles = service.get("/readyz")[1]["troubles"]
+            assert len(troubles) == (days == 400) and all("newest snapshot" in t for t in troubles)
         ready = service.get("/readyz")
+        was_set = trouble.booted_at() - timedelta(days=400)
+        monkeypatch.setattr(trouble, "booted_at", lambda: was_set)
+        assert "was set while" in service.get("/readyz")[1]["troubles"][0]
         with open_store(database) as store:
             published = {each.key for _, each in store.published()}
         answers = service.lookup(*published)[1]

@@ -37,6 +37,7 @@ from autotune_service.dependencies import (
 )
 from autotune_service.errors import HttpError
 from autotune_service.middleware.metrics import CONTENT_TYPE
+from autotune_service.troubles import troubles
 
 router = APIRouter(prefix="/v1", tags=["registry"], dependencies=[KNOWN_PARAMETERS])
 unversioned = APIRouter(
@@ -190,7 +191,8 @@ async def healthz(request: Request) -> schema.HealthData:
 
 @unversioned.get("/readyz", responses={503: {"model": schema.HealthData}})
 async def readyz(request: Request, response: Response) -> schema.HealthData:
-    """Whether newer snapshots reach this process: else a balancer may prefer others."""
+    """Whether newer snapshots reach this process: else a balancer may prefer others. `troubles`:
+    sentences for people, of the database and the clock too."""
     found = _health(request)
     if found.database != "ok":
         found.status, response.status_code = "not ready", 503
@@ -206,6 +208,7 @@ def _health(request: Request) -> schema.HealthData:
         records=len(current),
         went_back_at=state.snapshots.went_back[1],
         database="ok" if state.database.is_up else "unavailable",
+        troubles=list(troubles(state)),
     )
 
 

@@ -208,7 +208,7 @@ class JobList(Page):
 
 class HealthData(BaseModel):
     """``database``: whether the last look for a newer snapshot succeeded. ``went_back_at``: when
-    this process saw that the database had lost snapshots."""
+    this process saw that the database had lost snapshots. ``troubles``: sentences for people."""
 
     status: Literal["ok", "not ready"]
     snapshot: int
@@ -216,3 +216,4 @@ class HealthData(BaseModel):
     went_back_at: datetime | None = None
     records: int
     database: Literal["ok", "unavailable"]
+    troubles: list[str] = []

@@ -14,6 +14,7 @@ from autotune_service.dependencies import refuse_parameters_but, store
 from autotune_service.errors import HttpError
 from autotune_service.pages.filters import Query, number_of
 from autotune_service.snapshot_cache import IndexedSnapshot
+from autotune_service.troubles import troubles
 
 T = TypeVar("T")
 
@@ -27,12 +28,9 @@ class PageCall:
             refuse_parameters_but(request, request.query_params)  # given twice
         self.request, self.query = request, Query(dict(request.query_params), strict)
         self.path: dict[str, str] = request.path_params
-        self.store, snapshots = store(request), request.state.snapshots
-        self.snapshot: IndexedSnapshot = snapshots.current
-        _, at = snapshots.went_back
-        if at is not None:
-            lost = f"The database lost snapshots, seen {at:%Y-%m-%d %H:%M} UTC: it was restored, or"
-            self.query.notes.append(f"{lost} a replica that lags took over. Push them again.")
+        self.store = store(request)
+        self.snapshot: IndexedSnapshot = request.state.snapshots.current
+        self.query.notes += troubles(request.state)
         self.browse = self.store.browse
 
     def record(self, key: Key) -> Record | None:
