@@ -216,4 +216,4 @@ class HealthData(BaseModel):
     went_back_at: datetime | None = None
     records: int
     database: Literal["ok", "unavailable"]
-    troubles: list[str] = []
+    troubles: Annotated[list[str], Field(max_length=5)] = []
