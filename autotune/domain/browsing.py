@@ -146,17 +146,24 @@ class KeyMiss:
     miss: Miss
 
 
-LIMITED = ("time", "default", "gain")
-"""Figures that a word may limit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySums:
+    """What the trials of a key come to, by its number; None where there are none, or where they
+    were not counted."""
+
+    id: int
+    best_us: float | None
+    default_us: float | None
+    trials: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFilter:
     """Which keys are meant; None: any. ``words``: each stands in the kernel, the problem, the chip,
     the toolchain, or the name of a token that brought a record; ``name=value`` and ``8x128`` are
-    dimensions, ``time<20``, ``default>=5`` (microseconds) and ``gain<1.1`` limits, ``chip:v6e``,
-    ``kernel:splash`` and ``jax:0.12`` names in one place, ``status:`` published, unpublished,
-    missing or broken. ``has_record``: whether anything was ever published."""
+    dimensions, ``chip:v6e``, ``kernel:splash`` and ``jax:0.12`` names in one place, ``status:``
+    published, unpublished, missing or broken. ``has_record``: whether anything was ever
+    published."""
 
     kernel: str | None = None
     words: tuple[str, ...] = ()
@@ -166,13 +173,9 @@ class KeyFilter:
 
 
 class KeyOrder(StrEnum):
-    """Times and gains are those of the trials."""
-
     NEWEST = "newest"
     KERNEL = "kernel"
     CHIP = "chip"
-    FASTEST = "fastest"
-    GAIN = "gain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
-"""What the dashboard asks: a page of rows, by an index; only lists of keys by their newest trial or
-their gain sort all keys."""
+"""What the dashboard asks: a page of rows, by an index; only lists of keys by a figure look at all
+keys."""
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
@@ -9,15 +8,15 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, func, null, or_, select, tuple_
 
 from autotune.domain.browsing import (
-    LIMITED,
     History,
     Improvement,
     KeyFilter,
     KeyMiss,
     KeyOrder,
+    KeySums,
     NumberedTrial,
     RunningSearch,
     SameConfig,
@@ -64,14 +63,6 @@ _PLACES: list[ColumnElement[str]] = [
 ]
 _TEXT: ColumnElement[str] = reduce(lambda text, place: text + "\n" + place, _PLACES)
 """All that a word may stand in; no word has the end of a line in it."""
-_FIGURES: dict[str, ColumnElement[Any]] = dict(
-    zip(
-        LIMITED,
-        (KEYS.c.best_us, KEYS.c.default_us, KEYS.c.default_us / KEYS.c.best_us),
-        strict=True,
-    )
-)
-_LIMIT = re.compile(rf"({'|'.join(LIMITED)})(<=|>=|<|>)(\d+(?:\.\d*)?)")
 _BROKEN = CHECKS.c.verdict == CheckVerdict.BROKEN.value
 _STATES: dict[str, ColumnElement[bool]] = {
     "published": _RECORDED,
@@ -79,13 +70,12 @@ _STATES: dict[str, ColumnElement[bool]] = {
     "missing": _MISSED,
     "broken": select(CHECKS.c.id).where(CHECKS.c.key_id == KEYS.c.id, _BROKEN).exists(),
 }
-_ORDERS: dict[KeyOrder, tuple[Any, ...]] = {
-    KeyOrder.NEWEST: (),
-    KeyOrder.KERNEL: (KEYS.c.kernel,),
-    KeyOrder.CHIP: (KEYS.c.chip, KEYS.c.kernel),
-    KeyOrder.FASTEST: (KEYS.c.best_us.asc().nulls_last(),),
-    KeyOrder.GAIN: ((KEYS.c.default_us / KEYS.c.best_us).desc().nulls_last(),),
+_ORDERS: dict[KeyOrder, tuple[ColumnElement[Any], ...]] = {
+    KeyOrder.NEWEST: (KEYS.c.id.desc(),),
+    KeyOrder.KERNEL: (KEYS.c.kernel, KEYS.c.id.desc()),
+    KeyOrder.CHIP: (KEYS.c.chip, KEYS.c.kernel, KEYS.c.id.desc()),
 }
+_TRIALS = select(func.count()).where(TRIALS.c.key_id == KEYS.c.id).scalar_subquery()
 
 
 class SqlBrowse(SqlCheckPages):
@@ -109,8 +99,29 @@ class SqlBrowse(SqlCheckPages):
     def problems(
         self, only: KeyFilter, offset: int, limit: int, order: KeyOrder = KeyOrder.NEWEST
     ) -> Sequence[SearchedKey]:
-        wanted = select(KEYS).where(*_of(only)).order_by(*_ORDERS[order], KEYS.c.id.desc())
+        wanted = select(KEYS).where(*_of(only)).order_by(*_ORDERS[order])
         return self._tried(wanted.offset(offset).limit(limit))
+
+    @reads
+    def sums(self, connection: Connection, only: KeyFilter, *, counted: bool) -> Sequence[KeySums]:
+        """Of all that fit, the newest first. ``counted``: with how many trials each has."""
+        trials = (_TRIALS if counted else null()).label("trials")
+        columns = KEYS.c.id, KEYS.c.best_us, KEYS.c.default_us, trials
+        wanted = select(*columns).where(*_of(only)).order_by(KEYS.c.id.desc())
+        return [KeySums(**row._mapping) for row in connection.execute(wanted)]
+
+    def numbered(self, ids: Sequence[int]) -> Sequence[SearchedKey]:
+        """In this order."""
+        by_id = {key.id: key for key in self._tried(select(KEYS).where(KEYS.c.id.in_(ids)))}
+        return [by_id[number] for number in ids if number in by_id]
+
+    @reads
+    def searching(
+        self, connection: Connection, ids: Sequence[int], since: datetime
+    ) -> Collection[int]:
+        """Which of these keys have a search that was heard of since then."""
+        going = select(SEARCHES.c.key_id).where(*_is_alive(since), SEARCHES.c.key_id.in_(ids))
+        return set(connection.scalars(going))
 
     @reads
     def count_problems(self, connection: Connection, only: KeyFilter) -> int:
@@ -131,7 +142,7 @@ class SqlBrowse(SqlCheckPages):
 
     @reads
     def running(self, connection: Connection, since: datetime) -> Sequence[RunningSearch]:
-        going = select(SEARCHES).where(SEARCHES.c.over.is_(False), SEARCHES.c.heard_at >= since)
+        going = select(SEARCHES).where(*_is_alive(since))
         searches = connection.execute(going.order_by(SEARCHES.c.heard_at.desc())).all()
         ids = KEYS.c.id.in_([row.key_id for row in searches])
         keys = {key.id: key for key in query.tried(connection, select(KEYS).where(ids))}
@@ -260,6 +271,10 @@ class SqlBrowse(SqlCheckPages):
         return self._work.read(lambda connection: query.tried(connection, keys))
 
 
+def _is_alive(since: datetime) -> tuple[ColumnElement[bool], ...]:
+    return SEARCHES.c.over.is_(False), SEARCHES.c.heard_at >= since
+
+
 def _trials(key_id: int) -> Query:
     return select(TRIALS).where(TRIALS.c.key_id == key_id)
 
@@ -285,10 +300,7 @@ def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
 
 
 def _means(word: str) -> ColumnElement[bool]:
-    """A limit of a figure, a name in one place, a state, or text that stands anywhere."""
-    if limit := _LIMIT.fullmatch(word):
-        figure, sign, number = limit.groups()
-        return _FIGURES[figure].bool_op(sign)(float(number))
+    """A name in one place, a state, or text that stands anywhere."""
     place, _, value = word.partition(":")
     if place in ("chip", "kernel", "jax"):
         return KEYS.c[place].icontains(value, autoescape=True)

@@ -74,6 +74,12 @@ class SqlCheckPages(Adapter):
         wanted = _joined(select(CHECKS)).where(*_conditions(only)).order_by(*worst_first)
         return self._rows(wanted.offset(offset).limit(limit), _numbered)
 
+    def failures(self, key_ids: Sequence[int]) -> Sequence[NumberedCheck]:
+        """What does not work elsewhere, of the records of these keys."""
+        bad = [verdict.value for verdict in CheckVerdict if not verdict.is_usable]
+        of_keys = CHECKS.c.key_id.in_(key_ids), CHECKS.c.verdict.in_(bad)
+        return self._rows(select(CHECKS).where(*of_keys), _numbered)
+
 
 def save_check(connection: Connection, check: Check, key_id: int, target_id: int) -> None:
     """In the place of an earlier one on the same."""

@@ -48,8 +48,11 @@ OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
     ),
     "problems counted": lambda store: store.browse.count_problems(KeyFilter(kernel="matmul")),
     "all that fit words": lambda store: store.browse.problems(
-        KeyFilter(words=("m=256", "ci")), 0, 50, KeyOrder.GAIN
+        KeyFilter(words=("m=256", "ci")), 0, 50, KeyOrder.CHIP
     ),
+    "sums": lambda store: store.browse.sums(KeyFilter(words=("m=256",)), counted=True),
+    "searching": lambda store: store.browse.searching([1], datetime(2026, 1, 1, tzinfo=UTC)),
+    "failures": lambda store: store.browse.failures([1]),
     "other chips": lambda store: store.browse.other_chips(key()),
     "running": lambda store: store.browse.running(datetime(2026, 1, 1, tzinfo=UTC)),
     "other toolchains": lambda store: store.browse.other_toolchains(key()),

@@ -14,17 +14,17 @@ from autotune.wording.measurement import measured_line
 from autotune.wording.outcome import reason_of
 from autotune.wording.units import error_bar, mebibytes, micros
 
-# What people must tell apart: (name, colour, sign on a plot, what it means).
 ESTIMATED, UNTIMED = "estimated", "no time"
 VMEM, ILLEGAL, FAILED, WRONG = "out of VMEM", "illegal", "failed", "wrong result"
-GROUPS: Mapping[str, tuple[str, str, str]] = {
-    ESTIMATED: ("@good", "circle", "compiled, and its time estimated"),
-    VMEM: ("@vmem", "triangle-up", "needs more VMEM than is allowed"),
-    ILLEGAL: ("@illegal", "square", "against a rule of Pallas on TPU"),
-    FAILED: ("@failed", "x", "the compiler refused, crashed or took too long"),
-    WRONG: ("@wrong", "star", "compiled, but its result is wrong"),
-    UNTIMED: ("@untimed", "diamond-open", "compiled, but no time can be given"),
+GROUPS: Mapping[str, tuple[str, str]] = {
+    ESTIMATED: ("@good", "circle"),
+    VMEM: ("@vmem", "triangle-up"),
+    ILLEGAL: ("@illegal", "square"),
+    FAILED: ("@failed", "x"),
+    WRONG: ("@wrong", "star"),
+    UNTIMED: ("@untimed", "diamond-open"),
 }
+"""What people must tell apart on a plot: a colour and a sign."""
 _GROUP_OF: dict[str, str] = {  # any other has failed
     OutcomeKind.ESTIMATED: ESTIMATED,
     OutcomeKind.NOT_ESTIMATED: UNTIMED,

@@ -18,6 +18,7 @@ from autotune.wording.units import error_bar, micros
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.problem import served
 from autotune_service.pages.speed import Line, bars, facts, parts
+from autotune_service.pages.states import states_of
 from autotune_service.pages.trial import find
 
 MOST = 6
@@ -25,7 +26,8 @@ MOST = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One column. ``outcome``: what became of it, where it has no time."""
+    """One column. ``outcome``: what became of it, where it has no time; ``kind`` in one word.
+    ``states``: those of a problem."""
 
     name: str
     link: str
@@ -33,6 +35,8 @@ class Compared:
     config: Config
     estimate: Estimate | None
     outcome: str = ""
+    kind: str = ""
+    states: Sequence[str] = ()
 
 
 def show(call: PageCall) -> dict[str, Any]:
@@ -79,6 +83,7 @@ def _key(call: PageCall, number: int) -> Compared | None:
             name=place if record.proves(record.config) else f"{place} ({state})",
             link=f"/keys/{number}",
             searched=searched,
+            states=states_of(call, [searched], [record])[0],
             config=record.config,
             estimate=served(record, trial.trial.estimate if trial else None),
         )
@@ -108,6 +113,7 @@ def _compared(
         config=trial.config,
         estimate=trial.estimate,
         outcome=kind_and_reason(trial.outcome),
+        kind=trial.outcome.kind,
     )
 
 

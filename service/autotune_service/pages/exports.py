@@ -26,7 +26,7 @@ from autotune_service.errors import HttpError
 from autotune_service.pages import versions
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import number_of
-from autotune_service.pages.problems import ProblemRow, key_filter, order_of, rows
+from autotune_service.pages.problems import Found, ProblemRow, asked_for, rows
 from autotune_service.pages.upgrades import check_filter
 
 exports = APIRouter(include_in_schema=False)
@@ -102,13 +102,10 @@ def toolchains(call: PageCall) -> Iterable[Line]:
 
 def problems(call: PageCall) -> Iterable[Line]:
     """The problems of a kernel, or of all, with what is published."""
-    only, _ = key_filter(call, call.query.given.pop("name", None) or None)
-    order = order_of(call.query)
-
-    def read(offset: int) -> list[ProblemRow]:
-        return rows(call, call.browse.problems(only, offset, _AT_ONCE, order))
-
-    return map(_problem, _pages_of(read))
+    asked, _ = asked_for(call, call.query.given.pop("name", None) or None)
+    call.query.several("hide", ())
+    found = Found(call, asked)
+    return map(_problem, _pages_of(lambda offset: found.page(offset, _AT_ONCE)))
 
 
 def trials(call: PageCall) -> Iterable[Line]:
@@ -227,7 +224,7 @@ def _miss(missed: KeyMiss) -> Line:
 
 
 def _problem(row: ProblemRow) -> Line:
-    searched, record, speed = row
+    searched, record, speed, states = row
     run = record and record.measurement
     predicted = record and record.default.is_predicted and record.default.expected_error
     return {
@@ -237,6 +234,7 @@ def _problem(row: ProblemRow) -> Line:
         "best_estimated_us": searched.best_us,
         "best_verified": searched.best_verified,
         "default_estimated_us": searched.default_us,
+        "states": ", ".join(states),
         "published": record is not None,
         "published_estimated_us": record and record.estimate.time_us,
         "error": record and record.estimate.error,

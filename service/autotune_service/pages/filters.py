@@ -1,12 +1,16 @@
 """What an address asks of a page. What cannot be understood is left out, and the page says so; a
 file has no place to say it, and is refused."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from autotune.answering.distance import versions_of
 from autotune.domain.key import Chip, Toolchain
 from autotune_service.errors import HttpError
+
+T = TypeVar("T")
 
 PAGE_ROWS = 50
 _MOST_PAGES = 10**6
@@ -43,6 +47,10 @@ class Query:
             self.chosen[name] = value
         return value
 
+    def several(self, name: str, choices: Collection[str]) -> list[str]:
+        """Those that are named, with commas between them."""
+        return [choice for choice in self.text(name).split(",") if choice in choices]
+
     def chip(self, chips: Iterable[Chip]) -> Chip | None:
         name = self.choice("chip", [chip.value for chip in chips])
         return None if name is None else Chip(name)
@@ -77,6 +85,14 @@ class Query:
         if self.strict:
             raise HttpError(422, "invalid_field", f"{asked} is not understood: {why}", name[:80])
         self.notes.append(f"{asked} was ignored: {why}.")
+
+
+def by_order(items: Iterable[T], value: Callable[[T], Any], order: str) -> list[T]:
+    """Ascending, or descending with a minus before ``order``; what has no value comes last."""
+    valued = [(value(item), item) for item in items]
+    known = [pair for pair in valued if pair[0] is not None]
+    known.sort(key=itemgetter(0), reverse=order.startswith("-"))
+    return [item for _, item in known] + [item for no_value, item in valued if no_value is None]
 
 
 def toolchain_name(toolchain: Toolchain) -> str:

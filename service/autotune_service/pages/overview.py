@@ -13,17 +13,18 @@ from typing import Any
 
 from autotune.domain.browsing import SILENT, History, RunningSearch
 from autotune.domain.job import Job, State
-from autotune.domain.key import Chip, Key, Toolchain
-from autotune.domain.record import Record
+from autotune.domain.key import Chip, Toolchain
+from autotune.domain.workload import WeightedTimes
 from autotune.wording.units import ratio
 from autotune_db.browse import SqlBrowse
 from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.filters import newest_first, toolchain_name
+from autotune_service.pages.gains import Gain, gains
 from autotune_service.pages.jobs import MOST_JOBS, job_for
 from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.render import kernel_path, link
-from autotune_service.pages.speed import speed
+from autotune_service.pages.workloads import lines, model_times
 from autotune_service.snapshot_cache import IndexedSnapshot, Published
 
 DEFAULT = "its default"
@@ -31,19 +32,6 @@ _STEPS = 70  # places of a lane: dots that fall on one of them are one dot
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000)
 
 Moments = Sequence[tuple[datetime, float]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """Of one record. ``key_id``: the number of its key; ``is_predicted``: the default was not
-    compiled."""
-
-    key: Key
-    key_id: int
-    over_default: float | None
-    over_xla: float | None
-    at: datetime
-    is_predicted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +78,7 @@ class Gained:
 
 @once_for_each_snapshot
 def gained(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Gained:
-    """For a thread: all records are looked at."""
-    records = sorted(snapshot.index, key=lambda record: record.created_at)
-    numbers = browse.numbers([record.key for record in records])
-    each = [_gain(record, numbers[record.key]) for record in records if record.key in numbers]
+    each = list(gains(snapshot, browse).values())
     published = sparkline(counted([gain.at for gain in each]))
     return Gained(
         each=each,
@@ -101,19 +86,6 @@ def gained(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Gained:
         middle=middle([gain.over_default for gain in each]),
         predicted=predicted(each),
         lines={"published": published, "gain": sparkline(_over_time(each))},
-    )
-
-
-def _gain(record: Record, key_id: int) -> Gain:
-    fast = speed(record)
-    known = fast.measured_over_default or fast.over_default
-    return Gain(
-        key=record.key,
-        key_id=key_id,
-        over_default=known or fast.predicted_over_default,
-        is_predicted=not known and record.default.is_predicted,
-        over_xla=fast.measured_over_xla or fast.over_xla_own,
-        at=record.created_at,
     )
 
 
@@ -204,6 +176,7 @@ def sparkline(points: Moments) -> str:
 
 
 _LATEST = 8
+_MOST_MODELS = 5
 _MOST_TOOLCHAINS = 3  # beside the dots; others are a filter away
 
 
@@ -217,7 +190,7 @@ def show(call: PageCall) -> dict[str, Any]:
     toolchains = newest_first({toolchain for *_, toolchain in coverage.places})
     only = call.query.toolchain(toolchains)
     shown = [only] if only else toolchains[:_MOST_TOOLCHAINS]
-    gains = gained(snapshot, browse)
+    tuned = gained(snapshot, browse)
     described = [] if only else [spec.name for spec in call.store.kernels()]
     history = browse.history()
     return {
@@ -227,20 +200,31 @@ def show(call: PageCall) -> dict[str, Any]:
         "cards": _cards(
             coverage,
             described,
-            [gain for gain in gains.each if only in (None, gain.key.toolchain)],
+            [gain for gain in tuned.each if only in (None, gain.key.toolchain)],
             shown,
-            gains.scale,
+            tuned.scale,
         ),
+        "models": _models(call),
         "latest": rows(call, browse.latest(_LATEST)),
-        "gained": gains,
+        "gained": tuned,
         "steps": next_steps(call, browse.open_jobs(MOST_JOBS)),
         "snapshot": snapshot,
         "searched": coverage.searched.total(),
         "claimed": call.store.count_claims(),
         "history": history,
-        "lines": {**gains.lines, **history_lines(history)},
+        "lines": {**tuned.lines, **history_lines(history)},
         **running(call),
     }
+
+
+def _models(call: PageCall) -> list[tuple[str, Chip, Toolchain, WeightedTimes]]:
+    """The time of all kernels of a step, before and after, of the models tuned last."""
+    return [
+        (name, chip, toolchain, sums)
+        for name, _ in call.store.workloads.names()[:_MOST_MODELS]
+        if (tuned := call.store.workloads.find(name))
+        for chip, toolchain, _, sums in model_times(lines(tuned[0].entries, call.snapshot))
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,12 @@
 """Figures for plotly.js as plain data. ``@name`` stands for a colour of the theme, which the page
 puts in; every axis has its unit."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite, log10
 from typing import Any
 
 from autotune.domain.browsing import Improvement
 from autotune.domain.outcome import Estimate
-from autotune.domain.problem import VMEM_LIMIT, limit_sizes
 from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros
 from autotune_service.pages import candidates
@@ -107,7 +106,7 @@ def _progress(
 
 def _dots(shown: Sequence[candidates.ShownTrial], where: Sequence[float]) -> Iterable[Figure]:
     """Trials without a time stand on the upper edge."""
-    for group, (colour, symbol, _) in candidates.GROUPS.items():
+    for group, (colour, symbol) in candidates.GROUPS.items():
         there = [(x, c) for x, c in zip(where, shown, strict=True) if c.group == group]
         if not there:
             continue
@@ -188,7 +187,7 @@ def _beyond_limits(over: Sequence[candidates.ShownTrial]) -> Iterator[Figure]:
     """Of each group of trials without a time, dots on an axis of their own."""
     for group in dict.fromkeys(c.group for c in over):
         there = [c for c in over if c.group == group]
-        colour, symbol, _ = candidates.GROUPS[group]
+        colour, symbol = candidates.GROUPS[group]
         marks = _markers(group, there, color=colour, symbol=symbol, size=10)
         yield {**marks, "yaxis": "y2", "x": list(map(_used_mib, there)), "y": [1] * len(there)}
 
@@ -298,28 +297,6 @@ def _by_bytes(timed: _Timed, roof: float) -> Figure:
 def _roof(name: str, x: Sequence[float], y: Sequence[float]) -> Figure:
     line = {"color": "@default", "width": 3}
     return lines(name, x, y, line=line, hovertemplate="no candidate can be above<extra></extra>")
-
-
-def ordered(
-    name: str, values: Iterable[str | int | bool], shown: Sequence[candidates.ShownTrial]
-) -> list[str]:
-    """The values of a part of the config, each once, as text: numbers by size, then words; VMEM
-    limits by size."""
-    seen = list(values)
-    if name == VMEM_LIMIT:
-        return _limits(list(map(str, seen)), limit_sizes(c.trial.config for c in shown))
-    numbers = sorted({v for v in seen if type(v) is int})
-    words = sorted({str(v) for v in seen if type(v) is not int})
-    return list(dict.fromkeys([*map(str, numbers), *words]))
-
-
-def _limits(texts: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
-    """A limit that no trial had stands behind the one before it: the rules tell theirs in order."""
-    last, places = 0, dict[str, tuple[int, int]]()
-    for number, text in enumerate(texts):
-        last = sizes.get(text, last)
-        places.setdefault(text, (last, number))
-    return sorted(places, key=lambda text: places[text])
 
 
 def varying(shown: Sequence[candidates.ShownTrial]) -> list[str]:

@@ -1,9 +1,10 @@
 """The page of a key: all that its search has found, as figures and words."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from operator import attrgetter
 from shlex import quote
 from typing import Any
 
@@ -11,6 +12,7 @@ from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate, PartEffect, part_effects
 from autotune.domain.outcome import Estimate, OutcomeKind
+from autotune.domain.problem import limit_sizes
 from autotune.domain.record import Record
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.facts import effect_text, why
@@ -20,25 +22,25 @@ from autotune.wording.units import micros
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
     DEFAULT,
-    GROUPS,
     LEAST_US,
     WINNER,
     ShownTrial,
     candidates,
     fastest,
-    group_of,
 )
-from autotune_service.pages.filters import PAGE_ROWS, pages
-from autotune_service.pages.heat import Axes, axes, heat_map
+from autotune_service.pages.filters import PAGE_ROWS, Query, by_order, pages
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, vmem
+from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, varying, vmem
 from autotune_service.pages.render import config_call
 from autotune_service.pages.speed import Line, bars, facts, measured_rows, parts, speed, time_lines
+from autotune_service.pages.states import states_of
 
 FASTEST, OTHERS = 300, 100  # trials drawn; a search of a hundred trials is drawn whole
 _VERSIONS = 10
+_FIGURES = {"time": "time_us", "measured": "measured_us", "vmem": "used_bytes"}
 
 Named = Sequence[tuple[str, Estimate]]
+Value = str | int | bool
 
 
 def show(call: PageCall) -> dict[str, Any]:
@@ -48,14 +50,15 @@ def show(call: PageCall) -> dict[str, Any]:
     record = published and in_words(published)
     if not searched.trials and record is None:
         return _never_searched(call, searched)
-    drawn = _drawn(call, searched, record)
+    drawn = candidates(_drawn(call, searched, record), record)
     address = str(call.request.base_url).rstrip("/") + config_call(searched.key)
     status = call.store.searches.status(searched.id)
     return {
         "searched": searched,
         "record": record,
+        "states": states_of(call, [searched], [published])[0],
         **view(call, searched, record, drawn),
-        **_trials(call, searched, record),
+        **_trials(call, searched, record, drawn),
         "newest": browse.newest(searched.id),
         "status": status,
         "is_running": bool(status and status.is_alive(datetime.now(UTC))),
@@ -72,6 +75,7 @@ def _never_searched(call: PageCall, searched: SearchedKey) -> dict[str, Any]:
     return {
         "template": "unsearched.html",
         "searched": searched,
+        "states": states_of(call, [searched], [None])[0],
         "body": json.dumps(to_data(searched.key)),
         "command": search_command(searched.key),
         "job": job_for(searched.key, call.browse.open_jobs(MOST_JOBS)),
@@ -89,21 +93,17 @@ def _drawn(call: PageCall, searched: SearchedKey, record: Record | None) -> list
 
 
 def view(
-    call: PageCall, searched: SearchedKey, record: Record | None, drawn: Sequence[NumberedTrial]
+    call: PageCall, searched: SearchedKey, record: Record | None, shown: Sequence[ShownTrial]
 ) -> dict[str, Any]:
     """``why``: the winner against the default, in words. ``best``: why the fastest trial is not
     what is served; empty where it is. ``bars``: the parts of their times. ``hovers``: what the
     points of the plots say, by the page that a click on them opens."""
-    shown = candidates(drawn, record)
-    chosen = axes(shown, call.query)
     beside = _beside(shown, record)
     return {
         "shown": shown,
-        "axes": chosen,
-        "plots": _plots(call, searched, record, shown, chosen),
+        "plots": _plots(call, searched, record, shown),
         "hovers": {c.link: c.hover for c in shown},
         "effects": _effects(shown),
-        "groups": outcome_groups(searched),
         "facts": _facts(beside),
         "bars": list(zip([n for n, _ in beside], bars([e for _, e in beside]), strict=True)),
         "why": _why(beside),
@@ -114,30 +114,66 @@ def view(
     }
 
 
-def _trials(call: PageCall, searched: SearchedKey, record: Record | None) -> dict[str, Any]:
-    """The table: a page of what fits the filters."""
+class Parts:
+    """The parts of the config that differ among the trials that are drawn: each is a column of
+    their table, sorts it and limits it. ``chosen``: the values that the address asks for."""
+
+    def __init__(self, query: Query, shown: Sequence[ShownTrial]) -> None:
+        self._sizes = limit_sizes(c.trial.config for c in shown)
+        self.values = {
+            name: sorted({c.values[name] for c in shown if name in c.values}, key=self.size)
+            for name in varying(shown)
+        }
+        self.chosen = {
+            name: value
+            for name, values in self.values.items()
+            if (value := query.choice(f"is.{name}", list(map(str, values))))
+        }
+
+    def size(self, value: Value) -> tuple[bool, Any]:
+        """Numbers and limits of VMEM by size, then words."""
+        is_word = isinstance(value, str) and value not in self._sizes
+        return is_word, self._sizes.get(str(value), value)
+
+    def admits(self, c: ShownTrial) -> bool:
+        return all(str(c.values.get(name)) == value for name, value in self.chosen.items())
+
+    def value(self, name: str) -> Callable[[ShownTrial], Any]:
+        """What a column has of a trial, to be put in order; None for nothing."""
+        if name in _FIGURES:
+            return attrgetter(_FIGURES[name])
+        return lambda c: self.size(c.values[name]) if name in c.values else None
+
+
+def _trials(
+    call: PageCall, searched: SearchedKey, record: Record | None, drawn: Sequence[ShownTrial]
+) -> dict[str, Any]:
+    """The table: a page of what fits the filters. By number and by time it has all trials, else
+    those that are drawn."""
     query, counts = call.query, dict(searched.outcomes)
     kind = query.choice("kind", list(counts))
-    by_time = query.choice("sort", ("number", "fastest")) == "fastest"
-    if by_time and kind not in (None, OutcomeKind.ESTIMATED):
-        query.notes.append("sort=fastest was ignored: such trials have no time.")
-        by_time = False
-    listed = OutcomeKind.ESTIMATED if by_time and OutcomeKind.ESTIMATED in counts else kind
-    total = counts.get(listed or "", 0) if kind or by_time else searched.trials
-    shown = pages(query, total)
-    trials = call.browse.trials(
-        searched.id, kind, fastest=by_time, offset=shown.offset, limit=PAGE_ROWS
-    )
-    return {"kind": kind, "fastest": by_time, "pages": shown, "rows": candidates(trials, record)}
-
-
-def outcome_groups(searched: SearchedKey) -> list[tuple[str, str, str, int]]:
-    """Kinds of outcome as (kind, colour, what it means, how many)."""
-    groups = [(kind, GROUPS[group_of(kind)], count) for kind, count in searched.outcomes]
-    return [
-        (kind, colour.removeprefix("@"), meaning, count)
-        for kind, (colour, _, meaning), count in groups
-    ]
+    parts = Parts(query, drawn)
+    names = (*_FIGURES, *parts.values)
+    order = query.choice("order", [sign + name for name in names for sign in ("", "-")]) or ""
+    is_whole = len(drawn) >= searched.trials
+    if not parts.chosen and (not order or (order == "time" and not is_whole)):
+        timed_only = order == "time"
+        total = counts.get(OutcomeKind.ESTIMATED if timed_only else kind or "", 0)
+        shown = pages(query, total if kind or timed_only else searched.trials)
+        trials = call.browse.trials(
+            searched.id, kind, fastest=timed_only, offset=shown.offset, limit=PAGE_ROWS
+        )
+        rows = candidates(trials, record)
+    else:
+        fitting = [c for c in drawn if kind in (None, c.kind) and parts.admits(c)]
+        if order:
+            fitting = by_order(fitting, parts.value(order.removeprefix("-")), order)
+        shown = pages(query, len(fitting))
+        rows = fitting[shown.offset :][:PAGE_ROWS]
+        if not is_whole:
+            few = f"the {len(drawn):,} that are drawn of {searched.trials:,} trials"
+            query.notes.append(f"Listed are {few}: the fastest, and some without a time.")
+    return {"kind": kind, "order": order, "parts_of": parts, "pages": shown, "rows": rows}
 
 
 def _plots(
@@ -145,18 +181,15 @@ def _plots(
     searched: SearchedKey,
     record: Record | None,
     shown: Sequence[ShownTrial],
-    chosen: Axes,
 ) -> Mapping[str, Figure | None]:
     if not shown:
         return {}
     baseline = record and record.baseline
     xla = [us or 0.0 for us in (baseline.time_us, baseline.expected_us)] if baseline else []
     steps = call.browse.best_so_far(searched.id)
-    x, y, all_drawn = chosen.x, chosen.y, len(shown) >= searched.trials
     return {
         "trials": over_trials(shown, steps, xla),
         "time": over_time(shown, steps, xla),
-        "heat": heat_map(shown, x, y, all_drawn=all_drawn) if x else None,
         "vmem": vmem(shown),
         "roofline": roofline(shown),
     }

@@ -1,50 +1,119 @@
 """Lists of problems: of one kernel, or all that fit what somebody looks for."""
 
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from starlette.responses import RedirectResponse
 
-from autotune.domain.browsing import LIMITED, KeyFilter, KeyOrder, SearchedKey
+from autotune.domain.browsing import KeyFilter, KeyOrder, KeySums, SearchedKey
 from autotune.domain.record import Record
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
-from autotune_service.pages.filters import PAGE_ROWS, Pagination, Query, newest_first, pages
+from autotune_service.pages.filters import PAGE_ROWS, by_order, newest_first, pages
+from autotune_service.pages.gains import Gain, gains
 from autotune_service.pages.speed import Speed, speed
+from autotune_service.pages.states import states_of
 
 _STATES = {"published": True, "unpublished": False}  # ever, never
-_SPACED_LIMIT = re.compile(rf"\b({'|'.join(LIMITED)})\s*([<>]=?)\s*(?=\d)")
+_SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _MOST_WORDS = 6  # each is looked for in every problem
+
+_FIGURES: dict[str, Callable[[KeySums, Gain | None], float | None]] = {
+    "time": lambda sums, gain: gain.time_us if gain else sums.best_us,
+    "best": lambda sums, _: sums.best_us,
+    "default": lambda sums, _: sums.default_us,
+    "gain": lambda sums, gain: gain.over_default if gain else over(sums.default_us, sums.best_us),
+    "xla": lambda _, gain: gain.over_xla if gain else None,
+    "trials": lambda sums, _: sums.trials or 0,
+}
+"""What lists are ordered by, and limited with: of what is proven and served, or else of the trials.
+A claim is not ranked among what is proven."""
+_LIMIT = re.compile(rf"(?<!\S)({'|'.join(_FIGURES)})\s*([<>]=?)\s*(\d+(?:\.\d*)?)(?!\S)")
+_ORDERS = [*KeyOrder, *(sign + name for name in _FIGURES for sign in ("", "-"))]
+_COLUMNS = ("chip", "toolchain", "best", "gain", "xla", "trials", "config")
+
+
+def over(default_us: float | None, time_us: float | None) -> float | None:
+    return default_us / time_us if default_us and time_us else None
 
 
 class ProblemRow(NamedTuple):
-    """A problem with what is published for it in the snapshot in force."""
+    """A problem with what is published for it in the snapshot in force, and its states."""
 
     searched: SearchedKey
     record: Record | None
     speed: Speed | None
+    states: Sequence[str]
 
 
 def rows(call: PageCall, problems: Sequence[SearchedKey]) -> list[ProblemRow]:
     records = call.records([searched.key for searched in problems])
+    states = states_of(call, problems, records)
     return [
-        ProblemRow(searched, record, speed(record) if record else None)
-        for searched, record in zip(problems, records, strict=True)
+        ProblemRow(searched, record, speed(record) if record else None, its)
+        for searched, record, its in zip(problems, records, states, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What an address asks for. ``limits``: figure, sign and number."""
+
+    only: KeyFilter
+    limits: Sequence[tuple[str, str, str]]
+    order: str
+
+
+class Found:
+    """All that fits, in order: as the database has it, unless a figure decides."""
+
+    def __init__(self, call: PageCall, asked: Asked) -> None:
+        self._call, self._asked, self._ids = call, asked, None
+        figure = asked.order.removeprefix("-")
+        if asked.limits or figure in _FIGURES:
+            self._ids = _ordered(call, asked, figure if figure in _FIGURES else "")
+            self.total = len(self._ids)
+        else:
+            self.total = call.browse.count_problems(asked.only)
+
+    def page(self, offset: int, limit: int) -> list[ProblemRow]:
+        browse, asked = self._call.browse, self._asked
+        if self._ids is None:
+            found = browse.problems(asked.only, offset, limit, KeyOrder(asked.order))
+        else:
+            found = browse.numbered(self._ids[offset : offset + limit])
+        return rows(self._call, found)
+
+
+def _ordered(call: PageCall, asked: Asked, figure: str) -> list[int]:
+    """Their numbers; what has no such figure comes last."""
+    served = gains(call.snapshot, call.browse)
+    counted = "trials" in (figure, *(name for name, *_ in asked.limits))
+    all_sums = call.browse.sums(asked.only, counted=counted)
+    pairs = [(sums, served.get(sums.id)) for sums in all_sums]
+    for name, sign, number in asked.limits:
+        value, limit = _FIGURES[name], float(number)
+        pairs = [p for p in pairs if (v := value(*p)) is not None and _SIGNS[sign](v, limit)]
+    if figure:
+        pairs = by_order(pairs, lambda pair: _FIGURES[figure](*pair), asked.order)
+    return [sums.id for sums, _ in pairs]
 
 
 def show(call: PageCall) -> dict[str, Any] | RedirectResponse:
     """All that fit; the problem itself where it is the only one that was looked for."""
     is_looked_for = set(call.query.given) == {"q"}
-    only, choices = key_filter(call, None)
-    shown = pages(call.query, call.browse.count_problems(only))
-    if is_looked_for and shown.total == 1:
-        for searched in call.browse.problems(only, 0, 1):
-            return RedirectResponse(f"/keys/{searched.id}", 303)
-    names = {spec.name for spec in call.store.kernels()} if only.words else ()
-    named = sorted(name for name in names if all(word in name for word in only.words))
-    return {"kernel": None, "named": named, **choices, **_listed(call, only, shown)}
+    asked, choices = asked_for(call, None)
+    shown = _listed(call, asked, choices)
+    if is_looked_for and shown["pages"].total == 1:
+        for row in shown["rows"]:
+            return RedirectResponse(f"/keys/{row.searched.id}", 303)
+    words = asked.only.words
+    names = {spec.name for spec in call.store.kernels()} if words else ()
+    named = sorted(name for name in names if all(word in name for word in words))
+    return {"kernel": None, "named": named, **shown}
 
 
 def of_kernel(call: PageCall) -> dict[str, Any]:
@@ -53,19 +122,17 @@ def of_kernel(call: PageCall) -> dict[str, Any]:
     spec = call.store.kernel(name)
     if spec is None and not call.browse.count_problems(KeyFilter(kernel=name)):
         raise HttpError(404, "unknown_kernel", f"There is no kernel {name}.")
-    only, choices = key_filter(call, name)
-    shown = pages(call.query, call.browse.count_problems(only))
-    return {"kernel": name, "spec": spec, **choices, **_listed(call, only, shown)}
+    return {"kernel": name, "spec": spec, **_listed(call, *asked_for(call, name))}
 
 
-def key_filter(call: PageCall, kernel: str | None) -> tuple[KeyFilter, dict[str, Any]]:
+def asked_for(call: PageCall, kernel: str | None) -> tuple[Asked, dict[str, Any]]:
     """What the address asks for, and what there is to choose from."""
     query, places = call.query, call.browse.places(kernel)
     chips = sorted({chip for chip, _ in places})
     toolchains = newest_first({toolchain for _, toolchain in places})
     state = query.choice("state", list(_STATES))
-    asked = _SPACED_LIMIT.sub(r"\1\2", query.text("q"))
-    words = list(dict.fromkeys(asked.split()))
+    text = query.text("q")
+    words = list(dict.fromkeys(_LIMIT.sub(" ", text).split()))
     if len(words) > _MOST_WORDS:
         query.notes.append(f"Only the first {_MOST_WORDS} words were looked for.")
     only = KeyFilter(
@@ -75,20 +142,20 @@ def key_filter(call: PageCall, kernel: str | None) -> tuple[KeyFilter, dict[str,
         chip=query.chip(chips),
         toolchain=query.toolchain(toolchains),
     )
-    return only, {"chips": chips, "toolchains": toolchains, "state": state}
+    order = query.choice("order", _ORDERS) or KeyOrder.NEWEST
+    asked = Asked(only=only, limits=_LIMIT.findall(text), order=order)
+    return asked, {"chips": chips, "toolchains": toolchains, "state": state}
 
 
-def order_of(query: Query) -> KeyOrder:
-    return KeyOrder(query.choice("order", list(KeyOrder)) or KeyOrder.NEWEST)
-
-
-def _listed(call: PageCall, only: KeyFilter, shown: Pagination) -> dict[str, Any]:
-    order = order_of(call.query)
-    problems = call.browse.problems(only, shown.offset, PAGE_ROWS, order)
+def _listed(call: PageCall, asked: Asked, choices: dict[str, Any]) -> dict[str, Any]:
+    found = Found(call, asked)
+    shown = pages(call.query, found.total)
     return {
-        "only": only,
-        "order": order,
+        **choices,
+        "only": asked.only,
+        "order": asked.order,
+        "columns": _COLUMNS,
+        "hidden": call.query.several("hide", _COLUMNS),
         "pages": shown,
-        "rows": rows(call, problems),
-        "newest": call.snapshot.newest,
+        "rows": found.page(shown.offset, PAGE_ROWS),
     }

@@ -28,9 +28,9 @@ from autotune.wording.terms import TERMS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.middleware.access import COOKIE
 from autotune_service.middleware.body import headers_of
-from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.speed import time_lines
+from autotune_service.pages.states import colour_of, meaning_of
 from autotune_service.pages.static_files import address, takes_gzip
 
 # Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:
@@ -129,11 +129,6 @@ def _when(value: datetime | None) -> str:
     return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), text)
 
 
-def colour_of(group: str) -> str:
-    """The class of an outcome's colour."""
-    return GROUPS[group][0].removeprefix("@")
-
-
 def kernel_path(name: str) -> str:
     """Names come from outside: only letters, digits and ``_.-~`` stand as they are."""
     return f"/kernels/{quote(name, safe='')}"
@@ -153,8 +148,8 @@ def config_call(key: Key) -> str:
 
 
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    *(link, kernel_path, config_call, search_command, toolchain_name, colour_of, time_lines),
-    *(ratio, best_time, times_default, default_time, finding, who_says),
+    *(link, kernel_path, config_call, search_command, toolchain_name, colour_of, meaning_of),
+    *(time_lines, ratio, best_time, times_default, default_time, finding, who_says),
     *(run_line, ratio_interval, told_apart),
 )
 """What templates call, by its name."""

@@ -15,6 +15,7 @@ from autotune_service.pages import (
     problem,
     problems,
     snapshots,
+    states,
     trial,
     upgrades,
     versions,
@@ -70,6 +71,7 @@ PAGES: tuple[tuple[str, str, View], ...] = (
     ("/workloads/{name:path}", "workload.html", workloads.show_one),
     ("/snapshots", "snapshots.html", snapshots.show),
     ("/audit", "audit.html", audit),
+    ("/states", "states.html", states.show),
     ("/docs", "docs.html", docs),
 )
 

@@ -14,16 +14,6 @@ from autotune_service.pages.filters import PAGE_ROWS, Query, newest_first, pages
 from autotune_service.snapshot_cache import IndexedSnapshot
 
 _MOST_STEPS = 40
-_COLOURS = {
-    CheckVerdict.WRONG: "wrong",
-    CheckVerdict.BROKEN: "failed",
-    CheckVerdict.NEEDS_LIMIT: "vmem",
-    CheckVerdict.SLOWER: "wrong",
-    CheckVerdict.DEFAULT_WINS: "wrong",
-    CheckVerdict.NOT_CHECKED: "untimed",
-    CheckVerdict.FASTER: "good",
-    CheckVerdict.SAME: "good",
-}
 
 
 def show(call: PageCall) -> dict[str, Any]:
@@ -42,11 +32,10 @@ def show(call: PageCall) -> dict[str, Any]:
         "kernels": sorted({count.kernel for count in counts}),
         "chips": sorted({count.chip for count in counts}),
         "verdicts": list(CheckVerdict),
-        "colours": _COLOURS,
         "only": only,
         "pages": shown,
         "rows": [
-            (numbered.key_id, numbered.check, *fate(numbered.check, call.snapshot))
+            (numbered.key_id, numbered.number, numbered.check, *fate(numbered.check, call.snapshot))
             for numbered in checks
         ],
     }

@@ -20,6 +20,7 @@ from autotune_service.pages.candidates import (
 )
 from autotune_service.pages.filters import newest_first
 from autotune_service.pages.plots import Figure, lines, time_axis
+from autotune_service.pages.problems import rows as rows_of
 from autotune_service.pages.speed import speed
 
 _FASTEST = 8  # of each toolchain, and as many of those that failed
@@ -32,6 +33,7 @@ class ToolchainColumn:
 
     searched: SearchedKey
     record: Record | None
+    states: Sequence[str]
     changed: bool
 
     @property
@@ -76,13 +78,15 @@ def columns(
     """The newest toolchain first; and the configs that they have in common."""
     others = call.browse.other_toolchains(searched.key)
     order = newest_first({other.key.toolchain for other in others})
+    others = sorted(others, key=lambda o: (order.index(o.key.toolchain), -o.id))
     shown = [
         ToolchainColumn(
-            searched=other,
-            record=call.record(other.key),
-            changed=other.key.fingerprint != searched.key.fingerprint,
+            searched=row.searched,
+            record=row.record,
+            states=row.states,
+            changed=row.searched.key.fingerprint != searched.key.fingerprint,
         )
-        for other in sorted(others, key=lambda o: (order.index(o.key.toolchain), -o.id))
+        for row in rows_of(call, others)
     ]
     return shown, call.browse.same_configs([c.searched.id for c in shown], _FASTEST)
 

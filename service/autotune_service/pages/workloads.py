@@ -12,6 +12,7 @@ from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.pages.next_steps import WORTH, bounds_us
+from autotune_service.pages.states import states_of
 from autotune_service.snapshot_cache import IndexedSnapshot
 
 
@@ -47,6 +48,10 @@ def show_one(call: PageCall) -> dict[str, Any]:
     known = lines(tuned.entries, call.snapshot)
     shown = pages(call.query, len(known))
     rows = known[shown.offset :][:PAGE_ROWS]
+    numbers = call.browse.numbers([row.entry.key for row in rows])
+    problems = call.browse.numbered(list(numbers.values()))
+    records = [call.snapshot.index.exact(searched.key) for searched in problems]
+    states = states_of(call, problems, records)
     return {
         "tuned": tuned,
         "at": at,
@@ -55,7 +60,8 @@ def show_one(call: PageCall) -> dict[str, Any]:
         "bounds": bounds_us([row.record for row in rows if row.record], call.browse),
         "worth": WORTH,
         "lines": rows,
-        "numbers": call.browse.numbers([row.entry.key for row in rows]),
+        "numbers": numbers,
+        "states": {searched.id: its for searched, its in zip(problems, states, strict=True)},
         "pages": shown,
     }
 

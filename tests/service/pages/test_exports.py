@@ -100,7 +100,7 @@ def test_a_filter_that_is_not_understood_is_refused(
 
 
 def test_a_kernel_is_exported_in_the_order_of_its_page(service: Running) -> None:
-    problems = service.get("/export/kernel.json?order=fastest")[1]
+    problems = service.get("/export/kernel.json?order=best")[1]
     times = [line["best_estimated_us"] for line in problems if line["best_estimated_us"]]
     assert len(times) > 1 and times == sorted(times)
 

@@ -1,21 +1,24 @@
 """What people come for, by the clicks that it takes from the overview, in a real Chromium; and
 every page at every width, in both schemes, without what axe finds."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from autotune.domain.browsing import ADMIN
+from autotune.domain.browsing import ADMIN, WRITER
 from autotune.domain.job import Progress
 from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, running_job, trial
 from tests.samples.database import key_id, new_store
 from tests.samples.matching import NOON, question
 from tests.samples.records import save_trial
+from tests.samples.states import every_state
 from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
 from tests.servers.service import Running, running
 
@@ -96,36 +99,139 @@ def test_copying_without_a_clipboard(seen: Seen, command: bool) -> None:
         expect(page.locator("#take-Python")).to_be_visible()
 
 
-def test_why_it_is_faster_than_the_default_takes_one_click(seen: Seen) -> None:
-    page, visitor = seen.open("/"), Visitor()
-    visitor.click(published_dot(seen))
-    expect(page.locator("[data-live=answer]")).to_contain_text("times as fast as default")
-    expect(page.locator("[data-live=answer]")).to_contain_text("It needs")
-    assert visitor.clicks <= 2
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    file = str(tmp_path_factory.mktemp("tasks") / "states.db")
+    new_store(file, every_state).close()
+    with running(file) as service:
+        yield service
 
 
-def test_what_is_missing_takes_no_click_and_what_broke_with_the_new_jax_one(seen: Seen) -> None:
-    page, visitor = seen.open("/"), Visitor()
-    expect(page.locator(".steps")).to_contain_text("asked for 5 times")
-    visitor.click(page.get_by_role("link", name="checks that found it"))
-    table = page.get_by_role("region", name="Checked configs")
-    expect(table.locator("tbody tr")).to_have_count(1)
-    expect(table).to_contain_text("broken")
-    assert visitor.clicks <= 2
+class TestTenTasks:
+    """From the first page, in at most three clicks each."""
+
+    @pytest.fixture
+    def first(self, browser: Browser, states: Running) -> Iterator[tuple[Page, Visitor]]:
+        for seen in seen_in(browser, states):
+            visitor = Visitor()
+            yield seen.open("/"), visitor
+            assert visitor.clicks <= 3
+
+    def test_what_should_i_do_next(self, own_seen: Seen, store: SqlStore) -> None:
+        """And do it: with the token asked for in place."""
+        secret = store.tokens.create("ci", WRITER, None)[1]
+        page = own_seen.open("/")
+        rows = page.get_by_role("region", name="Next steps").locator("tbody tr")
+        button = page.get_by_role("button", name="Request tuning")
+        first = rows.filter(has=button).first
+        first.get_by_role("button", name="Request tuning").click()
+        page.keyboard.type(secret)
+        page.keyboard.press("Enter")
+        expect(first.get_by_role("link", name=re.compile("job . is queued"))).to_be_visible()
+
+    def test_why_is_this_config_faster(self, first: tuple[Page, Visitor]) -> None:
+        page, visitor = first
+        visitor.click(problem(page, "splash_attention 4x16x16x4096x128 bfloat16", "v5e"))
+        expect(page.locator("[data-live=answer]")).to_contain_text("times as fast as default")
+        expect(page.locator("[data-live=answer]")).to_contain_text("It needs")
+
+    def test_what_breaks_with_the_next_jax(self, first: tuple[Page, Visitor]) -> None:
+        page, visitor = first
+        visitor.click(page.get_by_role("link", name="checks that found it"))
+        table = page.get_by_role("region", name="Checked configs")
+        expect(table.locator("tbody tr")).to_have_count(1)
+        expect(table).to_contain_text("jax 0.12.1")
+
+    def test_which_chip_for_this_model(self, first: tuple[Page, Visitor]) -> None:
+        page, visitor = first
+        models = page.get_by_role("region", name="Models")
+        expect(models.locator("tbody tr")).to_have_count(2)
+        visitor.click(models.get_by_role("link", name="llama").first)
+        for chip in ("v5e", "v6e"):
+            expect(page.locator(".tiles")).to_contain_text(f"all kernels on {chip}")
+
+    def test_is_this_answer_proven(self, first: tuple[Page, Visitor]) -> None:
+        page, visitor = first
+        visitor.click(problem(page, "splash_attention 4x16x16x4096x128 bfloat16", "v5e"))
+        expect(page.locator("[data-live=states]")).to_have_text("proven")
+        expect(page.locator("[data-live=answer]")).to_contain_text("interpret mode")
+
+    def test_attention_on_a_chip_with_little_gain(self, first: tuple[Page, Visitor]) -> None:
+        page, _ = first
+        page.keyboard.press("/")
+        page.keyboard.type("kernel:attention chip:v6e gain < 1.1")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"/keys/\d+$"))  # there is only one
+        expect(page.locator(".tiles")).to_contain_text("1.05×")
+
+    def test_two_trials_side_by_side(self, first: tuple[Page, Visitor]) -> None:
+        page, visitor = first
+        visitor.click(problem(page, "splash_attention 4x16x16x4096x128 bfloat16", "v5e"))
+        visitor.click(page.get_by_role("region", name="Table of trials").locator("tbody a").first)
+        visitor.click(page.get_by_role("link", name="Compare with what is served"))
+        expect(page.get_by_role("row", name="block_q")).to_have_class("differs")
+
+    def test_a_bad_record_is_rolled_back(self, own_seen: Seen, store: SqlStore) -> None:
+        secret = store.tokens.create("boss", ADMIN, None)[1]
+        page, visitor = own_seen.open("/"), Visitor()
+        page.evaluate("secret => sessionStorage.setItem('token', secret)", secret)
+        visitor.click(published_dot(own_seen))
+        expect(page.get_by_text("night-ci").first).to_be_visible()
+        visitor.click(page.get_by_text("History, and undo"))
+        visitor.click(page.get_by_role("button", name="Serve this one"))
+        expect(page.locator(".headline")).to_contain_text("bm=128")
+        assert visitor.clicks <= 3
+        served = store.record(question())
+        assert served is not None and served.config == config(2)
+
+    def test_a_search_is_watched(self, first: tuple[Page, Visitor]) -> None:
+        page, visitor = first
+        going = page.locator("[data-live=running]")
+        expect(going).to_contain_text("3 of 9 trials")
+        visitor.click(going.get_by_role("link", name="rmsnorm"))
+        expect(page.locator("[data-said]")).to_contain_text("3 of 9: at 3")
+
+    def test_what_is_on_the_screen_is_exported(self, first: tuple[Page, Visitor]) -> None:
+        page, visitor = first
+        page.keyboard.press("/")
+        page.keyboard.type("kernel:rmsnorm")
+        page.keyboard.press("Enter")
+        shown = page.get_by_role("region", name="Table of problems").locator("tbody tr")
+        expect(shown).to_have_count(5)
+        with page.expect_download() as download:
+            visitor.click(page.get_by_role("link", name="CSV"))
+        lines = Path(download.value.path()).read_text().splitlines()
+        assert len(lines) == 6 and all("rmsnorm" in line for line in lines[1:])
 
 
-def test_who_published_it_is_undone_with_three_clicks(own_seen: Seen, store: SqlStore) -> None:
-    secret = store.tokens.create("boss", ADMIN, None)[1]
-    page, visitor = own_seen.open("/"), Visitor()
-    page.evaluate("secret => sessionStorage.setItem('token', secret)", secret)
-    visitor.click(published_dot(own_seen))
-    expect(page.get_by_text("night-ci").first).to_be_visible()
-    visitor.click(page.get_by_text("History, and undo"))
-    visitor.click(page.get_by_role("button", name="Serve this one"))
-    expect(page.locator(".headline")).to_contain_text("bm=128")
-    assert visitor.clicks <= 3
-    served = store.record(question())
-    assert served is not None and served.config == config(2)
+def problem(page: Page, name: str, chip: str) -> Locator:
+    """Of the latest searches."""
+    rows = page.get_by_role("region", name="latest searches").get_by_role("row")
+    return rows.filter(has_text=name).filter(has_text=chip).get_by_role("link").first
+
+
+def test_a_view_has_a_name_in_this_browser_only(seen: Seen) -> None:
+    page = seen.open("/problems?q=kernel%3Amm&order=-gain&hide=config")
+    page.get_by_text("Views").click()
+    page.get_by_label("A name for what is shown now").fill("<b>mine</b>")
+    page.keyboard.press("Enter")
+    seen.open("/jobs")
+    page.get_by_text("Views").click()
+    page.get_by_role("link", name="<b>mine</b>").click()
+    expect(page).to_have_url(re.compile(r"/problems\?q=kernel%3Amm&order=-gain&hide=config$"))
+    page.get_by_text("Views").click()
+    page.get_by_role("button", name="Forget the view <b>mine</b>").click()
+    expect(page.locator("[data-views] li")).to_have_count(0)
+
+
+def test_a_column_is_chosen_with_a_click(seen: Seen) -> None:
+    page = seen.open("/problems")
+    page.get_by_text("Columns").click()
+    page.get_by_role("checkbox", name="× plain XLA").click()
+    expect(page.get_by_role("columnheader", name="× plain XLA")).to_have_count(0)
+    page.get_by_role("columnheader", name="trials").get_by_role("link").click()
+    expect(page.locator("[aria-sort=descending]")).to_contain_text("trials")
+    assert "hide=xla" in page.url
 
 
 def test_what_runs_takes_no_click_and_stays_true(own_seen: Seen, store: SqlStore) -> None:
@@ -196,8 +302,8 @@ def test_a_phone_shows_the_answer_and_opens_the_rest(browser: Browser, site: Run
         page.get_by_role("heading", name="Trials").click()
         expect(trials).to_be_visible()
         assert trials.evaluate("one => one.scrollWidth <= one.clientWidth")
-        page.get_by_role("heading", name="Configs").click()
-        expect(page.locator("[data-plot=heat] .xtick text").first).to_be_visible()
+        page.get_by_role("heading", name="VMEM and roofline").click()
+        expect(page.locator("[data-plot=vmem] .xtick text").first).to_be_visible()
 
 
 PAGES = (
@@ -216,6 +322,8 @@ PAGES = (
     "/upgrades",
     "/snapshots?from=1&to=3",
     "/problems?q=nothing-has-this",
+    "/states",
+    "/docs",
     "/keys/999",
 )
 
@@ -235,10 +343,10 @@ def test_nothing_keeps_anybody_out(
         assert page.locator("h1").count() == 1
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         background = "getComputedStyle(document.body).backgroundColor"
-        assert page.evaluate(background) == "rgb(244, 246, 249)"
+        assert page.evaluate(background) == "rgb(246, 247, 249)"
         assert violations(page) == []
         page.emulate_media(color_scheme="dark")
-        page.wait_for_function(f"() => {background} === 'rgb(18, 22, 28)'")
+        page.wait_for_function(f"() => {background} === 'rgb(14, 17, 22)'")
         assert violations(page) == []
         page.set_viewport_size({"width": 320, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 320

@@ -26,7 +26,7 @@ def test_the_worst_comes_first_each_with_what_to_change(service: Running) -> Non
     assert [CHECKS[place].verdict.value in row for place, row in zip((2, 0, 1), shown, strict=True)]
     assert "pass vmem_limit_bytes &gt;= 25_427_968 to pallas_call" in shown[1]
     assert "needs 24.00 MiB of VMEM, 16.00 MiB are allowed" in shown[1]
-    assert "tuned on v5e" in shown[2]
+    assert "on v5e" in shown[2] and "v6e, " in shown[2]
 
 
 def test_what_comes_from_outside_is_text(service: Running) -> None:

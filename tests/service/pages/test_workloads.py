@@ -17,7 +17,7 @@ def test_each_problem_has_before_after_and_evidence(service: Running) -> None:
     page = html(service, "/workloads/model")
     record = published(question())
     assert f"{50.0 / record.estimate.time_us:.2f}×" in page
-    assert "estimated, " in page and 'href="/keys/1"' in page
+    assert "proven</span>" in page and 'href="/keys/1"' in page
     assert "interrupted" in page and "What is missing" in page and "line 3" in page
     assert "1 of 2 problems without both times are left out" in page
 

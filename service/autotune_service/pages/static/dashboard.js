@@ -54,7 +54,7 @@ function layoutOf(figure, width) {
   const narrow = width < 600;
   const base = {
     autosize: true, height: 400, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: "@text", family: "system-ui, sans-serif", size: narrow ? 11 : 13 },
+    font: { color: "@text", family: "system-ui, sans-serif", size: narrow ? 11 : 12 },
     margin: { l: 10, r: 10, t: 10, b: 10 },
     hoverlabel: { align: "left", bgcolor: "@card", bordercolor: "@muted", font: { color: "@text" } },
     legend: { orientation: "h", y: -0.25, yanchor: "top", x: 0, bgcolor: "rgba(0,0,0,0)" },
@@ -62,23 +62,13 @@ function layoutOf(figure, width) {
   };
   const own = figure.layout;
   const layout = { ...base, ...own };
-  const fit = (narrow && own.narrow) || {};
   for (const name of ["xaxis", "yaxis"]) {
-    const given = { ...own[name], ...fit[name] };
-    layout[name] = { ...axis, ...given, title: { standoff: 8, ...given.title } };
+    const given = own[name] || {};
+    layout[name] = { ...axis, ...given, title: { standoff: 8, font: { size: 12 }, ...given.title } };
   }
-  delete layout.narrow;
   // What has no time stands on the upper edge of the plot, on an axis of its own.
   layout.yaxis2 = { overlaying: "y", range: [0, 1.03], visible: false, fixedrange: true };
   return colours(layout);
-}
-
-// A scale of colours beside the plot would take half of a phone.
-function flat(trace) {
-  if (!trace.colorbar) return trace;
-  const above = { orientation: "h", x: 0.5, xanchor: "center", y: 1.02, yanchor: "bottom", len: 0.86 };
-  const title = { ...trace.colorbar.title, side: "top" };
-  return { ...trace, colorbar: { ...trace.colorbar, ...above, title, ticklabeloverflow: "allow" } };
 }
 
 function said(trace) {
@@ -97,7 +87,7 @@ function draw(name) {
     return;
   }
   const layout = layoutOf(figure, place.clientWidth);
-  const data = colours(figure.data.map(said)).map(place.clientWidth < 600 ? flat : (trace) => trace);
+  const data = colours(figure.data.map(said));
   Plotly.react(place, data, layout, { displayModeBar: false, responsive: true }).then(() => {
     place.dataset.drawn = "yes";
     if (place.dataset.listens) return;
@@ -319,6 +309,7 @@ async function copy(button) {
   } catch { /* not allowed, or not there */ }
   const hidden = source.closest("details:not([open])");
   if (hidden) hidden.open = true;
+  source.hidden = false;
   getSelection().selectAllChildren(source);
   let done = false;
   try {
@@ -328,7 +319,31 @@ async function copy(button) {
   said.textContent = done ? "copied" : "this browser does not allow copying: the text is selected, press Ctrl+C";
 }
 
+// --- views: an address with a name, in this browser --------------------------------------------------
+
+function views(change) {
+  let known = {};
+  try {
+    known = JSON.parse(stored(localStorage, "views") || "{}");
+  } catch { /* not ours */ }
+  if (change) {
+    change(known);
+    stored(localStorage, "views", JSON.stringify(known));
+  }
+  const rows = Object.entries(known).filter(([, at]) => /^\/(?!\/)/.test(at)).map(([name, at]) => {
+    const row = document.createElement("li"), forget = document.createElement("button");
+    forget.className = "quiet";
+    forget.dataset.forget = name;
+    forget.textContent = "×";
+    forget.setAttribute("aria-label", `Forget the view ${name}`);
+    row.append(linkTo(at, name), forget);
+    return row;
+  });
+  if (rows.length || change) $("[data-views]").replaceChildren(...rows);
+}
+
 document.addEventListener("click", (event) => {
+  for (const menu of $$("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
   const button = event.target.closest("button");
   if (!button) return;
   if (button.id === "theme") setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
@@ -336,11 +351,16 @@ document.addEventListener("click", (event) => {
   if (button.dataset.post) post(button);
   if ("jobs" in button.dataset) postAll(button);
   if (button.dataset.copy) copy(button);
+  if (button.dataset.forget) views((known) => delete known[button.dataset.forget]);
 });
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
-  if (form.matches("[data-token], [data-session]")) event.preventDefault();
+  if (form.matches("[data-token], [data-session], [data-save-view]")) event.preventDefault();
+  if (form.matches("[data-save-view]")) {
+    views((known) => (known[$("input", form).value.trim()] = location.pathname + location.search));
+    form.reset();
+  }
   if (form.matches("[data-session]")) openSession(form);
   const { waiting } = form;
   if (waiting && !waiting.disabled && $("#token").value) post(waiting);
@@ -348,6 +368,7 @@ document.addEventListener("submit", (event) => {
 
 $("#theme").textContent = `Theme: ${theme()}`;
 fillToken();
+views();
 document.addEventListener("input", (event) => {
   if (event.target.id === "token") stored(sessionStorage, "token", event.target.value);
 });
