@@ -75,10 +75,10 @@ def every_state(store: SqlStore) -> None:
         store.save_check(checked(verdict, key=of, config=served, toolchain=elsewhere, chip=of.chip))
     _jobs(store)
     entries = [
-        TunedEntry(key=of, weight=weight, before_us=100.0, reason="")
-        for of, weight in (
-            *((proven, 24.0), (key(norm, 512), 48.0), (key(norm, 64), 2.0)),
-            (key(attention, 16, chip=Chip.V5E), 24.0),
+        TunedEntry(key=of, weight=weight, before_us=before_us, reason="")
+        for of, weight, before_us in (
+            *((proven, 24.0, 100.0), (key(norm, 512), 48.0, 9.5), (key(norm, 64), 2.0, 40.0)),
+            (key(attention, 16, chip=Chip.V5E), 24.0, 90.0),
         )
     ]
     store.workloads.save(TunedWorkload(name="llama", entries=tuple(entries), missing=("line 3",)))
