@@ -178,18 +178,6 @@ def test_it_divides_wherever_all_that_the_gate_passed_does(known: Known) -> None
     assert make_rule(known, (), SPEC.cuts) is None
 
 
-def test_a_rule_with_many_sizes_offers_those_that_are_good_most_often() -> None:
-    known: dict[Key, list[tuple[Config, Estimate]]] = {}
-    for m in range(1024, 1024 + 9 * 512, 512):
-        blocks = range(8, 8 * 200, 8)
-        known[question(m)] = [
-            (config(b), replace(estimated(m, b), time_us=1.0 + m / b / 1e4)) for b in blocks
-        ]
-    made = make_rule(known, passed(known), SPEC.cuts)
-    assert made is not None and rules.offered(made.axes) == rules.MOST_SIZES
-    assert min(made.axes[0].sizes) > 8
-
-
 def test_an_axis_that_may_be_0_is_no_size_there(known: Known) -> None:
     with_none = {k: [(with_0(c), e) for c, e in pairs] for k, pairs in known.items()}
     made = make_rule(with_none, passed(with_none), SPEC.cuts)
@@ -210,27 +198,6 @@ def test_configs_with_other_semantics_are_not_mixed(known: Known) -> None:
     made = make_rule(mixed, passed(known), SPEC.cuts)
     assert made is not None
     assert {one.config.dimension_semantics for one in made.compiled} == {("parallel",)}
-
-
-def test_an_axis_that_may_be_parallel_as_one_block_need_not_be(known: Known) -> None:
-    one_block = {
-        k: [
-            (
-                replace(
-                    c,
-                    dimension_semantics=("parallel" if c["bm"] == k.problem["m"] else "arbitrary",),
-                ),
-                e,
-            )
-            for c, e in pairs
-        ]
-        for k, pairs in known.items()
-    }
-    made = make_rule(one_block, passed(one_block), SPEC.cuts)
-    assert made is not None
-    assert {one.config.dimension_semantics for one in made.compiled} == {("arbitrary",)}
-    found = rules.Chooser(made).choose({"m": 512, "k": 128})
-    assert found is not None and found[0] == {"bm": 512}
 
 
 @pytest.mark.parametrize(
@@ -291,10 +258,6 @@ def test_blocks_that_always_divided_divide_again() -> None:
     assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
 
 
-def test_too_few_problems_make_no_rule(known: Known) -> None:
-    assert make_rule(dict(list(known.items())[:7]), passed(known), SPEC.cuts) is None
-
-
 def left_out(rule: float, nearest: float | None, default: float | None) -> list[LeftOut]:
     one = LeftOut(
         key=question(), rule=rule, nearest=nearest, default=default, config=record().config
@@ -328,13 +291,6 @@ def test_the_form_is_one_that_may_be_published(rule: ShapeRule) -> None:
     assert best_form([(rule, many), (tree, faster)])[1] is faster
 
 
-def test_where_nothing_is_answered_there_is_no_form(rule: ShapeRule) -> None:
-    nothing = [replace(one, rule=None, config=None) for one in left_out(0.0, None, None)]
-    refused, own = best_form([(rule, nothing), (None, nothing)])
-    assert isinstance(refused, NoRule) and (refused.count, refused.left_out) == (0, 8)
-    assert own is nothing
-
-
 def test_one_problem_left_out_that_is_too_slow_is_one_too_many(rule: ShapeRule) -> None:
     slow = replace(left_out(0.101, 0.2, 0.3)[0], key=question(640))
     refused = judged(rule, [*left_out(0.0, 0.2, 0.3), slow])
@@ -343,17 +299,6 @@ def test_one_problem_left_out_that_is_too_slow_is_one_too_many(rule: ShapeRule) 
     unanswered = judged(rule, [*left_out(0.0, 0.2, 0.3), replace(slow, config=None)])
     assert isinstance(unanswered, ShapeRule)
     assert (unanswered.left_out, unanswered.problems) == (9, 8)
-
-
-def test_a_default_that_does_not_compile_is_beaten_by_nothing(rule: ShapeRule) -> None:
-    without = left_out(0.1, 0.2, None)
-    made = judged(rule, without)
-    assert isinstance(made, ShapeRule) and made.default_regret is None
-    assert "default" not in by_rule(made)
-    some = judged(rule, [*without, *left_out(0.1, 0.2, 0.3)])
-    assert isinstance(some, ShapeRule) and some.default_regret == 0.3
-    assert isinstance(judged(rule, [*without, *left_out(0.1, 0.2, 0.05)[:1]]), NoRule)
-    assert isinstance(judged(rule, left_out(float("inf"), 0.2, 0.3)[:1] + without), NoRule)
 
 
 def test_what_a_step_does_in_turns_takes_longer_the_shorter_they_are(known: Known) -> None:

@@ -201,25 +201,3 @@ def test_a_call_that_offers_another_protocol_is_answered_once(service: Running) 
     offer = _LAST.replace(b"close", b"Upgrade\r\nUpgrade: h2c")
     with connected(service, offer + offer) as connection:
         assert rest_of(connection).count(b"HTTP/1.1 200") == 1
-
-
-@pytest.mark.parametrize("lines", [["Upgrade"], ["close, upgrade"], ["UPGRADE", "close"]])
-def test_the_body_of_such_a_call_is_not_read(service: Running, lines: list[str]) -> None:
-    assert b"for the call has Upgrade" in _offered(service, lines)
-
-
-def test_who_only_names_another_protocol_is_answered(service: Running) -> None:
-    """A proxy takes ``Connection`` away, and may leave ``Upgrade``."""
-    for lines in (["close"], ["close", "x-upgrade"]):
-        assert _offered(service, lines).startswith(b"HTTP/1.1 200")
-
-
-def _offered(service: Running, lines: list[str]) -> bytes:
-    body = b'{"questions": []}'
-    head = [f"Connection: {line}" for line in lines] + [
-        "Upgrade: h2c",
-        f"Content-Length: {len(body)}",
-    ]
-    start = "\r\n".join(["POST /v1/lookup HTTP/1.1", "Host: localhost", *head, "", ""])
-    with connected(service, start.encode() + body) as connection:
-        return rest_of(connection)

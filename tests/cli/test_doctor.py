@@ -109,12 +109,6 @@ def test_a_database_and_its_service(tmp_path: Path) -> None:
     assert diagnosis.service(address).condition == Condition.BAD
 
 
-@pytest.mark.parametrize("url", ["nowhere", "http://127.0.0.1:1"])
-def test_a_service_that_is_not_there(url: str) -> None:
-    finding = diagnosis.service(url)
-    assert finding.condition == Condition.BAD and finding.remedy
-
-
 @pytest.mark.slow
 def test_every_chip_compiles(tmp_path: Path) -> None:
     done = autotune("doctor", "--json", cwd=tmp_path)

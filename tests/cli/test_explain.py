@@ -181,13 +181,6 @@ def test_what_cannot_be_done_is_one_sentence(
     assert not (tmp_path / "t.json").exists()
 
 
-def test_show_names_explain(tmp_path: Path) -> None:
-    stored(tmp_path, SLOW)
-    text = autotune_here("show", "1", cwd=tmp_path).stdout
-    assert "estimated 83.0 µs ± 5%, VMEM 3.00 MiB of 16.00 MiB" in text
-    assert "where the time goes: autotune explain 1" in text
-
-
 def test_show_says_the_vmem_of_what_is_not_timed(tmp_path: Path) -> None:
     refused = NotEstimated(reason="no model", vmem_used_bytes=3 << 20, program="p")
     stored(tmp_path, refused)
@@ -230,12 +223,6 @@ def test_a_measurement_stands_beside_the_estimate(tmp_path: Path) -> None:
     assert (found["samples_us"], found["slower"], found["device"]) == ([90.0], True, "v5e 0")
     measured(tmp_path, replace(run, void="the device changed"))
     assert "Nothing is concluded from this run" in autotune_here("show", "2", cwd=tmp_path).stdout
-
-
-def test_nothing_is_said_of_measuring_where_nothing_was_measured(tmp_path: Path) -> None:
-    stored(tmp_path, SLOW)
-    assert "measured" not in autotune_here("show", "1", cwd=tmp_path).stdout
-    assert "measured" not in explained(tmp_path, "1")
 
 
 def test_a_trace_has_what_xla_does_around_the_kernel() -> None:

@@ -4,13 +4,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import click
 import pytest
 from rich.console import Console
 
-from autotune.cli.shared import measuring_options
-from autotune.cli.tune import search
-from autotune.cli.worker import worker
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
@@ -28,8 +24,6 @@ FOUND = Measurement(
         Timed(config=make_config({"b": 2}), samples_us=(), refused="it aborts"),
     ),
 )
-
-SHARED = {o.name: o for o in click.command(measuring_options(lambda: None)).params}
 
 
 def test_the_table_shows_measurement_and_estimate_apart() -> None:
@@ -66,10 +60,3 @@ def test_the_line_names_device_method_samples_and_end() -> None:
 )
 def test_why_a_search_stays_an_estimate(attached: list[Chip], says: str) -> None:
     assert says in why_estimated(Chip.V6E, attached)
-
-
-@pytest.mark.parametrize("command", [search, worker])
-def test_a_search_and_a_worker_take_the_same_options(command: click.Command) -> None:
-    options = {o.name: o for o in command.params}
-    for name in ("measure", "device", "measure_seconds"):
-        assert options[name].to_info_dict() == SHARED[name].to_info_dict()

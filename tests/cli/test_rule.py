@@ -120,14 +120,6 @@ def test_lookup_in_a_database_answers_as_the_service_does(tmp_path: Path) -> Non
         assert f"{kind}: " in autotune_here(*call, cwd=tmp_path).stdout
 
 
-def test_one_problem_that_is_far_off_keeps_it_back(tmp_path: Path) -> None:
-    fill(tmp_path, MANY, slow=(2048,))
-    done = autotune_here(*CALL, cwd=tmp_path)
-    assert done.returncode == 1
-    assert "m=2048" in done.stderr and "10% longer" in done.stderr
-    assert not ruled(tmp_path) and not done.stdout
-
-
 def test_an_earlier_rule_that_is_found_to_be_far_off_is_withdrawn(tmp_path: Path) -> None:
     fill(tmp_path, MANY)
     assert autotune_here(*CALL, cwd=tmp_path).returncode == 0
@@ -139,16 +131,6 @@ def test_an_earlier_rule_that_is_found_to_be_far_off_is_withdrawn(tmp_path: Path
         store.save_record(replace(record(shown), config=config(BLOCKS[0])))
     done = autotune_here(*CALL, cwd=tmp_path)
     assert done.returncode == 1 and "m=1800" in done.stderr
-    assert not ruled(tmp_path)
-
-
-def test_a_few_problems_are_not_enough(tmp_path: Path) -> None:
-    """One of them is left out: eight others are needed."""
-    fill(tmp_path, LENGTHS[:8])
-    done = autotune_here(*CALL, cwd=tmp_path)
-    assert done.returncode == 1 and "8 problems are known, it needs 9" in done.stderr
-    other = autotune_here("rule", "matmul", "--chip", "v6e", cwd=tmp_path)
-    assert other.returncode == 1 and "nothing is published" in other.stderr
     assert not ruled(tmp_path)
 
 

@@ -100,26 +100,6 @@ class TestLease:
         assert jobs.heartbeat(mine, Progress())
 
 
-class TestCancel:
-    def test_queued(self, jobs: SqlJobs) -> None:
-        jobs.add(request())
-        job = jobs.cancel(1)
-        assert job is not None and job.state is State.CANCELLED
-        assert jobs.claim("a", ABLE, LONG) is None
-        assert jobs.cancel(7) is None
-
-    def test_running(self, jobs: SqlJobs) -> None:
-        jobs.add(request())
-        mine = jobs.claim("a", ABLE, LONG)
-        assert mine is not None
-        job = jobs.cancel(1)
-        assert job is not None and (job.state, job.cancel_wanted) == (State.RUNNING, True)
-        assert not jobs.heartbeat(mine, Progress())
-        assert jobs.finish(mine, State.CANCELLED, "cancelled")
-        job = jobs.cancel(1)
-        assert job is not None and job.state is State.CANCELLED
-
-
 ROOT = Path(__file__).parents[2]
 CLAIMER = """
 import sys, time

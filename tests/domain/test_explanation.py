@@ -1,14 +1,8 @@
 """What of a time another config can save, and what to change first."""
 
-from dataclasses import replace
-
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from autotune.domain import explanation as names
 from autotune.domain.explanation import PARTS, Explanation
-from autotune.domain.outcome import Estimate, Regime
+from autotune.domain.outcome import Estimate
 from autotune.wording.facts import PART_WORDS, what_to_change
 from tests.samples.estimates import estimate, parts
 
@@ -44,12 +38,6 @@ def test_where_nothing_can_be_saved_the_largest_part_is_named_and_that_is_said()
     assert what_to_change(best, why(best)) == "no other config can save much of it"
 
 
-@pytest.mark.parametrize("kind", Regime)
-def test_what_an_older_version_kept_is_told_by_the_name_of_a_part(kind: Regime) -> None:
-    old = replace(explained(issue=1), explanation=None, limited_by=kind.value)
-    assert old.limiting_part in PARTS
-
-
 def test_every_part_has_its_words() -> None:
     assert tuple(PART_WORDS) == PARTS
     assert all("{}" in words.does for words in PART_WORDS.values())
@@ -75,13 +63,3 @@ def test_no_block_is_to_be_larger_where_none_can() -> None:
     found = explained(hbm=80, scalar=20, roofline_us=40, least_us=40)
     assert "block_m up to 512" in what_to_change(found, why(found), {"block_m": 512})
     assert what_to_change(found, why(found), {}) == "no block can be larger"
-
-
-@given(st.lists(st.floats(0, 1e6), min_size=8, max_size=8), st.floats(0, 1e6), st.floats(0, 1e6))
-def test_no_more_than_a_part_can_be_saved_of_it(
-    us: list[float], roofline_us: float, mxu_us: float
-) -> None:
-    found = estimate(dict(zip(PARTS, us, strict=True)), roofline_us=roofline_us, mxu_us=mxu_us)
-    for name, saved_us in why(found).reducible_us.items():
-        assert 0 <= saved_us <= why(found).part_us(name)
-    assert 0 <= why(found).saving_us <= sum(us[: PARTS.index(names.XLA)])

@@ -3,16 +3,10 @@
 import pytest
 
 from autotune.compiling.pool import CompilerPool
-from autotune.declaring.discovery import find_kernel
-from autotune.domain.compilers import (
-    CheckDeclaration,
-    CompileConfig,
-    DescribeKernel,
-    ListChoices,
-    VerifyConfig,
-)
-from autotune.domain.key import Chip, KernelRef
+from autotune.domain.compilers import CheckDeclaration, ListChoices
+from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
+from tests.samples.questions import case_of
 
 FLASH = "batch=2,heads=2,q_len=512,kv_len=512,head_dim=128"
 SPLASH = "heads=4,kv_heads=2,seq=512,qk_dim=128,v_dim=128"
@@ -37,17 +31,15 @@ KERNELS = {
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_default_compiles_is_estimated_and_is_right(pool: CompilerPool, name: str) -> None:
-    ref = find_kernel(name)
-    assert isinstance(ref, KernelRef)
     shape, option = KERNELS[name]
-    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(shape, None, [option])
-    pool.ask(CheckDeclaration(ref=ref, problem=problem, chip=Chip.V6E))
-    config = make_config(pool.ask(ListChoices(ref=ref, problem=problem)).default)
-    answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E)).answer
+    case = case_of(pool, name, shape, None, [option])
+    case.ask(CheckDeclaration, chip=Chip.V6E)
+    config = make_config(case.ask(ListChoices).default)
+    answer = case.compile(config, Chip.V6E)
     assert isinstance(answer, tuple), answer
     trace, compiled = answer
     assert compiled.simulation is not None, compiled.refusal
     assert compiled.vmem_used_bytes > 0
     assert trace.grid
-    verdict = pool.ask(VerifyConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E))
+    verdict = case.verify(config)
     assert verdict.ok, verdict

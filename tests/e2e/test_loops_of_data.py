@@ -4,26 +4,21 @@ wherever they come, and there is none without them."""
 import pytest
 
 from autotune.compiling.pool import CompilerPool
-from autotune.declaring.discovery import find_kernel
-from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeKernel
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.problem import make_config
-from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import counted_loops
 from tests.samples.counted_loops import ROWS, TURNS
+from tests.samples.questions import case_of
 
-REF = find_kernel(f"{counted_loops.__file__}:KERNEL")
 CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E)  # v7x: XLA puts the operand in VMEM
 
 
 def outcome(pool: CompilerPool, chip: Chip, *options: str) -> Estimated | NotEstimated:
-    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("n=1", None, list(options))
-    answer = pool.ask(
-        CompileConfig(ref=REF, problem=problem, config=make_config({"rows": ROWS}), chip=chip)
-    ).answer
-    assert isinstance(answer, tuple), answer
-    return estimate(*answer, pool.ask(DescribeChip(chip=chip)))
+    case = case_of(pool, f"{counted_loops.__file__}:KERNEL", "n=1", None, options)
+    found = case.estimated(make_config({"rows": ROWS}), chip)
+    assert isinstance(found, Estimated | NotEstimated), found
+    return found
 
 
 @pytest.mark.parametrize("chip", CHIPS)

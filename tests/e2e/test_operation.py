@@ -3,24 +3,17 @@
 import pytest
 
 from autotune.compiling.pool import CompilerPool
-from autotune.declaring.discovery import find_kernel
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compilers import (
-    CompileBaseline,
-    CompileConfig,
-    DescribeChip,
-    DescribeKernel,
-    XlaCost,
-)
+from autotune.domain.compilers import CompileBaseline, DescribeChip, XlaCost
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
-from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.cost_model.operation import hbm_bytes_per_us
 from autotune.publishing.publish import bound_us, expected_us
 from tests.samples import surrounded
+from tests.samples.questions import case_of
 
-REF = find_kernel(f"{surrounded.__file__}:KERNEL")
+KERNEL = f"{surrounded.__file__}:KERNEL"
 BLOCKS = make_config({"block_m": 256, "block_k": 512, "block_n": 256})
 CHIPS = (Chip.V5E, Chip.V6E)
 
@@ -28,11 +21,8 @@ CHIPS = (Chip.V5E, Chip.V6E)
 @pytest.mark.parametrize("chip", CHIPS)
 def test_scaling_transposes_and_casts_are_in_the_time(pool: CompilerPool, chip: Chip) -> None:
     """The result alone, [m, n] in float32, is read to be cast and transposed."""
-    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("m=4096,k=1024,n=8192", None, [])
-    answer = pool.ask(CompileConfig(ref=REF, problem=problem, config=BLOCKS, chip=chip)).answer
-    assert isinstance(answer, tuple), answer
     info = pool.ask(DescribeChip(chip=chip))
-    found = estimate(*answer, info)
+    found = case_of(pool, KERNEL, "m=4096,k=1024,n=8192").estimated(BLOCKS, chip)
     assert isinstance(found, Estimated), found
     e = found.estimate
     assert e.explanation is not None
@@ -45,12 +35,8 @@ def test_scaling_transposes_and_casts_are_in_the_time(pool: CompilerPool, chip: 
 
 @pytest.mark.parametrize("chip", CHIPS)
 def test_plain_xla_takes_at_least_what_it_must(pool: CompilerPool, chip: Chip) -> None:
-    ref = find_kernel("matmul")
-    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("2048x2048x2048", None, [])
-    cost, info = (
-        pool.ask(CompileBaseline(ref=ref, problem=problem, chip=chip)),
-        pool.ask(DescribeChip(chip=chip)),
-    )
+    cost = case_of(pool, "matmul", "2048x2048x2048").ask(CompileBaseline, chip=chip)
+    info = pool.ask(DescribeChip(chip=chip))
     assert isinstance(cost, XlaCost), cost
     least = bound_us(cost, 3 * 2048 * 2048 * 2, "bfloat16", info)
     found = expected_us(cost, info)
@@ -60,11 +46,7 @@ def test_plain_xla_takes_at_least_what_it_must(pool: CompilerPool, chip: Chip) -
 
 def test_a_config_that_was_compiled_before_is_listed_again(pool: CompilerPool) -> None:
     """JAX compiles the same trace but once in a process, and then nothing is written down."""
-    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("m=512,k=512,n=256", None, [])
-    ones = [
-        pool.ask(CompileConfig(ref=REF, problem=problem, config=BLOCKS, chip=Chip.V5E)).answer
-        for _ in range(2)
-    ]
-    found = [estimate(*answer, pool.ask(DescribeChip(chip=Chip.V5E))) for answer in ones]
+    case = case_of(pool, KERNEL, "m=512,k=512,n=256")
+    found = [case.estimated(BLOCKS) for _ in range(2)]
     assert isinstance(found[0], Estimated), found[0]
     assert found[1] == found[0]

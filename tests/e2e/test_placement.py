@@ -9,11 +9,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.compiling.pool import CompilerPool
-from autotune.declaring.discovery import find_kernel
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.compilers import CompileConfig, Compiled, DescribeKernel
+from autotune.domain.compilers import Compiled
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
+from tests.samples.questions import case_of
 
 CACHE = (512, 128)
 
@@ -60,12 +60,11 @@ COPIED, DONATED = _kernel({1: 0}), _kernel({1: 0}, donated=True, memory="hbm")
 
 
 def compiled(pool: CompilerPool, name: str) -> Compiled:
-    ref = find_kernel(f"{__file__}:{name}")
-    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("n=1", None, [])
-    answer = pool.ask(
-        CompileConfig(ref=ref, problem=problem, config=make_config({"unused": 1}), chip=Chip.V7X)
-    ).answer
+    answer = case_of(pool, f"{__file__}:{name}", "n=1").compile(
+        make_config({"unused": 1}), Chip.V7X
+    )
     assert isinstance(answer, tuple), answer
+    assert isinstance(answer[1], Compiled)
     return answer[1]
 
 

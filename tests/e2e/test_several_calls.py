@@ -3,32 +3,23 @@
 import pytest
 
 from autotune.compiling.pool import CompilerPool
-from autotune.declaring.discovery import find_kernel
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compilers import (
-    CompileConfig,
-    DescribeChip,
-    DescribeKernel,
-    TraceConfig,
-    Traces,
-    VerifyConfig,
-)
+from autotune.domain.compilers import DescribeChip, Traces
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.problem import make_config
 from autotune.estimating import legality
-from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import several_calls
+from tests.samples.questions import case_of
 
-REF = find_kernel(f"{several_calls.__file__}:KERNEL")
+KERNEL = f"{several_calls.__file__}:KERNEL"
 
 
 def outcome(pool: CompilerPool, branch: str, **axes: int) -> Estimated | NotEstimated:
-    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("2048", None, [f"branch={branch}"])
-    config = make_config({"block": 64, "last": 256, **axes})
-    answer = pool.ask(CompileConfig(ref=REF, problem=problem, config=config, chip=Chip.V6E)).answer
-    assert isinstance(answer, tuple), answer
-    return estimate(*answer, pool.ask(DescribeChip(chip=Chip.V6E)))
+    case = case_of(pool, KERNEL, "2048", None, [f"branch={branch}"])
+    found = case.estimated(make_config({"block": 64, "last": 256, **axes}), Chip.V6E)
+    assert isinstance(found, Estimated | NotEstimated), found
+    return found
 
 
 def test_the_time_is_the_sum_of_the_calls(pool: CompilerPool) -> None:
@@ -59,18 +50,12 @@ def test_what_depends_on_data_is_not_estimated(pool: CompilerPool) -> None:
 
 def test_every_call_is_held_to_the_rules(pool: CompilerPool) -> None:
     chip = pool.ask(DescribeChip(chip=Chip.V6E))
-    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("2112", None, [])
-    config = make_config({"block": 12, "last": 64})
-    found = pool.ask(
-        TraceConfig(ref=REF, problem=problem, config=config, chip=Chip.V6E, orders=True)
-    )
+    found = case_of(pool, KERNEL, "2112").trace(make_config({"block": 12, "last": 64}), Chip.V6E)
     assert isinstance(found, Traces), found
     (trace,) = found.traces
     assert getattr(legality.violation(trace, chip), "block", None) == (12, 512)
 
 
 def test_all_of_it_is_verified(pool: CompilerPool) -> None:
-    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("2048", None, [])
-    config = make_config({"block": 64, "last": 256})
-    verdict = pool.ask(VerifyConfig(ref=REF, problem=problem, config=config, chip=Chip.V6E))
+    verdict = case_of(pool, KERNEL, "2048").verify(make_config({"block": 64, "last": 256}))
     assert verdict.ok, verdict

@@ -3,32 +3,24 @@
 import pytest
 
 from autotune.compiling.pool import CompilerPool
-from autotune.declaring.discovery import find_kernel
-from autotune.domain.compilers import (
-    CompileConfig,
-    DescribeChip,
-    DescribeKernel,
-    ListChoices,
-    VerifyConfig,
-)
+from autotune.domain.compilers import DescribeChip, ListChoices
 from autotune.domain.key import Chip
 from autotune.estimating.space import explore
 from tests.samples import vmapped
-
-REF = find_kernel(f"{vmapped.__file__}:KERNEL")
+from tests.samples.questions import case_of
 
 
 @pytest.mark.parametrize("chip", [Chip.V6E, Chip.V5P])
 def test_every_candidate_compiles(pool: CompilerPool, chip: Chip) -> None:
-    problem = pool.ask(DescribeKernel(ref=REF)).problems.parse("6x2048", None, [])
-    choices = pool.ask(ListChoices(ref=REF, problem=problem))
-    space = explore(pool, REF, problem, choices, pool.ask(DescribeChip(chip=chip)))
+    case = case_of(pool, f"{vmapped.__file__}:KERNEL", "6x2048")
+    info = pool.ask(DescribeChip(chip=chip))
+    space = explore(pool, case.ref, case.problem, case.ask(ListChoices), info)
     assert space.passed_on.semantics
     for candidate in space.candidates:
         config = candidate.config
-        answer = pool.ask(CompileConfig(ref=REF, problem=problem, config=config, chip=chip)).answer
+        answer = case.compile(config, chip)
         assert isinstance(answer, tuple), answer
         assert answer[1].simulation is not None, answer[1].refusal
         assert answer[0].dimension_semantics == candidate.trace.dimension_semantics
-        verdict = pool.ask(VerifyConfig(ref=REF, problem=problem, config=config, chip=chip))
+        verdict = case.verify(config, chip)
         assert verdict.ok, verdict

@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.key import Chip
 from autotune.estimating.vmem import (
     VmemUse,
     first_rung,
     limit_bytes,
     limit_rungs,
     lowest_rung,
-    next_rung,
     operand_bytes,
     padded_bytes,
     vmem_use,
@@ -56,11 +54,6 @@ def test_padding_never_shrinks_and_whole_tiles_need_none(shape, dtype):
     for size in tiled:
         whole *= size
     assert padded_bytes(tiled, dtype, V5E) * 8 == whole * bits
-
-
-def test_a_first_generation_tile_has_twice_the_rows():
-    v2 = replace(V5E, chip=Chip.V2)
-    assert padded_bytes((1, 128), "float32", v2) == 2 * padded_bytes((1, 128), "float32", V5E)
 
 
 # --- expected bytes
@@ -127,10 +120,6 @@ def test_an_array_that_xla_computes_may_lie_in_vmem_and_then_needs_no_block():
     computed = square(size=2048, at_boundary=False)
     assert vmem_use(trace(computed), V5E).certain_bytes == 0
     assert vmem_use(trace(square(size=2048)), V5E).certain_bytes == 4 * MIB
-
-
-def test_booleans_are_converted_to_words_which_may_lie_in_vmem():
-    assert vmem_use(trace(square(size=2048, dtype="bool")), V5E).certain_bytes == 0
 
 
 def test_an_array_larger_than_vmem_cannot_lie_there():
@@ -223,13 +212,6 @@ def test_the_lowest_rung_holds_what_the_one_below_does_not(needed, chip):
     assert all(limit_bytes(rung, chip) < needed for rung in below)
 
 
-def test_climbing_visits_every_rung_and_ends_at_the_capacity():
-    rung, seen = None, [None]
-    while (rung := next_rung(rung, V5E)) is not None:
-        seen.append(rung)
-    assert tuple(seen) == limit_rungs(V5E)
-
-
 @pytest.mark.parametrize(
     ("certain", "expected", "limit"),
     [
@@ -242,7 +224,3 @@ def test_climbing_visits_every_rung_and_ends_at_the_capacity():
 def test_a_candidate_starts_on_the_limit_that_is_expected_to_hold_it(certain, expected, limit):
     use = VmemUse(expected_bytes=expected * MIB, certain_bytes=certain * MIB)
     assert first_rung(use, V5E) == (limit,)
-
-
-def test_what_cannot_fit_for_certain_has_no_limit_to_start_on():
-    assert first_rung(VmemUse(expected_bytes=129 * MIB, certain_bytes=129 * MIB), V5E) is None

@@ -149,13 +149,3 @@ def test_a_run_that_is_told_to_stop_keeps_what_was_measured(at: int) -> None:
     found = measure(process, stop=lambda: len(process.asked) >= ready + at)
     assert isinstance(found, Measurement) and found.stopped_by == "budget spent"
     assert found.count == 6 * at
-
-
-def test_the_same_again_goes_to_the_end() -> None:
-    """Nothing of a run that was lost stands in the way of the next one."""
-    process = Process()
-    process.sample = lambda _: process.dies()
-    process.open = lambda: {"ok": OPENED} if len(process.asked) < 3 else process.dies()
-    lost, again = measure(process), measure(Process())
-    assert isinstance(lost, Measurement) and lost.stopped_by == "device lost"
-    assert isinstance(again, Measurement) and not again.void and again.winner

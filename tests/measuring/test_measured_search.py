@@ -5,21 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli.job_watch import JobWatch
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.compilers import DescribeKernel
 from autotune.domain.evidence import NOT_COMPARED
-from autotune.domain.job import Request, State
 from autotune.domain.key import Chip
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
-from autotune.publishing import task, timing
-from autotune.publishing.jobs.worker import Worker
 from autotune.publishing.publish import publish
-from autotune.publishing.task import Plan, Timing
 from autotune.searching.subject import SearchLimits, describe_subject, explore_space
-from autotune.wording.publication import record_reason
 from autotune_db import open_store
 from tests.fakes.compiler import Quiet
 from tests.samples.searching import run_search
@@ -65,39 +58,3 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
         timed = found.measurement.of(found.config)
         assert timed is not None and not timed.refused
         assert found.method == "measured" and found.time_us == timed.median_us
-
-
-def test_the_finalists_of_a_job_are_timed(
-    pool: CompilerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As if the CPU were the attached TPU of the job: from the queue to the record."""
-    monkeypatch.setattr(task, "attached_chips", lambda: [Chip.V5E])
-    monkeypatch.setattr(timing, "measuring_process", lambda *_: measuring_process("cpu"))
-    monkeypatch.setattr(timing, "RaceLimits", lambda **given: PATIENT)
-    monkeypatch.setattr(
-        timing, "MeasuringTask", lambda **given: MeasuringTask(**{**given, "chip": None})
-    )
-    ref = find_kernel("vector_add")
-    spec = pool.ask(DescribeKernel(ref=ref))
-    asked = Request(
-        kernel="vector_add",
-        problem=spec.problems.parse("4096", "float32", []),
-        chip=Chip.V5E,
-        trials=4,
-    )
-    with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
-        number = store.jobs.add(asked)[0].number
-        worker = Worker(
-            pool,
-            store,
-            store.jobs,
-            {"vector_add": ref},
-            name="w",
-            watching=JobWatch,
-            plan=Plan(timing=Timing()),
-        )
-        assert worker.run(drain=True) == 1
-        done, records = store.jobs.get(number), list(store.records())
-    assert done is not None and done.state is State.DONE
-    assert done.message == record_reason(records[0])
-    assert records[0].measurement is not None and records[0].measurement.method == "wall clock"

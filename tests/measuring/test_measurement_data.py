@@ -44,13 +44,6 @@ def test_the_store_keeps_every_sample(tmp_path: Path) -> None:
         assert store.record(record().key) == measured_record()
 
 
-def test_a_record_without_one_reads_as_before(tmp_path: Path) -> None:
-    with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
-        store.save_record(record())
-        found = store.record(record().key)
-    assert found is not None and found.measurement is None and found.time_us == 5.5
-
-
 def test_its_time_is_the_median_of_its_own_kind() -> None:
     assert measured_record().time_us == 4.5
     assert replace(measured_record(), method=Method.ESTIMATED).time_us == 5.5

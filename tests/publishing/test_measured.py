@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from autotune.answering.push import _of_measurement
-from autotune.domain.codec import from_data, to_data
 from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, make_config
-from autotune.domain.record import Record
 from autotune.publishing.ties import shortlist
 from autotune.wording.publication import record_reason
 from tests.publishing.test_publish import estimated, run, verified_blocks
@@ -146,14 +144,6 @@ def test_one_of_each_program_is_measured() -> None:
     same = Estimated(estimate=estimated(48).estimate, program="49")
     trials = [trial(n, o) for n, o in enumerate([*OUTCOMES[:3], same])]
     assert [t.number for t in shortlist(trials, trials[0])] == [3, 1, 0]
-
-
-def test_a_record_keeps_its_measurement_as_data() -> None:
-    _, store, _ = run(OUTCOMES, measure=answering(WON))
-    assert from_data(Record, to_data(store.saved[0])) == store.saved[0]
-    _, plain, _ = run(OUTCOMES)
-    data = to_data(plain.saved[0])
-    assert "measurement" not in data and from_data(Record, data).measurement is None
 
 
 def test_a_push_that_only_calls_itself_measured_is_refused() -> None:

@@ -1,6 +1,6 @@
 """Trials, keys and records for the tests of the database; also for the processes they start."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import (
@@ -20,7 +20,6 @@ from autotune.domain.record import Evidence, Method, Record, Trial
 from autotune.domain.store import Store
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=UTC)
-TOKYO_NOON = datetime(2026, 1, 2, 12, tzinfo=timezone(timedelta(hours=9)))
 NASTY = "line 1\nline 2\t'; DROP TABLE trials; -- \0 \ud800 \U0001f600 \x7f {db} %s"
 
 

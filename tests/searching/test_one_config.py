@@ -134,8 +134,3 @@ def test_axes_are_narrowed_and_the_others_stay() -> None:
 def test_a_narrowed_axis_needs_values(only: str) -> None:
     with pytest.raises(InvalidInputError, match="is not AXIS=VALUE"):
         wanted_values([], [only])
-
-
-def test_an_axis_is_narrowed_once() -> None:
-    with pytest.raises(InvalidInputError, match="named twice"):
-        wanted_values(["block_m=1"], ["block_m=2"])

@@ -1,6 +1,5 @@
 """The surrogate knows what it was shown, doubts the rest, and fears what is too large."""
 
-from dataclasses import replace
 from math import exp, log, pi
 
 import numpy as np
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from autotune.domain.problem import Config
 from autotune.searching.surrogate import Posterior, Risk, Surrogate, log_improvement
 from tests.samples.candidates import SIZES, candidate, space, time_us
 
@@ -32,24 +30,10 @@ def test_recovers_a_known_function() -> None:
     assert (error < 3 * found.deviation[unseen]).mean() > 0.9
 
 
-def test_knows_what_it_has_seen() -> None:
-    found = _posterior(EVERY_THIRD)
-    unseen = [n for n in range(len(SPACE)) if n not in EVERY_THIRD]
-    assert np.exp(found.mean[EVERY_THIRD]) == pytest.approx(np.array(TIMES)[EVERY_THIRD], rel=0.02)
-    assert found.deviation[EVERY_THIRD].max() < found.deviation[unseen].min()
-
-
 def test_starts_from_the_roofline() -> None:
     found = _posterior([])
     guesses = [entry.roofline.guess_us for entry in SPACE]
     assert np.exp(found.mean) == pytest.approx(guesses)
-
-
-def test_an_axis_may_have_a_word_beside_its_sizes() -> None:
-    sized = [candidate(m, 128) for m in SIZES]
-    auto = replace(sized[0], config=Config(axes=(("block_m", "auto"), ("block_n", 128))))
-    odds = Risk([auto, *sized]).odds(fine=[3], failed=[6])
-    assert odds[6] > odds[0] > odds[3]  # nothing is known of the word's size
 
 
 def test_pending_candidates_take_away_doubt_and_change_no_prediction() -> None:
@@ -129,13 +113,6 @@ def test_a_higher_limit_is_another_chance() -> None:
 def test_monsters_are_doubted_before_anything_failed() -> None:
     odds = _odds(fine=[], failed=[])
     assert odds[4096, 4096] > 0.5 > 0.05 > odds[128, 128]
-
-
-def test_the_first_pick_is_promising_and_no_monster() -> None:
-    scores = Surrogate(SPACE).scores({0: TIMES[0]}, [], [])
-    first = SPACE[int(np.argmax(scores))]
-    assert first.roofline.guess_us < 2 * min(entry.roofline.guess_us for entry in SPACE)
-    assert (first.config["block_m"], first.config["block_n"]) != (SIZES[-1], SIZES[-1])
 
 
 def _odds(

@@ -11,7 +11,7 @@ from autotune.domain.record import Record
 from autotune.domain.store import KeyResult
 from autotune_db import SqlStore
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, asked
+from tests.servers.service import Running
 
 SHAPE = 640
 KEY = question(SHAPE, causal=True)
@@ -39,17 +39,6 @@ def test_an_alias_is_no_way_around_supersession(
     assert (status, result["lost"]) == (200, 1)
     _, (answer,) = service.lookup(KEY)
     assert (answer["match"], answer["config"]["axes"]["bm"]) == ("exact", 256)
-
-
-@pytest.mark.parametrize("value", ALIASES)
-def test_a_question_may_spell_an_option_as_it_likes(
-    service: Running, writer: str, value: Any
-) -> None:
-    assert _push(service, writer, record(KEY))[0] == 200
-    problem = {**to_data(KEY.problem), "options": {"causal": value}}
-    data = {"questions": [asked(KEY, problem=problem)]}
-    (answer,) = service.post("/v1/lookup", data)[1]["answers"]
-    assert (answer["match"], answer["record"]["key"]) == ("exact", to_data(KEY))
 
 
 def test_what_is_known_of_a_kernel_is_not_for_a_push_to_say(service: Running, writer: str) -> None:

@@ -79,15 +79,6 @@ def test_no_job_is_done_without_what_it_found(
     assert store.jobs.counts() == {"failed": 1}
 
 
-def test_a_worker_describes_kernels_that_may_then_be_asked_for(
-    store: SqlStore, local: SqlStore, jobs: RemoteJobs
-) -> None:
-    newer = replace(SPEC, name="another", fingerprint="beef")
-    local.save_kernel(newer)
-    assert jobs.claim("w-1", replace(ABLE, kernels={"another": "beef"}), LEASE_S) is None
-    assert store.kernel("another") == newer
-
-
 def test_a_job_is_that_of_the_token_that_claimed_it(
     service: Running, store: SqlStore, local: SqlStore, jobs: RemoteJobs
 ) -> None:

@@ -170,15 +170,6 @@ def test_a_problem_is_spelt_as_on_a_command_line(tmp_path: Path) -> None:
     assert not known.serves(problem.with_options(residuals=False), Chip.V5E)
 
 
-def test_what_we_write_is_ours_whatever_it_is_called(tmp_path: Path) -> None:
-    text = (_plain(tmp_path)).path.read_text()
-    assert len(_found(tmp_path / "t.json", f"\n{text}\n{text}").table.rows) == 2
-    cached = _found(tmp_path / "tpu_v6_lite" / "op.json", json.dumps({RAGGED_KEY: {}}))
-    assert cached.format.name == "tokamax"
-    table = "\ufeffkernel,problem,config\nmatmul,m=8,block_m=8\n"
-    assert len(_found(tmp_path / "t.csv", table).table.rows) == 1
-
-
 def test_every_dictionary_that_is_called_like_a_table_is_listed(tmp_path: Path) -> None:
     source = _found(tmp_path / "two.py", f"{BUCKETS}\nTILE_SIZES = {{1: (2, 3)}}\n")
     assert [row.value for row in source.table.rows][-1] == {"0": 2, "1": 3}
@@ -236,11 +227,6 @@ class TestForeignInput:
     ) -> None:
         source = _plain(tmp_path, **changed)
         assert isinstance(_first(source.format, source.table.rows[0]), str)
-
-    def test_heads_beyond_counting(self, tmp_path: Path) -> None:
-        text = PAGED.replace("q_head-8_kv_head-4", "q_head-9999999_kv_head-9999999")
-        source = _found(tmp_path / "t.py", text, "tpu-inference-rpa")
-        assert len(source.format.asks(source.table.rows[0])) == 10_000
 
     @pytest.mark.parametrize(
         "times", [{"evaluation_times_ms": [10**400]}, {"evaluation_times_ms": 1}, [], "x"]

@@ -12,7 +12,6 @@ from autotune.compiling.environments.environment import (
     FOLDER_VARIABLE,
     Environment,
     environments,
-    environments_folder,
     find_environment,
     keep,
     remove,
@@ -120,8 +119,3 @@ def test_what_is_no_release_is_a_sentence(release: str, tmp_path: Path) -> None:
         "env", "create", release, cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)}
     )
     assert_one_sentence(done, "is not a release of JAX: write it as jax==0.10.2")
-
-
-def test_the_folder_is_the_variable_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER_VARIABLE, "~/jaxes")
-    assert environments_folder() == Path.home() / "jaxes"

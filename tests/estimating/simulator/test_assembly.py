@@ -104,29 +104,6 @@ def test_what_belongs_behind_a_branch_target_is_not_before_it():
         assemble(row["operations"], placed, delay_slots=slots(name))
 
 
-def test_a_comment_that_is_never_closed():
-    with pytest.raises(AssemblyError, match="a comment is never closed"):
-        assemble("$region0: #{f}\n  %1 = vsyncpa 1 /* open\n", {"%1": 1}, delay_slots=4)
-
-
-def test_a_branch_that_leads_nowhere():
-    text = "$region0: #{f}\n  %1 = sbr.rel (%p2_p0) target = $region7\n"
-    with pytest.raises(AssemblyError, match="the region 7, which is not there"):
-        assemble(text, {"%1": 1}, delay_slots=4)
-
-
-def test_a_phi_that_nothing_leads_to():
-    text = "$region0: #{f}\n  %s1_s0 = sphi %s2_s0, %s3_s0\n"
-    with pytest.raises(AssemblyError, match="no branch leads to the region of '%s1_s0 = sphi"):
-        assemble(text, {}, delay_slots=4)
-
-
-def test_a_name_that_stands_for_two_operations():
-    text = "$region0: #{f}\n  %1 = vsyncpa 1\n  %1 = vsyncpa 2\n"
-    with pytest.raises(AssemblyError, match="a name stands for two operations"):
-        assemble(text, {"%1": 1}, delay_slots=4)
-
-
 def test_delays_are_printed_in_the_slots_of_a_branch_and_nowhere_else():
     text = """$region0: #{f}
   %1 = vsyncpa 1

@@ -2,22 +2,17 @@
 
 import pytest
 
-from autotune.domain.explanation import LANES, MATRIX
 from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.bundles import parse
 from autotune.estimating.simulator.constants import load
 from autotune.estimating.simulator.stalls import price
-from tests.samples.handwritten import libtpu_cycles, listing, read, run, wait
+from tests.samples.handwritten import listing, read, run, wait
 
 V5E = load("v5e").stalls
 
 
 def stalls(*operations, chip="v5e"):
     return run(read(1), wait(2), *operations, chip=chip)
-
-
-def libtpu_stalls(*operations):
-    return libtpu_cycles(read(1), wait(2), *operations)
 
 
 def test_busy_matrix_units_slow_down_where_hardware_showed_it_and_not_as_libtpu_counts():
@@ -78,14 +73,6 @@ def test_an_accumulator_pop_waits_for_the_last_write_of_its_index():
     assert late.stall_cycles > early.stall_cycles > 200
 
 
-@pytest.mark.parametrize("unit", ["xlu0", "xlu1", "xlu2"])
-def test_a_cross_lane_pop_names_its_push(unit):
-    push = f"%20 = vadd.xlane.f32.{unit} %v1"
-    named = stalls(push, "", f"%v2_v2 = vpop.xlane.{unit} %20")
-    assert named.stall_cycles == V5E.reduce_latency[unit] - 2
-    assert stalls(push, "", f"%v2_v2 = vpop.xlane.{unit} %21").stall_cycles == 0
-
-
 @pytest.mark.parametrize(
     ("chip", "libtpu"), [("v5e", "0.0.48"), ("v5e", "0.0.50"), ("v5p", "0.0.50")]
 )
@@ -135,41 +122,11 @@ def pops(count, first=200):
     return [f"%v{first + i}_v1 = vpop.trf.xlu0" for i in range(count)]
 
 
-def test_reductions_queue_up_on_one_unit_and_not_on_two():
-    pushes = [f"%{n} = vadd.xlane.f32.xlu0 %v1" for n in range(10, 20)]
-    last = libtpu_stalls(*pushes, "%v2_v2 = vpop.xlane.xlu0 %19")
-    spread = [p.replace("xlu0", f"xlu{n % 2}") for n, p in enumerate(pushes)]
-    halved = libtpu_stalls(*spread, "%v2_v2 = vpop.xlane.xlu1 %19")
-    saved = last - halved
-    assert saved == pytest.approx(5 * V5E.lane_cycles, abs=1)
-
-
 def test_a_transpose_goes_in_and_comes_out_row_by_row():
     whole = stalls(*transpose(10), *pops(16))
     each = V5E.lane_cycles
     expected = 15 * each + V5E.transpose_latency["whole"] + 16 * each
     assert whole.bundle_cycles + whole.stall_cycles == pytest.approx(5 + expected, abs=2)
-
-
-def test_the_next_transpose_goes_in_while_one_comes_out():
-    one = libtpu_stalls(*transpose(10), *pops(16))
-    two = libtpu_stalls(*transpose(10), *transpose(40), *pops(32))
-    more = two - one
-    assert more == pytest.approx(16 * V5E.lane_cycles, abs=V5E.lane_queue_cycles)
-
-
-def test_packed_rows_take_longer_and_come_back_in_half_as_many_pops():
-    packed = stalls(*transpose(10, rows=8, kind="c.b16"), *pops(8))
-    each = V5E.packed_transpose * V5E.lane_cycles
-    expected = 7 * each + V5E.transpose_latency["packed"] + 8 * each
-    assert packed.bundle_cycles + packed.stall_cycles == pytest.approx(5 + expected, abs=2)
-    assert V5E.transpose_latency["packed"] > V5E.transpose_latency["whole"]
-
-
-def test_a_transcendental_pop_waits_for_its_push():
-    found = stalls("%10 = vpow2.f32 %v1", "%v2_v2 = vpop.eup %10")
-    assert found.stall_cycles == V5E.transcendental_latency - 1
-    assert found.parts[LANES] == found.stall_cycles and found.parts[MATRIX] == 0
 
 
 def test_a_product_of_half_the_rows_takes_half_the_time():

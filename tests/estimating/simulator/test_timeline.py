@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from autotune.domain.codec import from_data, to_data
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.constants import load
@@ -16,7 +15,6 @@ from autotune.estimating.simulator.drawing.picture import (
     CORE,
     ISSUED_IN,
     STEPS,
-    Picture,
     trace_json,
 )
 from autotune.estimating.simulator.drawing.timeline import timeline
@@ -46,20 +44,6 @@ def track(picture, name):
 
 def shown(picture):
     return [s for s in track(picture, STEPS) if not s.name.endswith("not shown")]
-
-
-@pytest.mark.parametrize("name", DRAWN)
-def test_slices_on_a_track_lie_apart_or_within_each_other(name):
-    for track in draw(name).tracks:
-        around = []
-        for piece in track.slices:
-            assert 0 <= piece.begin_us <= piece.end_us
-            while around and around[-1].end_us <= piece.begin_us:
-                around.pop()
-            if around:
-                assert around[-1].begin_us <= piece.begin_us
-                assert piece.end_us <= around[-1].end_us
-            around.append(piece)
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -154,12 +138,6 @@ def test_what_cannot_be_simulated_is_not_drawn():
     assert "scalar operand 0" in found.reason
     assert isinstance(timeline("nonsense", chip="v5e"), NotSimulated)
     assert isinstance(timeline("nonsense", chip="v3"), NotSimulated)
-
-
-def test_a_picture_goes_through_json():
-    picture = draw(SMALL)
-    data = json.loads(json.dumps(to_data(picture)))
-    assert from_data(Picture, data) == picture
 
 
 @pytest.mark.parametrize("name", DRAWN)

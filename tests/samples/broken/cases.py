@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.domain.compilers import Compilers, DescribeKernel, ListChoices, VerifyConfig
+from autotune.domain.compilers import Compilers, ListChoices
 from autotune.domain.evidence import FailedCheck, Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import AxisValue, make_config
+from tests.samples.questions import case_of
 
 _FOLDER = Path(__file__).parent
 
@@ -34,16 +35,9 @@ class Case:
 
     def verify(self, compilers: Compilers, axes: Mapping[str, AxisValue]) -> Verdict:
         """What the gate says of the kernel's default with some axes replaced."""
-        problem = compilers.ask(DescribeKernel(ref=self.ref)).problems.parse(self.shape)
-        default = compilers.ask(ListChoices(ref=self.ref, problem=problem)).default
-        return compilers.ask(
-            VerifyConfig(
-                ref=self.ref,
-                problem=problem,
-                config=make_config({**default, **axes}),
-                chip=Chip.V5E,
-            )
-        )
+        case = case_of(compilers, self.ref, self.shape)
+        config = make_config({**case.ask(ListChoices).default, **axes})
+        return case.verify(config, Chip.V5E)
 
     def __str__(self) -> str:
         return self.kernel.lower()

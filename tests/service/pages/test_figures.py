@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain.browsing import Improvement, NumberedTrial
-from autotune.domain.outcome import Outcome, OutOfVmem
+from autotune.domain.outcome import Outcome
 from autotune_service.pages import plots
 from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.plots import bandwidth, peak, roofline
@@ -25,10 +25,6 @@ from tests.samples.matching import question
 def shown_trials(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[ShownTrial]:
     trials = [NumberedTrial(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
     return candidates(trials, replace(published(question()), config=config(winner)))
-
-
-def test_roles_are_those_of_the_record_and_of_number_zero() -> None:
-    assert [c.role for c in shown_trials()][:4] == ["default", "", "winner", ""]
 
 
 def test_every_kind_has_a_colour_that_the_styles_define() -> None:
@@ -80,21 +76,6 @@ def test_the_roof_is_that_of_the_estimates() -> None:
     assert max(figure["data"][0]["y"]) == pytest.approx(10**9 / 6.0 / 1e6)
     dots = next(trace for trace in figure["data"][1:] if trace["name"] == "winner")
     assert dots["y"] == [pytest.approx(10**9 / 9.5 / 1e6)]
-
-
-def test_without_any_time_there_is_an_axis_without_numbers() -> None:
-    """On one without a range plotly.js draws at no place at all."""
-    figure = plots.vmem(shown_trials(OUTCOMES[4:5], winner=9))
-    assert figure is not None
-    assert figure["layout"]["yaxis"]["range"] == [0, 1]
-
-
-def test_vmem_has_each_limit_once() -> None:
-    figure = plots.vmem(
-        shown_trials([*OUTCOMES, OutOfVmem(reason="", used_bytes=1, allowed_bytes=2**24)])
-    )
-    assert figure is not None
-    assert [note["text"] for note in figure["layout"]["annotations"]] == ["limit 16 MiB"]
 
 
 def test_the_parts_of_times_share_a_scale() -> None:

@@ -97,12 +97,6 @@ def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one()
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
 
 
-def test_where_that_does_not_help_the_full_size_is_kept() -> None:
-    made = kernel(check=lambda p: None if p["n"] == 8192 else "n is fixed")
-    found = small_ones(made, problem(4096, 8192), config(512, 128, 128))
-    assert {p["n"] for p in found} == {8192}
-
-
 def test_what_the_constraint_refuses_with_the_config_has_one_block_more() -> None:
     made = kernel(constraint=lambda p, c: "two" if p["m"] == 2 * c["block_m"] else None)
     found = small_ones(made, problem(4096, 8192), config(128, 128, 128))
@@ -136,30 +130,6 @@ def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that
     assert heads(4096, check=lambda p: "short" if p["heads"] < 1000 else None) == [1024, 1024]
     assert heads(1000) == [1000, 1000]
     assert heads(4096, reduced=lambda p: p) == [4096, 4096]
-
-
-def test_what_only_counts_tiles_is_two_or_as_many_as_the_kernel_takes() -> None:
-    """Sequences of a paged attention; heads in the tile of an array stay."""
-
-    def inputs(p: Problem) -> list[Array]:
-        return [
-            Array(name="x", shape=(p["heads"], p["m"], p["n"]), dtype="float32"),
-            Array(name="lengths", shape=(p["heads"],), dtype="int32"),
-        ]
-
-    def short(**parts: object) -> list[int]:
-        whole, blocks = problem(256, 256), config(128, 128, 128)
-        found = small_ones(kernel(**parts), whole, blocks, shorten=True)
-        return [p["heads"] for p in found]
-
-    assert short(inputs=inputs) == [2]
-    by_four = "heads must be a multiple of 4"
-    assert short(inputs=inputs, check=lambda p: by_four if p["heads"] % 4 else None) == [4]
-
-    def in_a_tile(p: Problem) -> list[Array]:
-        return [*inputs(p), Array(name="q", shape=(p["heads"], 128), dtype="float32")]
-
-    assert short(inputs=in_a_tile) == [8]
 
 
 def walking(axis: str, block: int, **parts: Any) -> Callable[[Problem], tuple[CallBorders, ...]]:
@@ -210,15 +180,6 @@ def test_a_ragged_block_is_wanted_only_where_the_real_problem_has_one() -> None:
     assert not walked(1152).covers(walked(2048), 3)  # three whole blocks
     assert walked(1280).covers(walked(2048), 3)
     assert walked(1152).covers(walked(3840), 3)
-
-
-def test_a_small_problem_leaves_no_array_in_which_the_real_one_stays():
-    """Steps may be counted by another array than that which they walk: keys by queries."""
-    inside, outside = (
-        CallBorders(grid=(4,), blocks=(), loops=(), inside=(True, stays)) for stays in (True, False)
-    )
-    assert not outside.covers(inside, 2)
-    assert inside.covers(outside, 2) and outside.covers(outside, 2)
 
 
 def test_what_was_covered_is_counted_over_all_small_problems() -> None:
