@@ -12,6 +12,7 @@ os.environ.setdefault("AUTOTUNE_COMPILERS", "1")
 import gc
 import signal
 import tempfile
+import tomllib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -39,100 +40,8 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="autotune-cache-")
 
 ROOT = Path(__file__).parent
 
-# Files with slow tests that rarely break and take long: ``make test-nightly`` has them. Those that
-# begin with one of the names beside a file are in every run.
-_NIGHTLY: dict[str, tuple[str, ...]] = {
-    "answering/test_safe_is_legal.py": ("test_safe_is_legal[rmsnorm",),
-    "attacks/test_restored_databases.py": (),
-    "compiling/child/verify/test_broken_kernels.py": (
-        "test_a_broken_config_is_refused_with_its_reason[parallel_reduction",
-        "test_a_broken_config_is_refused_with_its_reason[rounded_total",
-        "test_a_broken_config_is_refused_with_its_reason[floor_grid",
-        "test_a_broken_config_is_refused_with_its_reason[stale_alias",
-        "test_a_broken_config_is_refused_with_its_reason[late_wait",
-        "test_a_broken_config_is_refused_with_its_reason[same_rows",
-        "test_its_twin_passes[parallel_reduction",
-        "test_its_twin_passes[late_wait",
-    ),
-    "compiling/child/verify/test_package_twins.py": ("test_the_corpus",),
-    "compiling/child/verify/test_twins.py": (
-        "test_a_kernel_that_is_right_passes[blur",
-        "test_a_copy_with_a_fault_does_not[row_maximum",
-        "test_the_corpus",
-    ),
-    "compiling/farm/test_cluster.py": ("test_what_dies_costs_nothing",),
-    "docker/test_built_images.py": (),
-    "docker/test_compose_runs.py": (),
-    "docker/test_database_roles.py": ("test_a_service_can_do", "test_a_worker_can_do"),
-    "docker/test_proxy.py": ("test_it_answers_over_tls",),
-    "docker/test_service_image.py": (),
-    "docs/test_blocks.py": ("test_a_page_is_run[start",),
-    "e2e/test_assembly.py": (
-        "test_a_candidate_is_simulated_as_from_the_printed_listing[matmul-512",
-    ),
-    "e2e/test_check_against.py": ("test_what_slows", "test_what_breaks"),
-    "e2e/test_from_jax.py": ("test_the_default_compiles_is_estimated_and_is_right[jax_gmm",),
-    "e2e/test_killed.py": ("test_kill_9", "test_ctrl_c_ends_with_130_and_a_sentence[once"),
-    "e2e/test_loops_of_data.py": (
-        "test_a_loop_runs_as_often_wherever_its_length_comes_from[v5e",
-        "test_operations",
-        "test_without_its_length_there_is_no_time[prefetch",
-    ),
-    "e2e/test_mesh.py": (
-        "test_the_time_is_that_of_the_rows_of_one_device[v6e",
-        "test_it_is_verified_on_as_many_devices[KERNEL-true",
-        "test_what_sends",
-        "test_without",
-    ),
-    "e2e/test_one_config_command.py": ("test_configs", "test_a_search"),
-    "e2e/test_physical_bound.py": ("test_the_catalogue_is_never_below_it[matmul",),
-    "e2e/test_real_space.py": (
-        "test_no_two_candidates_compile_to_the_same_program[vector_add",
-        "test_semantics",
-        "test_the_rows",
-        "test_a_candidate",
-    ),
-    "e2e/test_recheck.py": ("test_a_claim_is_compiled_before_it_is_believed[True",),
-    "e2e/test_search_command.py": (
-        "test_a_search",
-        "test_lookup",
-        "test_show",
-        "test_the_same",
-        "test_the_table",
-        "test_a_timeout",
-    ),
-    "e2e/test_tune_command.py": (
-        "test_all",
-        "test_the_model",
-        "test_it_is_kept",
-        "test_what_is_finished",
-    ),
-    "e2e/test_worker_command.py": ("test_from_a_miss_to_a_config_with_one_call[the database",),
-    "kernels/test_from_jax_attention.py": (),
-    "kernels/test_from_jax_grouped.py": (),
-    "kernels/test_from_jax_paged.py": (),
-    "kernels/test_ours.py": (
-        "test_a_config_is_right[matmul-16x300x130-bfloat16",
-        "test_a_config_is_right[gathered_matmul-129x8x8x9",
-        "test_a_config_is_right[flash_attention-1x2x1x129x257x64",
-        "test_a_config_is_right[rmsnorm-block_rows=8-block_features=256",
-        "test_a_config_is_right[tiled_dot-3000",
-    ),
-    "measuring/test_measured_search.py": ("test_the_finalists_of_a_search",),
-    "measuring/test_session.py": (
-        "test_the_faster",
-        "test_a_candidate_that_misbehaves_costs_only_itself[dies",
-        "test_without",
-        "test_after",
-    ),
-    "python/test_install_others.py": (),
-    "service/pages/test_chromium.py": ("test_filters_and_links", "test_a_miss_is_requested"),
-    "service/pages/test_tasks.py": ("test_what_is_missing",),
-    "service/test_damaged_rows.py": (),
-    "service/test_openapi.py": (),
-    "service/test_schemathesis.py": ("test_without_a_token_nothing_is_written",),
-    "service/test_service_faults.py": ("test_a_fault_under_load_loses_nothing[a process",),
-}
+# Which files have slow tests that are not in every run, and which of them are.
+_NIGHTLY: dict[str, list[str]] = tomllib.loads((ROOT / "nightly.toml").read_text())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -152,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     files = {ROOT / name: names for name, names in _NIGHTLY.items()}
     for item in items:
         is_slow = item.path in files and item.get_closest_marker("slow") is not None
-        if is_slow and not item.name.startswith(files[item.path]):
+        if is_slow and not item.name.startswith(tuple(files[item.path])):
             item.add_marker(pytest.mark.nightly)
     items.sort(key=lambda item: item.path not in files)
 

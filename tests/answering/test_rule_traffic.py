@@ -9,7 +9,6 @@ import pytest
 
 from autotune.answering import rules
 from autotune.domain import explanation as parts
-from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
@@ -146,9 +145,3 @@ def test_it_costs_what_was_fitted(rule: ShapeRule, hbm: tuple[HbmTerm, ...], us:
         }
         assert found is not None
         assert times[found[0]["bm"], found[0]["bk"]] == pytest.approx(min(times.values()))
-
-
-def test_traffic_is_kept(rule: ShapeRule) -> None:
-    assert from_data(ShapeRule, to_data(rule)) == rule
-    plain = replace(rule, hbm=(), latency_us=0.0)
-    assert not {"hbm", "latency_us"} & to_data(plain).keys()

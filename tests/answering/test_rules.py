@@ -139,31 +139,6 @@ def test_vmem_that_grows_with_a_dimension_must_still_be_allowed(known: Known) ->
     assert rules.Chooser(replace(made, compiled=short)).choose(longest) is None
 
 
-PRODUCTS = (
-    CostTerm(us=0.01, of=("k",), each_step=True),
-    CostTerm(us=0.1, of=("bm",), each_step=False),
-    CostTerm(us=1.0, of=("bm",), each_step=False, dim="m", aligned=False),
-    CostTerm(us=3.0, of=("k",), each_step=True, dim="m", axis="bm"),
-    CostTerm(us=0.3, of=("bm",), each_step=True, dim="m", axis="bm", cuts=True),
-    CostTerm(us=0.2, of=("k", "bm"), each_step=True, tiles=True),
-    CostTerm(us=7.0, of=("bm",), each_step=False, each_block="bm"),
-)
-
-
-@pytest.mark.parametrize("costs", [(), PRODUCTS])
-def test_it_costs_what_was_fitted(rule: ShapeRule, costs: tuple[CostTerm, ...]) -> None:
-    rule = replace(rule, costs=costs or rule.costs)
-    one = rules.Chooser(rule)
-    for dims in shapes(50):
-        found = one.choose(dims)
-        whole = [dims["m"]] if dims["m"] in (300, 512) else []
-        times = {
-            block: call_us(rule, {**dims, "bm": block})
-            for block in [*(b for b in BLOCKS if b < dims["m"]), *whole]
-        }
-        assert found is not None and times[found[0]["bm"]] == pytest.approx(min(times.values()))
-
-
 def test_what_nothing_cuts_must_be_as_it_was(rule: ShapeRule) -> None:
     assert rules.Chooser(rule).choose({"m": 2560, "k": 128}) is not None
     assert rules.Chooser(rule).choose({"m": 2560, "k": 200}) is None

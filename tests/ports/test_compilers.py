@@ -13,7 +13,6 @@ from autotune.domain.compilers import (
     CheckDeclaration,
     CompileBaseline,
     CompileConfig,
-    Compiled,
     Compilers,
     DescribeChip,
     DescribeKernel,
@@ -33,7 +32,7 @@ from autotune.domain.trace import Trace
 from tests.fakes.compiler import FakeCompilers
 from tests.samples import traces
 from tests.samples.questions import Case, case_of
-from tests.samples.simulations import simulation
+from tests.samples.simulations import compiled, simulation
 
 REF = find_kernel("vector_add")
 RIGHT = make_config({"block_n": 4096}, grid_order=("n",))
@@ -129,26 +128,15 @@ class TestFake(CompilersContract):
             axes=("block_n",),
             grid=("n",),
         )
-        failed, compiled = CompileFailed(reason="build raised KeyError"), _compiled()
+        failed, made = CompileFailed(reason="build raised KeyError"), compiled(simulation(10.0))
         return FakeCompilers(
             spec=spec,
             chip=traces.V5E,
             choices=Choices(axes={"block_n": [4096]}, default={"block_n": 4096}, grid=("n",)),
             traced=lambda config: [traces.trace()] if config == RIGHT else failed,
-            compiled=lambda config: (traces.trace(), compiled) if config == RIGHT else failed,
+            compiled=lambda config: (traces.trace(), made) if config == RIGHT else failed,
             verified=lambda config: Verdict(ok=config == RIGHT or None, reason="by the script"),
         )
-
-
-def _compiled() -> Compiled:
-    return Compiled(
-        seconds=0.1,
-        vmem_used_bytes=1,
-        program="p",
-        simulation=simulation(10.0),
-        refusal="",
-        simulate_s=0.0,
-    )
 
 
 @pytest.mark.slow

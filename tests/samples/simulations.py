@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from autotune.domain.compilers import Compiled
 from autotune.domain.explanation import TimePart
 
 _CYCLES = 1000  # a microsecond
@@ -29,3 +30,17 @@ def simulation(total_us: float, **cycles_us: float) -> dict[str, Any]:
         "vmem_operands": (),
         "notes": (),
     }
+
+
+def compiled(
+    simulation: dict[str, Any] | None, *, program: str = "p", used: int = 1, refusal: str = ""
+) -> Compiled:
+    """``used``: bytes of VMEM."""
+    return Compiled(
+        seconds=0.1,
+        vmem_used_bytes=used,
+        program=program,
+        simulation=simulation,
+        refusal=refusal,
+        simulate_s=0.0,
+    )

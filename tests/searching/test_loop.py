@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from autotune.domain.compilers import Attempt, Compiled
+from autotune.domain.compilers import Attempt
 from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.problem import Config
@@ -23,18 +23,7 @@ from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples
 from tests.samples.records import estimate, record, save_trial, trial
 from tests.samples.searching import run_search
-from tests.samples.simulations import simulation
-
-
-def compiled(time_us: float) -> Compiled:
-    return Compiled(
-        seconds=0.1,
-        vmem_used_bytes=1,
-        program=str(time_us),
-        simulation=simulation(time_us),
-        refusal="",
-        simulate_s=0.0,
-    )
+from tests.samples.simulations import compiled, simulation
 
 
 def answer(config: Config) -> Any:
@@ -43,7 +32,8 @@ def answer(config: Config) -> Any:
     )
     if not candidatesamples.fits(one):
         return OutOfVmem(reason="too big", used_bytes=2, allowed_bytes=1)
-    return one.trace, compiled(candidatesamples.time_us(one))
+    time_us = candidatesamples.time_us(one)
+    return one.trace, compiled(simulation(time_us), program=str(time_us))
 
 
 def space(verdict: Any = None) -> Space:
@@ -282,17 +272,6 @@ def test_a_third_of_the_space_finds_the_best(seed: int) -> None:
     ]
     assert min(times) <= 1.03 * min(everything)
     assert CHIP.chip == SUBJECT.chip.chip
-
-
-def test_what_is_done_at_once_is_kept_at_once() -> None:
-    class Counting(MemoryStore):
-        def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
-            counts.append(len(trials))
-            return super().save_trials(key, trials)
-
-    counts: list[int] = []
-    search(Counting(), 9)
-    assert counts == [1, 2, 2, 2, 2]
 
 
 def test_two_machines_on_one_key_do_not_take_each_others_numbers() -> None:

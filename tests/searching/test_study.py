@@ -41,14 +41,6 @@ def _stored(study: CandidateStudy) -> list[optuna.trial.FrozenTrial]:
 
 
 @every_method
-def test_asks_each_candidate_once_and_then_for_none(method: str) -> None:
-    study = _study(method)
-    asked = [proposed.config for proposed in _search(study, len(SPACE) + 10)]
-    assert sorted(map(str, asked)) == sorted(str(proposed.config) for proposed in SPACE)
-    assert study.ask() is None
-
-
-@every_method
 def test_wastes_no_trial_on_what_is_illegal_or_known(method: str) -> None:
     few = [proposed for proposed in SPACE if proposed.config["block_n"] == 2048][::2]
     study = _study(method, of=few)
@@ -56,16 +48,6 @@ def test_wastes_no_trial_on_what_is_illegal_or_known(method: str) -> None:
     trials = _stored(study)
     assert len(trials) == 5
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.FAIL}
-
-
-@every_method
-def test_several_candidates_may_be_out_at_once(method: str) -> None:
-    study = _study(method)
-    out = [study.ask() for _ in range(6)]
-    assert len({proposed.config for proposed in out if proposed}) == 6
-    for proposed in reversed(out):
-        assert proposed is not None
-        study.tell(proposed, 1.0, "")
 
 
 @every_method
@@ -154,26 +136,6 @@ def test_what_is_learnt_is_told_to_optuna_once() -> None:
     assert [trial.value for trial in _stored(study)] == [
         time_us(proposed) for proposed in SPACE[:5]
     ]
-
-
-def test_a_higher_limit_is_a_new_candidate_once() -> None:
-    study, higher = _study(of=SPACE[:2]), candidate(128, 128, limit=2**25)
-    assert study.add(higher)
-    assert not study.add(higher)
-    assert not study.add(SPACE[0])
-    asked = [study.ask() for _ in range(4)]
-    assert [proposed.config for proposed in asked if proposed].count(higher.config) == 1
-    assert asked[3] is None
-
-
-@every_method
-def test_what_is_added_between_two_asks_is_asked_too(method: str) -> None:
-    study, higher = _study(method, of=SPACE[:3]), candidate(128, 256, limit=2**25)
-    first = study.ask()
-    assert first is not None
-    study.tell(first, 5.0, "")
-    study.add(higher)
-    assert higher in [study.ask() for _ in range(3)]
 
 
 @every_method

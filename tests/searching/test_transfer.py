@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.domain.compilers import Compiled
 from autotune.domain.explanation import StepCost
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import Chip
@@ -33,7 +32,7 @@ from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
 from tests.samples.records import save_trial
 from tests.samples.searching import run_search
-from tests.samples.simulations import simulation
+from tests.samples.simulations import compiled, simulation
 from tests.samples.traces import V5E, operand, trace
 
 BLOCKS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -90,15 +89,7 @@ def compilers(
             "steps": steps,
             "vmem_operands": (0,) if block in placed else (),
         }
-        made = Compiled(
-            seconds=0.1,
-            vmem_used_bytes=1,
-            program=str(block),
-            simulation=run,
-            refusal="",
-            simulate_s=0.0,
-        )
-        return traced(rows, block), made
+        return traced(rows, block), compiled(run, program=str(block))
 
     return FakeCompilers(compiled=answer, **more)
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compilers import Compiled
 from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
@@ -15,19 +14,8 @@ from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.simulator.constants import error_bar, start_us, xla_error
 from autotune.wording.outcome import reason_of
 from tests.samples.operations import KERNEL, operation
-from tests.samples.simulations import simulation
+from tests.samples.simulations import compiled, simulation
 from tests.samples.traces import V5E, operand, trace
-
-
-def compiled(simulation: dict[str, Any] | None, refusal: str = "") -> Compiled:
-    return Compiled(
-        seconds=1.0,
-        vmem_used_bytes=1 << 20,
-        program="p",
-        simulation=simulation,
-        refusal=refusal,
-        simulate_s=0.0,
-    )
 
 
 def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
@@ -101,8 +89,8 @@ def test_short_bodies_of_v4_have_a_wide_bar_or_none() -> None:
 
 
 def test_a_refusal_gives_no_number() -> None:
-    outcome = estimate(trace(), compiled(None, "unknown opcode"), V5E)
-    assert outcome == NotEstimated(reason="unknown opcode", vmem_used_bytes=1 << 20, program="p")
+    outcome = estimate(trace(), compiled(None, refusal="unknown opcode"), V5E)
+    assert outcome == NotEstimated(reason="unknown opcode", vmem_used_bytes=1, program="p")
 
 
 def test_operands_that_xla_put_in_vmem_move_nothing_in_the_kernel() -> None:

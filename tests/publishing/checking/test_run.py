@@ -43,7 +43,7 @@ from autotune.searching.subject import SearchLimits
 from autotune.wording.match import action, finding
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
-from tests.samples import matching
+from tests.samples import matching, simulations
 from tests.samples.database import new_store
 from tests.samples.records import save_trial
 from tests.samples.repository import repository
@@ -96,15 +96,10 @@ def compilers(
         (meanwhile or {}).get(block, lambda: None)()
         if block in (refused or {}):
             return (refused or {})[block]
-        done = Compiled(
-            seconds=0.1,
-            vmem_used_bytes=MIB * (mib or {}).get(block, 4),
-            program=str(block),
-            simulation=simulation(taking[block]),
-            refusal="",
-            simulate_s=0.0,
-        )
-        return needs(config, (mib or {}).get(block, 4)), done
+        used = (mib or {}).get(block, 4)
+        listed = simulation(taking[block])
+        done = simulations.compiled(listed, program=str(block), used=used * MIB)
+        return needs(config, used), done
 
     return FakeCompilers(
         spec=matching.SPEC,

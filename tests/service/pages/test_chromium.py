@@ -125,14 +125,6 @@ def test_the_theme_is_kept_and_paper_is_white(seen: Seen) -> None:
     page.wait_for_function(f"{drawn} === '{dark_on_white}'")
 
 
-def test_it_can_be_used_with_the_keyboard(seen: Seen) -> None:
-    page = seen.open("/")
-    page.keyboard.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
-    page.keyboard.press("Enter")
-    assert page.evaluate("document.activeElement.id") == "main"
-
-
 def test_a_plot_is_saved_as_an_image(seen: Seen) -> None:
     page = seen.open("/keys/1")
     with page.expect_download() as download:

@@ -192,11 +192,6 @@ class TestJobs:
         for unknown in ("/jobs/99", "/jobs/x", f"/jobs/{10**17}"):
             html(fresh, unknown, 404)
 
-    def test_a_job_leads_to_its_problem(self, fresh: Running, store: SqlStore) -> None:
-        store.jobs.add(wanted(question()))
-        link = unescape(re.findall(r'href="(/kernels/mm\?[^"]+)"', html(fresh, "/jobs"))[0])
-        assert {1, 2} <= set(listed(html(fresh, link)))
-
 
 class TestSnapshots:
     def test_what_changed_from_one_to_another(self, fresh: Running, store: SqlStore) -> None:
