@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Event
 from typing import TYPE_CHECKING
@@ -100,7 +100,7 @@ def tune_one(
     return tuned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Described:
     """A task whose problem and kernel are known."""
 
@@ -112,21 +112,15 @@ class _Described:
         return self.subject.key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Explored(_Described):
-    """With its space, and what it is to start from."""
+    """With its space, and what it is to start from. ``reported``: once it is opened."""
 
     space: Space
     options: OptionAxes
     start_from: Sequence[Config]
     observer: TuningObserver
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Opened(_Explored):
-    """A task that is ready to be searched."""
-
-    reported: Reported
+    reported: Reported = field(init=False)
 
 
 def _existing(stack: ExitStack, open_store: OpenStore) -> Store | None:
@@ -193,7 +187,7 @@ class _Run:
     observer: TuningObserver
     began: float
 
-    def opened(self, explored: _Explored) -> _Opened:
+    def opened(self, explored: _Explored) -> _Explored:
         """With what is known of the problem elsewhere, which is tried first."""
         task, subject = explored.task, explored.subject
         python = self.plan.python or f"{NODES_JAX}{subject.toolchain.jax}"
@@ -210,17 +204,11 @@ class _Run:
         )
         known = tuned_elsewhere(self.compilers, self.store, subject, reported.announce)
         announce_other_sources(self.store, subject, reported.announce)
-        return _Opened(
-            task=task,
-            subject=subject,
-            space=explored.space,
-            options=explored.options,
-            start_from=tuple(dict.fromkeys((*explored.start_from, *known))),
-            observer=explored.observer,
-            reported=reported,
-        )
+        explored.start_from = tuple(dict.fromkeys((*explored.start_from, *known)))
+        explored.reported = reported
+        return explored
 
-    def searched(self, opened: Sequence[_Opened]) -> list[TuningResult]:
+    def searched(self, opened: Sequence[_Explored]) -> list[TuningResult]:
         """Once more, to the limit, where a prediction ended a search and the gate refuses what it
         has found: few others were tried."""
         tuned = self._round(opened, self.plan.limits)
@@ -232,7 +220,7 @@ class _Run:
                 tuned[place] = task
         return tuned
 
-    def _round(self, opened: Sequence[_Opened], limits: SearchLimits) -> list[TuningResult]:
+    def _round(self, opened: Sequence[_Explored], limits: SearchLimits) -> list[TuningResult]:
         # Optuna: not for what was searched before.
         from autotune.searching.run import run_searches
 
@@ -264,7 +252,7 @@ class _Run:
                 for place, search in enumerate(searches)
             ]
 
-    def _search(self, opened: _Opened, limits: SearchLimits) -> "Search":
+    def _search(self, opened: _Explored, limits: SearchLimits) -> "Search":
         from autotune.searching.loop import open_search
 
         return open_search(
@@ -284,7 +272,7 @@ class _Run:
         )
 
     def _published(
-        self, opened: _Opened, result: SearchResult, is_left: Callable[[], bool]
+        self, opened: _Explored, result: SearchResult, is_left: Callable[[], bool]
     ) -> TuningResult:
         try:
             asked = opened.options.result(result, ())
@@ -303,7 +291,7 @@ class _Run:
             return self._ended(opened, result, unpublished(result, str(error)), error)
 
     def _publication(
-        self, opened: _Opened, result: SearchResult, is_left: Callable[[], bool]
+        self, opened: _Explored, result: SearchResult, is_left: Callable[[], bool]
     ) -> Publication:
         # The measuring process: not for what was searched before.
         from autotune.publishing.timing import new_measure
@@ -329,7 +317,7 @@ class _Run:
 
     def _ended(
         self,
-        opened: _Opened,
+        opened: _Explored,
         result: SearchResult,
         publication: Publication | None,
         error: AutotuneError | None = None,
