@@ -15,20 +15,13 @@ from typing import Any, Self, TypeVar
 
 from autotune.compiling.client import Compiler
 from autotune.compiling.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
-from autotune.domain.compilers import (
-    CompilerQuestion,
-    DescribeKernel,
-    DescribeToolchain,
-    TraceConfig,
-    Traces,
-    VerifyConfig,
-)
+from autotune.domain import compilers
 from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import KernelRef
 from autotune.domain.problem import Config, Problem
 
-Ask = Callable[[CompilerQuestion[Any]], Any]
+Ask = Callable[[compilers.CompilerQuestion[Any]], Any]
 
 
 class SharedAcrossChips:
@@ -40,30 +33,30 @@ class SharedAcrossChips:
         self._fingerprints: dict[KernelRef, str] = {}
         self._asks_chip: dict[KernelRef, bool] = {}
         self._traced: tuple[KernelRef, Problem] | None = None
-        self._traces: dict[tuple[Config, bool], Traces] = {}  # in which orders, too
+        self._traces: dict[tuple[Config, bool], compilers.Traces] = {}  # in which orders, too
         self._verdicts: dict[tuple[KernelRef, Problem, Config], Future[Verdict]] = {}
 
-    def answer(self, question: CompilerQuestion[Any], ask: Ask) -> Any:
+    def answer(self, question: compilers.CompilerQuestion[Any], ask: Ask) -> Any:
         """What is known already, else what is asked for and known from now on."""
-        if isinstance(question, VerifyConfig):
+        if isinstance(question, compilers.VerifyConfig):
             return self._verdict(question, ask)
-        if isinstance(question, TraceConfig):
+        if isinstance(question, compilers.TraceConfig):
             return self.traces(question) or self._learn_traces(question, ask(question))
         answer = ask(question)
-        if isinstance(question, DescribeKernel):
+        if isinstance(question, compilers.DescribeKernel):
             self._learn_source(question.ref, answer.fingerprint)
         return answer
 
-    def traces(self, question: TraceConfig) -> Traces | None:
+    def traces(self, question: compilers.TraceConfig) -> compilers.Traces | None:
         """None where they are not known; those of other problems are forgotten."""
         with self._lock:
             if self._traced != (question.ref, question.problem):
                 self._traced, self._traces = (question.ref, question.problem), {}
             return self._traces.get((question.config, question.orders))
 
-    def _learn_traces(self, question: TraceConfig, answer: Any) -> Any:
+    def _learn_traces(self, question: compilers.TraceConfig, answer: Any) -> Any:
         """A failure says nothing: it may be the chip's, or the machine's."""
-        if isinstance(answer, Traces):
+        if isinstance(answer, compilers.Traces):
             with self._lock:
                 asks = answer.asks_chip or self._asks_chip.get(question.ref, False)
                 self._asks_chip[question.ref] = asks
@@ -82,7 +75,7 @@ class SharedAcrossChips:
                 self._traced, self._traces = None, {}
                 self._verdicts = {k: v for k, v in self._verdicts.items() if k[0] != ref}
 
-    def _verdict(self, question: VerifyConfig, ask: Ask) -> Verdict:
+    def _verdict(self, question: compilers.VerifyConfig, ask: Ask) -> Verdict:
         """Asked for once: interpret mode knows no VMEM limit. Who asks while it runs waits for
         it."""
         config = question.config.replace(vmem_limit_bytes=None)
@@ -118,20 +111,22 @@ class PooledCompilers(ABC):
         self._shared = SharedAcrossChips()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="compiler")
 
-    def ask(self, question: CompilerQuestion[T]) -> T:
+    def ask(self, question: compilers.CompilerQuestion[T]) -> T:
         return self.submit(question).result()
 
-    def submit(self, question: CompilerQuestion[T]) -> Future[T]:
+    def submit(self, question: compilers.CompilerQuestion[T]) -> Future[T]:
         if getattr(question, "options", "") is None:
             question = replace(question, options=self._options)  # type: ignore[call-arg]
-        known = self._shared.traces(question) if isinstance(question, TraceConfig) else None
+        known = (
+            self._shared.traces(question) if isinstance(question, compilers.TraceConfig) else None
+        )
         if known is None:
             return self._threads.submit(self._shared.answer, question, self._answer)
         answered: Future[Any] = Future()
         answered.set_result(known)
         return answered
 
-    def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
+    def ask_all(self, questions: Sequence[compilers.CompilerQuestion[T]]) -> Iterator[T]:
         pending = [self.submit(question) for question in questions]
         try:
             for future in pending:
@@ -140,12 +135,12 @@ class PooledCompilers(ABC):
             for future in pending:
                 future.cancel()
 
-    def left_s(self, question: CompilerQuestion[Any]) -> float | None:
+    def left_s(self, question: compilers.CompilerQuestion[Any]) -> float | None:
         asked = (compiler for compiler in self._everyone if compiler.asked is question)
         return next((compiler.process.left_s for compiler in asked), None)
 
     @abstractmethod
-    def _answer(self, question: CompilerQuestion[T]) -> T:
+    def _answer(self, question: compilers.CompilerQuestion[T]) -> T:
         """By a compiler, as soon as one is free."""
 
     def __enter__(self) -> Self:
@@ -195,17 +190,17 @@ class CompilerPool(PooledCompilers):
         for compiler in self._compilers:
             self._free.put(compiler)
 
-    def _answer(self, question: CompilerQuestion[T]) -> T:
+    def _answer(self, question: compilers.CompilerQuestion[T]) -> T:
         compiler = self._free.get()
         try:
             answer: Any = compiler.ask(question)
         finally:
             self._free.put(compiler)
-        if isinstance(question, VerifyConfig):
+        if isinstance(question, compilers.VerifyConfig):
             return self._final_verdict(question, answer)  # type: ignore[return-value]
         return answer  # type: ignore[no-any-return]
 
-    def _final_verdict(self, question: VerifyConfig, verdict: Verdict) -> Verdict:
+    def _final_verdict(self, question: compilers.VerifyConfig, verdict: Verdict) -> Verdict:
         if verdict.is_final:
             return verdict
         with self._others_lock:
@@ -223,9 +218,9 @@ class CompilerPool(PooledCompilers):
             compiler.close()
 
 
-def _verified(compiler: Compiler, question: VerifyConfig) -> Verdict:
+def _verified(compiler: Compiler, question: compilers.VerifyConfig) -> Verdict:
     """The verdict of another JAX, under its name; none where that interpreter does not work."""
     try:
-        return compiler.ask(question).with_jax(compiler.ask(DescribeToolchain()).jax)
+        return compiler.ask(question).with_jax(compiler.ask(compilers.DescribeToolchain()).jax)
     except CompilerUnavailableError as error:
         return Verdict(ok=None, reason=str(error))

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from io import StringIO
+from operator import attrgetter
 from typing import Any
 
 from rich import box
@@ -196,12 +197,10 @@ def _own_blocks(report: SearchReport) -> list[str]:
     default = report.publication.default
     if default is None or not isinstance(default.outcome, OutOfVmem):
         return []
+    blocks = attrgetter("axes", "grid_order")
     for trial in report.trials:
         e, config = trial.estimate, trial.config
-        is_same = (config.axes, config.grid_order) == (
-            default.config.axes,
-            default.config.grid_order,
-        )
+        is_same = blocks(config) == blocks(default.config)
         if is_same and e is not None and config.vmem_limit_bytes is not None:
             return [
                 f"The default's blocks fit with vmem_limit_bytes = {config.vmem_limit_bytes:_} "
@@ -379,11 +378,8 @@ def _count_lines(report: SearchReport) -> list[str]:
     return [
         f"{_done(report)}: {counts}.",
         *(f"  {n} × {kind}: {reason}" for (kind, reason), n in failed.most_common(_TOP)),
-        *(f"  wrong result: {trial.config}: {verdict.said}" for trial, verdict in published.wrong),
-        *(
-            f"  not verified: {trial.config}: {verdict_reason(verdict)}"
-            for trial, verdict in published.unverified
-        ),
+        *(f"  wrong result: {t.config}: {v.said}" for t, v in published.wrong),
+        *(f"  not verified: {t.config}: {verdict_reason(v)}" for t, v in published.unverified),
     ]
 
 

@@ -27,15 +27,9 @@ from autotune_db import SqlStore, open_store
 from autotune_service import errors
 from autotune_service.api import configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
+from autotune_service.middleware import calls
 from autotune_service.middleware.access import Access, AccessMiddleware, LimitsMiddleware
 from autotune_service.middleware.body import BodyMiddleware
-from autotune_service.middleware.calls import (
-    CallsMiddleware,
-    ErrorMiddleware,
-    HeadMiddleware,
-    SafeHeadersMiddleware,
-    answer_bug,
-)
 from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.metrics import CallMeter
 from autotune_service.pages.exports import exports
@@ -268,12 +262,12 @@ def _api(closed: bool) -> FastAPI:
         version=VERSION,
         description=_DOC,
         openapi_tags=_TAGS,
-        middleware=[Middleware(HeadMiddleware), Middleware(SafeHeadersMiddleware)],
+        middleware=[Middleware(calls.HeadMiddleware), Middleware(calls.SafeHeadersMiddleware)],
         exception_handlers={
             errors.HttpError: errors.answer_http_error,
             RequestValidationError: errors.answer_invalid,
             HTTPException: errors.answer_framework_error,
-            Exception: answer_bug,
+            Exception: calls.answer_bug,
         },
         generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,  # it would lead to whatever the Host header names
@@ -299,8 +293,8 @@ def _middleware(meter: CallMeter, settings: Settings) -> list[Middleware]:
     """From the outermost to the innermost."""
     hosts = allowed_hosts(settings)
     return [
-        Middleware(CallsMiddleware, meter, settings.log),
-        Middleware(ErrorMiddleware),
+        Middleware(calls.CallsMiddleware, meter, settings.log),
+        Middleware(calls.ErrorMiddleware),
         *([Middleware(HostsMiddleware, hosts)] if hosts is not None else []),
         Middleware(AccessMiddleware),
         Middleware(LimitsMiddleware, settings.reads_per_second, settings.writes_per_second),
