@@ -311,7 +311,7 @@ def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> bytes:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("autotune_service.api.lookup.known_identity", fail)
+    monkeypatch.setattr("autotune_service.api.lookup.forms.known_identity", fail)
     status, answer = service.post("/v1/lookup", {"questions": [asked(question())]})
     assert (status, answer["error"]["code"]) == (500, "bug")
     assert "secret" not in str(answer)
