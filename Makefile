@@ -84,7 +84,7 @@ dist: $(READY)
 VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' autotune/domain/version.py)
 release: $(READY)
 	! git rev-parse -q --verify refs/tags/v$(VERSION) || { echo "v$(VERSION) is released: raise VERSION in autotune/domain/version.py"; exit 1; }
-	grep -q '^## $(VERSION)\b' CHANGELOG.md || { echo "CHANGELOG.md has no section \"## $(VERSION)\": call the one of what is unreleased so"; exit 1; }
+	grep -q '^## $(VERSION)\b' CHANGELOG.md || { echo "CHANGELOG.md has no section \"## $(VERSION)\": its first heading is the version to come"; exit 1; }
 	$(MAKE) dist
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
 	mkdir -p build && sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml >build/pyproject.toml

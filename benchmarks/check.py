@@ -26,6 +26,7 @@ import psutil
 import autotune_kernels
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import catalogue, find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import DescribeKernel, DescribeToolchain, ListChoices
 from autotune.domain.key import Chip, KernelRef, Toolchain
 from autotune.domain.outcome import Estimated
@@ -86,7 +87,7 @@ def costs() -> Iterator[CheckCost]:
                 pool,
                 find_kernel(case.kernel),
                 Chip.V5E,
-                lambda spec, case=case: spec.problems.parse(case.shape, None, case.options),  # type: ignore[misc]
+                ProblemWords(shape=case.shape, options=case.options),
             )
             pair = _pair(pool, subject)
             if pair is None:

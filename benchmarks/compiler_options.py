@@ -17,24 +17,24 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from autotune.compiling import libtpu
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiler_options import CHANGES_NOTHING, as_flags, canonical, parsed
 from autotune.domain.compilers import (
     CompileConfig,
     CompiledConfig,
     DescribeChip,
-    DescribeKernel,
     ListChoices,
 )
 from autotune.domain.errors import AutotuneError
-from autotune.domain.key import Chip, KernelSpec, installed_toolchain
+from autotune.domain.key import Chip, installed_toolchain
 from autotune.domain.outcome import OutOfVmem
 from autotune.domain.problem import Config, Problem, make_config
 from autotune.estimating.space import default_config
@@ -109,8 +109,8 @@ def _cases(pool: CompilerPool) -> list[dict[str, Any]]:
     for name, shape, dtype, axes in _KERNELS:
         for chip in _CHIPS:
             ref = find_kernel(name)
-            problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(shape, dtype, ())
-            subject = describe_subject(pool, ref, chip, partial(_given, problem))
+            words = ProblemWords(shape=shape, dtype=dtype)
+            subject = describe_subject(pool, ref, chip, words)
             config = default_config(pool.ask(subject.question(ListChoices)))
             config = make_config({**dict(config.axes), **axes}, grid_order=config.grid_order)
             cases.append(
@@ -122,10 +122,6 @@ def _cases(pool: CompilerPool) -> list[dict[str, Any]]:
                 }
             )
     return cases
-
-
-def _given(problem: Problem, _: KernelSpec) -> Problem:
-    return problem
 
 
 def _compared(

@@ -34,6 +34,7 @@ from rich.console import Console
 from autotune.compiling.farm.pool import RayPool
 from autotune.compiling.pool import CompilerPool, PooledCompilers
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import Attempt
 from autotune.domain.key import Chip
@@ -57,9 +58,7 @@ def main() -> int:
     _console.print(f"load on this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with CompilerPool(2) as pool:
         ref = find_kernel("matmul")
-        subject = describe_subject(
-            pool, ref, Chip.V5E, lambda spec: spec.problems.parse("2048x2048x2048", None, ())
-        )
+        subject = describe_subject(pool, ref, Chip.V5E, ProblemWords(shape="2048x2048x2048"))
         space = explore_space(pool, subject, lambda *_: None)
         if options.real:
             return _real(pool, subject, space)

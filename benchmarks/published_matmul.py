@@ -12,6 +12,7 @@ from typing import Any
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
@@ -45,9 +46,9 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     """Measured and estimated microseconds, dispatch included in both."""
     given, blocks = row["problem"], row["config"]
     shape = f"m={given['m']},k={given['k']},n={given['n']}"
-    asked = shape, given["dtype"], _OPTIONS[given["variant"]]
-    ref = find_kernel("matmul")
-    subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse(*asked))
+    options = tuple(_OPTIONS[given["variant"]])
+    words = ProblemWords(shape=shape, dtype=given["dtype"], options=options)
+    subject = describe_subject(pool, find_kernel("matmul"), Chip.V5E, words)
     config = make_config(
         {"block_m": blocks["bm"], "block_k": blocks["bk"], "block_n": blocks["bn"]},
         grid_order=("m", "n", "k"),

@@ -158,7 +158,7 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair | None:
 def _estimate(
     pool: CompilerPool, family: Family, problem: Problem, axes: dict[str, int], chip: Chip
 ) -> Estimate | None:
-    subject = describe_subject(pool, find_kernel(family.kernel), chip, lambda _: problem)
+    subject = describe_subject(pool, find_kernel(family.kernel), chip, problem)
     outcome = evaluate(pool, subject, make_config(axes))
     if not isinstance(outcome, Estimated):
         print(f"{problem}, {axes}: {kind_and_reason(outcome)}")

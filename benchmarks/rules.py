@@ -227,7 +227,7 @@ def _searched(pool: CompilerPool, store: Store, case: SpaceCase, trials: int) ->
     there = (record for record in store.records(subject.spec.name) if record.key == subject.key)
     if (record := next(there, None)) is not None:
         return record
-    task = TuningTask(ref=subject.ref, chip=subject.chip.chip, problem_of=lambda _: subject.problem)
+    task = TuningTask(ref=subject.ref, chip=subject.chip.chip, problem=subject.problem)
     plan = Plan(limits=SearchLimits(trials=trials))
     tuned = tune_one(running(pool), opened(store), task, plan, TuningObserver())
     if tuned.publication is None:

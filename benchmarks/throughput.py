@@ -33,6 +33,7 @@ from rich.table import Table
 from autotune.compiling import libtpu
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import Attempt
 from autotune.domain.key import Chip
@@ -89,7 +90,7 @@ def _options() -> argparse.Namespace:
 
 def _subject(pool: CompilerPool, name: str, shape: str) -> Subject:
     ref = find_kernel(name)
-    return describe_subject(pool, ref, _CHIP, lambda spec: spec.problems.parse(shape))
+    return describe_subject(pool, ref, _CHIP, ProblemWords(shape=shape))
 
 
 def _candidates(count: int, seed: int) -> list[Work]:

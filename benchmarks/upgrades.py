@@ -22,11 +22,11 @@ from typing import TypeVar
 from autotune.compiling.environments.environment import environments_folder, find_environment
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import CompilerQuestion, VerifyConfig
 from autotune.domain.errors import AutotuneError
 from autotune.domain.evidence import Verdict
-from autotune.domain.key import Chip, KernelSpec
-from autotune.domain.problem import Problem
+from autotune.domain.key import Chip
 from autotune.domain.record import Check, CheckVerdict, Record
 from autotune.publishing.publish import publish
 from autotune.searching.subject import SearchLimits, describe_subject, explore_space
@@ -95,10 +95,8 @@ def search(start: str, store: SqlStore, cases: Sequence[CatalogueSearch]) -> Non
 
 
 def _searched(pool: CompilerPool, store: SqlStore, case: CatalogueSearch, chip: Chip) -> str:
-    def problem(spec: KernelSpec) -> Problem:
-        return spec.problems.parse(case.shape, None, case.options)
-
-    subject = describe_subject(pool, find_kernel(case.kernel), chip, problem)
+    words = ProblemWords(shape=case.shape, options=case.options)
+    subject = describe_subject(pool, find_kernel(case.kernel), chip, words)
     if store.record(subject.key):
         return "there already"
     limits = SearchLimits(trials=TRIALS)

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import (
-    DescribeKernel,
     DescribeToolchain,
     ListChoices,
-    ProblemOfCall,
+    ReadProblem,
     VerifyConfig,
 )
 from autotune.domain.key import Chip, KernelRef
@@ -77,10 +77,12 @@ def _print(pool: CompilerPool, case: Case) -> tuple[bool, float]:
 def _asked(pool: CompilerPool, case: Case) -> tuple[KernelRef, Problem, Config]:
     if case.kernel in ("matmul", "flash_attention"):
         ref = find_kernel(case.kernel)
-        problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(*case.args.split())
+        shape, _, dtype = case.args.partition(" ")
+        words = ProblemWords(shape=shape, dtype=dtype.strip())
     else:
         ref = KernelRef(path=str(_LONG), attribute=case.kernel, call=case.args)
-        problem = pool.ask(ProblemOfCall(ref=ref))
+        words = ProblemWords(call=case.args)
+    problem = pool.ask(ReadProblem(ref=ref, words=words)).problem
     choices = pool.ask(ListChoices(ref=ref, problem=problem, chip=_CHIP))
     return ref, problem, make_config({**choices.default, **case.axes}, grid_order=choices.grid)
 

@@ -28,6 +28,7 @@ from autotune.answering.bundle import bundle_from_bytes, read_bundle, write_whol
 from autotune.answering.generation import GENERATION, RETRY_AFTER_S
 from autotune.answering.http import Remote
 from autotune.answering.http_answers import read_answer
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.domain.key import Identity, Key, Toolchain, identity_of
@@ -116,20 +117,18 @@ class ServiceAnswers:
     def lookup_shape(
         self,
         kernel: str,
-        shape: str | None,
-        dtype: str | None = None,
-        options: Sequence[str] = (),
+        words: ProblemWords,
         *,
         chip: str,
         toolchain: Toolchain,
     ) -> matching.Match:
-        """The answer for a problem in the words of the command line, for the newest version of the
+        """The answer for a problem that is named without a call, for the newest version of the
         kernel that has records: the service knows its dimensions.
 
         For people: raises ``ServiceError`` with the sentence of the service.
         """
-        query = {**to_data(toolchain), "chip": chip, "shape": shape or "", "option": list(options)}
-        query |= {"dtype": dtype} if dtype else {}
+        query = {**to_data(toolchain), "chip": chip, "shape": words.shape}
+        query |= {"option": list(words.options)} | ({"dtype": words.dtype} if words.dtype else {})
         query |= {"snapshot": str(self._pinned)} if self._pinned is not None else {}
         query |= {"accept_claimed": "true"} if self._claimed else {}
         with self._for_people() as service:

@@ -1,10 +1,8 @@
 """``autotune kernels`` and ``autotune chips``."""
 
-import sys
-
 import click
 
-from autotune.cli.shared import json_option, print_json
+from autotune.cli.shared import json_option, one_compiler, print_json
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeKernel
 from autotune.wording.output import echo
@@ -30,11 +28,10 @@ def kernels(name: str | None, as_json: bool) -> None:
 
 def _describe(name: str, as_json: bool) -> None:
     """Dimensions, dtypes, options and axes: asks a compiler process, which needs JAX."""
-    from autotune.compiling.pool import CompilerPool
     from autotune.declaring.discovery import find_kernel
 
     ref = find_kernel(name)
-    with CompilerPool(1, python=sys.executable) as pool:
+    with one_compiler() as pool:
         spec = pool.ask(DescribeKernel(ref=ref))
     if as_json:
         print_json(to_data(spec))

@@ -1,20 +1,22 @@
 """``autotune check``: what an upgrade or another chip does to what is tuned."""
 
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from autotune.cli.problems import problem_options
 from autotune.cli.shared import database_and_json, pool_options, ray_option
-from autotune.declaring.calls.text import with_contents
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import parse_chip
 from autotune.wording.output import echo
 
-_COMPARED = ("shapes", "calls", "dtype", "options")  # what is for --against alone
-_FOLLOWED = ("workload", "retune", "again", "xla")  # what is for all else
+_FOLLOWED = ("workload", "retune", "again", "xla")  # what is not for --against
 
 
 @click.command()
@@ -83,29 +85,7 @@ _FOLLOWED = ("workload", "retune", "again", "xla")  # what is for all else
     help="Compare the source of the working tree with this revision of it, or with the records of "
     "this file or service.",
 )
-@click.option(
-    "--shape",
-    "shapes",
-    multiple=True,
-    metavar="m=…,k=…|AxBxC",
-    help="With --against: compare a problem that has no record; may be given several times.",
-)
-@click.option(
-    "--args",
-    "calls",
-    multiple=True,
-    metavar="q=bf16[2,8,4096,128],causal=true…",
-    callback=lambda _, __, calls: tuple(map(with_contents, calls)),
-    help="With --against: such calls of a decorated function; may be given several times.",
-)
-@click.option("--dtype", default=None, help="Element type of each --shape.")
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A static option of each --shape; may be given several times.",
-)
+@partial(problem_options, several=True)
 @click.option(
     "--fail-on",
     "fails",
@@ -128,6 +108,7 @@ def check(
     markdown: str | None,
     junit: str | None,
     as_json: bool,
+    words: Sequence[ProblemWords],
     candidate_memory: float,
     candidate_timeout: float,
     compilers: int,
@@ -142,20 +123,28 @@ def check(
     1: something is broken, needs a limit or is slower; 3: something was not checked. What was
     checked is kept: the same command goes on.
 
-    With --against: what a change of the source does to the kernels of this working tree.
+    With --against: what a change of the source does to the kernels of this working tree; of the
+    problems that are named, or have records.
     """
     from autotune.cli.checks import CheckQuestion, find_interpreters
     from autotune.cli.reports import print_checks, write_junit, write_markdown
     from autotune.publishing.checking.selection import parse_fail_on, parse_version_filter
 
     fail_on = parse_fail_on(fails)
-    if asked["against"] is None:
-        _refuse(asked, _COMPARED, "is for --against: records have their problems")
-    else:
-        _refuse(asked, _FOLLOWED, "is for what is published: --against compares sources")
+    named = [each for each in words if each]
+    if asked["against"] is None and named:
+        raise InvalidInputError(
+            "--shape, --args, --dtype and --option are for --against: records have their problems"
+        )
+    if asked["against"] is not None:
+        for name in filter(asked.__getitem__, _FOLLOWED):
+            raise InvalidInputError(
+                f"--{name} is for what is published: --against compares sources"
+            )
     question = CheckQuestion(
         chips=[parse_chip(name) for name in chips],
         made_with=parse_version_filter(made_with) if made_with else None,
+        words=named,
         **asked,
     )
     pool = {
@@ -176,10 +165,3 @@ def check(
     if junit:
         write_junit(junit, checks, fail_on)
     sys.exit(fail_on.exit_code(checks))
-
-
-def _refuse(asked: dict[str, Any], names: tuple[str, ...], why: str) -> None:
-    for name in names:
-        if asked[name]:
-            option = "args" if name == "calls" else name.removesuffix("s")
-            raise InvalidInputError(f"--{option} {why}")

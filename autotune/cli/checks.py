@@ -8,18 +8,21 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from http.client import HTTPException
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from autotune.answering.bundle import RecordBundle, bundle_from_bytes, read_bundle
 from autotune.answering.http import Remote
+from autotune.cli.problems import read_problem
 from autotune.cli.searched_source import places
 from autotune.cli.shared import interpreter_of, new_pool, open_database
 from autotune.cli.tune import load_workload
 from autotune.declaring.calls.text import call_of
 from autotune.declaring.discovery import catalogue, find_kernel, installed_kernels
 from autotune.domain import errors
-from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain, ProblemOfCall
+from autotune.domain.arguments import ProblemWords
+from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain, ReadProblem
 from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check, Record
@@ -43,7 +46,8 @@ _DOWNLOAD_S = 60.0
 class CheckQuestion:
     """What is checked, as the command line says it. ``trials``: of each search of ``retune``;
     ``workload``: the file of one whose problems alone are checked; ``against``: what sources are
-    compared with, of which nothing is published or kept."""
+    compared with, of which nothing is published or kept; ``words``: problems beside those of
+    records."""
 
     kernels: Sequence[str]
     chips: Sequence[Chip]
@@ -57,10 +61,7 @@ class CheckQuestion:
     xla: bool
     trials: int
     against: str | None
-    shapes: Sequence[str]
-    calls: Sequence[str]
-    dtype: str | None
-    options: Sequence[str]
+    words: Sequence[ProblemWords]
 
     def ask(self, pythons: Sequence[str], pool: Mapping[str, Any]) -> list[Check]:
         """``pool``: what ``new_pool`` takes beside the interpreter."""
@@ -128,7 +129,7 @@ class CheckQuestion:
     def _with_records(
         self, against: str, compilers: Compilers, published: RecordBundle, place: Path
     ) -> list[Check]:
-        if self.shapes or self.calls:
+        if self.words:
             raise errors.InvalidInputError(
                 "--shape and --args are for a revision: records have their problems"
             )
@@ -148,7 +149,7 @@ class CheckQuestion:
     def _with_revision(
         self, against: str, new: Any, compilers: Compilers, place: Path
     ) -> list[Check]:
-        if (self.shapes or self.calls) and not (self.kernels and self.chips):
+        if self.words and not (self.kernels and self.chips):
             raise errors.InvalidInputError(
                 "--shape and --args are of a KERNEL and a --chip: name both"
             )
@@ -171,10 +172,8 @@ class CheckQuestion:
         if not self.kernels:
             return kernels_here(catalogue(), Path.cwd())
         named = [find_kernel(name) for name in self.kernels]
-        if self.calls:
-            called = {
-                r: compilers.ask(DescribeKernel(ref=replace(r, call=self.calls[0]))) for r in named
-            }
+        if self.words:
+            called = {ref: read_problem(compilers, ref, self.words[0])[0] for ref in named}
             return {spec.name: ref for ref, spec in called.items()}
         return {name_of(compilers, ref, records, specs): ref for ref in named}
 
@@ -187,37 +186,28 @@ class CheckQuestion:
     ) -> list[PriorConfig]:
         """Of each kernel, one form of call after the other."""
         asked: list[PriorConfig] = []
+        toolchain = compilers.ask(DescribeToolchain())
         for name, ref in refs.items():
-            by_call: dict[str, list[Record]] = {call: [] for call in self.calls}
-            if self.shapes:
-                by_call[""] = []
+            by_call: dict[str, tuple[list[Problem], list[Record]]] = {}
+            for words in self.words:
+                call, problem = compilers.ask(ReadProblem(ref=ref, words=words))
+                by_call.setdefault(call, ([], []))[0].append(problem)
             for record in self._chosen(records, (name,)):
-                by_call.setdefault(call_of(specs, record.key), []).append(record)
-            for call, called in by_call.items():
+                by_call.setdefault(call_of(specs, record.key), ([], []))[1].append(record)
+            for call, (problems, called) in by_call.items():
                 spec = compilers.ask(DescribeKernel(ref=replace(ref, call=call)))
-                problems = list(self._problems(compilers, replace(ref, call=call), spec))
-                asked += priors_of(spec, compilers.ask(DescribeToolchain()), problems, called, call)
+                pairs = list(product(problems, self.chips))
+                asked += priors_of(spec, toolchain, pairs, called, call)
         if not asked:
             raise errors.InvalidInputError(
-                f"there is no problem to compare {', '.join(refs)} for: give --shape and --chip, "
-                "of a decorated function --args, or --bundle FILE with records"
+                f"there is no problem to compare {', '.join(refs)} for: give --shape or --args "
+                "and --chip, or --bundle FILE with records"
             )
         return asked
 
-    def _problems(
-        self, compilers: Compilers, ref: KernelRef, spec: KernelSpec
-    ) -> Iterator[tuple[Problem, Chip]]:
-        if ref.call in self.calls:
-            yield from ((compilers.ask(ProblemOfCall(ref=ref)), chip) for chip in self.chips)
-        elif not ref.call:
-            for shape in self.shapes:
-                problem = spec.problems.parse(shape, self.dtype, self.options)
-                yield from ((problem, chip) for chip in self.chips)
-
     def _known(self) -> tuple[Sequence[Record], Sequence[KernelSpec]]:
         """Problems that are worth comparing, and their tuned configs."""
-        asked = self.shapes or self.calls
-        if self.bundle is None and self.database is None and asked:
+        if self.bundle is None and self.database is None and self.words:
             return [], []
         try:
             with open_database(self.database, create=self.bundle is not None) as store:
@@ -249,9 +239,8 @@ def _named_problems(compilers: Compilers, path: Path) -> Iterator[tuple[str, Ker
         echo(f"not checked: {invalid}", err=True)
     for asked in workload.problems:
         try:
-            ref, problem_of = named_problem(asked, path.parent)
-            spec = compilers.ask(DescribeKernel(ref=ref))
-            problem = problem_of(spec) if problem_of else compilers.ask(ProblemOfCall(ref=ref))
+            ref, words = named_problem(asked, path.parent)
+            spec, problem = read_problem(compilers, ref, words)
         except errors.AutotuneError as error:
             echo(f"not checked: {invalid_problem(asked, error)}", err=True)
         else:

@@ -13,8 +13,10 @@ import click
 
 from autotune.answering.http import Remote
 from autotune.cli import shared
+from autotune.cli.problems import problem_options
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compilers import CollectKernels
+from autotune.domain.compilers import CollectKernels, ReadCall
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.key import KernelRef, Key, parse_chip
 from autotune.domain.workload import (
@@ -37,13 +39,7 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
 
 @click.command()
 @click.argument("model", required=False, metavar="[MODULE:FUNCTION]")
-@click.option(
-    "--args",
-    "arguments",
-    default="",
-    metavar="x=bf16[8,4096],train=true…",
-    help="How the function is called; arrays as dtype[sizes].",
-)
+@problem_options
 @click.option("--chip", "chips", multiple=True, help="For the workload; traced for the first.")
 @click.option("--from-misses", is_flag=True, help="Take what was asked for and nobody has tuned.")
 @click.option("--url", default=None, metavar="URL", help="Misses of this service, not a database.")
@@ -61,7 +57,7 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
 @shared.database_and_json
 def collect(
     model: str | None,
-    arguments: str,
+    words: ProblemWords,
     chips: tuple[str, ...],
     from_misses: bool,
     url: str | None,
@@ -85,7 +81,7 @@ def collect(
         raise InvalidInputError("--url belongs to --from-misses")
     error = ""
     if model is not None:
-        workload, error = _of_model(model, arguments, chips, python)
+        workload, error = _of_model(model, words, chips, python)
     elif from_hlo is not None:
         workload = Workload(undeclared=hlo_kernels(from_hlo.read_text(errors="replace")))
     else:
@@ -108,7 +104,7 @@ def collect(
 
 
 def _of_model(
-    model: str, arguments: str, chips: Sequence[str], python: str
+    model: str, words: ProblemWords, chips: Sequence[str], python: str
 ) -> tuple[Workload, str]:
     from autotune.declaring.discovery import installed_kernels
 
@@ -118,13 +114,14 @@ def _of_model(
     if place.endswith(".py"):
         if not Path(place).is_file():
             raise InvalidInputError(f"there is no file {place}")
-        ref = KernelRef(path=str(Path(place).resolve()), attribute=function, call=arguments)
+        ref = KernelRef(path=str(Path(place).resolve()), attribute=function)
     else:
         here = str(Path.cwd()) if (Path.cwd() / place.partition(".")[0]).exists() else ""
-        ref = KernelRef(path="", attribute=function, module=place, root=here, call=arguments)
+        ref = KernelRef(path="", attribute=function, module=place, root=here)
     known = installed_kernels()
     chip = parse_chip(chips[0]) if chips else None
     with shared.new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
+        ref = pool.ask(ReadCall(ref=ref, words=words))
         collected = pool.ask(
             CollectKernels(ref=ref, chip=chip, names=tuple(known), refs=tuple(known.values()))
         )

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import click
 
 from autotune.cli.shared import json_option, print_list, print_result
+from autotune.domain.errors import UnknownNameError
 from autotune.wording.output import echo
 
 
@@ -66,6 +67,10 @@ def remove(version: str) -> None:
     from autotune.compiling.environments import environment
 
     place = environment.environments_folder()
-    unwanted = environment.find_environment(place, version.removeprefix("jax=="))
+    try:
+        unwanted = environment.find_environment(place, version.removeprefix("jax=="))
+    except UnknownNameError as error:
+        known = str(error).partition(": ")[0]
+        raise UnknownNameError(f"{known}: see `autotune env list`") from error
     environment.remove(place, unwanted)
     echo(f"removed jax {unwanted.name}")

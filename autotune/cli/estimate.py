@@ -7,6 +7,8 @@ import click
 
 from autotune.cli import shared
 from autotune.cli.breakdown import differing_rows, print_breakdown
+from autotune.cli.problems import problem_options
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.estimating.cost_model.comparison import compare
@@ -18,7 +20,7 @@ from autotune.wording.output import echo
 
 @click.command()
 @click.argument("kernel")
-@shared.problem_options
+@problem_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
 @click.option(
     "--config",
@@ -32,10 +34,7 @@ from autotune.wording.output import echo
 @shared.json_option
 def estimate(
     kernel: str,
-    shape: str | None,
-    dtype: str | None,
-    options: tuple[str, ...],
-    call: str,
+    words: ProblemWords,
     chip: str | None,
     texts: tuple[str, ...],
     as_json: bool,
@@ -48,12 +47,11 @@ def estimate(
     """
     from autotune.declaring.discovery import find_kernel
     from autotune.searching.one_config import config_judge
-    from autotune.searching.subject import asked_problem, describe_subject
+    from autotune.searching.subject import describe_subject
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)
-    ref, problem_of = asked_problem(ref, shape, dtype, options, call)
     with shared.new_pool(**compilers) as pool:
-        subject = describe_subject(pool, ref, target, problem_of)
+        subject = describe_subject(pool, ref, target, words)
         judge = config_judge(pool, subject)
         configs = [judge.read(text) for text in texts or ("default",)]
         estimates = [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in configs]

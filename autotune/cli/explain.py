@@ -8,15 +8,18 @@ from typing import Any
 import click
 
 from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
+from autotune.cli.problems import problem_options, wanted_problem
 from autotune.cli.searched_source import source_change
-from autotune.cli.shared import database_and_json, open_database, print_json
+from autotune.cli.shared import chip_named, database_and_json, open_database, print_json
 from autotune.cli.show import StoredTrial, find_trial, heading
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import Comparison, NamedEstimate, faster_trial, part_effects
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import Record, Trial, gate_state, measured_config
+from autotune.domain.store import Store
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.facts import effect_text, explanation_data, faster_text, why
 from autotune.wording.measurement import measured_line
@@ -25,7 +28,7 @@ from autotune.wording.output import echo
 
 
 @click.command()
-@click.argument("trial", type=click.IntRange(min=1))
+@click.argument("trial", metavar="TRIAL|KERNEL")
 @click.argument("other", type=click.IntRange(min=1), required=False)
 @click.option(
     "--trace",
@@ -51,29 +54,40 @@ from autotune.wording.output import echo
     metavar="INTERPRETER",
     help="For --trace: compile with the JAX of this interpreter (3.11+).",
 )
+@problem_options
+@click.option("--chip", help="For a KERNEL: the TPU generation; default: that searched last.")
 @database_and_json
 def explain(
-    trial: int,
+    trial: str,
     other: int | None,
     trace: Path | None,
     steps: int,
     kernel: str | None,
     python: str,
+    words: ProblemWords,
+    chip: str | None,
     database: str | None,
     as_json: bool,
 ) -> None:
     """Say where the time of TRIAL goes; with OTHER, why one of them is faster.
 
-    The numbers of trials are in the tables of `search` and `history --trials`. Exit code 1 when a
+    The numbers of trials are in the tables of `search` and `history --trials`. A KERNEL with a
+    problem stands for what is published for it, else for its fastest trial. Exit code 1 when a
     trial has no estimate, or one without parts.
     """
+    if not words and not (trial.isdecimal() and int(trial)):
+        wanted = (
+            "the number of a trial is a whole number from 1, and a kernel needs --shape or --args"
+        )
+        raise InvalidInputError(f"{trial!r} is neither: {wanted}")
     target = None
     if trace is not None:
         from autotune.cli.trace import check_writable, unchanged_kernel
 
         target = check_writable(trace)
     with open_database(database, create=False) as store:
-        stored = [find_trial(store, number) for number in (trial, other) if number is not None]
+        first = _number(store, trial, words, chip_named(chip))
+        stored = [find_trial(store, number) for number in (first, other) if number is not None]
         measured_lines = [
             measured_line(
                 measured_config(store.record(t.key, claimed=True), t.trial.config), t.estimate_us
@@ -102,6 +116,21 @@ def explain(
         data = _data(stored, comparison, sentences, target)
         print_json({**data, "measured": measured_lines, "source_changed": bool(changed)})
     sys.exit(1 if sentences else 0)
+
+
+def _number(store: Store, trial: str, words: ProblemWords, chip: Chip | None) -> int:
+    """Of a trial, or of the best one of a problem. Raises ``InvalidInputError``."""
+    if not words:
+        return int(trial)
+    kernel, problem = wanted_problem(store, trial, words)
+    key = next((each.key for each in store.history(kernel, chip, 1, problem)), None)
+    trials = [] if key is None else [each for each in store.trials(key) if each.estimate]
+    if key is None or not trials:
+        raise InvalidInputError(f"no trial of {kernel} {problem} has an estimate: search it first")
+    record = store.record(key)
+    best = min(trials, key=lambda each: each.estimate.time_us if each.estimate else 0.0)
+    served = (each for each in trials if record and each.config == record.config)
+    return store.trial_ids(key)[next(served, best).number]
 
 
 def _check_same_problem(first: StoredTrial, other: StoredTrial) -> None:

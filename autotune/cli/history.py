@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli import shared
+from autotune.cli.problems import problem_options, wanted_problem
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.key import Key
 from autotune.domain.record import GateState, Trial, gate_state
@@ -22,19 +24,23 @@ if TYPE_CHECKING:
 @click.option("--chip", default=None, help="Only this TPU generation.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--trials", is_flag=True, help="List every trial of each key.")
+@problem_options
 @shared.database_and_json
 def history(
     kernel: str | None,
     chip: str | None,
     limit: int,
     trials: bool,
+    words: ProblemWords,
     database: str | None,
     as_json: bool,
 ) -> None:
-    """List the problems that have been searched, the latest first."""
+    """List the problems that have been searched, the latest first; only those of KERNEL, or the one
+    that is named."""
     only = shared.chip_named(chip)
     with shared.open_database(database, create=False) as store:
-        summaries = store.history(kernel, only, limit)
+        named, problem = wanted_problem(store, kernel, words)
+        summaries = store.history(named, only, limit, problem)
         listed = [_trials(store, s.key) if trials else [] for s in summaries]
     listed_keys = list(zip(summaries, listed, strict=True))
     if as_json:
@@ -49,7 +55,7 @@ def history(
         )
         return
     if not summaries:
-        echo("nothing has been searched yet")
+        echo("nothing like that has been searched" if kernel else "nothing has been searched yet")
     for summary, rows in listed_keys:
         echo(_line(summary))
         for number, trial, state in rows:

@@ -11,8 +11,11 @@ import click
 from autotune.answering.http import Remote
 from autotune.answering.push import checked, possible_check, send, send_checks, whole_result
 from autotune.cli import shared
+from autotune.cli.problems import problem_options, wanted_problem
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.key import Chip, KernelSpec
+from autotune.domain.problem import Problem
 from autotune.domain.record import Check, Record
 from autotune.domain.store import KeyResult, Pushed, Store
 from autotune.wording.output import Countdown, echo
@@ -33,6 +36,7 @@ _MOST_CHECKS = 100_000
 @click.option("--kernel", default=None, help="Only records of this kernel.")
 @click.option("--chip", default=None, help="Only records of this TPU generation.")
 @click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
+@problem_options
 @shared.database_and_json
 def push(
     url: str | None,
@@ -40,6 +44,7 @@ def push(
     kernel: str | None,
     chip: str | None,
     no_trials: bool,
+    words: ProblemWords,
     database: str | None,
     as_json: bool,
 ) -> None:
@@ -53,7 +58,9 @@ def push(
     remote, only = Remote(url, _TIMEOUT_S, token), shared.chip_named(chip)
     with shared.open_database(database, create=False) as store:
         say = partial(echo, err=True)
+        kernel, problem = wanted_problem(store, kernel, words)
         kernels, records = store.kernels(), store.records(kernel, only, tell=Countdown(say, "read"))
+        records = [record for record in records if problem in (None, record.key.problem)]
         left: list[str] = []
         good = _good(store, kernels, records, left, whole=not no_trials)
         total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0, checks=0), 0
@@ -62,7 +69,7 @@ def push(
             for count, part in send(remote, kernels, good):
                 total, sent = _sum(total, part), sent + count
                 sending(sent, len(records) - len(left))
-            checks = _good_checks(store, kernels, kernel, only, left)
+            checks = _good_checks(store, kernels, (kernel, problem, only), left)
             try:
                 for part in send_checks(remote, kernels, checks):
                     total = _sum(total, part)
@@ -83,16 +90,17 @@ def push(
 def _good_checks(
     store: Store,
     kernels: Sequence[KernelSpec],
-    kernel: str | None,
-    chip: Chip | None,
+    only: tuple[str | None, Problem | None, Chip | None],
     left: list[str],
 ) -> list[Check]:
-    """Of all that was checked here, also where the records are another machine's."""
+    """Of all that was checked here, also where the records are another machine's. ``only``: None
+    for any."""
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     good = []
     for check in store.checks(_MOST_CHECKS):
         key = check.key
-        if kernel in (None, key.kernel) and chip in (None, check.chip):
+        of = (key.kernel, key.problem, check.chip)
+        if all(wanted in (None, its) for wanted, its in zip(only, of, strict=True)):
             spec = specs.get((key.kernel, key.fingerprint))
             try:
                 good.append(possible_check(check, spec, datetime.now(UTC)))

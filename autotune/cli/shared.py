@@ -19,7 +19,7 @@ from autotune.domain.compiler_options import canonical, given_options, process_o
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import Chip, Toolchain, parse_chip, process_toolchain
-from autotune.wording.output import echo
+from autotune.wording.output import STARTING, echo
 
 if TYPE_CHECKING:
     from autotune.compiling.pool import PooledCompilers
@@ -59,38 +59,6 @@ accept_claimed_option = click.option(
     is_flag=True,
     help="Also claims, where nothing is proven: pushed, and verified by who pushed it alone.",
 )
-
-
-def problem_options(command: F, *, several: bool = False) -> F:
-    """``--args``, or ``--shape``, ``--dtype`` and ``--option``. ``several``: shapes, as
-    ``shapes``."""
-    given = together(
-        click.option(
-            "--args",
-            "call",
-            default="",
-            metavar="q=bf16[2,8,4096,128],causal=true…",
-            help="How a decorated function is called, instead of --shape. i32[16]@lengths.npy has "
-            "the integers of a file in it. Of a declaration m=…,k=…,dtype=bf16,OPTION=….",
-        ),
-        click.option(
-            "--option",
-            "options",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="A static option of the kernel; may be given several times.",
-        ),
-        click.option("--dtype", default=None, help="Element type (bf16, float32, int8 …)."),
-        click.option(
-            "--shape",
-            "shapes" if several else "shape",
-            multiple=several,
-            metavar="m=…,k=…|AxBxC",
-            help="Dimensions by name, or in the kernel's own order"
-            + ("; may be given several times." if several else "."),
-        ),
-    )
-    return given(command)
 
 
 def _takes_jax(command: F) -> F:
@@ -288,10 +256,15 @@ def new_pool(
     python: str,
     ray: str | None = None,
     flags: str = "",
+    *,
+    silent: bool = False,
 ) -> "PooledCompilers":
-    """Compilers of this machine, none of which has started yet, or those of a cluster."""
+    """Compilers of this machine, none of which has started yet, or those of a cluster. ``silent``:
+    somebody else says that they start."""
     from autotune.compiling.pool import CompilerPool
 
+    if not (silent or click.get_current_context().params.get("as_json")):
+        echo(STARTING, err=True)
     memory_bytes = round(candidate_memory * 2**30)
     if ray is not None:
         return _new_farm(ray, python, candidate_timeout, memory_bytes, flags)
@@ -304,6 +277,11 @@ def new_pool(
         verify_with=[other for other in (*known, sys.executable) if other != python][:_OTHERS],
         options=flags,
     )
+
+
+def one_compiler(python: str = sys.executable) -> "PooledCompilers":
+    """For a question or two."""
+    return new_pool(1, 120.0, 8.0, python)
 
 
 def _new_farm(
@@ -336,7 +314,7 @@ def tuning_pool(
     timed, and the JAX of its nodes stands for the interpreter."""
     in_cluster: dict[str, Any] = {"python": None, "timing": None}
     plan = replace(plan, options=flags, **({"python": python} if ray is None else in_cluster))
-    return partial(new_pool, **pool, python=python, ray=ray, flags=flags), plan
+    return partial(new_pool, **pool, python=python, ray=ray, flags=flags, silent=True), plan
 
 
 def say_interrupted(trials: int, place: str) -> NoReturn:

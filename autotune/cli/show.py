@@ -3,21 +3,19 @@ answers from the database or a service, without JAX."""
 
 import sys
 from dataclasses import dataclass, replace
-from typing import Any
 
 import click
 
 from autotune.answering.matching import RULE, Match, match_in
 from autotune.cli import shared
-from autotune.cli.searched_source import key_now, places, source_change
-from autotune.declaring.calls.text import call_of
+from autotune.cli.problems import called_problem, problem_options, searched_problem
+from autotune.cli.searched_source import key_now, source_change
 from autotune.domain import record as records
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
-from autotune.domain.compilers import DescribeKernel, ProblemOfCall
 from autotune.domain.errors import InvalidInputError, UnknownNameError
-from autotune.domain.key import KernelSpec, Key
+from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
-from autotune.domain.problem import Problem
 from autotune.domain.store import Store
 from autotune.measuring.attached import chip_or_attached
 from autotune.wording.match import checked, reproduce
@@ -30,7 +28,6 @@ from autotune.wording.publication import (
     in_words,
     record_reason,
     record_verification,
-    times_default,
     verified_label,
     who_says,
 )
@@ -186,7 +183,7 @@ _PATIENCE_S = 10.0  # of a person
 
 @click.command()
 @click.argument("kernel")
-@shared.problem_options
+@problem_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
 @click.option(
     "--toolchain",
@@ -199,10 +196,7 @@ _PATIENCE_S = 10.0  # of a person
 @shared.database_and_json
 def lookup(
     kernel: str,
-    shape: str | None,
-    dtype: str | None,
-    options: tuple[str, ...],
-    call: str,
+    words: ProblemWords,
     chip: str | None,
     toolchain: str | None,
     url: str | None,
@@ -214,10 +208,9 @@ def lookup(
 
     If none is published for exactly these, the answer comes from another toolchain, a rule or a
     near shape, and says so. Exit code 1 when there is nothing. KERNEL is a name, or
-    path/to/file.py:NAME. A compiler process reads what --args says, which needs JAX.
+    path/to/file.py:NAME. Only a compiler process can read --args of a function, which needs JAX.
     """
     versions, target = shared.parse_toolchain(toolchain), chip_or_attached(chip)
-    called = _called(kernel, call, shape or dtype or options) if call else None
     if url is not None:
         from autotune.answering.client import ServiceAnswers
 
@@ -226,16 +219,15 @@ def lookup(
         client = ServiceAnswers(
             url, timeout_s=_PATIENCE_S, accept_claimed=accept_claimed, strict=True
         )
-        if called:
-            (match,) = client.lookup([called[0].key(called[1], target, versions)])
+        if words.call:
+            spec, problem = called_problem(kernel, words)
+            (match,) = client.lookup([spec.key(problem, target, versions)])
         else:
-            match = client.lookup_shape(
-                kernel, shape, dtype, options, chip=target, toolchain=versions
-            )
+            match = client.lookup_shape(kernel, words, chip=target, toolchain=versions)
         _print_match(match, client.snapshot, as_json)
         sys.exit(0 if match.record else 1)
     with shared.open_database(database, create=False) as store:
-        spec, problem = called or _described(store, kernel, shape, dtype, options)
+        spec, problem = searched_problem(store, kernel, words)
         key = spec.key(problem, target, versions)
         changed = source_change(store, key)
         key = key_now(store, key)
@@ -271,62 +263,6 @@ def _print_match(match: Match, snapshot: int | None, as_json: bool) -> None:
         echo(f"{match.kind}: {match.why}{of}", err=True)
 
 
-def _called(kernel: str, call: str, more: object) -> tuple[KernelSpec, Problem]:
-    """Only a process that imports the kernel knows what its call leaves to defaults."""
-    from autotune.compiling.pool import CompilerPool
-    from autotune.declaring.calls.text import with_contents
-    from autotune.declaring.discovery import find_kernel
-
-    if more:
-        raise InvalidInputError("--shape, --dtype and --option are part of --args: say them there")
-    ref = replace(find_kernel(kernel), call=with_contents(call))
-    with CompilerPool(1) as pool:
-        problem = pool.ask(ProblemOfCall(ref=ref))
-        return pool.ask(DescribeKernel(ref=ref)), problem
-
-
-def _described(
-    store: "Store", kernel: str, shape: str | None, *more: Any
-) -> tuple[KernelSpec, Problem]:
-    """A missing problem is told with that which was searched last."""
-    spec = _spec(store, kernel)
-    last = next(iter(store.history(spec.name, None, 1)), None)
-    if not shape and last and (call := call_of([spec], last.key)):
-        raise InvalidInputError(f"say how {kernel} is called: add --args {call!r}, as your call is")
-    return spec, spec.problems.parse(shape, *more)
-
-
-def _spec(store: "Store", name: str) -> KernelSpec:
-    """The kernel as it is here if it was ever searched, else as last searched."""
-    from autotune.declaring.discovery import catalogue, find_kernel, fingerprint
-    from autotune.domain.errors import AutotuneError
-
-    specs = store.kernels()
-    try:
-        ref = find_kernel(name)
-    except AutotuneError:
-        ref = None
-    if ref is not None:
-        forms = {form: fingerprint(ref, form) for form in {spec.form for spec in specs}}
-        known = [spec for spec in specs if spec.fingerprint == forms[spec.form]]
-        if known:
-            return known[0]
-    spec = store.kernel(name)
-    if spec is None and ref is not None:  # another source at the same place
-        searched = places(store, [record.key for record in store.records()])
-        spec = next(
-            (store.kernel(kernel) for kernel, place in searched.items() if place == ref), None
-        )
-    if spec is None:
-        names = sorted({spec.name for spec in specs})
-        what = "is not known" if name not in catalogue() and ref is None else "was never searched"
-        raise UnknownNameError(
-            f"kernel {name!r} {what} in this database, it has {', '.join(names) or 'none'}: run "
-            "autotune search first"
-        )
-    return spec
-
-
 def _others(store: "Store", key: Key) -> list[str]:
     """What is published for the same kernel: so that a miss tells where it missed."""
     lines = []
@@ -344,21 +280,9 @@ def _others(store: "Store", key: Key) -> list[str]:
     return lines[:5]
 
 
-def _default(record: records.Record) -> records.Evidence:
-    """The default's time by the method of the record."""
-    default, run = record.default, record.measurement
-    if record.method is not records.Method.MEASURED or run is None or default.config is None:
-        return default
-    timed = run.of(default.config)
-    return records.Evidence(config=default.config, time_us=timed.median_us if timed else None)
-
-
 def _print(record: records.Record) -> None:
     echo(str(record.config))
-    evidence = _default(record)
-    is_known = evidence.time_us or evidence.is_predicted
-    default = f", {times_default(evidence, record.time_us)} the default's speed" if is_known else ""
-    echo(f"  {record.method} {micros(record.time_us)}{default}; {record.reason}")
+    echo(f"  {record.method} {micros(record.time_us)}; {record.reason}")
     if record.method == records.Method.MEASURED and record.measurement is not None:
         echo(
             f"  {record.measurement.method} on {record.measurement.device}; estimated "

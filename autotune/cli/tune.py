@@ -3,6 +3,7 @@
 import re
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.cli import shared
+from autotune.cli.problems import problem_options
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.compiler_options import over
+from autotune.domain.compilers import ReadCall
 from autotune.domain.errors import InvalidInputError, NoDeclarationError
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, read_workload
 from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
@@ -187,7 +191,7 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
 
 @click.command()
 @click.argument("kernel")
-@partial(shared.problem_options, several=True)
+@partial(problem_options, several=True)
 @click.option(
     "--chip",
     "chips",
@@ -249,10 +253,7 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
 @shared.database_and_json
 def search(
     kernel: str,
-    shapes: tuple[str, ...],
-    dtype: str | None,
-    options: tuple[str, ...],
-    call: str,
+    words: Sequence[ProblemWords],
     chips: tuple[str, ...],
     starts: tuple[str, ...],
     fixed: tuple[str, ...],
@@ -273,27 +274,36 @@ def search(
 
     Several shapes or chips are searched side by side, as by `autotune tune`.
     """
-    if len(shapes) > 1 or len(chips) > 1:
+    if len(words) > 1 or len(chips) > 1:
         if starts or fixed or only or tuned or listed:
             raise InvalidInputError(
                 "--start-from, --fix, --only and --tune-compiler-option(s) are for one shape on "
                 "one chip"
             )
-        problem = WorkloadProblem(kernel=kernel, dtype=dtype, options=options, args=call)
-        _search_all(problem, shapes, chips, plan, database, as_json=as_json, **compilers)
+        problems = tuple(
+            WorkloadProblem(
+                kernel=kernel,
+                shape=each.shape,
+                dtype=each.dtype,
+                options=each.options,
+                args=each.call,
+            )
+            for each in words
+        )
+        chips = chips or (attached_chip().value,)
+        workload = Workload(problems=problems, chips=chips)
+        tune_workload(workload, Path(), plan, database, as_json=as_json, **compilers)
     from autotune.declaring.discovery import find_kernel
     from autotune.publishing.task import TuningTask
     from autotune.searching.option_axes import tuned_options
-    from autotune.searching.subject import asked_problem, wanted_values
+    from autotune.searching.subject import wanted_values
 
     target = chip_or_attached(next(iter(chips), None))
-    shape = next(iter(shapes), None)
-    ref, problem_of = asked_problem(find_kernel(kernel), shape, dtype, options, call)
     wanted = tuned_options(tuned, listed=listed)
     task = TuningTask(
-        ref=ref,
+        ref=find_kernel(kernel),
         chip=target,
-        problem_of=problem_of,
+        problem=words[0],
         start_from=starts,
         only=wanted_values(fixed, only),
         tuned_options=wanted,
@@ -301,12 +311,14 @@ def search(
     try:
         _search_one(task, plan, database, as_json=as_json, **compilers)
     except NoDeclarationError:
-        if not (wanted and call):
+        if not (wanted and words[0]):
             raise
-        _search_options(task, plan, as_json=as_json, **compilers)
+        _search_options(task, words[0], plan, as_json=as_json, **compilers)
 
 
-def _search_options(task: "TuningTask", plan: "Plan", *, as_json: bool, **compilers: Any) -> None:
+def _search_options(
+    task: "TuningTask", words: ProblemWords, plan: "Plan", *, as_json: bool, **compilers: Any
+) -> None:
     """Of a function that is no kernel."""
     from autotune.publishing.with_options import search_options
     from autotune.wording.option_lines import function_lines
@@ -314,30 +326,15 @@ def _search_options(task: "TuningTask", plan: "Plan", *, as_json: bool, **compil
     new_compilers, plan = shared.tuning_pool(plan, **compilers)
     with new_compilers() as pool:
         limits, say = plan.limits.trials, partial(echo, err=True)
+        ref = pool.ask(ReadCall(ref=task.ref, words=words))
         tried = search_options(
-            pool, task.ref, task.chip, plan.options, task.tuned_options, say, limits, plan.seed
+            pool, ref, task.chip, plan.options, task.tuned_options, say, limits, plan.seed
         )
     if as_json:
         shared.print_json([to_data(trial) for trial in tried])
     else:
         for line in function_lines(str(task.ref), task.chip, tried):
             echo(line)
-
-
-def _search_all(
-    problem: WorkloadProblem,
-    shapes: tuple[str, ...],
-    chips: tuple[str, ...],
-    plan: "Plan",
-    database: str | None,
-    *,
-    as_json: bool,
-    **compilers: Any,
-) -> NoReturn:
-    """As the workload of all shapes on all chips."""
-    problems = tuple(replace(problem, shape=shape) for shape in shapes or ("",))
-    workload = Workload(problems=problems, chips=chips or (attached_chip().value,))
-    tune_workload(workload, Path(), plan, database, as_json=as_json, **compilers)
 
 
 def _search_one(

@@ -104,7 +104,7 @@ def worker(
     timing = Timing(device=device, seconds=measure_seconds) if measure else None
     with (
         shared.open_database(database, create=True) as store,
-        shared.new_pool(**compilers, python=python) as pool,
+        shared.new_pool(**compilers, python=python, silent=True) as pool,
     ):
         jobs = store.jobs if url is None else RemoteJobs(Remote(url, _TIMEOUT_S, token), store)
         worker = Worker(

@@ -62,7 +62,8 @@ CompilerQuestion = (
     questions.DescribeToolchain
     | questions.DescribeChip
     | questions.DescribeKernel
-    | questions.ProblemOfCall
+    | questions.ReadProblem
+    | questions.ReadCall
     | questions.ListChoices
     | questions.CheckDeclaration
     | questions.CompileBaseline

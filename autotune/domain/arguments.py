@@ -1,10 +1,48 @@
 """What a search or a check is of, as arguments of a command: kept with it, to be asked again."""
 
 import sys
+from dataclasses import dataclass, replace
 from shlex import quote
 
-from autotune.domain.key import Chip, KernelRef
-from autotune.domain.problem import Config, Problem
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip, KernelRef, KernelSpec
+from autotune.domain.problem import Config, Problem, ProblemSpec
+
+DEFAULT_DTYPE = "float32"
+"""Of a decorated function whose problem names none, as of the arrays that JAX makes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemWords:
+    """A problem as a command line names it: ``call`` of ``--args``, or ``--shape``, ``--dtype`` and
+    ``--option``; false where there is none of them. Raises ``InvalidInputError`` for both."""
+
+    shape: str = ""
+    dtype: str = ""
+    options: tuple[str, ...] = ()
+    call: str = ""
+
+    def __post_init__(self) -> None:
+        if self.call and (self.shape or self.dtype or self.options):
+            raise InvalidInputError(
+                "--shape, --dtype and --option are part of --args: say all of it there, or none"
+            )
+
+    def __bool__(self) -> bool:
+        return bool(self.call or self.shape or self.dtype or self.options)
+
+    def of(self, spec: ProblemSpec) -> Problem:
+        """Of a declaration. Raises as ``ProblemSpec.parse``."""
+        if self.call:
+            return spec.parse_call(self.call)
+        return spec.parse(self.shape, self.dtype or None, self.options)
+
+    def of_searched(self, spec: KernelSpec) -> Problem:
+        """The same; of a decorated function, for calls of the form that was searched."""
+        return (replace(self, dtype=self.dtype or DEFAULT_DTYPE) if spec.form else self).of(
+            spec.problems
+        )
+
 
 NODES_JAX = "jax=="
 """Opens what stands in the place of an interpreter where nodes of a cluster have it."""

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import OmitDefault
 from autotune.domain.errors import (
     AutotuneError,
@@ -136,13 +137,32 @@ class DescribeKernel(Required[KernelSpec]):
     ref: KernelRef
 
 
+class NamedProblem(NamedTuple):
+    """``call``: of a decorated function, that with this problem; empty for a declaration."""
+
+    call: str
+    problem: Problem
+
+
 @dataclass(frozen=True, kw_only=True)
-class ProblemOfCall(Required[Problem]):
-    """Of a decorated function, what the call of its reference is."""
+class ReadProblem(Required[NamedProblem]):
+    """The one place that knows what words mean. Raises ``InvalidInputError``."""
 
     kind = "problem"
-    form = Problem
+    form = NamedProblem
     ref: KernelRef
+    words: ProblemWords
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadCall(Required[KernelRef]):
+    """The reference with the call of a function, which need not be a kernel. Raises as
+    ``ReadProblem``."""
+
+    kind = "call"
+    form = KernelRef
+    ref: KernelRef
+    words: ProblemWords
 
 
 @dataclass(frozen=True, kw_only=True)

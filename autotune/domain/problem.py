@@ -254,17 +254,19 @@ class ProblemSpec:
     def parse(
         self, shape: str | None, dtype: str | None = None, options: Sequence[str] = ()
     ) -> Problem:
-        """A problem from ``m=8,k=128`` or ``8x128``, a dtype name and ``name=value`` options.
+        """A problem from ``m=8,k=128`` or ``8x128``, a dtype name and ``name=value`` options; of a
+        function also from ``x=8x128``, which is ``x.0=8,x.1=128``.
 
         Raises ``InvalidInputError`` or ``UnknownNameError`` with one sentence, where there is no
         shape too.
         """
         if not shape:
-            example = ",".join(f"{name}=128" for name in self.dims)
-            raise InvalidInputError(f"say the problem: add --shape {example}, with your sizes")
-        sizes = _named(shape, "dimension") if "=" in shape else self._positional(shape)
+            form = ",".join(f"{name}=128" for name in self.dims)
+            example = f"add --shape {form}, or --args '{form},dtype={self.dtypes[0]}'"
+            raise InvalidInputError(f"say the problem: {example}, with your sizes")
+        sizes = named_sizes(shape) if "=" in shape else self._positional(shape)
         dims = {name: _size(name, text) for name, text in sizes.items()}
-        return self.problem(dims, dtype, _named(",".join(options), "option"))
+        return self.problem(dims, dtype, named_parts(",".join(options), "option"))
 
     def parse_call(self, text: str) -> Problem:
         """A problem from ``m=8,k=128,dtype=bf16,causal=true``: sizes and options in one text.
@@ -272,7 +274,7 @@ class ProblemSpec:
         if "[" in text:
             sizes = ",".join(f"{name}=…" for name in self.dims)
             raise InvalidInputError(f"a declaration takes sizes, no arrays: --args {sizes}")
-        parts = _named(text, "argument")
+        parts = named_parts(text, "argument")
         dtype = parts.pop("dtype", None)
         names = [option.name for option in self.options if option.name in parts]
         options = {name: parts.pop(name) for name in names}
@@ -313,7 +315,7 @@ class ProblemSpec:
         return tuple((name, _checked_size(name, given[name])) for name in self.dims)
 
     def _positional(self, shape: str) -> dict[str, str]:
-        sizes = shape.lower().split("x")
+        sizes = re.split(r"\s*[x×,]\s*", shape.lower().strip())
         short = [name for name in self.dims if name not in dict(self.alike)]
         forms = dict.fromkeys("x".join(names) for names in (self.dims, short))
         names = short if len(sizes) == len(short) else list(self.dims)
@@ -342,7 +344,7 @@ class ProblemSpec:
 def parsed_parts(text: str, what: str) -> dict[str, OptionValue]:
     """``m=8,dtype=bf16,residuals=true`` of a kernel that need not be known: whole numbers, truth
     values and else texts; an element type by its full name. Raises ``InvalidInputError``."""
-    found = {name: _of_text(value) for name, value in _named(text, what).items()}
+    found = {name: _of_text(value) for name, value in named_parts(text, what).items()}
     if not found:
         raise InvalidInputError(f"{what} {text!r} is not of the form name=value")
     if "dtype" in found:
@@ -350,7 +352,17 @@ def parsed_parts(text: str, what: str) -> dict[str, OptionValue]:
     return found
 
 
-def _named(text: str, what: str) -> dict[str, str]:
+def named_sizes(shape: str) -> dict[str, str]:
+    """``m=8,x=512x1024`` as a dictionary, in which the second is x.0 and x.1. Raises
+    ``InvalidInputError``."""
+    found: dict[str, str] = {}
+    for name, size in named_parts(shape, "dimension").items():
+        several = size.lower().split("x")
+        found |= {f"{name}.{n}": s for n, s in enumerate(several)} if several[1:] else {name: size}
+    return found
+
+
+def named_parts(text: str, what: str) -> dict[str, str]:
     """``a=1,b=2`` as a dictionary; every part must have the form, no name may come twice."""
     found: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):

@@ -16,7 +16,7 @@ from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.limits import Limit, Word
 from autotune.domain.outcome import Outcome
-from autotune.domain.problem import Config
+from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Change, Check, Record, RecordCheck, Snapshot, Trial
 
 
@@ -191,7 +191,11 @@ class Store(TrialStore, Protocol):
         """In the order in which they came."""
 
     def history(
-        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+        self,
+        kernel: str | None = None,
+        chip: Chip | None = None,
+        limit: int = 50,
+        problem: Problem | None = None,
     ) -> Sequence[SearchedKey]:
         """The keys whose trials came in last, those with the latest trial first."""
 

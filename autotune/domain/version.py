@@ -1,8 +1,13 @@
-"""The version of this product, which the package metadata reads, and those of what is installed."""
+"""The version of this product, and those of what is installed.
+
+The package metadata and ``make release`` read it here. A test holds CITATION.cff and the first
+heading of CHANGELOG.md to it.
+"""
 
 import re
 
-NAME, VERSION = "pallas-autotune", "0.1.0"
+NAME = "pallas-autotune"
+VERSION = "0.2.0"
 
 
 def installed_version(package: str) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.declaring.discovery import fingerprint, searched_source
-from autotune.domain.arguments import asked
+from autotune.domain.arguments import ProblemWords, asked
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Progress
 from autotune.domain.key import Choices, KernelSpec, Key, Toolchain, installed_toolchain
@@ -216,14 +216,15 @@ def _keys(
                 continue
         except OSError:
             return  # whoever searches says what is wrong
-        if task.problem_of is None:
-            text = asked(task.ref, spec.name, task.ref.call, task.chip, python)
+        words = task.problem
+        if isinstance(words, ProblemWords) and spec.form:
+            text = asked(task.ref, spec.name, words.call, task.chip, python)
             for summary in store.history(spec.name, task.chip, _MOST_CALLS):
                 if store.searches.progress(summary.key).asked == text:
                     yield spec, spec.key(summary.key.problem, task.chip, toolchain)
             continue
         try:
-            problem = task.problem_of(spec)
+            problem = words.of(spec.problems) if isinstance(words, ProblemWords) else words
         except InvalidInputError:
             return  # as well
         yield spec, spec.key(problem, task.chip, toolchain)

@@ -12,10 +12,11 @@ from typing import Self
 
 from autotune.declaring.calls.text import with_contents
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compiler_options import over
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.key import Chip, KernelRef, KernelSpec, Key, parse_chip
-from autotune.domain.problem import AxisValue, Config
+from autotune.domain.problem import AxisValue, Config, Problem
 from autotune.domain.record import Evidence, Record, Trial, default_trial
 from autotune.domain.workload import InvalidProblem, WorkloadProblem
 from autotune.measuring.attached import attached_chips
@@ -27,8 +28,7 @@ from autotune.searching import subject as subjects
 class TuningTask:
     """A problem that is to be tuned for a chip.
 
-    ``problem_of``: the problem, by the description of its kernel; None for the call that ``ref``
-    names. ``start_from``: configs that are tried right after the default, in text or as values of
+    ``start_from``: configs that are tried right after the default, in text or as values of
     axes; of a model the first is what it runs today. ``only``: values of axes, beside those of the
     default. ``options``: of the compiler, None for those of the plan; ``tuned_options``: values of
     some of them that are searched as well. ``weight``: how often it runs. ``name`` and ``line``: of
@@ -37,7 +37,7 @@ class TuningTask:
 
     ref: KernelRef
     chip: Chip
-    problem_of: subjects.ProblemOf | None
+    problem: Problem | ProblemWords
     start_from: tuple[str | Config | Mapping[str, AxisValue], ...] = ()
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
     options: str | None = None
@@ -209,18 +209,16 @@ def _time_us(trial: Trial | None) -> float | None:
     return trial.estimate.time_us if trial and trial.estimate else None
 
 
-def named_problem(
-    problem: WorkloadProblem, folder: Path
-) -> tuple[KernelRef, subjects.ProblemOf | None]:
+def named_problem(problem: WorkloadProblem, folder: Path) -> tuple[KernelRef, ProblemWords]:
     """What a problem of a workload means, on whatever chip. ``folder``: that files of kernels are
     found from. Raises ``AutotuneError``."""
     name = str(folder / problem.kernel) if ".py" in problem.kernel else problem.kernel
-    ref = find_kernel(name)
-    if not problem.args:
-        return subjects.asked_problem(ref, problem.shape, problem.dtype, problem.options, "")
-    if problem.shape or problem.dtype or problem.options:
-        raise InvalidInputError("shape, dtype and options are part of args: say them there")
-    return subjects.asked_problem(ref, None, None, (), with_contents(problem.args, folder))
+    return find_kernel(name), ProblemWords(
+        shape=problem.shape,
+        dtype=problem.dtype or "",
+        options=problem.options,
+        call=with_contents(problem.args, folder),
+    )
 
 
 def workload_tasks(
@@ -231,7 +229,7 @@ def workload_tasks(
     follow one another: it is traced for all of them at once."""
     for problem in problems:
         try:
-            ref, problem_of = named_problem(problem, folder)
+            ref, words = named_problem(problem, folder)
         except AutotuneError as error:
             yield invalid_problem(problem, error)
             continue
@@ -248,7 +246,7 @@ def workload_tasks(
             yield TuningTask(
                 ref=ref,
                 chip=chip,
-                problem_of=problem_of,
+                problem=words,
                 start_from=(problem.config,) if problem.config else (),
                 options=over(options, problem.compiler_options),
                 weight=problem.weight,

@@ -136,7 +136,7 @@ def _described(
 ) -> TuningResult | NotTuned | _Described:
     """What the compilers know of a task, or how its search ended before."""
     try:
-        subject = describe_subject(compilers, task.ref, task.chip, task.problem_of, task.options)
+        subject = describe_subject(compilers, task.ref, task.chip, task.problem, task.options)
         choices = compilers.ask(subject.question(ListChoices))
         before = store and ended_search(store, task, subject.spec, subject.key, plan, choices)
     except AutotuneError as error:

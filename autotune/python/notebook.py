@@ -26,10 +26,11 @@ from autotune.python.decorator import Tunable
 if TYPE_CHECKING:
     from autotune.answering.sources import Source
     from autotune.compiling.pool import CompilerPool
+    from autotune.domain.arguments import ProblemWords
+    from autotune.domain.problem import Problem
     from autotune.publishing.publish import Publication
     from autotune.publishing.task import TuningResult
     from autotune.python.tuned import TunedConfig
-    from autotune.searching.subject import ProblemOf
     from autotune.wording.outcome import ConfigEstimate
 
 P = ParamSpec("P")
@@ -157,11 +158,11 @@ def search(
         options=_options(compiler_options),
     )
     target = chip_or_attached(chip)
-    ref, problem_of = _problem(kernel, args, arguments, shape, dtype, options)
+    ref, problem = _problem(kernel, args, arguments, shape, dtype, options)
     task = TuningTask(
         ref=ref,
         chip=target,
-        problem_of=problem_of,
+        problem=problem,
         start_from=tuple(start_from),
         only={name: list(map(str, values)) for name, values in (only or {}).items()},
         tuned_options={
@@ -204,10 +205,10 @@ def estimate(
     from autotune.wording.outcome import ConfigEstimate, ConfigEstimates
 
     target = chip_or_attached(chip)
-    ref, problem_of = _problem(kernel, args, arguments, shape, dtype, options)
+    ref, problem = _problem(kernel, args, arguments, shape, dtype, options)
     given = [configs] if isinstance(configs, Config | Mapping) else list(configs)
     with _pool(python, 1, _options(compiler_options)) as pool:
-        judge = config_judge(pool, describe_subject(pool, ref, target, problem_of))
+        judge = config_judge(pool, describe_subject(pool, ref, target, problem))
         wanted = [judge.complete(config) for config in given or [judge.default]]
         return ConfigEstimates(
             ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in wanted
@@ -229,7 +230,7 @@ def compare(
     for judged in estimate(kernel, *args, configs=configs, **asked):
         if judged.estimate is None:
             raise AutotuneError(str(judged))
-        named.append(NamedEstimate(name=str(judged.config), estimate=judged.estimate))
+        named.append(NamedEstimate(name=f"config {judged.config}", estimate=judged.estimate))
     return why(compared(*named))
 
 
@@ -275,7 +276,7 @@ def _problem(
     shape: str | Mapping[str, int] | None,
     dtype: Any,
     options: Mapping[str, OptionValue] | None,
-) -> "tuple[KernelRef, ProblemOf]":
+) -> "tuple[KernelRef, Problem | ProblemWords]":
     """Where the kernel is, and its problem. Raises ``InvalidInputError``."""
     from autotune.declaring.calls.function import abstract
     from autotune.declaring.discovery import find_kernel
@@ -293,15 +294,16 @@ def _problem(
             ) from error
         arguments = {**arguments, **described}
         problem, known = kernel.problem(*args, **arguments), partial(abstract, contents=True)
-        return kernel.ref(*map(known, args), **known(arguments)), lambda _: problem
+        return kernel.ref(*map(known, args), **known(arguments)), problem
     if not isinstance(kernel, str) or args or arguments or shape is None:
         raise InvalidInputError(
             "give a function under autotune.tunable with its arguments, or the name of a "
             "declaration (matmul, path/to/file.py:NAME) with shape="
         )
-    name = None if dtype is None else dtype_name(dtype)
-    if isinstance(shape, str):
-        text, words = shape, [f"{key}={value}" for key, value in (options or {}).items()]
-        return find_kernel(kernel), lambda spec: spec.problems.parse(text, name, words)
-    sizes = shape
-    return find_kernel(kernel), lambda spec: spec.problems.problem(sizes, name, options or {})
+    if not isinstance(shape, str):
+        shape = ",".join(f"{name}={size}" for name, size in shape.items())
+    return find_kernel(kernel), ProblemWords(
+        shape=shape,
+        dtype="" if dtype is None else dtype_name(dtype),
+        options=tuple(f"{name}={value}" for name, value in (options or {}).items()),
+    )

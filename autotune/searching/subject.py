@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from autotune.declaring.calls.text import with_contents
 from autotune.domain import compilers as questions
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Key, Toolchain
@@ -58,9 +58,6 @@ class SearchObserver:
         return False
 
 
-ProblemOf = Callable[[KernelSpec], Problem]
-"""Reads a problem by the description of its kernel. Raises ``InvalidInputError``."""
-
 Asked = TypeVar("Asked", bound=questions.CompilerQuestion[Any])
 
 
@@ -85,42 +82,35 @@ class Subject:
         return kind(ref=self.ref, problem=self.problem, chip=self.chip.chip, **more)
 
 
-def asked_problem(
-    ref: KernelRef,
-    shape: str | None,
-    dtype: str | None,
-    options: Sequence[str],
-    call: str,
-) -> tuple[KernelRef, ProblemOf | None]:
-    """A problem in words: of a declaration, or the ``call`` of a function. Raises
-    ``InvalidInputError``, of a kernel without a problem as soon as its names are known."""
-    if not call:
-        return ref, lambda spec: spec.problems.parse(shape, dtype, options)
-    if shape is not None or dtype or options:
-        raise InvalidInputError(
-            "--shape, --dtype and --option are part of --args: say all of it there, or none"
-        )
-    return replace(ref, call=with_contents(call)), None
-
-
 def describe_subject(
     compilers: questions.Compilers,
     ref: KernelRef,
     chip: Chip,
-    problem_of: ProblemOf | None,
+    problem: Problem | ProblemWords,
     options: str | None = None,
 ) -> Subject:
-    """Ask a compiler process what the kernel, the toolchain and the chip are. ``problem_of``: None
-    for the call that ``ref`` names. ``options``: of the compiler, None for those that the compilers
-    were opened with."""
+    """Ask a compiler process what the kernel, the toolchain and the chip are. ``options``: of the
+    compiler, None for those that the compilers were opened with. Raises ``InvalidInputError`` for
+    a problem that the kernel does not take."""
+    if isinstance(problem, ProblemWords):
+        call, problem = compilers.ask(questions.ReadProblem(ref=ref, words=problem))
+        ref = replace(ref, call=call)
     spec = compilers.ask(questions.DescribeKernel(ref=ref))
     return Subject(
         ref=ref,
         spec=spec,
-        problem=problem_of(spec) if problem_of else compilers.ask(questions.ProblemOfCall(ref=ref)),
+        problem=same_problem(spec, problem),
         chip=compilers.ask(questions.DescribeChip(chip=chip, options=options)),
         toolchain=compilers.ask(questions.DescribeToolchain(options=options)),
     )
+
+
+def same_problem(spec: KernelSpec, problem: Problem) -> Problem:
+    """The problem, where this version of the kernel takes it. Raises ``InvalidInputError``."""
+    parsed = spec.problems.problem(dict(problem.dims), problem.dtype, dict(problem.options))
+    if dict(parsed.options) != dict(problem.options):
+        raise InvalidInputError(f"this version of {spec.name} takes other options than {problem}")
+    return parsed
 
 
 def explore_space(

@@ -8,12 +8,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from autotune.declaring.discovery import named_kernel
-from autotune.domain.compilers import CheckDeclaration, Compilers
+from autotune.domain.compilers import CheckDeclaration, Compilers, DescribeKernel
 from autotune.domain.errors import InvalidInputError, KernelImportError, NoLegalConfigError
-from autotune.domain.key import Chip, KernelSpec
+from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
-from autotune.domain.problem import Config, OptionValue, Problem
+from autotune.domain.problem import Config, OptionValue, Problem, ProblemSpec
 from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.store import Store
 from autotune.estimating.cost_model.comparison import margin
@@ -269,7 +269,7 @@ class _Judge:
         but where the kernel's default is what the library's lookup finds."""
         subject = self._subject()
         if self.store.record(subject.key) is None:
-            task = TuningTask(ref=subject.ref, chip=self.chip, problem_of=lambda _: subject.problem)
+            task = TuningTask(ref=subject.ref, chip=self.chip, problem=subject.problem)
             compilers = running(self.compilers)
             plan = Plan(limits=SearchLimits(trials=trials))
             with watching() as watch:
@@ -281,12 +281,9 @@ class _Judge:
     def _subject(self) -> Subject:
         known = self.row.known
         assert isinstance(known, KnownConfig)
-        subject = describe_subject(
-            self.compilers,
-            named_kernel(known.kernel),
-            self.chip,
-            lambda spec: self._problem(spec, known),
-        )
+        ref = named_kernel(known.kernel)
+        problem = self._problem(self.compilers.ask(DescribeKernel(ref=ref)).problems, known)
+        subject = describe_subject(self.compilers, ref, self.chip, problem)
         self.compilers.ask(subject.question(CheckDeclaration))
         self.store.save_kernel(subject.spec)
         return subject
@@ -314,16 +311,15 @@ class _Judge:
         audit = replace(audit, searched_verified=self._is_verified(subject, config))
         return _with_contest(audit, check.winner.estimate, config, best)
 
-    def _problem(self, spec: KernelSpec, known: KnownConfig) -> Problem:
+    def _problem(self, spec: ProblemSpec, known: KnownConfig) -> Problem:
         """Of what is assumed only that which the kernel has; a row has to mean all that it says."""
-        dims = spec.problems.dims
-        names = {"dtype", *dims, *(option.name for option in spec.problems.options)}
+        names = {"dtype", *spec.dims, *(option.name for option in spec.options)}
         said: dict[str, OptionValue] = {n: v for n, v in self.assumed.items() if n in names}
         said |= dict(known.problem)
         dtype = said.pop("dtype", None)
-        shape = ",".join(f"{name}={said.pop(name)}" for name in dims if name in said)
+        shape = ",".join(f"{name}={said.pop(name)}" for name in spec.dims if name in said)
         options = [f"{name}={value}" for name, value in said.items()]
-        return spec.problems.parse(shape, None if dtype is None else str(dtype), options)
+        return spec.parse(shape, None if dtype is None else str(dtype), options)
 
     def _check(self, subject: Subject, axes: Mapping[str, object]) -> Check:
         config = config_judge(self.compilers, subject).read(named(axes.items()))

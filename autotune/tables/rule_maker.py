@@ -284,7 +284,7 @@ class RuleMaker:
 
     def _judge(self, key: Key) -> ConfigJudge:
         if key not in self._judges:
-            subject = describe_subject(self.pool, self.ref, key.chip, lambda _: key.problem)
+            subject = describe_subject(self.pool, self.ref, key.chip, key.problem)
             self._judges[key] = config_judge(self.pool, subject)
         return self._judges[key]
 

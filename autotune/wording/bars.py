@@ -19,7 +19,7 @@ from autotune.publishing.progress import Tally
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import NotTuned, TuningObserver, TuningResult
 from autotune.wording.outcome import best_time, group_text
-from autotune.wording.output import echo
+from autotune.wording.output import STARTING, echo
 from autotune.wording.publication import publication_reason, times_default
 from autotune.wording.screen import PlainConsole
 from autotune.wording.units import micros, ratio, seconds
@@ -76,6 +76,9 @@ class Lines(SilentObserver):
     def tracing(self, done: int, total: int) -> None:
         if self._pace.is_due():
             self._say(tracing_line(done, total))
+
+    def compiling(self) -> None:
+        self._say(STARTING)
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
         self.done, self.goal = len(earlier), goal
@@ -169,7 +172,7 @@ class Bar(_Live):
             progress.TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=PlainConsole(stderr=True),
         )
-        self._task = self._progress.add_task("starting", total=None, note="")
+        self._task = self._progress.add_task(STARTING, total=None, note="")
 
     def tracing(self, done: int, total: int) -> None:
         self._progress.update(self._task, description="tracing", completed=done, total=total)
@@ -191,6 +194,9 @@ class WorkloadLines(SilentObserver):
     """A line for each problem, when it is over."""
 
     _total = _done = 0
+
+    def compiling(self) -> None:
+        self.announce(STARTING)
 
     def begin(self, total: int) -> None:
         self._total = total
@@ -242,7 +248,7 @@ class WorkloadBars(_Live, WorkloadLines):
             progress.TimeRemainingColumn(),
             console=PlainConsole(stderr=True),
         )
-        self._all = self._progress.add_task("all trials", total=None, note="")
+        self._all = self._progress.add_task("all trials", total=None, note=STARTING)
         self._recent: list[progress.TaskID] = []
 
     def of(self, key: Key) -> TuningObserver:

@@ -9,6 +9,8 @@ import click
 from autotune.domain.visible import visible, visible_lines
 from autotune.wording.units import seconds
 
+STARTING = "starting the compilers"  # on a busy machine for ten seconds and more
+
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print one line."""

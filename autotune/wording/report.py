@@ -151,8 +151,8 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
 
 
 def report_text(tuned: TuningResult) -> str:
-    """What ``print_report`` prints."""
-    return _recorded(tuned).export_text()
+    """What ``print_report`` prints, without padding."""
+    return "\n".join(map(str.rstrip, _recorded(tuned).export_text().rstrip().splitlines()))
 
 
 def report_html(tuned: TuningResult) -> str:

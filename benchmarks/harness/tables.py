@@ -12,6 +12,7 @@ from typing import Any
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import ListChoices
 from autotune.domain.key import Chip, ChipInfo
@@ -101,7 +102,7 @@ def subject_of(pool: CompilerPool, case: SpaceCase) -> Subject:
         pool,
         find_kernel(case.kernel),
         Chip(case.chip),
-        lambda spec: spec.problems.parse(case.shape, None, case.options),
+        ProblemWords(shape=case.shape, options=case.options),
     )
 
 

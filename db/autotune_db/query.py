@@ -29,6 +29,7 @@ from sqlalchemy import (
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
+from autotune.domain.problem import Problem
 from autotune.domain.record import Record, Standing
 from autotune_db import rows
 from autotune_db.rows import AnyRow
@@ -310,11 +311,18 @@ def sum_up(connection: Connection, key_ids: Iterable[int]) -> None:
 
 
 def latest_tried(
-    connection: Connection, limit: int, kernel: str | None = None, chip: Chip | None = None
+    connection: Connection,
+    limit: int,
+    kernel: str | None = None,
+    chip: Chip | None = None,
+    problem: Problem | None = None,
 ) -> list[SearchedKey]:
     """Keys that have trials, that of the newest trial first."""
     newest = KEYS.c.newest_trial
-    wanted = select(KEYS).where(newest.is_not(None), *only(kernel, chip)).order_by(newest.desc())
+    conditions = [newest.is_not(None), *only(kernel, chip)]
+    if problem is not None:
+        conditions.append(KEYS.c.problem_digest == rows.problem_digest(problem))
+    wanted = select(KEYS).where(*conditions).order_by(newest.desc())
     return tried(connection, wanted.limit(limit))
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Row
 from autotune.domain.browsing import AuditEntry, Author, Miss, SearchStatus, Token
 from autotune.domain.codec import field_decoders, from_data, to_data
 from autotune.domain.job import Job, Request
-from autotune.domain.key import Chip, KernelSpec, Key, Toolchain, identity_of
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, RecordCheck, Snapshot, Standing, Trial
@@ -51,11 +51,18 @@ def kernel_from_row(row: AnyRow) -> KernelSpec:
 
 def key_identity(key: Key) -> dict[str, Any]:
     """The columns that tell one key from another."""
-    same = identity_of(key)
-    options = {name: value for name, _, value in same.options}
-    problem = {"dims": dict(same.dims), "dtype": same.dtype, "options": options}
-    columns = {"kernel": same.kernel, "fingerprint": same.fingerprint, "chip": same.chip}
-    return {**columns, "problem_digest": digest(problem), **toolchain_values(key.toolchain)}
+    columns = {"kernel": key.kernel, "fingerprint": key.fingerprint, "chip": key.chip.value}
+    return {
+        **columns,
+        "problem_digest": problem_digest(key.problem),
+        **toolchain_values(key.toolchain),
+    }
+
+
+def problem_digest(problem: Problem) -> str:
+    """In whatever order dimensions and options are."""
+    options = dict(problem.options)
+    return digest({"dims": dict(problem.dims), "dtype": problem.dtype, "options": options})
 
 
 def toolchain_values(toolchain: Toolchain) -> dict[str, str]:

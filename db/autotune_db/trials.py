@@ -10,7 +10,7 @@ from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
 from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.outcome import Outcome
-from autotune.domain.problem import Config
+from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Trial
 from autotune_db import query, rows
 from autotune_db.query import MAX_ID, Query
@@ -122,8 +122,9 @@ class SqlTrials(Adapter):
         kernel: str | None = None,
         chip: Chip | None = None,
         limit: int = 50,
+        problem: Problem | None = None,
     ) -> Sequence[SearchedKey]:
-        return query.latest_tried(connection, limit, kernel, chip)
+        return query.latest_tried(connection, limit, kernel, chip, problem)
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
         wanted = query.with_keys(TRIALS).where(TRIALS.c.id == trial_id)

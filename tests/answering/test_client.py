@@ -20,6 +20,7 @@ from autotune.answering.generation import GENERATION
 from autotune.answering.http import Remote
 from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN
 from autotune.answering.sources import ACCEPT
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.problem import make_config
@@ -333,16 +334,17 @@ def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None
 def test_by_shape(service: Running) -> None:
     toolchain = question().toolchain
     client = Client(service.url)
-    answer = client.lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
-    assert (answer.kind, answer.record) == (EXACT, record(question(1024)))
     answer = client.lookup_shape(
-        "mm", "1024x128", "bf16", ["causal=true"], chip="v5e", toolchain=toolchain
+        "mm", ProblemWords(shape="1024x128"), chip="v5e", toolchain=toolchain
     )
+    assert (answer.kind, answer.record) == (EXACT, record(question(1024)))
+    words = ProblemWords(shape="1024x128", dtype="bf16", options=("causal=true",))
+    answer = client.lookup_shape("mm", words, chip="v5e", toolchain=toolchain)
     assert answer.kind == DEFAULT
     with pytest.raises(ServiceError, match="unknown kernel 'nö pe'"):
-        client.lookup_shape("nö pe", "1", chip="v5e", toolchain=toolchain)
+        client.lookup_shape("nö pe", ProblemWords(shape="1"), chip="v5e", toolchain=toolchain)
     with pytest.raises(ServiceError, match="cannot be used"):
-        Client(NOBODY).lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
+        Client(NOBODY).lookup_shape("mm", ProblemWords(shape="1"), chip="v5e", toolchain=toolchain)
 
 
 def test_a_default_says_why_whatever_is_accepted(cache: Path) -> None:

@@ -12,6 +12,7 @@ from autotune.answering.rule_answers import ruled_config
 from autotune.answering.safety import safe_config
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import DescribeChip, DescribeKernel, ListChoices, TraceConfig, Traces
 from autotune.domain.key import Chip, KernelRef, Key
 from autotune.domain.outcome import Estimate, Estimated
@@ -104,9 +105,7 @@ def lessons(request: pytest.FixtureRequest, pool: CompilerPool) -> tuple[Lessons
     ref, draw = find_kernel(request.param), random.Random(0)
 
     def subject() -> Subject:
-        return describe_subject(
-            pool, ref, Chip.V5E, lambda spec: spec.problems.parse(DRAWN[request.param](draw))
-        )
+        return describe_subject(pool, ref, Chip.V5E, ProblemWords(shape=DRAWN[request.param](draw)))
 
     known = dict(_guessed(pool, subject()) for _ in range(TAUGHT))
     return known, [subject() for _ in range(ASKED)]

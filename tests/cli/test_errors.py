@@ -10,6 +10,7 @@ from autotune.compiling.pool import CompilerPool
 from autotune.domain.compilers import CheckDeclaration, DescribeKernel
 from autotune.domain.errors import KernelImportError
 from autotune.domain.key import Chip, KernelRef
+from autotune.wording.output import STARTING
 from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 
 GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
@@ -29,7 +30,7 @@ search matmul --trails 3 | did you mean --ray or --trials?
 search matmul --compilers 65 | 65 is not between 1 and 64
 search | missing argument 'KERNEL'
 search matmull --shape 8 --chip v5e | did you mean matmul?
-search matmul --shape 64,64,64 --chip v5e | or m=…,k=…,n=…
+search matmul --shape 64,64 --chip v5e | or m=…,k=…,n=…
 search flash_attention --shape 1x2 --chip v5e | or batchxq_headsxq_lenxhead_dim
 search matmul --shape 8x8x8 --trials ten | 'ten' is no whole number
 search matmul --shape 8x8x8 --method grid | is not one of 'gp', 'tpe', 'random'
@@ -45,7 +46,7 @@ tune . | '.' is a directory
 tune bad.toml --budget 2hours | is no time such as 2h, 90m or 30s
 explain 1 2 3 | unexpected extra argument (3)
 explain -1 | no such option '-1'
-explain 0 | 0 is not at least 1
+explain 0 | a kernel needs --shape or --args
 show one | 'one' is no whole number
 history --limit 0 | 0 is not between 1 and 10000
 history --chip v55e | unknown chip 'v55e'
@@ -67,6 +68,7 @@ env create jax | write it as jax==0.10.2
 env create jax==banana | write it as jax==0.10.2
 env create | missing argument 'jax==VERSION'
 env remove | missing argument 'VERSION'
+env remove nothere | no environment has jax nothere (there is none yet): see `autotune env list`
 completion powershell | is not one of 'bash', 'zsh', 'fish'
 db upgrad | did you mean upgrade?
 snapshots rollback x | 'x' is no whole number
@@ -88,7 +90,7 @@ def test_each_wrong_input_is_one_sentence_with_the_remedy(line: str, tmp_path: P
     args, _, says = line.partition(" | ")
     done = autotune_here(*args.split(), cwd=tmp_path)
     assert_one_sentence(done, says)
-    assert done.stderr.startswith("error: ") and done.stdout == ""
+    assert done.stderr.removeprefix(f"{STARTING}\n").startswith("error: ") and done.stdout == ""
     assert [file.name for file in tmp_path.iterdir()] == ["bad.toml"]
 
 
@@ -121,12 +123,15 @@ def test_wrong_problems(args: tuple[str, ...], says: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ("search matmul", "add --shape m=128,k=128,n=128, with your sizes"),
+        ("search matmul", "add --shape m=128,k=128,n=128, or --args 'm=128,k=128,n=128,dtype="),
         ("estimate matmul --args x=f32[8,8]", "takes sizes, no arrays: --args m=…,k=…,n=…"),
         ("estimate matmul --args m=8,k=8", "the shape lacks n: give m=…,k=…,n=…"),
         ("search matmul --args m=8,k=8,n=8 --dtype bf16", "say all of it there, or none"),
         ("lookup matmul --args m=8,k=8,n=8,activation=swish", "is not one of none, relu, gelu"),
-        ("search f.py:fn", "add --args 'x=f32[128,128], y=f32[128,128], causal=False', as your"),
+        (
+            "search f.py:fn",
+            "add --args 'x=f32[128,128], y=f32[128,128], causal=False', or --shape 128x128,128x128",
+        ),
         ("lookup f.py:fn --args x=f32[8]", "missing a required argument: 'y'"),
     ],
 )

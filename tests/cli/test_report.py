@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from autotune.declaring.discovery import find_kernel, fingerprint, searched_source
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import Verdict
 from autotune.domain.job import Progress
 from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
@@ -33,7 +34,7 @@ from tests.servers.commands import autotune
 TASK = TuningTask(
     ref=find_kernel("vector_add"),
     chip=Chip.V5E,
-    problem_of=lambda spec: spec.problems.parse("n=65536"),
+    problem=ProblemWords(shape="n=65536"),
 )
 AXES = ("block_rows_of_the_queries", "block_columns_of_the_keys", "buffers_for_pages")
 

@@ -98,6 +98,33 @@ def test_it_is_said_once_the_source_changed(
         assert json.loads(autotune_here(*command, "--json", cwd=tmp_path).stdout)["source_changed"]
 
 
+@pytest.mark.usefixtures("searched")
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        ("history ./own.py:scale", 0, "scale  x.0=512"),
+        ("history ./own.py:scale --shape 512", 0, "scale  x.0=512"),
+        ("history scale --shape x.0=512 --option factor=2", 0, "scale  x.0=512"),
+        ("history scale --shape 513", 0, "nothing like that has been searched"),
+        ("history scale --shape 512 --dtype bf16", 2, "choose one of float32"),
+        ("history --shape 512", 2, "name the kernel as well"),
+        ("history scale --shape 512 --args x=f32[512]", 2, "say all of it there, or none"),
+        ("explain scale --shape 512", 0, "where the time goes"),
+        ("explain ./own.py:scale --shape 512 --chip v5e", 2, "has an estimate: search it first"),
+        ("lookup scale --shape 512 --chip v6e", 0, "exact: published for exactly this"),
+        ("lookup scale --chip v6e", 2, "add --args 'x=float32[512], factor=2', as your call is"),
+        ("push --url http://127.0.0.1:9 --kernel scale --shape 513", 1, "0 records"),
+        ("push --url http://127.0.0.1:9 --kernel scale --shape 512", 0, "left out: scale"),
+        ("push --url http://127.0.0.1:9 --shape 512", 2, "name the kernel as well"),
+    ],
+)
+def test_every_command_names_a_problem_alike(
+    command: str, code: int, says: str, tmp_path: Path
+) -> None:
+    done = autotune_here(*command.split(), cwd=tmp_path)
+    assert (done.returncode, says in done.stdout + done.stderr) == (code, True), done.stderr
+
+
 def test_the_kernel_of_a_key_is_where_it_was_searched_for_calls_of_its_form(
     searched: Key, tmp_path: Path
 ) -> None:

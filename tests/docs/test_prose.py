@@ -59,9 +59,12 @@ def _helps(group: click.Group, context: click.Context) -> Iterator[tuple[str, st
             yield from _helps(command, inner)
 
 
-@each(WRITTEN + OTHERS)
+@each(DOCS + OTHERS[:2])
 def test_no_sentence_is_long(page: Path) -> None:
-    assert [sentence for sentence in all_of(page) if words(sentence) > 35] == []
+    """Tables of results are made by benchmarks."""
+    is_result = page.parent.name == "results"
+    read_there = sentences(page.read_text(encoding="utf-8")) if is_result else all_of(page)
+    assert [sentence for sentence in read_there if words(sentence) > 35] == []
 
 
 def test_most_sentences_are_short() -> None:

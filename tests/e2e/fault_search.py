@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.key import Chip
 from autotune.domain.record import Trial
 from autotune.estimating.space import Space
@@ -84,7 +85,7 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
     """Every behaviour once, on v5e, in a database of its own. ``limit_s``: for one candidate."""
     ref = find_kernel(f"{KERNEL_FILE}:KERNEL")
     with CompilerPool(limit_s=limit_s, memory_bytes=MEMORY_BYTES) as pool:
-        subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse("n=8192"))
+        subject = describe_subject(pool, ref, Chip.V5E, ProblemWords(shape="n=8192"))
         space = explore_space(pool, subject, lambda *_: None)
         with open_store(str(folder / "faults.db"), create=True) as store:
             result = run_search(pool, store, subject, space, SearchLimits())

@@ -10,6 +10,7 @@ import pytest
 from autotune.answering.matching import DEFAULT, Index
 from autotune.compiling.environments.environment import FOLDER_VARIABLE
 from autotune.compiling.pool import CompilerPool
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data
 from autotune.domain.key import Chip, KernelRef, Key, Toolchain
 from autotune.domain.outcome import Estimated
@@ -117,7 +118,7 @@ def test_the_config_that_was_measured_is_estimated_within_the_stated_error() -> 
     ref = KernelRef(path=KERNEL, attribute="PASSES_LIMIT")
     config = make_config({"block_m": 128, "block_n": 128}, vmem_limit_bytes=20_000_000)
     with CompilerPool(1) as pool:
-        subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse(SHAPE))
+        subject = describe_subject(pool, ref, Chip.V5E, ProblemWords(shape=SHAPE))
         found = evaluate(pool, subject, config)
     assert isinstance(found, Estimated) and found.estimate.error is not None
     assert abs(found.estimate.time_us / MEASURED_US - 1) <= found.estimate.error

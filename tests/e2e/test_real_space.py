@@ -6,6 +6,7 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import (
     CompileConfig,
     DescribeChip,
@@ -24,7 +25,7 @@ from autotune.searching.subject import Subject, describe_subject, explore_space
 
 def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[Subject, Space]:
     ref = find_kernel(kernel)
-    subject = describe_subject(pool, ref, chip, lambda spec: spec.problems.parse(shape))
+    subject = describe_subject(pool, ref, chip, ProblemWords(shape=shape))
     return subject, explore_space(pool, subject, lambda *_: None)
 
 

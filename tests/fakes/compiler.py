@@ -18,6 +18,8 @@ from autotune.domain.compilers import (
     DescribeKernel,
     DescribeToolchain,
     ListChoices,
+    NamedProblem,
+    ReadProblem,
     TraceConfig,
     Traces,
     VerifyConfig,
@@ -84,6 +86,8 @@ class FakeCompilers:
                 return replace(_known(self._chip), chip=chip)
             case DescribeKernel():
                 return _known(self._spec)
+            case ReadProblem(words=words):
+                return NamedProblem("", words.of(_known(self._spec).problems))
             case ListChoices():
                 return _known(self._choices)
             case TraceConfig(config=config, chip=chip):

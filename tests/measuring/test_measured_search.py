@@ -7,6 +7,7 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import NOT_COMPARED
 from autotune.domain.key import Chip
 from autotune.measuring.process import MeasuringTask, measuring_process
@@ -27,9 +28,7 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
     pool: CompilerPool, tmp_path: Path
 ) -> None:
     ref = find_kernel("vector_add")
-    subject = describe_subject(
-        pool, ref, Chip.V5E, lambda spec: spec.problems.parse("4096", "float32", [])
-    )
+    subject = describe_subject(pool, ref, Chip.V5E, ProblemWords(shape="4096", dtype="float32"))
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
         result = run_search(
             pool,

@@ -61,7 +61,7 @@ def tuned(
         traced=lambda config: [kernel.traced(rows, config["block"])],
     )
     subject = kernel.subject(rows)
-    task = TuningTask(ref=subject.ref, chip=V5E.chip, problem_of=lambda _: subject.problem)
+    task = TuningTask(ref=subject.ref, chip=V5E.chip, problem=subject.problem)
     return tune_one(
         running(compilers), opened(store), task, plan or Plan(), observer or TuningObserver()
     )

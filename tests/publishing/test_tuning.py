@@ -14,7 +14,8 @@ import pytest
 
 from autotune.cli.tune import _interpreters, tune
 from autotune.compiling.environments.environment import FOLDER_VARIABLE, Environment, keep
-from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.arguments import ProblemWords
+from autotune.domain.errors import StoreError
 from autotune.domain.evidence import NotMeasured, Verdict
 from autotune.domain.key import Chip, Choices
 from autotune.domain.workload import Workload, WorkloadProblem
@@ -47,9 +48,7 @@ def tasks(*sizes: int) -> list[TuningTask]:
 
     def task(size: int) -> TuningTask:
         problem = SUBJECT.problem.with_dims(**{SUBJECT.problem.dims[0][0]: size})
-        return TuningTask(
-            ref=SUBJECT.ref, chip=CHIP.chip, problem_of=lambda _: problem, weight=size
-        )
+        return TuningTask(ref=SUBJECT.ref, chip=CHIP.chip, problem=problem, weight=size)
 
     return list(map(task, sizes))
 
@@ -96,13 +95,9 @@ def test_equal_problems_are_one_with_the_sum_of_their_weights(
 
 
 def test_a_task_that_cannot_be_described_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def problem_of(_: Any) -> Any:
-        raise InvalidInputError("it has no such dimension")
-
     (good,) = tasks(8)
-    done, refused = tuned(
-        monkeypatch, MemoryStore(), [replace(good, problem_of=problem_of, line=3), good]
-    )
+    bad = replace(good, problem=ProblemWords(shape="z=8"), line=3)
+    done, refused = tuned(monkeypatch, MemoryStore(), [bad, good])
     assert done.record is not None
     assert isinstance(refused, NotTuned) and refused.problem.line == 3
 

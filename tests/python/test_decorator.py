@@ -19,6 +19,7 @@ from autotune.answering.matching import default_match, exact_match
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
 from autotune.declaring.calls.text import option_value
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import Standard
 from autotune.domain.key import Chip, KernelRef, Key, process_toolchain
 from autotune.domain.problem import make_config
@@ -110,7 +111,7 @@ def test_the_compiler_process_finds_the_same_kernel(
     assert ref.attribute == attribute
     given_name, loader = function.kernel(*given), Loader()
     found = loader.kernel(ref)
-    problem = loader.problem(ref)
+    problem = loader.problem(ref, ProblemWords(call=ref.call)).problem
     assert problem == function.problem(*given)
     assert (found.name, found.form, found.inputs(problem)) == (
         given_name.name,

@@ -92,7 +92,7 @@ def test_the_winner_is_published_for_those_who_have_its_options_alone(store: Sql
     subject = steps.subject(ROWS)
     asked = publish(compilers, store, options.result(result, ()))
     tuned = TuningResult(
-        task=TuningTask(ref=subject.ref, chip=subject.chip.chip, problem_of=None),
+        task=TuningTask(ref=subject.ref, chip=subject.chip.chip, problem=subject.problem),
         spec=subject.spec,
         key=subject.key,
         trials=(),

@@ -81,9 +81,11 @@ def _as_promised(
 
 
 def assert_one_sentence(done: subprocess.CompletedProcess[str], says: str) -> None:
-    """Exit code 2, one line on stderr beside what says how far a slow machine is, no traceback."""
+    """Exit code 2, one line on stderr beside what says what is being done, no traceback."""
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("tracing ")]
+    lines = [
+        line for line in done.stderr.splitlines() if not line.startswith(("tracing ", "starting "))
+    ]
     assert len(lines) == 1, done.stderr

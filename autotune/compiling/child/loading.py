@@ -4,8 +4,7 @@ import importlib
 import importlib.util
 import linecache
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any
 
 from autotune.declaring.calls.function import FunctionKernel
 from autotune.declaring.kernel import Kernel
+from autotune.domain.arguments import ProblemWords
+from autotune.domain.compilers import NamedProblem
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import KernelRef
-from autotune.domain.problem import Problem
 
 _DECLARATIONS = (Kernel, FunctionKernel)
 
@@ -127,18 +127,21 @@ class Loader:
         if ref not in self._kernels:
             declared = self._declared(ref)
             if isinstance(declared, FunctionKernel):
-                with _saying_which(ref):
-                    declared = declared.kernel(declared.read(_call(ref, declared)))
+                try:
+                    call = declared.call(ProblemWords(call=ref.call))
+                    declared = declared.kernel(declared.read(call))
+                except InvalidInputError as error:
+                    raise LoadError(f"{ref}: {error}") from error
             self._kernels[ref] = declared
         return self._kernels[ref]
 
-    def problem(self, ref: KernelRef) -> Problem:
-        """Of the call that ``ref`` names. Raises ``LoadError``."""
+    def problem(self, ref: KernelRef, words: ProblemWords) -> NamedProblem:
+        """Raises ``LoadError``, and ``InvalidInputError`` for words that do not fit."""
         declared = self._declared(ref)
-        with _saying_which(ref):
-            if isinstance(declared, Kernel):
-                return declared.problem_spec.parse_call(ref.call)
-            return declared.problem(declared.read(_call(ref, declared)))
+        if isinstance(declared, Kernel):
+            return NamedProblem("", words.of(declared.problem_spec))
+        call = declared.call(words)
+        return NamedProblem(call, declared.problem(declared.read(call)))
 
     def function(self, ref: KernelRef) -> Any:
         """What can be called at ``ref``, tunable or not. Raises ``LoadError``."""
@@ -241,23 +244,3 @@ def _attribute(module: ModuleType, name: str) -> Any:
     for part in name.split("."):
         value = getattr(value, part, None)
     return value if isinstance(value, Kernel) else getattr(value, "declaration", None)
-
-
-def _call(ref: KernelRef, declared: FunctionKernel) -> str:
-    if ref.call:
-        return ref.call
-    example = ", ".join(
-        f"{name}={'f32[128,128]' if given.default is given.empty else repr(given.default)}"
-        for name, given in declared.signature.parameters.items()
-        if name not in declared.axes
-        and (given.default is given.empty or isinstance(given.default, bool | int | float | str))
-    )
-    raise LoadError(f"say how {ref} is called: add --args {example!r}, as your call is")
-
-
-@contextmanager
-def _saying_which(ref: KernelRef) -> Iterator[None]:
-    try:
-        yield
-    except InvalidInputError as error:
-        raise LoadError(f"{ref}: {error}") from error

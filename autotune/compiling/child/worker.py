@@ -5,10 +5,12 @@ the one folder it needs is its own.
 """
 
 import gc
+import inspect
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +31,14 @@ from autotune.compiling.child import chips
 from autotune.compiling.child.compile import build, declaration
 from autotune.compiling.child.loading import Loader, LoadError, NameLoadError
 from autotune.compiling.child.serving import answered, serve
+from autotune.declaring.calls.sizes import call_in_words
 from autotune.declaring.discovery import fingerprint
 from autotune.declaring.kernel import Kernel
 from autotune.domain import compilers as questions
 from autotune.domain.compilers import XlaCost
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.evidence import Verdict
-from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Toolchain
+from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
 
 _OfCandidate = questions.CompileConfig | protocol.DrawConfig | questions.VerifyConfig
@@ -86,8 +90,19 @@ class CompilerWorker:
             cuts=tuple((axis.name, axis.dim) for axis in kernel.axes if axis.dim),
         )
 
-    def do_problem(self, question: questions.ProblemOfCall) -> Problem:
-        return self.loader.problem(question.ref)
+    def do_problem(self, question: questions.ReadProblem) -> questions.NamedProblem:
+        try:
+            return self.loader.problem(question.ref, question.words)
+        except InvalidInputError as error:
+            raise ImpossibleError(str(error)) from error
+
+    def do_call(self, question: questions.ReadCall) -> KernelRef:
+        ref = question.ref
+        signature = inspect.signature(self.loader.function(ref))
+        try:
+            return replace(ref, call=call_in_words(ref.attribute, signature, question.words, {}))
+        except InvalidInputError as error:
+            raise ImpossibleError(str(error)) from error
 
     def do_choices(self, question: questions.ListChoices) -> Choices:
         kernel, problem = self._kernel(question), question.problem

@@ -10,9 +10,19 @@ from math import prod
 from typing import Any
 
 from autotune.declaring.calls import text as texts
+from autotune.declaring.calls.sizes import call_in_words, example
 from autotune.declaring.kernel import Array, Axis, Blocks, Kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.problem import DTYPES, AxisValue, Config, Option, Problem, parse_dtype
+from autotune.domain.problem import (
+    DTYPES,
+    AxisValue,
+    Config,
+    Option,
+    OptionValue,
+    Problem,
+    parse_dtype,
+)
 
 Arguments = Mapping[str, Any]
 """By parameter, but for the axes; arrays are ``AbstractArray``."""
@@ -103,7 +113,16 @@ class FunctionKernel:
         try:
             return self.arguments(*_placed(self.signature, given))
         except TypeError as error:
-            raise InvalidInputError(f"{self.name} cannot be called so: {error}") from error
+            form = example(self.signature, list(self.axes))
+            raise InvalidInputError(f"{self.name} cannot be called so: {error}: {form}") from error
+
+    def call(self, words: ProblemWords) -> str:
+        """What ``read`` takes. Raises ``InvalidInputError``, also where no problem is named."""
+        given, signature = self.dims, self.signature
+        if isinstance(given, str):
+            given = dict(zip(signature.parameters, filter(None, given.split(",")), strict=False))
+        dims = {path: names.split() for path, names in given.items()}
+        return call_in_words(self.name, signature, words, dims, list(self.axes))
 
     def text(self, arguments: Arguments) -> str:
         """``read`` is the inverse. Raises ``InvalidInputError`` for what cannot be written."""
@@ -130,7 +149,7 @@ class FunctionKernel:
             dims=tuple(sizes),
             dtypes=(form.dtype, *(dtype for dtype in DTYPES if dtype != form.dtype)),
             options=tuple(
-                Option(name=name, choices=(), default=value)
+                Option(name=name, choices=(), default=self._default(name, value))
                 for name, value in form.options().items()
             ),
             axes=tuple(self._axis(name, form) for name in self.axes),
@@ -143,6 +162,14 @@ class FunctionKernel:
             mesh=(lambda _: mesh) if mesh else None,
             form=form.text(),
             doc=inspect.getdoc(self.function) or "",
+        )
+
+    def _default(self, name: str, value: OptionValue) -> OptionValue:
+        """What a problem has that does not name the option; of what has no default the call's."""
+        parameter = self.signature.parameters.get(name)
+        default = parameter.default if parameter else inspect.Parameter.empty
+        return (
+            value if default is inspect.Parameter.empty else texts.option_value(default, self.home)
         )
 
     def _axis(self, name: str, form: "_Form") -> Axis:

@@ -194,7 +194,8 @@ def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
             made = _found(ast.unparse(node.func), home)
             if not (isinstance(made, type) and (is_dataclass(made) or hasattr(made, "_fields"))):
                 raise InvalidInputError(
-                    f"{ast.unparse(node)} is not called: only dataclasses and named tuples are"
+                    f"{ast.unparse(node)} is no value: an array is written f32[8,128], and only "
+                    "dataclasses and named tuples are called"
                 )
             return made(**_keywords(node, home))
         case ast.Name() | ast.Attribute():

@@ -336,7 +336,7 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
 def _checked(compilers: Compilers, store: OwnTrials, record: Record, ref: KernelRef) -> Check:
     key = record.key
     options = key.toolchain.options
-    subject = describe_subject(compilers, ref, key.chip, lambda _: key.problem, options)
+    subject = describe_subject(compilers, ref, key.chip, key.problem, options)
     return RecordChecker(
         compilers=compilers,
         store=store,

@@ -290,7 +290,7 @@ def retune_each(
         task = TuningTask(
             ref=called(ref, store.kernels(), check.key, _asked(store, check)),
             chip=check.chip,
-            problem_of=lambda _, problem=check.key.problem: problem,  # type: ignore[misc]
+            problem=check.key.problem,
             start_from=(usable_config(check) or check.config,),
             options=check.toolchain.options,
         )

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from autotune.declaring.calls.text import call_text
 from autotune.declaring.discovery import fingerprint
 from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain
-from autotune.domain.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError
+from autotune.domain.errors import AutotuneError, KernelImportError, StoreError
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, Queue, State, log_end
 from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
@@ -255,7 +255,7 @@ class Worker:
         task = TuningTask(
             ref=self._ref(request.kernel, request.problem),
             chip=request.chip,
-            problem_of=lambda spec: _same_problem(spec, request.problem),
+            problem=request.problem,
             options=(request.toolchain or self._compilers.ask(DescribeToolchain())).options,
         )
         plan = replace(plan, limits=SearchLimits(trials=request.trials))
@@ -298,11 +298,3 @@ class Worker:
         lease.write_log()
         with suppress(StoreError):  # else its lease ends
             self._jobs.give_back(job, visible_lines(message), counts=counts)
-
-
-def _same_problem(spec: KernelSpec, problem: Problem) -> Problem:
-    """The problem, where this version of the kernel takes it. Raises ``InvalidInputError``."""
-    parsed = spec.problems.problem(dict(problem.dims), problem.dtype, dict(problem.options))
-    if dict(parsed.options) != dict(problem.options):
-        raise InvalidInputError(f"this version of {spec.name} takes other options than {problem}")
-    return parsed

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from autotune.answering.matching import EXACT
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.record import timed_configs
@@ -104,7 +105,8 @@ def _key(kernel: str, asked: ConfigQuery, snapshot: IndexedSnapshot) -> Key:
         message = f"nothing is known of {kernel} with the fingerprint {fingerprint}"
         raise HttpError(404, "unknown_fingerprint", message, "fingerprint")
     try:
-        problem = spec.problems.parse(asked.shape, asked.dtype, asked.option)
+        words = ProblemWords(shape=asked.shape, dtype=asked.dtype or "", options=(*asked.option,))
+        problem = words.of_searched(spec)
     except InvalidInputError as error:
         raise HttpError(422, "invalid_problem", str(error), "shape") from error
     return Key(

@@ -11,6 +11,7 @@ import pytest
 
 import autotune
 from autotune.compiling.child.loading import Loader
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.problem import make_config
 
 # What stands in its README between the imports and the calls, with jax 0.8's GPU attention.
@@ -77,7 +78,7 @@ def test_the_cells_of_a_notebook_reach_the_compiler_process(notebook: Any) -> No
     ref = module.tuned_mha.ref(q, q, q, segment_ids=None)
     assert "raise_if_run" not in ref.source and "hyperparams" in ref.source
     loader = Loader()
-    kernel, problem = loader.kernel(ref), loader.problem(ref)
+    kernel, problem = loader.kernel(ref), loader.problem(ref, ProblemWords(call=ref.call)).problem
     assert problem == module.tuned_mha.problem(q, q, q, segment_ids=None)
     run = kernel.build(problem, make_config({"block_q": 256, "block_k": 128}))
     assert jax.eval_shape(run, q, q, q).shape == q.shape

@@ -8,6 +8,7 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import CompileConfig
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
@@ -152,7 +153,7 @@ def test_the_real_compilers_steps_make_the_time_of_its_listing(
     pool: CompilerPool, kernel: str, shape: str
 ) -> None:
     ref = find_kernel(kernel)
-    subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse(shape))
+    subject = describe_subject(pool, ref, Chip.V5E, ProblemWords(shape=shape))
     problem, chip = subject.problem, subject.chip
     judge = config_judge(pool, subject)
     for config in map(

@@ -20,6 +20,7 @@ from autotune.publishing import task
 from autotune.publishing.jobs import worker as module
 from autotune.publishing.jobs.worker import Lease, Worker
 from autotune.publishing.task import Plan, Timing
+from autotune.searching.subject import same_problem
 from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.database import new_store
@@ -41,7 +42,7 @@ class Script:
         monkeypatch.setattr(module, "tune_one", self._tune)
 
     def _tune(self, compilers: Any, store: Any, task: Any, plan: Any, watch: Any) -> Any:
-        task.problem_of(SPEC)
+        same_problem(SPEC, task.problem)
         self.tasks.append((task, plan))
         self.during(watch)
         if watch.is_stopped() or not watch.may_publish():

@@ -17,6 +17,7 @@ import pytest
 
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import AxisValue, make_config
@@ -67,7 +68,7 @@ def twins() -> tuple[Twin, ...]:
 
 def verdict_on(style: Style, path: Path) -> Verdict:
     ref, loader = KernelRef(path=str(path), attribute=style.kernel, call=style.args), Loader()
-    kernel, problem = loader.kernel(ref), loader.problem(ref)
+    kernel, problem = loader.kernel(ref), loader.problem(ref, ProblemWords(call=ref.call)).problem
     axes = {**kernel.default_axes(problem, None), **style.config}
     return gate.check(kernel, problem, make_config(axes), Chip.V5E)
 

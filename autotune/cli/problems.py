@@ -1,0 +1,135 @@
+"""How a command names a problem: the same options everywhere, and what they mean."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import click
+
+from autotune.cli.searched_source import places
+from autotune.cli.shared import one_compiler
+from autotune.declaring.calls.text import call_of, with_contents
+from autotune.domain.arguments import ProblemWords
+from autotune.domain.compilers import Compilers, DescribeKernel, ReadProblem
+from autotune.domain.errors import AutotuneError, InvalidInputError, UnknownNameError
+from autotune.domain.key import KernelRef, KernelSpec
+from autotune.domain.problem import Problem
+from autotune.domain.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def problem_options(command: F, *, several: bool = False) -> F:
+    """``--args``, or ``--shape``, ``--dtype`` and ``--option``, as ``words``; ``several``: those of
+    several problems, one without anything in it where none is named."""
+
+    @click.option(
+        "--args",
+        "call",
+        multiple=several,
+        metavar="q=bf16[2,8,4096,128],causal=true…|m=…,k=…,dtype=bf16…",
+        help="All of the problem at once: how a function is called, or sizes, dtype and options "
+        "of a declaration. i32[16]@lengths.npy has the integers of a file in it.",
+    )
+    @click.option(
+        "--option",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A static option or argument, beside --shape; may be given several times.",
+    )
+    @click.option("--dtype", help="Element type (bf16, float32, int8 …), beside --shape.")
+    @click.option(
+        "--shape",
+        multiple=several,
+        metavar="m=…,k=…|AxBxC|x=AxB,y=BxC",
+        help="Sizes by name, or in the kernel's own order; of a function the shapes of its arrays."
+        + " May be given several times, as --args." * several,
+    )
+    @wraps(command)
+    def taking(
+        *arguments: Any, shape: Any, dtype: str | None, options: Any, call: Any, **more: Any
+    ) -> Any:
+        beside = {"dtype": dtype or "", "options": options}
+        if several:
+            sizes = ",".join(shape)  # with a call it is refused
+            words: Any = [ProblemWords(call=with_contents(c), shape=sizes, **beside) for c in call]
+            words = words or [ProblemWords(shape=each, **beside) for each in shape or ("",)]
+        else:
+            words = ProblemWords(shape=shape or "", call=with_contents(call or ""), **beside)
+        return command(*arguments, words=words, **more)
+
+    return cast(F, taking)
+
+
+def wanted_problem(
+    store: Store, kernel: str | None, words: ProblemWords
+) -> tuple[str | None, Problem | None]:
+    """Of what is listed or sent: the name of the kernel and the problem; None for any. Raises as
+    ``searched_problem``."""
+    if not words:
+        return _spec(store, kernel).name if kernel and ".py" in kernel else kernel, None
+    if kernel is None:
+        raise InvalidInputError("--shape and --args are of a kernel: name the kernel as well")
+    spec, problem = searched_problem(store, kernel, words)
+    return spec.name, problem
+
+
+def searched_problem(store: Store, kernel: str, words: ProblemWords) -> tuple[KernelSpec, Problem]:
+    """What words mean for a kernel that was searched; where none are given the error has those of
+    the last search. Raises ``InvalidInputError``, and ``UnknownNameError`` for another kernel."""
+    if words.call:
+        return called_problem(kernel, words)
+    spec = _spec(store, kernel)
+    last = next(iter(store.history(spec.name, None, 1)), None)
+    if not words and last and (call := call_of([spec], last.key)):
+        raise InvalidInputError(f"say how {kernel} is called: add --args {call!r}, as your call is")
+    return spec, words.of_searched(spec)
+
+
+def called_problem(kernel: str, words: ProblemWords) -> tuple[KernelSpec, Problem]:
+    """Only a process that imports the kernel knows what its call leaves to defaults."""
+    from autotune.declaring.discovery import find_kernel
+
+    with one_compiler() as pool:
+        return read_problem(pool, find_kernel(kernel), words)
+
+
+def read_problem(
+    compilers: Compilers, ref: KernelRef, words: ProblemWords
+) -> tuple[KernelSpec, Problem]:
+    """The kernel, of a decorated function for calls of this form, with the problem. Raises
+    ``InvalidInputError``."""
+    call, problem = compilers.ask(ReadProblem(ref=ref, words=words))
+    return compilers.ask(DescribeKernel(ref=replace(ref, call=call))), problem
+
+
+def _spec(store: Store, name: str) -> KernelSpec:
+    """The kernel as it is here if it was ever searched, else as last searched."""
+    from autotune.declaring.discovery import catalogue, find_kernel, fingerprint
+
+    specs = store.kernels()
+    try:
+        ref = find_kernel(name)
+    except AutotuneError:
+        ref = None
+    if ref is not None:
+        forms = {form: fingerprint(ref, form) for form in {spec.form for spec in specs}}
+        known = [spec for spec in specs if spec.fingerprint == forms[spec.form]]
+        if known:
+            return known[0]
+    spec = store.kernel(name)
+    if spec is None and ref is not None:  # another source at the same place
+        searched = places(store, [record.key for record in store.records()])
+        spec = next(
+            (store.kernel(kernel) for kernel, place in searched.items() if place == ref), None
+        )
+    if spec is None:
+        names = sorted({spec.name for spec in specs})
+        what = "is not known" if name not in catalogue() and ref is None else "was never searched"
+        raise UnknownNameError(
+            f"kernel {name!r} {what} in this database, it has {', '.join(names) or 'none'}: run "
+            "autotune search first"
+        )
+    return spec
