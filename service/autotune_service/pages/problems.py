@@ -14,6 +14,7 @@ from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, by_order, newest_first, pages
 from autotune_service.pages.gains import Gain, gains
+from autotune_service.pages.lanes import lane, scale_of
 from autotune_service.pages.speed import Speed, speed
 from autotune_service.pages.states import states_of
 
@@ -122,7 +123,21 @@ def of_kernel(call: PageCall) -> dict[str, Any]:
     spec = call.store.kernel(name)
     if spec is None and not call.browse.count_problems(KeyFilter(kernel=name)):
         raise HttpError(404, "unknown_kernel", f"There is no kernel {name}.")
-    return {"kernel": name, "spec": spec, **_listed(call, *asked_for(call, name))}
+    return {
+        "kernel": name,
+        "spec": spec,
+        **_lanes(call, name),
+        **_listed(call, *asked_for(call, name)),
+    }
+
+
+def _lanes(call: PageCall, name: str) -> dict[str, Any]:
+    """What is published of a kernel, by chip, against its default and plain XLA."""
+    of_kernel = [g for g in gains(call.snapshot, call.browse).values() if g.key.kernel == name]
+    scale, chips = scale_of(of_kernel), sorted({gain.key.chip for gain in of_kernel})
+    by_chip = [(chip, [g for g in of_kernel if g.key.chip is chip]) for chip in chips]
+    lanes = [lane(name, chip, its, scale) for chip, its in by_chip]
+    return {"scale": scale, "lanes": lanes if len(of_kernel) > 1 else ()}
 
 
 def asked_for(call: PageCall, kernel: str | None) -> tuple[Asked, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Workloads: what was tuned together, and what is served for it now."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,9 @@ from autotune.domain.record import Record
 from autotune.domain.workload import TunedEntry, WeightedTimes, weighted_times
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
-from autotune_service.pages.filters import PAGE_ROWS, pages
+from autotune_service.pages.filters import PAGE_ROWS, by_order, pages
 from autotune_service.pages.next_steps import WORTH, bounds_us
+from autotune_service.pages.problems import over
 from autotune_service.pages.states import states_of
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -33,6 +34,15 @@ class WorkloadLine:
         return self.entry.weight * (self.after_us or self.entry.before_us or 0.0)
 
 
+_FIGURES: dict[str, Callable[[WorkloadLine], float | None]] = {
+    "runs": lambda line: line.entry.weight,
+    "before": lambda line: line.entry.before_us,
+    "after": lambda line: line.after_us,
+    "times": lambda line: over(line.entry.before_us, line.after_us),
+    "share": lambda line: line.in_all_us,
+}
+
+
 def show(call: PageCall) -> dict[str, Any]:
     """All that were tuned into this database."""
     return {"workloads": call.store.workloads.names()}
@@ -45,7 +55,10 @@ def show_one(call: PageCall) -> dict[str, Any]:
     if workload is None:
         raise HttpError(404, "unknown_workload", f"There is no workload {name[:80]}.")
     tuned, at = workload
+    order = call.query.choice("order", [sign + name for name in _FIGURES for sign in ("", "-")])
     known = lines(tuned.entries, call.snapshot)
+    if order:
+        known = by_order(known, _FIGURES[order.removeprefix("-")], order)
     shown = pages(call.query, len(known))
     rows = known[shown.offset :][:PAGE_ROWS]
     numbers = call.browse.numbers([row.entry.key for row in rows])
@@ -59,6 +72,7 @@ def show_one(call: PageCall) -> dict[str, Any]:
         "totals": totals(known),
         "bounds": bounds_us([row.record for row in rows if row.record], call.browse),
         "worth": WORTH,
+        "order": order or "-share",
         "lines": rows,
         "numbers": numbers,
         "states": {searched.id: its for searched, its in zip(problems, states, strict=True)},

@@ -11,7 +11,8 @@ from autotune.domain.job import Progress
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
 from autotune_service.pages.gains import Gain
-from autotune_service.pages.overview import Scale, counted, dots, middle, sparkline
+from autotune_service.pages.lanes import Scale, dots, middle
+from autotune_service.pages.overview import counted, sparkline
 from tests.samples.dashboard import claimed_job, estimated, html, plain, published, trial, wanted
 from tests.samples.database import new_store
 from tests.samples.matching import NOON, SPEC, question
