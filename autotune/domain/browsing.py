@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Progress
@@ -146,8 +147,7 @@ class KeyMiss:
     miss: Miss
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeySums:
+class KeySums(NamedTuple):
     """What the trials of a key come to, by its number; None where there are none, or where they
     were not counted."""
 

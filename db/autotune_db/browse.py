@@ -108,7 +108,7 @@ class SqlBrowse(SqlCheckPages):
         trials = (_TRIALS if counted else null()).label("trials")
         columns = KEYS.c.id, KEYS.c.best_us, KEYS.c.default_us, trials
         wanted = select(*columns).where(*_of(only)).order_by(KEYS.c.id.desc())
-        return [KeySums(**row._mapping) for row in connection.execute(wanted)]
+        return list(map(KeySums._make, connection.execute(wanted)))
 
     def numbered(self, ids: Sequence[int]) -> Sequence[SearchedKey]:
         """In this order."""

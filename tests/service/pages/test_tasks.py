@@ -340,7 +340,9 @@ def test_nothing_keeps_anybody_out(
             path = f"/keys/{key_id(store, key)}"
     for seen in seen_in(browser, site, viewport=LAPTOP, color_scheme="light"):
         page = seen.open(path)
-        assert page.locator("h1").count() == 1
+        expect(page.locator("h1")).to_have_count(1)
+        if path == "/docs":
+            expect(page.locator("#operations-operation-healthz")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         background = "getComputedStyle(document.body).backgroundColor"
         assert page.evaluate(background) == "rgb(246, 247, 249)"

@@ -3,7 +3,7 @@
 SwaggerUIBundle({
   dom_id: "#reference",
   url: "/openapi.json",
-  deepLinking: true,
+  deepLinking: false, // its links would stand inside of buttons
   presets: [SwaggerUIBundle.presets.apis],
   validatorUrl: null,
   supportedSubmitMethods: ["get", "head", "post"],
