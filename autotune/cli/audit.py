@@ -27,7 +27,7 @@ from autotune.tables.table import TableRow
 from autotune.wording.bars import terminal_observer
 from autotune.wording.outcome import best_time, reason_of
 from autotune.wording.output import echo
-from autotune.wording.units import micros
+from autotune.wording.units import counted, micros
 
 _ROWS_SHOWN = 20
 
@@ -111,14 +111,15 @@ def _print(
 ) -> None:
     for source in tables:
         rows, unread = len(source.table.rows), len(source.table.unread)
-        echo(f"{source.format.name} {source.path}: {rows} rows, {unread} that cannot be read")
+        name = f"{source.format.name} {source.path}"
+        echo(f"{name}: {counted(rows, 'row')}, {unread} that cannot be read")
     own = {source.format.name for source in tables}
     for kernel, count in Counter(config.kernel for config in known).items():
         timed = sum(config.time_us is not None for config in known if config.kernel == kernel)
         of_table = "; none is in the catalogue: declare one of this name" if kernel in own else ""
         echo(
-            f"{kernel}: {count} configs, {timed} with a time; tuned elsewhere, toolchain unknown"
-            f"{of_table}"
+            f"{kernel}: {counted(count, 'config')}, {timed} with a time; "
+            f"tuned elsewhere, toolchain unknown{of_table}"
         )
     for reason, count in Counter(row["reason"] for row in left).most_common():
         echo(f"{count} not taken: {reason}")
@@ -127,7 +128,7 @@ def _print(
         echo(f"  {Path(row['file']).name} {row['place']}: {row['reason']}")
     if len(left) > len(shown):
         echo(f"  and {len(left) - len(shown)} more: --all prints them")
-    echo(f"{len(known)} configs are known, {new} of them new: the next search starts from them")
+    echo(f"known: {counted(len(known), 'config')}, {new} new: the next search starts from them")
 
 
 _NEAR, _SHOWN = 0.03, 20

@@ -9,6 +9,7 @@ import click
 from autotune.cli.shared import database_and_json, open_database, print_json
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.wording.output import echo
+from autotune.wording.units import counted
 
 if TYPE_CHECKING:
     from autotune.estimating.cost_model.calibration import EstimateErrors, Proposal
@@ -79,12 +80,12 @@ def _print(group_errors: "list[EstimateErrors]", proposed: "list[Proposal]") -> 
         echo("no config of this database was measured by device time")
     for e in group_errors:
         echo(
-            f"{e.group}: {e.points} configs, estimate {e.bias:+.1%} of the measurement, "
+            f"{e.group}: {counted(e.points, 'config')}, estimate {e.bias:+.1%} of the measurement, "
             f"typical error {e.typical:.1%}, worst {e.worst:.1%}"
         )
     for p in proposed:
         factors = ", ".join(f"{name} × {factor:.2f}" for name, factor in p.factors.items())
         echo(
-            f"{p.chip}, proposed from {p.points} configs, not applied: {factors}; typical "
-            f"error {p.before:.1%} without, {p.after:.1%} with them"
+            f"{p.chip}, proposed from {counted(p.points, 'config')}, not applied: {factors}; "
+            f"typical error {p.before:.1%} without, {p.after:.1%} with them"
         )

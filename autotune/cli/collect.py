@@ -27,6 +27,7 @@ from autotune.domain.workload import (
     workload_text,
 )
 from autotune.wording.output import echo
+from autotune.wording.units import counted
 
 _LIMIT_S, _MEMORY_GIB = 600.0, 16.0
 _MOST_MISSES, _PAGE, _SERVICE_S = 10_000, 100, 30.0
@@ -94,8 +95,8 @@ def collect(
         shared.print_json({"problems": data, "undeclared": kernels, "error": error})
     elif output is not None:
         shared.write_file(output, workload_text(workload))
-        counts = f"{len(workload.problems)} problems, {len(workload.undeclared)} kernels undeclared"
-        echo(f"{output}: {counts}")
+        problems = counted(len(workload.problems), "problem")
+        echo(f"{output}: {problems}, {counted(len(workload.undeclared), 'kernel')} undeclared")
     else:
         click.echo(workload_text(workload), nl=False)
     if error:

@@ -29,6 +29,7 @@ from autotune.tables.hooks import (
 )
 from autotune.wording.outcome import reason_of
 from autotune.wording.output import echo
+from autotune.wording.units import counted
 
 EXTRAS = {
     "store": ("for a database", "sqlalchemy"),
@@ -213,7 +214,8 @@ def service(url: str) -> Finding:
 
     try:
         state = json.loads(Remote(url, _TIMEOUT_S).call("GET", "/readyz"))
-        says = f"{url} answers from snapshot {state['snapshot']}, {state['records']} records"
+        records = counted(state["records"], "record")
+        says = f"{url} answers from snapshot {state['snapshot']}, {records}"
         return good("service", says)
     except (AutotuneError, OSError, ValueError, KeyError, TypeError) as error:
         remedy = "is the address right, and does autotune serve run there?"

@@ -76,7 +76,7 @@ def push(
             except ServiceError as error:
                 if error.status != 403 or not sent:
                     raise
-                left.append(f"{len(checks)} checks: {error}")  # the records are there
+                left.append(f"{counted(len(checks), 'check')}: {error}")  # the records are there
                 checks = []
         except OSError as error:
             raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error

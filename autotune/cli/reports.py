@@ -30,7 +30,7 @@ from autotune.wording.match import (
 )
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
-from autotune.wording.units import error_bar, mebibytes, micros, ratio
+from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio
 
 _LOG_WIDTH = 150
 
@@ -61,9 +61,9 @@ def print_workload(
         left_out = row["problems"] - row["timed"]
         predicted = row["predicted"]
         echo(
-            f"All {row['problems']} problems on {row['chip']} with jax {row['jax']}, by weight: "
-            f"{micros(row['before_us'])} with the kernels' defaults, {micros(row['after_us'])} "
-            f"tuned, {ratio(row['before_us'], row['after_us'])}"
+            f"{counted(row['problems'], 'problem')} on {row['chip']} with jax {row['jax']}, "
+            f"by weight: {micros(row['before_us'])} with the kernels' defaults, "
+            f"{micros(row['after_us'])} tuned, {ratio(row['before_us'], row['after_us'])}"
             + f" {error_bar(row['before_error'])}" * bool(predicted)
             + f" ({left_out} without a time left out)" * bool(left_out)
             + f" ({predicted} of the defaults are predicted)" * bool(predicted)

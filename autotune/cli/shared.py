@@ -20,6 +20,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import Chip, Toolchain, parse_chip, process_toolchain
 from autotune.wording.output import STARTING, echo
+from autotune.wording.units import counted
 
 if TYPE_CHECKING:
     from autotune.compiling.pool import PooledCompilers
@@ -320,7 +321,9 @@ def tuning_pool(
 def say_interrupted(trials: int, place: str) -> NoReturn:
     """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    echo(f"interrupted: {trials} trials are kept in {place}, the same command resumes", err=True)
+    echo(
+        f"interrupted: {place} keeps {counted(trials, 'trial')}, the same command resumes", err=True
+    )
     sys.exit(130)
 
 

@@ -10,6 +10,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record, Snapshot
 from autotune.wording.publication import who_says
+from autotune.wording.units import counted
 
 
 @click.group()
@@ -93,4 +94,4 @@ def prune(days: int, database: str | None, as_json: bool) -> None:
     """Forget old snapshots; hosts that ask for one of them are refused. Records stay."""
     with shared.open_database(database, create=False) as store:
         count = store.prune(datetime.now(UTC) - timedelta(days=days))
-    shared.print_result({"pruned": count}, f"{count} snapshots were forgotten", as_json=as_json)
+    shared.print_result({"pruned": count}, f"forgot {counted(count, 'snapshot')}", as_json=as_json)

@@ -18,6 +18,7 @@ from autotune.domain.key import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.store import Rechecked
 from autotune.wording.output import PlainFormatter
+from autotune.wording.units import counted
 
 _TIMEOUT_S = 60.0  # of one call to a service
 
@@ -123,7 +124,7 @@ def worker(
         _stop_gently(worker.stop)
         done = worker.run(drain=drain)
     shared.print_result(
-        {"worker": own_name, "jobs": done}, f"{done} jobs were run", as_json=as_json
+        {"worker": own_name, "jobs": done}, f"ran {counted(done, 'job')}", as_json=as_json
     )
 
 

@@ -22,7 +22,7 @@ from autotune.wording.outcome import best_time, group_text
 from autotune.wording.output import STARTING, echo
 from autotune.wording.publication import publication_reason, times_default
 from autotune.wording.screen import PlainConsole
-from autotune.wording.units import micros, ratio, seconds
+from autotune.wording.units import counted, micros, ratio, seconds
 
 _SHORT: dict[str, str] = {
     OutcomeKind.ESTIMATED: "ok",
@@ -113,7 +113,7 @@ def space_line(space: Space, reused: int) -> str:
     others = space.refused.total() - sum(n for _, n in named)
     refused = ", ".join(f"{n} {group_text(group)}" for group, n in named)
     refused += f", {others} for other reasons" * bool(others)
-    parts = [f"{space.raw_points} points", f"{len(space.candidates)} candidates"]
+    parts = [counted(space.raw_points, "point"), counted(len(space.candidates), "candidate")]
     if space.sampled:
         parts.append("a random sample of a larger space")
     if refused:
@@ -121,7 +121,7 @@ def space_line(space: Space, reused: int) -> str:
     if space.merged:
         parts.append(f"{space.merged} the same as others")
     if reused:
-        parts.append(f"{reused} trials reused")
+        parts.append(f"{counted(reused, 'trial')} reused")
     return "; ".join(parts)
 
 

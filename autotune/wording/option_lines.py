@@ -11,7 +11,7 @@ from autotune.publishing.task import TuningResult, WithOptions
 from autotune.publishing.with_options import FunctionTrial
 from autotune.wording.outcome import reason_of
 from autotune.wording.publication import publication_reason, verified_label
-from autotune.wording.units import error_bar, micros, ratio
+from autotune.wording.units import counted, error_bar, micros, ratio
 
 _MOST = 8
 
@@ -54,12 +54,12 @@ def _options(tuned: TuningResult, of: WithOptions) -> str:
 def _best(tuned: TuningResult, of: WithOptions) -> str:
     best = of.best
     if best is None or best.estimate is None:
-        return f"none of {len(of.trials)} trials has a time"
+        return f"no time of {counted(len(of.trials), 'trial')}"
     e, same = best.estimate, _without(tuned, best)
     if same is not None and _program(same) == _program(best):
         return f"the same program as without, {best.config}"
     times = f"{micros(e.time_us)} {error_bar(e.error)}, {ratio(tuned.after_us, e.time_us)}"
-    return f"{times} of {len(of.trials)} trials, {best.config}"
+    return f"{times} of {counted(len(of.trials), 'trial')}, {best.config}"
 
 
 def _without(tuned: TuningResult, best: Trial) -> Trial | None:

@@ -34,7 +34,7 @@ from autotune.wording.publication import (
     verified_label,
 )
 from autotune.wording.screen import LOG_WIDTH, PlainConsole, screen
-from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
+from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio, seconds
 
 _TOP = 5
 _ANY_WIDTH = 1000  # columns
@@ -84,16 +84,17 @@ class SearchReport:
 def _done(report: SearchReport) -> str:
     """How many trials there are, and how the search ended."""
     trials, search, record = report.trials, report.tuned.search, report.publication.record
+    count = counted(len(trials), "trial")
     if search is None:
         assert record is not None
-        return f"Searched before, {record.created_at:%Y-%m-%d %H:%M} UTC: {len(trials)} trials"
+        return f"Searched before, {record.created_at:%Y-%m-%d %H:%M} UTC: {count}"
     reused = f" ({search.reused} from earlier runs)" if search.reused else ""
     ended = f"stopped by {search.stopped_by}"
     if search.stopped_by == "prediction":
         ended = (
             "ended early: what was compiled predicts that nothing faster is left (--full goes on)"
         )
-    return f"{len(trials)} trials{reused}, {_tried(search)}, in {seconds(search.seconds)}, {ended}"
+    return f"{count}{reused}, {_tried(search)}, in {seconds(search.seconds)}, {ended}"
 
 
 def as_data(tuned: TuningResult) -> dict[str, Any]:

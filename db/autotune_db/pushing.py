@@ -58,7 +58,7 @@ class SqlPushes(Adapter):
         added, lost = _add_records(connection, given, ids)
         number = _publish(connection, given, len(added), now, by)
         if added or trials:
-            change = f"{len(added)} records, {trials} trials, snapshot {number}"
+            change = f"records: {len(added)}, trials: {trials}, snapshot {number}"
             note(connection, now, "push", f"{change}: {some_of(added or keys)}")
         return Pushed(records=len(added), trials=trials, lost=lost, snapshot=number)
 
@@ -83,7 +83,7 @@ class SqlPushes(Adapter):
                     in_force.append(check)
             if in_force:
                 keys = some_of(check.key for check in in_force)
-                note(connection, self._clock(), "push", f"{len(in_force)} checks: {keys}")
+                note(connection, self._clock(), "push", f"checks: {len(in_force)}: {keys}")
             return in_force
 
         return self._work.write(write) if given else ()

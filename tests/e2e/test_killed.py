@@ -36,7 +36,7 @@ def test_ctrl_c_ends_with_130_and_a_sentence(tmp_path: Path, again: bool) -> Non
     ended = _end(process, signal.SIGINT, again)
     kept = len(victim.kept())
     assert process.returncode == 130, ended
-    assert f"interrupted: {kept} trials are kept in " in ended
+    assert f" keeps {kept} trial" in ended
     assert "Traceback" not in ended
     assert kept >= 2
     assert wait_for_none(victim.temporary, 60)[:2] == ([], [])

@@ -137,7 +137,7 @@ def test_the_command_says_what_waits_and_which_checks_are_not_taken(
     assert done.returncode == 0, done.stderr
     assert "2 records and 0 trials are new there; 0 there already" in done.stdout
     assert "2 records claimed: answers who accepts claims, until a worker" in done.stdout
-    assert "left out: 1 checks: " in done.stderr and "--trust-writers" in done.stderr
+    assert "left out: 1 check: " in done.stderr and "--trust-writers" in done.stderr
     done = autotune_here(*ask, "--json", cwd=tmp_path)
     assert (json.loads(done.stdout)["candidates"], done.returncode) == (2, 0)
     with new_store(here + "2") as local:

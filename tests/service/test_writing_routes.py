@@ -320,7 +320,7 @@ class TestAudit:
         service.post("/v1/records/1/pin", {}, admin)
         service.post("/v1/records/99/pin", {}, admin)
         pin, push, *before = store.audit.entries()
-        said = f"1 records, 0 trials, snapshot 3: {question(512)}"
+        said = f"records: 1, trials: 0, snapshot 3: {question(512)}"
         assert (push.action, push.change) == ("push", said)
         assert (push.author.name, push.author.token, push.author.address) == ("ci", 1, "127.0.0.1")
         assert (pin.author.name, pin.change) == ("boss", f"pinned record 1, {question(1024)}: 4")
