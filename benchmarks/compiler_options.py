@@ -52,12 +52,12 @@ _KERNELS: tuple[
     ("jax_gmm", "1024x512x512x4", "bf16", {}),
 )
 _TEXT = {".py", ".sh", ".md", ".yml", ".yaml", ".ipynb"}
-_FLAG = re.compile(r"--(xla_\w+)=([\w.\-]+)|[\"'](xla_\w+)[\"']\]?\s*[:=]\s*[\"']?([\w.\-]+)")
+_FLAG = re.compile(r"--(xla_\w+)=([\w.:\-]+)|[\"'](xla_\w+)[\"']\]?\s*[:=]\s*[\"']?([\w.:\-]+)")
 _SKIP = re.compile(r"xla_(?:gpu|dump|cpu|metadata)\w*|xla_force_host_platform_device_count")
 _VMEM = re.compile(
     r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
 )
-_VALUE = re.compile(r"true|false|-?[\d.]+|[A-Z_0-9]+|[a-z_]+", re.IGNORECASE)
+_VALUE = re.compile(r"true|false|-?[\d.]+|[A-Z_0-9]+|[a-z_]+(?::[a-z]+)?", re.IGNORECASE)
 _OUT, _REFUSED = "out of VMEM", "refused"
 _Pair = tuple[str, str]
 
@@ -96,7 +96,7 @@ def _sets(packages: Sequence[Path], steps: Path | None) -> Iterator[tuple[str, d
 
 
 def _options(text: str) -> dict[str, str]:
-    pairs = ((m[1] or m[3], (m[2] or m[4]).rstrip(".")) for m in _FLAG.finditer(text))
+    pairs = ((m[1] or m[3], (m[2] or m[4]).rstrip(".:")) for m in _FLAG.finditer(text))
     return {
         name: value.lower() if value.lower() in ("true", "false") else value
         for name, value in pairs
