@@ -99,7 +99,7 @@ def middle(times: Sequence[float | None]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class PublishedShare:
     """How many problems were searched, and are published, at each place."""
 
     searched: "Counter[Published]"
@@ -124,7 +124,7 @@ class Coverage:
 
 
 def cards(
-    coverage: Coverage,
+    coverage: PublishedShare,
     described: Sequence[str],
     gains: Sequence[Gain],
     shown: Sequence[Toolchain],

@@ -19,7 +19,7 @@ from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.filters import newest_first
 from autotune_service.pages.gains import Gain, gains
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.lanes import Coverage, Scale, cards, middle, predicted, scale_of
+from autotune_service.pages.lanes import PublishedShare, Scale, cards, middle, predicted, scale_of
 from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.workloads import lines, model_times
@@ -99,7 +99,7 @@ _MOST_TOOLCHAINS = 3  # beside the dots; others are a filter away
 def show(call: PageCall) -> dict[str, Any]:
     """What runs, what tuning has gained, what is missing."""
     browse, snapshot = call.browse, call.snapshot
-    coverage = Coverage(
+    coverage = PublishedShare(
         searched=Counter({(p.kernel, p.chip, p.toolchain): p.searched for p in browse.targets()}),
         published=snapshot.places,
     )
