@@ -15,7 +15,7 @@ from autotune.searching.one_config import ConfigJudge
 from autotune.searching.subject import narrowed, wanted_values
 from tests.fakes.compiler import FakeCompilers
 from tests.publishing.test_publish import SUBJECT, TRACE
-from tests.searching.test_loop import compiled
+from tests.samples.simulations import compiled, simulation
 
 CHOICES = Choices(
     axes={"block_m": [128, 256], "block_n": [128, 512], "fuse": [False, True], "mode": ["a", "b"]},
@@ -34,7 +34,7 @@ def judge(*, semantics: bool = False) -> ConfigJudge:
     compilers = FakeCompilers(
         choices=CHOICES,
         traced=traced,
-        compiled=lambda config: (traced(config)[0], compiled(config["block_m"])),
+        compiled=lambda config: (traced(config)[0], compiled(simulation(config["block_m"]))),
     )
     return ConfigJudge(
         compilers=compilers,
