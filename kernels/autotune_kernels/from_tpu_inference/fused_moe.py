@@ -141,7 +141,7 @@ KERNEL = Kernel(
     constraint=dividing({f"{whole}c": whole for whole in ("bt", "bf", "bd1", "bd2")}),
     reduced=lambda problem: problem.with_dims(
         tokens=min(problem["tokens"], 8 * problem["devices"]),
-        experts=min(problem["experts"], 2 * problem["devices"]),
+        experts=min(problem["experts"], 3 * problem["devices"]),
         top_k=min(problem["top_k"], 2),
     ),
     doc="vLLM's fused mixture of experts (tpu-inference fused_moe v1)",

@@ -2,7 +2,7 @@
 problem that stays on one side of a number (the window of an attention, the step from which on
 something is left out) says nothing of the other side."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -30,6 +30,10 @@ Known = Range | None
 Read = Callable[[Any], Known]
 Ways = tuple[frozenset[bool], ...]
 """Of each comparison, in the order of the program; empty where it depends on data."""
+
+Ends = tuple[int | None, ...]
+"""Of each access to an array, and each slice of one, by dimension: whether it stops short of the
+end (-1), is at it (0), or goes on (1); None where that depends on data."""
 
 _BOOLEAN = Range(0, 1)
 
@@ -75,12 +79,14 @@ _ORDERED = {"lt": 0, "ge": 0, "min": 0, "max": 0, "div": 0, "rem": 0, "gt": 1, "
 _GROWING = ("mul", "shift_left")
 
 
-def ways_of(bodies: Iterable[tuple[Any, Sequence[Known]]], grid: Sequence[int | None] = ()) -> Ways:
+def ways_of(
+    bodies: Iterable[tuple[Any, Sequence[Known]]], grid: Sequence[int | None] = ()
+) -> tuple[Ways, Ends]:
     """Of functions, kernel bodies and index maps, each with what is known of its arguments."""
     walker = _ConditionWalker(grid)
     for jaxpr, given in bodies:
         walker.walk(jaxpr, given)
-    return tuple(walker.ways)
+    return tuple(walker.ways), tuple(walker.ends)
 
 
 def results_of(jaxpr: Any, given: Sequence[Known]) -> list[Known]:
@@ -94,6 +100,20 @@ def goes_all_ways(small: Ways, real: Ways) -> bool:
     return len(small) != len(real) or all(r <= s or not s for s, r in zip(small, real, strict=True))
 
 
+def ends_alike(small: Ends, real: Ends) -> bool:
+    """Whether what stops short of an end does so in a small problem, and what reaches it reaches
+    it: a constant that is half of a real block may be all of a small one. True for another
+    program."""
+    return len(small) != len(real) or all(
+        s is None or r is None or r > 0 or s == r for s, r in zip(small, real, strict=True)
+    )
+
+
+def end_of(last: Known, size: int) -> int | None:
+    """``last``: the index of what comes last."""
+    return None if last is None else int(np.sign(last.high + 1 - size))
+
+
 def up_to(size: int | None) -> Known:
     """An index into so many."""
     return None if size is None else Range(0, max(size - 1, 0))
@@ -101,7 +121,7 @@ def up_to(size: int | None) -> Known:
 
 class _ConditionWalker:
     def __init__(self, grid: Sequence[int | None]) -> None:
-        self.grid, self.ways = grid, list[frozenset[bool]]()
+        self.grid, self.ways, self.ends = grid, list[frozenset[bool]](), list[int | None]()
 
     def walk(
         self, jaxpr: Any, given: Sequence[Known], taken: Sequence[Any] | None = None
@@ -122,6 +142,7 @@ class _ConditionWalker:
 
     def _results(self, eqn: Any, read: Read) -> list[Known]:
         name, params, given = eqn.primitive.name, eqn.params, [read(var) for var in eqn.invars]
+        self.ends += [end_of(last, size) for last, size in _accesses(eqn, read)]
         if name in _RANGES:
             return [self._compared(eqn, given)]
         if (called := called_jaxpr(eqn)) is not None:
@@ -177,6 +198,26 @@ class _ConditionWalker:
         if jnp.issubdtype(dtype, jnp.floating):
             self._compare("le", value, _of_value(2 ** (int(jnp.finfo(dtype).nmant) + 1)))
         return value
+
+
+def _accesses(eqn: Any, read: Read) -> Iterator[tuple[Known, int]]:
+    """The last index of each dimension that is accessed, and the size of that."""
+    import jax
+    from jax._src.state.indexing import NDIndexer
+
+    if eqn.primitive.name == "slice":
+        limits = map(_of_value, np.subtract(eqn.params["limit_indices"], 1))
+        yield from zip(limits, eqn.invars[0].aval.shape, strict=True)
+    tree = eqn.params.get("tree", eqn.params.get("args_tree"))
+    if not hasattr(tree, "num_leaves"):
+        return
+    given = jax.tree_util.tree_unflatten(tree, eqn.invars[len(eqn.invars) - tree.num_leaves :])
+    parts = jax.tree_util.tree_leaves(given, is_leaf=lambda each: isinstance(each, NDIndexer))
+    for indexer in (part for part in parts if isinstance(part, NDIndexer)):
+        for index, size in zip(indexer.indices, indexer.shape, strict=True):
+            first, more = getattr(index, "start", index), getattr(index, "size", 1) - 1
+            at = read(first) if hasattr(first, "aval") else _of_value(first)
+            yield at and Range(at.low, at.high + more * getattr(index, "stride", 1)), size
 
 
 def _of_value(value: Any) -> Known:

@@ -13,7 +13,11 @@ from autotune.compiling.child.trace.blocks import array_of, block_shape
 from autotune.compiling.child.trace.calls import as_pallas_call, walked
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.compiling.child.verify.conditions import (
+    Ends,
+    Range,
     Ways,
+    end_of,
+    ends_alike,
     goes_all_ways,
     results_of,
     up_to,
@@ -30,13 +34,14 @@ class CallBorders:
     ``blocks``: of each operand and dimension the block and the array, in elements. ``loops``: turns
     of each loop of the body in the order of the program, None where they depend on data. ``ways``:
     of the comparisons in index maps and body. ``inside``: whether all blocks of each operand and
-    dimension begin in the array."""
+    dimension begin in the array. ``ends``: of them and of what the body accesses."""
 
     grid: tuple[int | None, ...]
     blocks: tuple[tuple[int, int], ...]
     loops: tuple[int | None, ...]
     ways: Ways = ()
     inside: tuple[bool, ...] = ()
+    ends: Ends = ()
 
     @property
     def is_idle(self) -> bool:
@@ -44,7 +49,8 @@ class CallBorders:
 
     def covers(self, real: "CallBorders", count: int) -> bool:
         """Whether this walks ``count`` blocks and turns, fewer only where the real call does, a
-        ragged block wherever that does, and leaves no array in which that stays. With
+        ragged block wherever that does, and leaves no array in which that stays, nor reaches the
+        end of one where that does not. With
         :data:`ENOUGH_BLOCKS` each comparison goes all its ways."""
         has_steps = all(map(partial(_is_enough, count), zip_longest(self.grid, real.grid)))
         same_loops = len(self.loops) == len(real.loops)
@@ -54,6 +60,7 @@ class CallBorders:
         has_ways = count < ENOUGH_BLOCKS or goes_all_ways(self.ways, real.ways)
         is_alike = all(map(_is_as_ragged, self.blocks, real.blocks))
         is_alike = is_alike and all(map(ge, self.inside, real.inside))
+        is_alike = is_alike and ends_alike(self.ends, real.ends)
         return has_steps and has_turns and has_ways and is_alike
 
 
@@ -114,7 +121,8 @@ def borders(jaxpr: Any, arrays: Sequence[Array], reference: Any | None = None) -
 
 def _of_reference(jaxpr: Any) -> CallBorders:
     """What it compares: a kernel may have forgotten it."""
-    return CallBorders(grid=(), blocks=(), loops=(), ways=ways_of([(jaxpr, ())]))
+    ways, ends = ways_of([(jaxpr, ())])
+    return CallBorders(grid=(), blocks=(), loops=(), ways=ways, ends=ends)
 
 
 def _of_call(call: Any) -> CallBorders:
@@ -128,7 +136,12 @@ def _of_call(call: Any) -> CallBorders:
         for operand in mapping.block_mappings
         for pair in zip(block_shape(operand), array_of(operand).shape, strict=True)
     )
-    indices = (index for each in maps for index in results_of(*each))
+    indices = [index for each in maps for index in results_of(*each)]
+    ways, ends = ways_of([*maps, (call.params["jaxpr"], ())], counted)
+    walked_ends = [
+        end_of(index and Range(0, (index.high + 1) * block - 1), extent)
+        for index, (block, extent) in zip(indices, blocks, strict=True)
+    ]
     return CallBorders(
         grid=grid,
         blocks=blocks,
@@ -137,7 +150,8 @@ def _of_call(call: Any) -> CallBorders:
             for index, (block, extent) in zip(indices, blocks, strict=True)
         ),
         loops=tuple(_loops(call.params["jaxpr"])),
-        ways=ways_of([*maps, (call.params["jaxpr"], ())], counted),
+        ways=ways,
+        ends=(*walked_ends, *ends),
     )
 
 

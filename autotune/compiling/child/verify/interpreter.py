@@ -153,14 +153,14 @@ def _compiled(
     try:
         return jax.jit(with_static_grids(function, given)).trace(*given).lower().compile()
     except Exception as error:
-        if chip is None or axes:
+        if chip is None:
             raise NotRunError(_root_cause(error)) from error
     try:
         with told_of(chip, axes):
             traced = jax.jit(with_static_grids(function, given)).trace(*given)
         lowered = traced.lower(lowering_platforms=("cpu",))
         known = inspect.signature(lowered.compile).parameters
-        here = {"device_assignment": tuple(jax.devices("cpu")[:1])}
+        here = {"device_assignment": tuple(jax.devices("cpu")[: prod(axes.values())])}
         return lowered.compile(**{name: value for name, value in here.items() if name in known})
     except Exception as error:
         raise NotRunError(_root_cause(error)) from error

@@ -121,6 +121,8 @@ def _lengths(jaxpr: Any) -> Iterator[int]:
             yield max(shape)
         elif eqn.primitive.name.startswith("reduce_") and "axes" in eqn.params:
             yield prod(shape[d] for d in eqn.params["axes"])
+        elif eqn.primitive.name in ("scatter-add", "scatter_add"):  # of `jax.ops.segment_sum`
+            yield prod(eqn.invars[1].aval.shape[:-1])
         elif eqn.primitive.name.startswith("cum"):
             yield shape[eqn.params["axis"]]
         for inner, turns in inner_jaxprs(eqn, [None]):
