@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.verify import gate
 from autotune.compiling.child.verify.interpreter import LATE, NotRunError, WrongRunError
 from autotune.compiling.child.verify.work import WorkMeter
@@ -107,7 +108,8 @@ def declared(case: Case, source: str) -> Iterator[tuple[Kernel, Problem, Config]
         module, attribute = case.declaration.split(":")
         kernel = getattr(_fresh(f"autotune_kernels.{module}"), attribute)
         problem = kernel.problem_spec.parse(case.shape, case.dtype, case.options)
-        axes = {**kernel.default_axes(problem, CHIP.value), **case.config}
+        with told_of(CHIP, {}):
+            axes = {**kernel.default_axes(problem, CHIP.value), **case.config}
         yield kernel, problem, make_config(axes)
     finally:
         sys.modules[name] = original
