@@ -6,13 +6,7 @@ Nothing is imported here: a kernel's module may need JAX, so it is loaded where 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.metadata import (
-    EntryPoint,
-    EntryPoints,
-    PackageNotFoundError,
-    distribution,
-    entry_points,
-)
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,7 +20,7 @@ GROUP = "autotune.kernels"
 
 def catalogue() -> Mapping[str, KernelRef | str]:
     """Installed kernels by name; a sentence instead of a reference for one that is broken."""
-    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    points = sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name)
     place = cache(_place)  # of the same packages
     return {point.name: _installed(point, place) for point in points}
 
@@ -46,7 +40,7 @@ def find_kernel(name: str) -> KernelRef:
 
 def named_kernel(name: str) -> KernelRef:
     """The kernel of the catalogue; no file, whoever named it. Raises as ``find_kernel``."""
-    points = _ours().select(group=GROUP, name=name) or entry_points(group=GROUP, name=name)
+    points = _ours().select(group=GROUP, name=name) or metadata.entry_points(group=GROUP, name=name)
     if not points:
         from difflib import get_close_matches  # for who mistypes: a model starts without it
 
@@ -67,12 +61,12 @@ def named_kernel(name: str) -> KernelRef:
 
 
 @cache
-def _ours() -> EntryPoints:
+def _ours() -> metadata.EntryPoints:
     """What this package declares, without a look at any other: that takes a model 10 ms."""
     try:
-        return distribution(NAME).entry_points
-    except PackageNotFoundError:  # not installed, but on the path
-        return EntryPoints()
+        return metadata.distribution(NAME).entry_points
+    except metadata.PackageNotFoundError:  # not installed, but on the path
+        return metadata.EntryPoints()
 
 
 def fingerprint(ref: KernelRef, form: str = "") -> str:
@@ -117,7 +111,7 @@ def _place(package: str) -> Path | None:
 
 
 def _installed(
-    point: EntryPoint, place_of: Callable[[str], Path | None] = _place
+    point: metadata.EntryPoint, place_of: Callable[[str], Path | None] = _place
 ) -> KernelRef | str:
     name = point.module.partition(".")[0]
     package = place_of(name)

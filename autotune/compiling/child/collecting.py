@@ -10,13 +10,7 @@ from inspect import signature
 from itertools import chain, islice, product, takewhile
 from typing import Any, TypeVar
 
-from autotune.compiling.child.chips import (
-    abstract_mesh,
-    attached,
-    compile_only_device,
-    patched,
-    told_of,
-)
+from autotune.compiling.child import chips
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.compiling.child.pallas_calls import MARK, BlockedArray, ModelCalls, PallasCall
 from autotune.declaring.calls.listening import LISTENER
@@ -183,14 +177,14 @@ def compile_only(
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    device = compile_only_device(chip)
+    device = chips.compile_only_device(chip)
     arrays = jax.tree_util.tree_map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=SingleDeviceSharding(device)),
         {name: value for name, value in given.items() if _has_arrays(value)},
     )
-    with told_of(chip, {}):
+    with chips.told_of(chip, {}):
         traced = jax.jit(lambda arrays: function(**{**given, **arrays})).trace(arrays)
-    with abstract_mesh(device):
+    with chips.abstract_mesh(device):
         yield traced
 
 
@@ -227,7 +221,7 @@ def kernels_of(
         )
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
-    with told_of(chip, {}):  # some declarations ask for it, too
+    with chips.told_of(chip, {}):  # some declarations ask for it, too
         return None, _named(heard, calls, KnownKernels(loader, catalogue))
 
 
@@ -248,12 +242,12 @@ def _surroundings(chip: Chip | None) -> Iterator[AbstractContextManager[Any]]:
     but arrays cannot be made on one that is not there."""
     import jax
 
-    with attached(chip):
-        yield told_of(chip, {})
+    with chips.attached(chip):
+        yield chips.told_of(chip, {})
         if chip is not None:
             yield nullcontext()
-            with jax.default_device(compile_only_device(chip)):
-                yield told_of(chip, {})
+            with jax.default_device(chips.compile_only_device(chip)):
+                yield chips.told_of(chip, {})
 
 
 def _traced(
@@ -280,7 +274,7 @@ def _meshes_in_trace() -> AbstractContextManager[Any]:
     if not hasattr(jax, "set_mesh"):  # before jax 0.7
         return nullcontext()
     enter = jax.sharding.use_abstract_mesh
-    return patched(jax, set_mesh=lambda mesh: enter(getattr(mesh, "abstract_mesh", mesh)))
+    return chips.patched(jax, set_mesh=lambda mesh: enter(getattr(mesh, "abstract_mesh", mesh)))
 
 
 def _named(heard: "Heard", calls: ModelCalls, known: KnownKernels) -> Collected:
