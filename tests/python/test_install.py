@@ -200,7 +200,7 @@ def test_the_start_of_a_model_reads_no_other_package(monkeypatch: pytest.MonkeyP
     def read_all(**_: Any) -> Any:
         raise AssertionError("all packages are read")
 
-    monkeypatch.setattr(discovery, "entry_points", read_all)
+    monkeypatch.setattr(discovery.metadata, "entry_points", read_all)
     autotune.uninstall()  # forgets kernels, too
     source = installed(jax_flash_attention=FLASH)
     grids(flash.flash_attention, Q, Q, Q)
