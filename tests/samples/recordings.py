@@ -7,8 +7,9 @@ matmul of m, k, n with blocks bm, bk, bn (f32 or int8 where it says so).
 import functools
 import gzip
 from pathlib import Path
+from unittest import mock
 
-from autotune.estimating.simulator import NotSimulated, Simulation, simulate
+from autotune.estimating.simulator import NotSimulated, Simulation, extrapolation, simulate
 from autotune.estimating.simulator.run import cycles_as_libtpu_counts
 
 _LIBTPU = {"0.6.2": "0.0.17.1", "0.9.2": "0.0.37", "0.10.2": "0.0.42.1", "0.12.0.1": "0.0.50.1"}
@@ -34,6 +35,12 @@ def libtpu(name: str) -> str:
 
 def run(name: str, **options) -> Simulation:
     return _simulated(name, **options) if options else _plain(name)
+
+
+def run_to(name: str, max_steps: int) -> Simulation:
+    """Stopped after so many passes of its loop, and extrapolated from there."""
+    with mock.patch.object(extrapolation, "STAGES", (max_steps,)):
+        return _simulated(name)
 
 
 @functools.cache

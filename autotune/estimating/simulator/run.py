@@ -28,18 +28,16 @@ def simulate(
     chip: str,
     libtpu: str | None = None,
     scalars: Scalars | None = None,
-    max_steps: int | None = None,
 ) -> Simulation | NotSimulated:
     """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
 
     ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
     holds the contents of scalar-prefetch operands by operand index. A long run is stopped when its
-    periods have settled and extrapolated from there; with ``max_steps`` after so many passes.
+    periods have settled and extrapolated from there.
     """
     try:
         known = constants.load(chip, libtpu)
-        stages = extrapolation.STAGES if max_steps is None else (max_steps,)
-        return _simulate(parse(listing), known, libtpu, scalars or {}, stages)
+        return _simulate(parse(listing), known, libtpu, scalars or {})
     except UnfitError as reason:
         return NotSimulated(str(reason), reason.operand)
 
@@ -58,13 +56,9 @@ def cycles_as_libtpu_counts(
 
 
 def _simulate(
-    listing: Listing,
-    chip: constants.ChipConstants,
-    libtpu: str | None,
-    scalars: Scalars,
-    stages: tuple[int, ...],
+    listing: Listing, chip: constants.ChipConstants, libtpu: str | None, scalars: Scalars
 ) -> Simulation:
-    recording, line, drift = settle(listing, chip, scalars, stages)
+    recording, line, drift = settle(listing, chip, scalars)
     end = extrapolation.finish(line, recording, listing)
     if not end.reads + end.writes and any(o.memory == "hbm" for o in listing.operands):
         raise UnfitError("operands are in HBM and the kernel issued no DMA")
@@ -95,14 +89,11 @@ def _simulate(
 
 
 def settle(
-    listing: Listing,
-    chip: constants.ChipConstants,
-    scalars: Scalars,
-    stages: tuple[int, ...] = extrapolation.STAGES,
+    listing: Listing, chip: constants.ChipConstants, scalars: Scalars
 ) -> tuple[Recording, Timeline, float]:
     """Walk until the periods have settled or the stages are used up; the drift that is left.
     Raises ``UnfitError`` where that is too much."""
-    for max_steps in stages:
+    for max_steps in extrapolation.STAGES:
         recording = record(listing, chip, scalars, max_steps)
         line = dma.replay(recording.events, dma.shared(chip), recording.final)
         drift = extrapolation.drift(line, recording, listing)

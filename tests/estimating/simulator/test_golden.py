@@ -117,7 +117,7 @@ def test_flash_on_v7x_reads_only_what_is_in_hbm():
     ["v5e-0.10.2-mm_1024_1024_1024_128_128_128", "v4-0.10.2-mm_1024_1024_1024_128_128_128"],
 )
 def test_extrapolation_agrees_with_the_whole_run(name, max_steps):
-    whole, part = recordings.run(name), recordings.run(name, max_steps=max_steps)
+    whole, part = recordings.run(name), recordings.run_to(name, max_steps)
     assert not whole.extrapolated
     assert part.extrapolated == (max_steps < whole.steps)
     assert part.steps == whole.steps
