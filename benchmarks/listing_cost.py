@@ -156,7 +156,8 @@ def _compile(body: int, chip: Chip) -> float:
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.chips import compile_only_device
+    from autotune.compiling.child.devices import abstract_mesh
     from autotune.compiling.child.loading import Loader
 
     name, shape, blocks = _BODIES[body]

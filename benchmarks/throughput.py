@@ -165,7 +165,8 @@ def _serial_child(path: Path) -> int:
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.chips import compile_only_device
+    from autotune.compiling.child.devices import abstract_mesh
     from autotune.compiling.child.loading import Loader
 
     device, loader, answered = compile_only_device(_CHIP), Loader(), 0

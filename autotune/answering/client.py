@@ -138,8 +138,8 @@ class ServiceAnswers:
             return read_answer(None, answer)
 
     def times_us(self, key: Key, axes: Mapping[str, AxisValue]) -> Times:
-        """What was tried for exactly this key with these axes; nothing where an older service, or
-        none, answers."""
+        """What was tried for exactly this key with these axes, as the service last said it here;
+        nothing where an older one answers, or none ever did."""
         problem = key.problem
         query: dict[str, Any] = {**to_data(key.toolchain), "chip": key.chip.value}
         query |= {"fingerprint": key.fingerprint, "dtype": problem.dtype}
@@ -147,12 +147,31 @@ class ServiceAnswers:
         query |= {"option": [f"{name}={value}" for name, value in problem.options]}
         query |= {"axis": [f"{name}={value}" for name, value in axes.items()]}
         path = f"/v1/configs/{quote(key.kernel, safe='')}/times?{urlencode(query, doseq=True)}"
+        known = self._known_times().get(path, {})
+        if self._service is None or time.monotonic() < self._retry_after:
+            return known
         try:
-            times = json.loads(self._service.call("GET", path))["times_us"] if self._service else {}
-            return {str(model): float(time_us) for model, time_us in times.items()}
+            times = json.loads(self._service.call("GET", path))["times_us"]
+            said = {str(model): float(time_us) for model, time_us in times.items()}
+            if said != known and self._cache is not None:
+                all_times = self._known_times() | {path: said}
+                write_whole(self._times_path(self._cache), json.dumps(all_times).encode())
+            return said
         except Exception as error:  # it only keeps a record from being taken
             _log.debug("autotune: %s", error)
+            return known
+
+    def _known_times(self) -> dict[str, Times]:
+        """Beside the cache, by question."""
+        try:
+            return (
+                dict(json.loads(self._times_path(self._cache).read_bytes())) if self._cache else {}
+            )
+        except (OSError, ValueError, TypeError):
             return {}
+
+    def _times_path(self, cache: Path) -> Path:
+        return cache.with_name(cache.name + ".times")
 
     def checks(
         self,

@@ -71,6 +71,12 @@ class Chip(StrEnum):
         return 2 if self in (Chip.V4, Chip.V5P) else 1
 
     @property
+    def device_kind(self) -> str:
+        """As ``Device.device_kind`` of JAX has it."""
+        own = {Chip.V5E: "TPU v5 lite", Chip.V5P: "TPU v5", Chip.V6E: "TPU v6 lite"}
+        return "TPU7x" if self is Chip.V7X else own.get(self, f"TPU {self.value}")
+
+    @property
     def is_megacore(self) -> bool:
         return self.cores_per_device == 2
 

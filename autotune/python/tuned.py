@@ -58,6 +58,7 @@ from autotune.domain.problem import (
 from autotune.domain.record import Record, Times
 from autotune.domain.visible import Shown
 from autotune.python.fingerprints import known_fingerprint
+from autotune.python.verdicts import refused_by_rules
 from autotune.wording.match import why
 from autotune.wording.units import micros
 
@@ -279,7 +280,9 @@ class Tuned:
         if match.config and (bad := misfit(self.kernel, key.problem, match.config)):
             return f"does not fit: {bad}"
         times_us: Any = getattr(source, "times_us", lambda *_: {})
-        return (match.record and of_another_default(self.kernel, match.record, times_us)) or ""
+        if match.record and (slower := of_another_default(self.kernel, match.record, times_us)):
+            return slower
+        return refused_by_rules(self.kernel, key, match.config) if match.config else ""
 
     def __str__(self) -> str:
         return f"{self.kernel.name} ({self._ref})"

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
+from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.key import Chip
 from autotune.tables.description import Description
 from autotune.tables.levels import leaf
@@ -18,13 +18,6 @@ from autotune.tables.table import TableRow
 
 _CHILD = Path(__file__).parents[1] / "compiling" / "child"
 _LIMIT_S = 600.0
-_KINDS = {  # ``Device.device_kind``, as libraries read it
-    Chip.V4: "TPU v4",
-    Chip.V5E: "TPU v5 lite",
-    Chip.V5P: "TPU v5",
-    Chip.V6E: "TPU v6 lite",
-    Chip.V7X: "TPU7x",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +51,7 @@ def ask_lookup(
         "variable": table.looked_up or table.variable,
         "classes": table.classes,
         "file": None if file is None else str(file),
-        "device_kind": kind_of(chip),
+        "device_kind": chip.device_kind,
         "rows": [
             {
                 "path": _to_plain(row.path),
@@ -100,13 +93,6 @@ def ask_tokamax(
         }
         for (file, text), answer in zip(texts.items(), reply["files"], strict=True)
     }
-
-
-def kind_of(chip: Chip) -> str:
-    kind = _KINDS.get(chip)
-    if kind is None:
-        raise InvalidInputError(f"no library has a table for {chip}")
-    return kind
 
 
 def _asked(

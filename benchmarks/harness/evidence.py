@@ -115,8 +115,9 @@ def _compiled(kernel: str, problem: Mapping[str, Any], config: Config, chip: str
     """Compile one candidate; the name under which the compiler dumps its kernel."""
     import jax
 
-    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.chips import compile_only_device
     from autotune.compiling.child.compile.build import specs
+    from autotune.compiling.child.devices import abstract_mesh
     from autotune.compiling.child.loading import Loader
     from autotune.domain.key import Chip
 

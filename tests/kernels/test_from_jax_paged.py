@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.compiling.child.chips import abstract_mesh
+from autotune.compiling.child.devices import abstract_mesh
 from autotune.declaring.kernel import Kernel
 from autotune.domain.problem import Problem, make_config
 from autotune_kernels.from_jax.paged_attention import PAGED, _demand_two_cores

@@ -174,7 +174,7 @@ def test_a_limit_without_a_place_is_not_taken(caplog: pytest.LogCaptureFixture) 
 def test_blocks_that_the_package_refuses_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
     installed(jax_flash_attention=FLASH | {"block_k": 512, "block_k_major": 256})
     assert grids(flash.flash_attention, Q, Q, Q) == [(2, 4, 8, 8)]
-    assert "runs as it is" in caplog.text
+    assert "is refused by the kernel (ValueError: block_k=512 should be" in caplog.text
 
 
 def test_a_mistake_of_the_caller_stays_the_packages_own() -> None:

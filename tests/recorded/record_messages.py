@@ -117,7 +117,8 @@ def refusal(chip: Chip, function: Callable[..., Any], shapes: list[Any]) -> dict
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.chips import compile_only_device
+    from autotune.compiling.child.devices import abstract_mesh
 
     device = compile_only_device(chip)
     sharding = SingleDeviceSharding(device)

@@ -4,12 +4,14 @@ import http.client
 import json
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from sys import getsizeof
 from typing import Any
 
 import pytest
 
 from autotune.answering.client import ServiceAnswers
+from autotune.answering.http import Remote
 from autotune.answering.rule_answers import ruled_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip
@@ -53,14 +55,22 @@ def test_what_cannot_be_taken_is_passed_over_and_counted(service: Running, store
         assert service.post("/v1/lookup", body)[0] == 422, wrong
 
 
-def test_times_of_a_config_that_was_tried(service: Running, store: SqlStore) -> None:
+def test_times_of_a_config_that_was_tried(
+    service: Running, store: SqlStore, tmp_path: Path
+) -> None:
     key = question(causal=True)
     took = Estimated(estimate=replace(record().estimate, time_us=9.0), program="p")
     store.save_trials(key, [replace(trial(0, took), config=record().config)])
-    axes, client = dict(record().config.axes), ServiceAnswers(service.url)
+    cache = tmp_path / "a.bundle"
+    axes, client = dict(record().config.axes), ServiceAnswers(service.url, cache=cache)
     assert client.times_us(key, axes) == {"schedule-1": 9.0}
     assert client.times_us(key, {**axes, "bm": 8}) == client.times_us(question(), axes) == {}
     assert client.times_us(replace(key, kernel="unknown"), axes) == {}
+    later = ServiceAnswers(service.url, cache=cache)
+    later._service = Remote("http://127.0.0.1:9", 0.1)  # it is down when the next process starts
+    assert later.times_us(key, axes) == {"schedule-1": 9.0} and not later.times_us(question(), axes)
+    cache.with_name("a.bundle.times").write_text("[3")
+    assert later.times_us(key, axes) == {} and client.times_us(key, axes)
     assert service.get(f"/v1/configs/mm/times?{QUERY}&shape=1024x128&axis=")[0] == 422
     assert service.get(f"/v1/configs/mm/times?{QUERY}&shape=1024x128")[0] == 422
     assert service.get(f"/v1/configs/mm?{QUERY}&shape=1024x128&axis=bm=8")[0] == 422

@@ -42,7 +42,8 @@ def _profiled(request: dict[str, Any], dump: Path) -> dict[str, Any]:
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.chips import compile_only_device
+    from autotune.compiling.child.devices import abstract_mesh
     from autotune.domain.key import Chip
     from tools.calibration.samples import build, find
 

@@ -3,9 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
-from dataclasses import fields
+from contextlib import contextmanager
 from functools import cache, wraps
 from math import prod
 from pathlib import Path
@@ -14,6 +12,13 @@ from typing import Any
 import numpy as np
 
 from autotune.compiling import libtpu
+from autotune.compiling.child.devices import (
+    TRACING,
+    abstract_mesh,
+    automatic,
+    forget_info,
+    tpu_info,
+)
 from autotune.compiling.child.listings import listings
 from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError
@@ -40,7 +45,7 @@ def chip_info(chip: Chip, dump: Path, options: str) -> ChipInfo:
         raise ValueError(
             f"this libtpu cannot compile for {chip}: {str(error).splitlines()[0][:200]}"
         ) from error
-    info = _tpu_info(chip)
+    info = tpu_info(chip)
     capacity = info["vmem_capacity_bytes"]
     if options and (refusal := _try(device, _copy_kernel(8, 8), options)):
         line = refusal.splitlines()[0][:240]
@@ -89,7 +94,7 @@ def mesh_of(devices: Sequence[Any], axes: Axes) -> Any:
     from jax.sharding import Mesh
 
     grid = np.array(devices, dtype=object).reshape(tuple(axes.values()))
-    return Mesh(grid, tuple(axes), **_automatic(len(axes)))
+    return Mesh(grid, tuple(axes), **automatic(len(axes)))
 
 
 @contextmanager
@@ -101,14 +106,14 @@ def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
     if chip is None:
         yield
         return
-    token = _TRACING.set(True)
-    _forget_info()
+    token = TRACING.set(True)
+    forget_info()
     try:
         target = compile_only_target(chip, axes)
         with patched(jax, default_backend=lambda: "tpu"), abstract_mesh(target):
             yield
     finally:
-        _TRACING.reset(token)
+        TRACING.reset(token)
 
 
 @contextmanager
@@ -144,126 +149,6 @@ def attached(chip: Chip | None) -> Iterator[None]:
     of_chip = {name: listing(name) for name in ("devices", "local_devices")}
     with patched(jax, default_backend=lambda: "tpu", make_mesh=make_mesh, **of_chip):
         yield
-
-
-def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
-    """The ambient mesh that tells code under trace which TPU it is for (needed for rank-1 blocks
-    and by kernels that ask ``get_tpu_info``), a device or a mesh; nothing on a JAX that has no such
-    thing."""
-    import jax.sharding as sharding
-
-    if not hasattr(sharding, "use_abstract_mesh") or not hasattr(sharding, "AbstractDevice"):
-        return nullcontext()
-    axes = dict(target.shape) if isinstance(target, sharding.Mesh) else {"device": 1}
-    device = target.devices.flat[0] if isinstance(target, sharding.Mesh) else target
-    wanted = {
-        "device_kind": device.device_kind,
-        "num_cores": getattr(device, "num_cores", 1),
-        "platform": "tpu",
-    }
-    known = inspect.signature(sharding.AbstractDevice).parameters
-    kind = _watched(sharding.AbstractDevice) if _TRACING.get() else sharding.AbstractDevice
-    described = kind(**{n: v for n, v in wanted.items() if n in known})
-    mesh = sharding.AbstractMesh(
-        tuple(axes.values()), tuple(axes), abstract_device=described, **_automatic(len(axes))
-    )
-    context: AbstractContextManager[Any] = sharding.use_abstract_mesh(mesh)
-    return context
-
-
-READS: set[str] = set()
-"""What code under trace has asked of its device since this process began."""
-
-_TRACING = ContextVar("_TRACING", default=False)
-"""Not while it is lowered: then JAX itself asks."""
-
-
-def _forget_info() -> None:
-    """What lowering has asked for: ``get_tpu_info`` keeps it, and would not ask for a kernel."""
-    from jax.experimental.pallas import tpu as pltpu
-
-    getattr(getattr(pltpu, "get_tpu_info", None), "cache_clear", lambda: None)()
-
-
-@cache
-def _watched(kind: type[Any]) -> type[Any]:
-    """Devices that note who asks for their kind: what does not is the same on every chip. JAX
-    compares and hashes them all the time, which is not asking."""
-
-    names = [field.name for field in fields(kind)]
-
-    def fields_of(device: Any) -> tuple[Any, ...]:
-        return tuple(object.__getattribute__(device, name) for name in names)
-
-    class WatchedDevice(kind):  # type: ignore[misc]
-        def __getattribute__(self, name: str) -> Any:
-            if name in ("device_kind", "num_cores") and _TRACING.get():
-                READS.add(name)
-            return object.__getattribute__(self, name)
-
-        def __eq__(self, other: object) -> bool:
-            return isinstance(other, kind) and fields_of(self) == fields_of(other)
-
-        def __hash__(self) -> int:
-            return hash(fields_of(self))
-
-        def __reduce__(self) -> Any:
-            """JAX keeps shapes that name it, and they are written with a program."""
-            return kind, fields_of(self)
-
-    return WatchedDevice
-
-
-def _automatic(count: int) -> dict[str, Any]:
-    """Axes that XLA divides arrays over: they are explicit by default from jax 0.11 on."""
-    import jax.sharding as sharding
-
-    kinds = getattr(sharding, "AxisType", None)
-    return {} if kinds is None else {"axis_types": (kinds.Auto,) * count}
-
-
-def _tpu_info(chip: Chip) -> dict[str, Any]:
-    """Fields of ``ChipInfo`` from JAX. A JAX without ``get_tpu_info_for_chip`` knows the figures
-    by device kind only; those of v7x are not in it, but it cannot compile for v7x either."""
-    from jax.experimental.pallas import tpu as pltpu
-
-    if hasattr(pltpu, "get_tpu_info_for_chip"):
-        name = "7x" if chip is Chip.V7X else chip.value
-        version = next(v for v in pltpu.ChipVersion if str(v) == name)
-        info = pltpu.get_tpu_info_for_chip(version, chip.cores_per_device)
-    else:
-        info = _published(chip)
-    return {
-        "vmem_capacity_bytes": info.vmem_capacity_bytes,
-        "hbm_capacity_bytes": info.hbm_capacity_bytes,
-        "hbm_bytes_per_s": float(info.mem_bw_bytes_per_second),
-        "bf16_ops_per_s": float(info.bf16_ops_per_second),
-        "int8_ops_per_s": float(info.int8_ops_per_second),
-        "fp8_ops_per_s": float(getattr(info, "fp8_ops_per_second", 0)),
-    }
-
-
-def _published(chip: Chip) -> Any:
-    """``get_tpu_info_for_chip`` of jax 0.10.2, for a JAX that has none (0.6 and 0.7)."""
-    from types import SimpleNamespace
-
-    mib = 1 << 20
-    vmem, hbm, bandwidth, bf16, int8 = {
-        Chip.V2: (16 * mib, 8.0e9, 358e9, 23e12, 0.0),
-        Chip.V3: (16 * mib, 17.2e9, 412.5e9, 70e12, 0.0),
-        Chip.V4: (16 * mib, 17.2e9, 615e9, 137.5e12, 0.0),
-        Chip.V5E: (128 * mib, 17.2e9, 820e9, 197e12, 394e12),
-        Chip.V5P: (64 * mib, 51.5e9, 1230e9, 229.5e12, 459e12),
-        Chip.V6E: (128 * mib, 34.4e9, 1640e9, 920e12, 1840e12),
-        Chip.V7X: (64 * mib, 103e9, 3700e9, 1155e12, 0.0),
-    }[chip]
-    return SimpleNamespace(
-        vmem_capacity_bytes=vmem,
-        hbm_capacity_bytes=round(hbm),
-        mem_bw_bytes_per_second=bandwidth,
-        bf16_ops_per_second=bf16,
-        int8_ops_per_second=int8,
-    )
 
 
 def _scoped_limit(chip: Chip, device: Any, capacity: int) -> int:

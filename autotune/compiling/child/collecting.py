@@ -11,6 +11,7 @@ from itertools import chain, islice, product, takewhile
 from typing import Any, TypeVar
 
 from autotune.compiling.child import chips
+from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.compiling.child.pallas_calls import MARK, BlockedArray, ModelCalls, PallasCall
 from autotune.declaring.calls.listening import LISTENER
@@ -184,7 +185,7 @@ def compile_only(
     )
     with chips.told_of(chip, {}):
         traced = jax.jit(lambda arrays: function(**{**given, **arrays})).trace(arrays)
-    with chips.abstract_mesh(device):
+    with abstract_mesh(device):
         yield traced
 
 

@@ -29,6 +29,7 @@ if __name__ == "__main__":
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.child import chips
 from autotune.compiling.child.compile import build, declaration
+from autotune.compiling.child.devices import READS
 from autotune.compiling.child.loading import Loader, LoadError, NameLoadError
 from autotune.compiling.child.serving import answered, serve
 from autotune.declaring.calls.sizes import call_in_words
@@ -130,7 +131,7 @@ class CompilerWorker:
             kernel, problem, question.config, orders=question.orders, chip=chip
         )
         # Nothing is forgotten: JAX keeps what functions inside of it have given, and asks no more.
-        return questions.Traces(traces, bool(chips.READS))
+        return questions.Traces(traces, bool(READS))
 
     def do_compile(self, question: questions.CompileConfig) -> questions.CompiledConfig:
         return build.compile_config(*self._candidate(question), self.dump, question.options)

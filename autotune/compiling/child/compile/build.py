@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from autotune.compiling import libtpu, protocol
-from autotune.compiling.child.chips import abstract_mesh, compile_only_target, told_of
+from autotune.compiling.child.chips import compile_only_target, told_of
 from autotune.compiling.child.compile import hlo, matching, module
 from autotune.compiling.child.compile.hlo import KernelCall
+from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.listings import FinalListing, listings, program
 from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError

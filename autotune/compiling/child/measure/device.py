@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+from autotune.compiling.child.chips import compile_only_device
 from autotune.compiling.child.compile.build import built, in_hbm, placed, plain_xla, specs
+from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.measure.profile import call_times_ps
 from autotune.compiling.child.measure.xspace import Plane, UnreadableProfileError, planes
 from autotune.compiling.child.options import compile_with

@@ -1,0 +1,135 @@
+"""A record that a kernel's own rules refuse is not used: the next one is, and who asks is told."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+import jax
+import pytest
+from jax.experimental import pallas as pl
+
+import autotune
+from autotune.answering.matching import DEFAULT, Index, Match
+from autotune.compiling.child.devices import known_info
+from autotune.compiling.pool import CompilerPool
+from autotune.domain.compilers import DescribeChip
+from autotune.domain.key import Chip, Key
+from autotune.domain.problem import Config, make_config
+from autotune.python import verdicts
+from tests.samples.installed import grids
+from tests.samples.records import record
+
+X = jax.ShapeDtypeStruct((8192, 8192), "float32")
+FITS, MISALIGNED, TOO_LARGE = 64, 100, 4096
+
+
+@autotune.tunable(rows=[FITS, MISALIGNED, TOO_LARGE, 256, 24, 8])
+def doubled(x: Any, *, rows: int = 8) -> Any:
+    if rows == 24:
+        raise ValueError("24 rows\nare too odd")
+
+    def body(x_ref: Any, out_ref: Any) -> None:
+        out_ref[...] = x_ref[...] * 2
+
+    spec = pl.BlockSpec((rows, x.shape[1]), lambda i: (i, 0))
+    call = pl.pallas_call(
+        body, grid=(pl.cdiv(x.shape[0], rows),), in_specs=[spec], out_specs=spec, out_shape=x
+    )
+    return call(x)
+
+
+@autotune.tunable(rows=[16, 8])
+def nowhere(x: Any, *, rows: int = 8) -> Any:
+    raise ValueError(f"{rows} rows: nothing runs here")
+
+
+class Ranked:
+    """A source of these rows, one after another where some cannot be taken."""
+
+    def __init__(self, *rows: int) -> None:
+        self.configs = [make_config({"rows": n}) for n in rows]
+        self.refused: Collection[Config] = ()
+
+    def match(self, key: Key, accept: Any = (), without: Collection[Config] = ()) -> Match:
+        self.refused = without
+        left = [replace(record(key), config=c) for c in self.configs if c not in without]
+        return Index(left[:1]).match(key, accept)
+
+    def miss(self, key: Key, kind: Any = DEFAULT) -> None:
+        """Nobody counts."""
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[None]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    yield
+    autotune.configure()
+    verdicts._known.cache_clear()
+
+
+def rows_of(*published: int, function: Any = doubled, chip: str = "v5e") -> tuple[int, Ranked, str]:
+    """Those that are taken, the source, and why."""
+    source = Ranked(*published)
+    autotune.configure(source=source, chip=chip)
+    answer = function.answer(X)
+    rows = answer.config["rows"]
+    assert isinstance(rows, int)
+    return rows, source, answer.why
+
+
+@pytest.mark.parametrize(
+    ("refused", "why"),
+    [
+        (MISALIGNED, "100 is not a multiple of 8"),
+        (TOO_LARGE, "MiB of VMEM"),
+        (24, "is refused by the kernel (ValueError: 24 rows are too odd)"),
+    ],
+)
+def test_the_next_record_is_taken_and_the_source_is_told(
+    refused: int, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows, source, _ = rows_of(refused, FITS)
+    assert rows == FITS and [config["rows"] for config in source.refused] == [refused]
+    assert why in caplog.text
+
+
+def test_where_nothing_else_is_published_the_default_says_why() -> None:
+    rows, _, why = rows_of(MISALIGNED)
+    assert rows == 8 and "cannot run: block (100, 8192)" in why
+
+
+def test_what_fits_depends_on_the_chip() -> None:
+    assert rows_of(256, chip="v5e")[0] == 8  # two buffers of two arrays of 8 MiB: 32
+    assert rows_of(256, chip="v6e")[0] == 256
+
+
+def test_a_verdict_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for published in (MISALIGNED, FITS):
+        rows_of(published)
+    verdicts._known.cache_clear()  # as another process
+
+    def judged_again(*_: Any) -> None:
+        raise AssertionError("it is traced once more")
+
+    monkeypatch.setattr(verdicts, "_judge", judged_again)
+    assert [rows_of(published)[0] for published in (MISALIGNED, FITS)] == [8, FITS]
+
+
+def test_what_runs_nowhere_here_is_no_fault_of_a_record() -> None:
+    assert rows_of(16, function=nowhere)[0] == 16
+
+
+def test_the_model_goes_on_tracing_where_it_was() -> None:
+    autotune.configure(source=Ranked(MISALIGNED, FITS), chip="v5e")
+    shape = jax.ShapeDtypeStruct((2, *X.shape), X.dtype)
+    assert grids(jax.vmap(doubled), shape) == [(2, X.shape[0] // FITS)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", Chip)
+def test_what_is_known_of_a_chip_is_what_its_compiler_says(pool: CompilerPool, chip: Chip) -> None:
+    asked = pool.ask(DescribeChip(chip=chip))
+    known = known_info(chip, jax.__version__, "")
+    assert {
+        f.name for f in fields(known) if getattr(known, f.name) != getattr(asked, f.name)
+    } == set()
