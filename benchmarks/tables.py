@@ -76,18 +76,18 @@ def counted(table: Description, python: str) -> Counts | None:
         counts.read += len(source.table.rows)
         counts.known += sum(_is_known(table, row) for row in source.table.rows)
         counts.unread.update(_short(row.reason) for row in source.table.unread)
-        for _, why in compared(source, python):
-            counts.same += not why
-            counts.why.update([why] if why else [])
         if table.module and source.folder is not None:
             folder = source.folder
             counts.is_used = is_used(table.file, table.lookup, folder, table.used_outside)
+    for _, why in compared(sources, python):
+        counts.same += not why
+        counts.why.update([why] if why else [])
     return counts
 
 
 def _is_known(table: Description, row: TableRow) -> bool:
     try:
-        return bool(table.known(row))
+        return not table.configs(row)[1]
     except ValueError:
         return False
 
@@ -96,13 +96,15 @@ def _short(reason: str) -> str:
     return "the same key stands in the table again" if "same key again" in reason else reason
 
 
-def compared(source: FoundTable, python: str) -> Iterator[tuple[TableRow, str]]:
+def compared(sources: Sequence[FoundTable], python: str) -> Iterator[tuple[TableRow, str]]:
     """Each row, and what its library returns that was not read; empty where it is the same."""
-    if source.format.syntax == "cache":
-        yield from _cached(source, python)
-    elif source.format.syntax == "flags":
-        yield from _flags(source, python)
-    else:
+    if sources[0].format.syntax == "cache":
+        yield from _cached(sources, python)
+        return
+    for source in sources:
+        if source.format.syntax == "flags":
+            yield from _flags(source, python)
+            continue
         for chip in CHIPS if source.format.device else CHIPS[:1]:
             yield from _looked_up(source, chip, python)
 
@@ -124,7 +126,9 @@ def _looked_up(source: FoundTable, chip: Chip, python: str) -> Iterator[tuple[Ta
         else:
             taken = valued(table, answer.taken, made=True)
             alike = all(is_cut(taken.get(name, ...), size) for name, size in row.value.items())
-            yield row, "" if alike and answer.taken == answer.made else f"{taken} is returned"
+            made = valued(table, answer.made, made=True)
+            same = alike and made.items() <= taken.items()
+            yield row, "" if same else f"{taken} is returned"
 
 
 def is_cut(taken: object, size: object) -> bool:
@@ -133,21 +137,19 @@ def is_cut(taken: object, size: object) -> bool:
     return taken == size or (both and 0 < taken < size)  # type: ignore[operator]
 
 
-def _cached(source: FoundTable, python: str) -> Iterator[tuple[TableRow, str]]:
+def _cached(sources: Sequence[FoundTable], python: str) -> Iterator[tuple[TableRow, str]]:
     """tokamax takes the fastest config of a key: each row of a key is compared with its own."""
     alone: dict[Path, str] = {}
-    text = json.loads(source.path.read_text(encoding="utf-8"))
-    folder = source.path.parent
-    most = max((len(configs) for configs in text.values()), default=0)
     rows: list[tuple[TableRow, Path]] = []
-    seen: Counter[str] = Counter()
-    for row in source.table.rows:
-        key = row.path[0]
-        rows.append((row, folder / str(seen[key]) / source.path.name))
-        seen[key] += 1
-    for number in range(most):
-        nth = {k: dict([list(c.items())[number]]) for k, c in text.items() if len(c) > number}
-        alone[folder / str(number) / source.path.name] = json.dumps(nth)
+    for source in sources:
+        known, seen = json.loads(source.path.read_text(encoding="utf-8")), Counter[str]()
+        folder, name = source.path.parent, source.path.name
+        for row in source.table.rows:
+            rows.append((row, folder / str(seen[row.path[0]]) / name))
+            seen[row.path[0]] += 1
+        for number in range(max(seen.values(), default=0)):
+            nth = {k: dict([[*c.items()][number]]) for k, c in known.items() if len(c) > number}
+            alone[folder / str(number) / name] = json.dumps(nth)
     answers = ask_tokamax(alone, python) if alone else {}
     for row, file in rows:
         answer = answers[file][row.path[0]]
@@ -255,7 +257,7 @@ def main() -> None:
             if args.sample and table.module:
                 _record(table, python, args.sample)
             elif table.name.startswith(args.only) and (counts := counted(table, python)):
-                print(counts, flush=True)
+                print(f"{table.name}: {counts.read} read, {counts.same} the same", flush=True)
                 all_counts.append(counts)
     text = markdown(all_counts)
     if args.write:

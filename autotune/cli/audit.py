@@ -21,7 +21,6 @@ from autotune.domain.known_config import KnownConfig
 from autotune.domain.visible import visible
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
-from autotune.tables.description import NotInCatalogueError
 from autotune.tables.formats import FoundTable, find_tables
 from autotune.tables.table import TableRow
 from autotune.wording.bars import terminal_observer
@@ -85,17 +84,11 @@ def import_table(
 
 
 def _known(source: FoundTable, row: TableRow, left: list[dict[str, str]]) -> list[KnownConfig]:
-    """As configs of the catalogue's kernels, else of a kernel that is called like its table."""
     try:
-        return source.format.known(row)
-    except NotInCatalogueError:
-        try:
-            return [source.format.own(row)]
-        except ValueError as error:
-            left.append(_left(source, row.place, str(error)))
+        return source.format.configs(row)[0]
     except ValueError as error:
         left.append(_left(source, row.place, str(error)))
-    return []
+        return []
 
 
 def _left(source: FoundTable, place: str, reason: str) -> dict[str, str]:
@@ -335,30 +328,16 @@ def _counted(rows: Sequence[RowAudit]) -> str:
 
 
 def _write(path: Path, tables: Sequence[FoundTable], rows: Sequence[RowAudit]) -> None:
-    lines = [f"`{_cell(source.format.name)}`: {len(source.table.rows)} rows" for source in tables]
+    lines = [f"{source.format.name}: {len(source.table.rows)} rows" for source in tables]
+    lines += [f"{table} on {chip}: {said}" for (table, chip), said in _counts(rows).items()]
     lines += [
-        "",
-        *(f"- {table} on {chip}: {said}" for (table, chip), said in _counts(rows).items()),
-    ]
-    lines += [
-        f"- {_cell(f'{source.format.name} {unread.place}')}: not read: {_cell(unread.reason)}"
+        f"{source.format.name} {unread.place}: not read: {unread.reason}"
         for source in tables
         for unread in source.table.unread
     ]
-    lines += ["", "| row | TPU | lookup | standing | row | fallback | best | why |"]
-    lines.append("|" + "---|" * 8)
-    for row in rows:
-        if _is_bad(row) or row.standing is not RowStanding.NOT_COMPILED:
-            cells = [f"{row.place}: {row.key}", row.chip.value, row.reach.value]
-            best = row.best_us and best_time(row.best_us, verified=row.best_verified)
-            times = map(_time, (row.row_us, row.fallback_us))
-            cells += [row.standing.value, *times, best or ""]
-            lines.append("| " + " | ".join(map(_cell, [*cells, row.why])) + " |")
-    shared.write_file(path, "\n".join(lines) + "\n")
-
-
-def _time(time_us: float | None) -> str:
-    return "" if time_us is None else micros(time_us)
+    shown = [r for r in rows if _is_bad(r) or r.standing is not RowStanding.NOT_COMPILED]
+    lines += [f"{_line(row)} ({row.key})" for row in shown]
+    shared.write_file(path, "".join(f"- {_cell(line)}\n" for line in lines))
 
 
 def _cell(text: str) -> str:

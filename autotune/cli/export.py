@@ -21,7 +21,7 @@ from autotune.wording.units import counted
 
 _BUNDLE = "bundle"
 _MANY = 10_000  # records: writing them takes seconds
-_TEXTS = {**ENDINGS, ".py": "python", ".json": "json"}
+_TEXTS = {**ENDINGS, ".json": "json"}
 _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 
 
@@ -33,7 +33,7 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
     default=_BUNDLE,
     show_default=True,
     metavar="FORMAT",
-    help="bundle, maxtext, python, json or csv. tokamax, tpu-inference, jax-rpa or sglang-jax: a "
+    help="bundle, maxtext, json or csv. tokamax, tpu-inference, jax-rpa or sglang-jax: a "
     "patch of the tables that are installed for --python.",
 )
 @click.option(

@@ -213,9 +213,10 @@ def _row(
 
 def _known(form: Description, row: TableRow) -> KnownConfig | str:
     try:
-        return form.known(row)[0]
+        configs, why = form.configs(row)
     except ValueError as error:
         return str(error)
+    return why or configs[0]
 
 
 def _reach(
@@ -335,9 +336,10 @@ class _Judge:
             return None
         try:
             value = valued(form, answer.fallback, made=True)
-            return dict(form.known(replace(self.row.row, value=value))[0].axes)
         except ValueError:
             return None
+        known = _known(form, replace(self.row.row, value=value))
+        return None if isinstance(known, str) else dict(known.axes)
 
     def _with_best(self, audit: RowAudit, subject: Subject, check: Check) -> RowAudit:
         outcome = check.winner

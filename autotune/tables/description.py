@@ -4,11 +4,12 @@ A description names the file, the fields of a key and of a value, and the lookup
 reader, one auditor and one exporter work with any of them.
 """
 
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,9 @@ class Meaning:
     """The rows of a table that are configs of a ``kernel`` of the catalogue.
 
     ``problem``: for each part of a problem the fields of a key that say it, all of which have to
-    say the same; one with ``?`` may be empty. ``options``: parts of the problem that all these rows
-    have. ``when``: fields of a key with the value that these rows have; every other field must be
-    empty, but for those that match ``anything``. ``words``: what a part is called there.
+    say the same. ``options``: parts of the problem that all these rows have. ``when``: fields of a
+    key with the value that these rows have; every other field must be empty, but for those that
+    match ``anything``.
 
     ``axes``: the field of a value for each axis, by default all under their own names. ``fixed``:
     fields of a value that the kernel has in one way only. ``at_most``: which field of the key an
@@ -47,7 +48,6 @@ class Meaning:
     options: Named = field(default_factory=dict)
     when: Named = field(default_factory=dict)
     anything: str = ""
-    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     axes: Mapping[str, str] = field(default_factory=dict)
     fixed: Named = field(default_factory=dict)
     at_most: Mapping[str, str] = field(default_factory=dict)
@@ -55,37 +55,27 @@ class Meaning:
 
     def problem_of(self, key: Named) -> Named:
         """Parts of a problem. Raises ``NotInCatalogueError``."""
-        said = [f"{n}={key[n]}" for n, only in self.when.items() if key.get(n, only) != only]
-        used = {*self.when, self.cut, *self.at_most.values()}
-        used.update(re.findall(r"[^ ?]+", " ".join(self.problem.values())))
-        patterns = self.anything.split()
-        said += [
+        names = {part: fields.split() for part, fields in self.problem.items()}
+        used = {*self.when, self.cut, *self.at_most.values(), *chain(*names.values())}
+        if lacking := [name for name in chain(*names.values()) if name not in key]:
+            raise NotInCatalogueError(f"it does not say {', '.join(lacking)}")
+        wrong = [f"{n}={key[n]}" for n, only in self.when.items() if key.get(n, only) != only]
+        wrong += [
             f"{name}={value}"
             for name, value in key.items()
-            if not (name in used or value in _EMPTY or any(fnmatch(name, p) for p in patterns))
+            if name not in used and value not in _EMPTY and not self._may_be_anything(name)
         ]
-        if said:
-            raise NotInCatalogueError(f"{', '.join(said)} is not in the catalogue")
-        names = " ".join(self.problem.values()).split()
-        lacking = [name for name in names if not name.endswith("?") and name not in key]
-        if lacking:
-            raise NotInCatalogueError(f"it does not say {', '.join(lacking)}")
-        parts = {part: self._said(part, names, key) for part, names in self.problem.items()}
-        return {part: said for part, said in parts.items() if said is not None} | self.options
+        wrong += [
+            " with ".join(f"{name}={key[name]}" for name in fields)
+            for fields in names.values()
+            if len({key[name] for name in fields}) > 1
+        ]
+        if wrong:
+            raise NotInCatalogueError(f"{', '.join(wrong)} is not in the catalogue")
+        return {part: key[fields[0]] for part, fields in names.items()} | self.options
 
-    def _said(self, part: str, names: str, key: Named) -> Any:
-        values = {name: key.get(name) for name in names.replace("?", "").split()}
-        optional = [n[:-1] for n in names.split() if n.endswith("?") and values[n[:-1]] in _EMPTY]
-        values = {name: value for name, value in values.items() if name not in optional}
-        if len(set(values.values())) > 1:
-            with_others = " with ".join(f"{name}={value}" for name, value in values.items())
-            raise NotInCatalogueError(f"{with_others} is not in the catalogue")
-        name, value = next(iter(values.items()), ("", None))
-        if part not in self.words:
-            return value
-        if str(value) not in self.words[part]:
-            raise NotInCatalogueError(f"{name}={value} is not in the catalogue")
-        return self.words[part][str(value)]
+    def _may_be_anything(self, name: str) -> bool:
+        return any(fnmatch(name, pattern) for pattern in self.anything.split())
 
     def axes_of(self, key: Named, value: Named) -> Named:
         """Raises ``NotInCatalogueError``."""
@@ -111,14 +101,8 @@ class Meaning:
         """Fields of the key, None for a problem that these rows do not have."""
         if any(problem.get(name) != value for name, value in self.options.items()):
             return None
-        key = dict(self.when)
-        for part, names in self.problem.items():
-            theirs = {ours: word for word, ours in self.words.get(part, {}).items()}
-            word = str(theirs.get(problem[part], problem[part]))
-            plain = int(word) if word.isdigit() else word
-            required = [name for name in names.split() if not name.endswith("?")]
-            key |= dict.fromkeys(required or [names.removesuffix("?")], plain)
-        return key
+        fields = {n: problem[part] for part, names in self.problem.items() for n in names.split()}
+        return {**self.when, **fields}
 
     def value_of(self, axes: Named) -> Named:
         """Fields of a value; those that are ``fixed`` too."""
@@ -132,8 +116,8 @@ class Description:
 
     ``variable``: what the table is assigned to; ``looked_up``: what the lookup asks, where that is
     another. ``key``: for each dictionary the fields of its keys, a text with fields in braces, or a
-    class. ``value``: its fields, or a class; one with ``?`` may be left out. ``derived``: a field
-    that is the quotient of two. ``device``: the field that names the TPU, ``chips``: what its
+    class. ``value``: its fields, or a class; one with ``?`` may be left out. ``quotient``: a field
+    that is that of two others. ``device``: the field that names the TPU, ``chips``: what its
     values mean. ``kernels``: what rows mean in the catalogue; other rows are known under the name
     of the table.
 
@@ -150,7 +134,7 @@ class Description:
     looked_up: str = ""
     key: Sequence[str] = ()
     value: str = ""
-    derived: Mapping[str, str] = field(default_factory=dict)
+    quotient: str = ""
     device: str = ""
     chips: Mapping[str, str] = field(default_factory=dict)
     kernels: Sequence[Meaning] = ()
@@ -177,68 +161,65 @@ class Description:
                 return ()
         return tuple(map(Chip, self.chips.get(name, "").split()))
 
-    def known(self, row: TableRow) -> list[KnownConfig]:
-        """A config for each kernel of the catalogue that the row is for. Raises
-        ``NotInCatalogueError`` where there is none, ``ValueError`` for values of another type."""
+    def configs(self, row: TableRow) -> tuple[list[KnownConfig], str]:
+        """A config for each kernel of the catalogue that the row is for. Where there is none: one
+        of a kernel of the table's name, in its words, and the reason. Raises ``ValueError`` for
+        values of another type."""
         try:
-            key, chips = self._derived(row.key), self.chips_of(row.key)
-            if row.key.get(self.device) and not chips:
-                raise NotInCatalogueError(f"{row.key[self.device]!r} is no TPU that is known")
-            wrong: list[str] = []
-            known = [config for m in self.kernels for config in self._as(m, key, row, chips, wrong)]
+            try:
+                return self.known(row), ""
+            except NotInCatalogueError as error:
+                key = {n: _plain(value) for n, value in row.key.items() if n != self.device}
+                axes = {name: _plain(value) for name, value in row.value.items()}
+                return [self._config(row, self.name, key, axes, row.time_us)], str(error)
         except UNTYPED as error:
-            if isinstance(error, NotInCatalogueError):
-                raise
             raise ValueError(f"its values are not those of {self.name}: {error!s:.200}") from error
+
+    def known(self, row: TableRow) -> list[KnownConfig]:
+        """Raises ``NotInCatalogueError`` where no kernel of the catalogue has the row."""
+        key, known, wrong = self._with_quotient(row.key), list[KnownConfig](), list[str]()
+        if row.key.get(self.device) and not self.chips_of(row.key):
+            raise NotInCatalogueError(f"{row.key[self.device]!r} is no TPU that is known")
+        for meaning in self.kernels:
+            try:
+                problem, axes = meaning.problem_of(key), meaning.axes_of(key, row.value)
+            except NotInCatalogueError as error:
+                wrong.append(str(error))
+            else:
+                time_us = row.time_us if meaning.is_plain(row.value) else None
+                known.append(self._config(row, meaning.kernel, problem, axes, time_us))
         if not known:
             raise NotInCatalogueError(min(wrong, key=len, default=_NO_KERNEL))
         return known
 
-    def _as(
-        self, meaning: Meaning, key: Named, row: TableRow, chips: tuple[Chip, ...], wrong: list[str]
-    ) -> Iterator[KnownConfig]:
-        try:
-            problem, axes = meaning.problem_of(key), meaning.axes_of(key, row.value)
-        except NotInCatalogueError as error:
-            wrong.append(str(error))
-            return
-        yield KnownConfig(
-            kernel=meaning.kernel,
+    def _config(
+        self, row: TableRow, kernel: str, problem: Named, axes: Named, time_us: float | None
+    ) -> KnownConfig:
+        return KnownConfig(
+            kernel=kernel,
             problem=tuple(problem.items()),
-            chips=chips,
+            chips=self.chips_of(row.key),
             axes=tuple(axes.items()),
             source=f"{self.name} {row.place}",
-            time_us=row.time_us if meaning.is_plain(row.value) else None,
+            time_us=time_us,
         )
 
-    def own(self, row: TableRow) -> KnownConfig:
-        """The row in its table's words, as a config of a kernel of the table's name. Raises
-        ``ValueError``."""
-        if not self.file:
-            raise ValueError("what its fields mean is not known here")
-        key = {name: value for name, value in row.key.items() if name != self.device}
-        return KnownConfig(
-            kernel=self.name,
-            problem=tuple((name, _plain(value)) for name, value in key.items()),
-            chips=self.chips_of(row.key),
-            axes=tuple((name, _plain(value)) for name, value in row.value.items()),
-            source=f"{self.name} {row.place}",
-            time_us=row.time_us,
-        )
+    def _with_quotient(self, key: Named) -> Named:
+        rest = {name: value for name, value in key.items() if name != self.device}
+        if self.quotient:
+            name, whole, part = self.quotient.split()
+            rest[name], remainder = divmod(key[whole], key[part])
+            if remainder or not rest[name]:
+                raise NotInCatalogueError(f"{key[whole]} keys are not whole pages of {key[part]}")
+        return rest
 
-    def _derived(self, key: Named) -> Named:
-        quotients: Named = {}
-        for name, terms in self.derived.items():
-            whole, part = (key[term] for term in terms.split())
-            if whole % part or not whole:
-                raise NotInCatalogueError(f"{whole} keys are not whole pages of {part}")
-            quotients[name] = whole // part
-        wholes = [terms.split()[0] for terms in self.derived.values()]
-        used = {
-            name for meaning in self.kernels for name in " ".join(meaning.problem.values()).split()
-        }
-        rest = {n: v for n, v in key.items() if n != self.device and (n not in wholes or n in used)}
-        return rest | quotients
+    def problems_of(self, key: Named) -> dict[str, Named]:
+        """By kernel of the catalogue, those that a lookup is asked for with this key."""
+        problems: dict[str, Named] = {}
+        for meaning in self.kernels:
+            with suppress(NotInCatalogueError):
+                problems[meaning.kernel] = meaning.problem_of(key)
+        return problems
 
     def asks(self, row: TableRow) -> list[Named]:
         """Arguments of the library's lookup, any of which should lead to the row; none where its
@@ -247,11 +228,9 @@ class Description:
         if is_class(self.key[0]):
             return [{"tuning_key": ConstructorCall(self.key[0], tuple(key.items()))}]
         try:
-            for name, terms in self.derived.items():
-                whole, part = terms.split()
-                key[name] = -(-key[whole] // key[part])
-            for terms in self.derived.values():
-                key.pop(terms.split()[0])
+            if self.quotient:
+                name, whole, part = self.quotient.split()
+                key[name] = -(-key.pop(whole) // key[part])
             return [{**key, **preimage, **self.given} for preimage in self._preimages(key)]
         except UNTYPED:
             return []
@@ -270,7 +249,7 @@ class Description:
         return (pair for pair, _ in zip(pairs, range(_MOST_ASKED), strict=False))
 
     def rows_of(self, config: KnownConfig) -> list[tuple[Named, Named]]:
-        """Keys and values that say it: the inverse of ``known`` and ``own``. Raises
+        """Keys and values that say it: the inverse of ``configs``. Raises
         ``NotInCatalogueError`` where the table has no place for it."""
         problem, axes = dict(config.problem), dict(config.axes)
         if config.kernel == self.name:
@@ -280,14 +259,11 @@ class Description:
             key = meaning.key_of(problem) if meaning.kernel == config.kernel else None
             if key is None:
                 continue
-            for name, terms in self.derived.items():
-                whole, part = terms.split()
-                if name in key:
-                    key[whole] = key.pop(name) * key[part]
-            value, fields = meaning.value_of(axes), self.value.split()
-            value = {
-                n: v for n, v in value.items() if n not in meaning.fixed or f"{n}?" not in fields
-            }
+            name, whole, part = self.quotient.split() or ("", "", "")
+            if name in key:
+                key[whole] = key.pop(name) * key[part]
+            optional = {field[:-1] for field in self.value.split() if field.endswith("?")}
+            value = {n: v for n, v in meaning.value_of(axes).items() if n not in optional}
             rows.append((self._with_device(key, config), value))
         if not rows:
             raise NotInCatalogueError(f"{self.name} has no place for {named(config.problem)}")
@@ -298,9 +274,7 @@ class Description:
             return key
         chips = {chip: name for name, chips in self.chips.items() for chip in chips.split()}
         if not config.chips or config.chips[0].value not in chips:
-            raise NotInCatalogueError(
-                f"{self.name} has no name for {named([('chip', config.chips)])}"
-            )
+            raise NotInCatalogueError(f"{self.name} has no name for {', '.join(config.chips)}")
         name = chips[config.chips[0].value]
         return {**key, self.device: int(name) if name.isdigit() else name}
 
@@ -336,3 +310,8 @@ def _described() -> Iterator[Description]:
 
 
 DESCRIPTIONS: Sequence[Description] = tuple(_described())
+
+
+def described(name: str) -> Description:
+    """``KeyError`` where there is none of this name."""
+    return {table.name: table for table in DESCRIPTIONS}[name]

@@ -88,8 +88,6 @@ class TableExport:
         for form in forms:
             of_form = [record for record in records if form.takes(record.key.kernel)]
             rows: _Rows = [row for record in of_form for row in self._rows(form, record)]
-            if form.name == "python":
-                rows = self._one_of_each(rows)
             if not rows:
                 continue
             if form.syntax in _TEXTS:
@@ -119,14 +117,6 @@ class TableExport:
             why = str(error)
         if why:
             self._refuse(record, why)
-
-    def _one_of_each(self, rows: _Rows) -> _Rows:
-        """A dictionary to paste has no place for two toolchains."""
-        first: dict[str, tuple[Record, TableRow]] = {}
-        for record, row in rows:
-            if first.setdefault(str(row.key), (record, row))[0] is not record:
-                self._refuse(record, "its place has the record of another toolchain")
-        return list(first.values())
 
     def _changes(self, form: Description, rows: _Rows) -> Iterator[Change]:
         if not form.device:
@@ -314,13 +304,11 @@ def _alike(
         if source.path.stem != row.key["op"] or source.path.parent.name != row.key["device"]:
             continue
         for other in source.table.rows:
-            try:
-                known = source.format.known(other)
-            except ValueError:
-                continue
+            configs, _ = source.format.configs(other)
             options = dict(record.key.problem.options).items()
             if any(
-                k.kernel == record.key.kernel and options <= dict(k.problem).items() for k in known
+                k.kernel == record.key.kernel and options <= dict(k.problem).items()
+                for k in configs
             ):
                 yield source, other
 

@@ -1,20 +1,20 @@
 """Which tables there are, where they lie, and what they hold."""
 
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.domain.errors import InvalidInputError
 from autotune.tables.cache import read_cache, read_flags
 from autotune.tables.description import DESCRIPTIONS, Description
-from autotune.tables.levels import generic, read_listed, read_python
-from autotune.tables.plain import VARIABLE, PlainTable, is_own, read_plain
+from autotune.tables.levels import read_python
+from autotune.tables.plain import PlainTable, is_own, read_plain
 from autotune.tables.table import Table, UnreadRow
 
 FORMATS: Sequence[Description] = (
     *DESCRIPTIONS,
-    *(PlainTable(name=name, file="", syntax="plain") for name in ("json", "csv", "python")),
+    *(PlainTable(name=name, file="", syntax="plain") for name in ("json", "csv")),
 )
 ENDINGS = {
     ".json": "tokamax",
@@ -25,7 +25,6 @@ ENDINGS = {
 }
 _READERS = {
     "python": read_python,
-    "listed": read_listed,
     "cache": read_cache,
     "flags": read_flags,
     "plain": read_plain,
@@ -92,28 +91,10 @@ def _of_file(path: Path, form: str | None) -> FoundTable:
         return read_table(format_named("json"), path)
     if path.suffix in ENDINGS:
         return read_table(format_named(ENDINGS[path.suffix]), path)
-    if path.suffix != ".py":
-        raise InvalidInputError(f"{path} may be anything: say which with --format")
-    if f"\n{VARIABLE} = " in f"\n{_text(path)}":
-        return read_table(format_named("python"), path)
-    sources = [form for form in DESCRIPTIONS if form.syntax == "python"]
-    if described := [form for form in sources if path.as_posix().endswith(form.file)]:
-        return read_table(described[0], path)
-    whole = [table for form in sources for table in _whole(form, path)]
-    if len(whole) > 1:
-        names = ", ".join(table.format.name for table in whole)
-        raise InvalidInputError(f"{path} can be read as {names}: say which with --format")
-    return whole[0] if whole else read_table(generic(_text(path), str(path)), path)
-
-
-def _whole(form: Description, path: Path) -> Iterator[FoundTable]:
-    """Where all rows of a file can be read as this."""
-    try:
-        candidate = read_table(form, path)
-    except InvalidInputError:
-        return
-    if candidate.table.rows and not candidate.table.unread:
-        yield candidate
+    for table in DESCRIPTIONS:
+        if table.module and path.as_posix().endswith(table.file):
+            return read_table(table, path)
+    raise InvalidInputError(f"{path} is called like no table: say with --format which it is like")
 
 
 def read_table(form: Description, path: Path, folder: Path | None = None) -> FoundTable:

@@ -4,12 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autotune.domain.errors import InvalidInputError
 from autotune.tables.description import Description, is_class
-from autotune.tables.python_source import ConstructorCall, Entry, entries, variables, with_rows
+from autotune.tables.python_source import ConstructorCall, Entry, entries, with_rows
 from autotune.tables.table import Named, TableRow, UnreadRow
 
-_TUNED = re.compile(r"tuned|block|tile|config|param", re.IGNORECASE)
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
@@ -70,30 +68,6 @@ def difference(table: Description, row: TableRow, path: tuple[Any, ...]) -> Name
     for another number of them."""
     asked = _flat(path, table.key)
     return {name: v for name, v in asked.items() if row.key.get(name, ...) != v}
-
-
-def generic(text: str, file: str) -> Description:
-    """For tables that nobody described: they are listed, by places of their fields. Raises
-    ``InvalidInputError``."""
-    names = [name for name in variables(text, file) if _TUNED.search(name)]
-    if not names:
-        raise InvalidInputError(f"{file} has no dictionary that is called like a table of configs")
-    return Description(name="unknown", file="", syntax="listed", variable=" ".join(names))
-
-
-def read_listed(table: Description, text: str, file: str) -> Iterator[TableRow | UnreadRow]:
-    """All dictionaries that are called like a table."""
-    for variable in table.variable.split():
-        leaves, unread = entries(text, variable, file)
-        yield from unread
-        for entry in leaves:
-            key = _numbered([part for level in entry.path for part in _parts(level)])
-            value = _numbered(_parts(entry.value))
-            yield TableRow(place=entry.place, key=key, value=value, path=entry.path)
-
-
-def _numbered(parts: Sequence[tuple[str, Any]]) -> Named:
-    return {name or str(place): value for place, (name, value) in enumerate(parts)}
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:

@@ -74,11 +74,6 @@ def entries(text: str, variable: str, file: str) -> tuple[list[Entry], list[Unre
     return read, [leaf for leaf in leaves if isinstance(leaf, UnreadRow)]
 
 
-def variables(text: str, file: str) -> list[str]:
-    """The names at the top that are assigned a dictionary with something in it."""
-    return [name for name, value in _assignments(_parsed(text, file)).items() if value.keys]
-
-
 def imports_of(text: str, module: str, importer: str, name: str = "") -> bool:
     """Whether the source of the module ``importer`` imports ``module``, or something of it: what is
     called ``name``, where that is given."""

@@ -63,7 +63,7 @@ def test_an_audit_compiles_a_row_once(tmp_path: Path) -> None:
     assert rows["line 1"]["row_us"] < rows["line 1"]["fallback_us"]
     assert rows["line 3"]["standing"] == "does not compile", rows
     assert done.returncode == 1
-    assert (tmp_path / "found.md").read_text().count("| line ") == 3
+    assert (tmp_path / "found.md").read_text().count("- json line ") == 3
     with open_store(str(tmp_path / "test.db")) as store:
         ((key, trials),) = [(one.key, store.trials(one.key)) for one in store.history()]
         again = autotune(*audited, cwd=tmp_path)

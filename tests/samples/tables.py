@@ -51,16 +51,6 @@ TUNED_BLOCK_SIZES = {
 }
 """
 
-# The Levanter of November 2026 keeps tables of this form: nothing here knows what they mean.
-BUCKETS = """
-TUNED_BLOCK_SIZES: dict[str, dict[tuple[str, str], BlockSizes]] = {
-    "TPU v5e": {
-        ("float32", "small-vocab"): BlockSizes(b_block_size=1024, v_block_size=512),
-        ("float32", "large"): make_block_sizes(1024),
-    },
-}
-"""
-
 RAGGED_KEY = (
     '{"lhs":"bf16[512,256]","rhs":"bf16[8,256,512]","group_sizes":{"num_groups":8,'
     '"total_size":512},"ragged_dot_dimension_numbers":{"dot_dimension_numbers":[[[1],[1]],[[],[]]],'
@@ -78,6 +68,7 @@ base_num_query_heads: 32
 base_num_kv_heads: 8
 head_dim: 128
 max_target_length: 2048
+dtype: bfloat16
 """
 
 LIBRARY = """

@@ -64,7 +64,7 @@ def _imported(path: Path, form: str | None = None) -> list[KnownConfig]:
 
 
 @pytest.mark.parametrize(
-    ("name", "ending"), [("json", "jsonl"), ("csv", "csv"), ("python", "py"), ("maxtext", "yml")]
+    ("name", "ending"), [("json", "jsonl"), ("csv", "csv"), ("maxtext", "yml")]
 )
 def test_what_is_written_is_read_again(name: str, ending: str, tmp_path: Path) -> None:
     given = [SPLASHED] if name == "maxtext" else [SPLASHED, _quantized()]
@@ -184,19 +184,6 @@ def test_classes_are_written_as_they_are_read() -> None:
     (changed,) = read_python(form, text, "t.py")
     assert isinstance(changed, TableRow)
     assert (changed.key, changed.value) == (row.key, {**axes, "block_b": 1})
-
-
-def test_a_place_for_one_is_not_given_to_two_toolchains() -> None:
-    first, second = _quantized(), _quantized(first=512)
-    newer = replace(first.key.toolchain, jax="9.9.9")
-    second = replace(second, key=replace(second.key, toolchain=newer))
-    export = _exported("python", first, second)
-    assert (export.rows, [why for _, why in export.refused]) == (
-        1,
-        ["its place has the record of another toolchain"],
-    )
-    assert "batch_block_size=256" in export.text
-    assert _exported("csv", first, second).rows == 2
 
 
 def test_a_bundle_is_not_called_like_a_text(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import importlib.util
 import json
 import sys
 from contextlib import redirect_stdout
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock, patch
@@ -23,14 +22,7 @@ class OneRow(dict[Any, Any]):
     """A table with the row at ``row``, or with whatever it is asked for (None). ``asked``: all
     paths of the depth of a row that were looked for."""
 
-    def __init__(
-        self,
-        asked: list[Any],
-        depth: int,
-        row: tuple[Any, ...] | None,
-        value: Any,
-        path: tuple[Any, ...] = (),
-    ):
+    def __init__(self, asked: list[Any], depth: int, row: Any, value: Any, path: Any = ()):
         super().__init__()
         self._asked, self._depth, self._row, self._value = asked, depth, row, value
         self._path = path
@@ -38,57 +30,22 @@ class OneRow(dict[Any, Any]):
     def __len__(self) -> int:
         return 1
 
-    def _at(self, key: Any) -> Any:
+    def get(self, key: Any, default: Any = None) -> Any:
         path = (*self._path, key)
-        if len(path) == self._depth:
+        if is_row := len(path) == self._depth:
             self._asked.append(path)
         if self._row is not None and path != self._row[: len(path)]:
-            return _NOTHING
-        if len(path) == self._depth:
-            return self._value
-        return OneRow(self._asked, self._depth, self._row, self._value, path)
+            return default
+        below = self._asked, self._depth, self._row, self._value, path
+        return self._value if is_row else OneRow(*below)
 
     def __contains__(self, key: Any) -> bool:
-        return self._at(key) is not _NOTHING
+        return self.get(key, _NOTHING) is not _NOTHING
 
     def __getitem__(self, key: Any) -> Any:
-        if (value := self._at(key)) is _NOTHING:
+        if (value := self.get(key, _NOTHING)) is _NOTHING:
             raise KeyError(key)
         return value
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        value = self._at(key)
-        return default if value is _NOTHING else value
-
-
-class _Absent(MagicMock):
-    """Anything of a module that is not installed. A lookup that depends on it fails, or falls back:
-    it finds no row by it."""
-
-
-class _AbsentModules:
-    """Modules that a library imports beside its tables, and that are not here: torch, vLLM."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> ModuleSpec | None:
-        top = name.partition(".")[0]
-        return ModuleSpec(name, self, is_package=True) if top in self.names else None  # type: ignore[arg-type]
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = ModuleType(spec.name)
-        module.__getattr__ = _absent_part  # type: ignore[method-assign]
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
-
-
-def _absent_part(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return _Absent(name=name)
 
 
 def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
@@ -163,15 +120,16 @@ def _imported(name: str) -> ModuleType:
         package = ModuleType(".".join(parts[:depth]))
         package.__path__ = [f"{where}/{'/'.join(parts[1:depth])}" for where in path or ()]
         sys.modules[package.__name__] = package
-    sys.meta_path.append(absent := _AbsentModules())
     while True:
         try:
             return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            top = (error.name or parts[0]).partition(".")[0]
-            if top == parts[0] or top in absent.names:
+        except (
+            ModuleNotFoundError
+        ) as error:  # torch, vLLM: a lookup that depends on it finds no row
+            if not error.name or error.name.partition(".")[0] == parts[0]:
                 raise
-            absent.names.add(top)
+            sys.modules[error.name] = absent = MagicMock(name=error.name)
+            absent.__path__, absent.__spec__ = [], importlib.util.spec_from_loader(error.name, None)
 
 
 def _live(data: Plain, classes: dict[str, Any]) -> Any:

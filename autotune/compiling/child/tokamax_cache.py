@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import fields
 from typing import Any
 
 Named = dict[str, Any]
@@ -51,7 +52,8 @@ def _read(file: Named) -> Named:
 
 def _config_of(data: Any) -> Any:
     """The fields of the fastest config; None where the entry has none."""
-    return dict(vars(data.fastest_config)) if data else None
+    best = data.fastest_config if data else None
+    return best and {field.name: getattr(best, field.name) for field in fields(best)}
 
 
 def op_named(name: str) -> Any:

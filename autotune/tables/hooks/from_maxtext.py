@@ -4,10 +4,9 @@ run begins."""
 from collections.abc import Callable
 from typing import Any
 
-from autotune.tables.description import DESCRIPTIONS, NotInCatalogueError
+from autotune.tables.description import described
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems
 
-_FLAGS = next(table for table in DESCRIPTIONS if table.name == "maxtext")
 _DIVIDING = "tensor", "context", "sequence", "autoregressive"  # heads or sequences
 
 
@@ -28,14 +27,9 @@ def _problem(call: Named) -> Problems:
     divided = any(getattr(config, n) != 1 for n in parts if any(word in n for word in _DIVIDING))
     if divided or config.use_jax_splash or not all(_is_default(config, n) for n in _flags(config)):
         return {}
-    key = {name: getattr(config, name) for name in _FLAGS.key[0].split()}
-    key |= {"dtype": config.dtype.value, "compile_topology": ""}
-    kernels: Named = {}
-    for meaning in _FLAGS.kernels:
-        try:
-            kernels[meaning.kernel] = meaning.problem_of(key)
-        except NotInCatalogueError:  # of the other splash attention
-            continue
+    table = described("maxtext")
+    key = {name: getattr(config, name) for name in table.key[0].split()}
+    kernels = table.problems_of({**key, "dtype": config.dtype.value, "compile_topology": ""})
     first = config.use_tokamax_splash or config.sa_use_fused_bwd_kernel
     return dict([*kernels.items()][:1]) if first else kernels
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from autotune.tables.description import DESCRIPTIONS, Description
+from autotune.tables.description import Description, described
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems, in_order
 
 _TPU, _SGL = "tpu_inference.kernels.", "sgl_jax.srt.kernels."
@@ -15,15 +15,15 @@ _V3 = f"{_TPU}ragged_paged_attention.v3."
 
 def _table(name: str, module: str, made: str = "", **parts: Any) -> Hook:
     """``module``: of the kernel; ``made``: the class of the values, beside their table."""
-    table = next(table for table in DESCRIPTIONS if table.name == name)
+    table = described(name)
     parts = {"problems": partial(_problem, table), "result": partial(_value, table, made)} | parts
     return Hook(module=module, path=table.lookup, **parts)
 
 
 def _problem(table: Description, call: Named) -> Problems:
     """Of the arguments of its lookup."""
-    key = {name: call[name] for name in " ".join(table.key).split() if name in call}
-    return {table.kernels[0].kernel: table.kernels[0].problem_of(key)}
+    fields = " ".join(table.key).split()
+    return table.problems_of({name: call[name] for name in fields if name in call})
 
 
 def _value(table: Description, made: str, _: Named, axes: Named, _own: Any) -> Any:
@@ -37,9 +37,11 @@ def _encoder(call: Named) -> Problems:
     """Arrays of [batch, heads, length, head_dim]: its key does not say what else there is."""
     if call["ab"] is not None or call["segment_ids"] is not None:
         return {}
-    flash = next(table for table in DESCRIPTIONS if table.name == "tpu-inference-flash-attention")
-    problem = flash.kernels[0].problem_of(dict(vars(call["tuning_key"])))
-    return {flash.kernels[0].kernel: {**problem, "causal": str(bool(call["causal"])).lower()}}
+    problems = described("tpu-inference-flash-attention").problems_of(
+        dict(vars(call["tuning_key"]))
+    )
+    causal = {"causal": str(bool(call["causal"])).lower()}
+    return {kernel: problem | causal for kernel, problem in problems.items()}
 
 
 def _paged(kernel: str, call: Named) -> Problems:

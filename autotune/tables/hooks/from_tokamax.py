@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.tables.cache import flattened
-from autotune.tables.description import DESCRIPTIONS, NotInCatalogueError
+from autotune.tables.description import described
 from autotune.tables.hooks.hook import Hook, Named, Package, Problems
 
 _OP = "tokamax._src.ops.op"
-_CACHES = next(table for table in DESCRIPTIONS if table.name == "tokamax")
 
 
 def _problem(call: Named) -> Problems:
@@ -24,12 +23,7 @@ def _problem(call: Named) -> Problems:
         return {}
     arguments = json.loads(module._get_arg_spec_adapter(op).dump_json(dict(key)))
     fields = {"op": module.snake_case_name(op), **flattened(arguments)}
-    for meaning in _CACHES.kernels:
-        try:
-            return {meaning.kernel: meaning.problem_of(fields)}
-        except NotInCatalogueError:
-            continue
-    return {}
+    return described("tokamax").problems_of(fields)
 
 
 def _data(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
