@@ -16,6 +16,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import parse_chip
 from autotune.wording.output import echo
 
+_POOL = ("candidate_memory", "candidate_timeout", "compilers", "flags")
 _FOLLOWED = ("workload", "retune", "again", "xla")  # what is not for --against
 
 
@@ -109,10 +110,6 @@ def check(
     junit: str | None,
     as_json: bool,
     words: Sequence[ProblemWords],
-    candidate_memory: float,
-    candidate_timeout: float,
-    compilers: int,
-    flags: str,
     ray: str | None,
     **asked: Any,
 ) -> None:
@@ -141,19 +138,13 @@ def check(
             raise InvalidInputError(
                 f"--{name} is for what is published: --against compares sources"
             )
+    pool = {name: asked.pop(name) for name in _POOL} | {"ray": ray}
     question = CheckQuestion(
         chips=[parse_chip(name) for name in chips],
         made_with=parse_version_filter(made_with) if made_with else None,
         words=named,
         **asked,
     )
-    pool = {
-        "candidate_memory": candidate_memory,
-        "candidate_timeout": candidate_timeout,
-        "compilers": compilers,
-        "flags": flags,
-        "ray": ray,
-    }
     try:
         checks = fail_on.told(question.ask(find_interpreters(releases, interpreters, ray), pool))
     except KeyboardInterrupt:

@@ -41,7 +41,12 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
 @click.command()
 @click.argument("model", required=False, metavar="[MODULE:FUNCTION]")
 @problem_options
-@click.option("--chip", "chips", multiple=True, help="For the workload; traced for the first.")
+@click.option(
+    "--chip",
+    "chips",
+    multiple=True,
+    help="For the workload; the model is traced for the first one.",
+)
 @click.option("--from-misses", is_flag=True, help="Take what was asked for and nobody has tuned.")
 @click.option("--url", default=None, metavar="URL", help="Misses of this service, not a database.")
 @click.option(
@@ -52,7 +57,11 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
     help="The kernels of a dumped HLO module, named and counted.",
 )
 @click.option(
-    "--output", "-o", default=None, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE"
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write it there; default: print it.",
 )
 @shared.interpreter_options
 @shared.database_and_json

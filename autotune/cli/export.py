@@ -10,10 +10,12 @@ import click
 
 from autotune.answering.bundle import MOST_TRIED, new_bundle, write_bundle
 from autotune.cli import shared
+from autotune.cli.problems import problem_options, wanted_problem
 from autotune.cli.searched_source import source_changes
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import identity_of
-from autotune.domain.record import Record, timed_configs
+from autotune.domain.record import timed_configs
 from autotune.tables.formats import ENDINGS
 from autotune.wording.output import Countdown, echo
 from autotune.wording.publication import in_words
@@ -45,9 +47,7 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 )
 @click.option("--kernel", default=None, help="Only records of this kernel.")
 @click.option("--chip", default=None, help="Only records of this TPU generation.")
-@click.option(
-    "--shape", default="", metavar="m=…", help="Only records of problems with these dimensions."
-)
+@problem_options
 @shared.accept_claimed_option
 @shared.interpreter_options
 @shared.database_and_json
@@ -57,7 +57,7 @@ def export(
     table: str | None,
     kernel: str | None,
     chip: str | None,
-    shape: str,
+    words: ProblemWords,
     accept_claimed: bool,
     python: str,
     database: str | None,
@@ -73,8 +73,9 @@ def export(
     only = shared.chip_named(chip)
     with shared.open_database(database, create=False) as store:
         reading = Countdown(partial(echo, err=True), "read")
-        published = store.records(kernel, only, claimed=accept_claimed, tell=reading)
-        records = _of_shape(published, shape)
+        kernel, problem = wanted_problem(store, kernel, words)
+        records = store.records(kernel, only, claimed=accept_claimed, tell=reading)
+        records = [record for record in records if problem in (None, record.key.problem)]
         if len(records) > _MANY:
             echo(f"writing {len(records):,} records", err=True)
         tried = {
@@ -100,11 +101,6 @@ def export(
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
     _say(file if is_written else None, len(records), refused, changed, as_json)
     sys.exit(0 if records and not refused else 1)
-
-
-def _of_shape(records: Sequence[Record], shape: str) -> list[Record]:
-    wanted = [part.strip() for part in shape.split(",") if part.strip()]
-    return [r for r in records if set(wanted) <= set(str(r.key.problem).split(","))]
 
 
 def _say(

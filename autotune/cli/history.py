@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("kernel", required=False)
 @click.option("--chip", default=None, help="Only this TPU generation.")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@shared.limit_option
 @click.option("--trials", is_flag=True, help="List every trial of each key.")
 @problem_options
 @shared.database_and_json

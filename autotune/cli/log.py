@@ -2,13 +2,13 @@
 
 import click
 
-from autotune.cli.shared import database_and_json, open_database, print_list
+from autotune.cli.shared import database_and_json, limit_option, open_database, print_list
 from autotune.domain.browsing import AuditEntry
 from autotune.domain.codec import to_data
 
 
 @click.command()
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@limit_option
 @database_and_json
 def log(limit: int, database: str | None, as_json: bool) -> None:
     """List what was written, by whom and from where, the newest first."""

@@ -206,7 +206,7 @@ def main(args: list[str] | None = None) -> Any:
 def _usage_text(error: click.ClickException) -> str:
     """What click refuses, in our style: one sentence, and where to read more."""
     near = getattr(error, "possibilities", None) or ()
-    text = error.message if near else error.format_message()
+    text = " ".join((error.message if near else error.format_message()).split())
     for click_words, plain in _PLAIN.items():
         text = re.sub(click_words, plain, text.rstrip("."))
     context = error.ctx if isinstance(error, click.UsageError) else None

@@ -4,7 +4,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from autotune.cli.shared import database_and_json, open_database, print_json
+from autotune.cli.shared import database_and_json, limit_option, open_database, print_json
 from autotune.domain.browsing import Miss
 from autotune.domain.codec import to_data
 from autotune.wording.output import echo
@@ -14,7 +14,7 @@ _LOG_WIDTH = 160  # columns, where there is no terminal
 
 
 @click.command()
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@limit_option
 @database_and_json
 def misses(limit: int, database: str | None, as_json: bool) -> None:
     """List what was asked for and is not published, the most wanted first."""

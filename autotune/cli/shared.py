@@ -55,6 +55,13 @@ database_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 database_and_json = together(json_option, database_option)
+limit_option = click.option(
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="List so many at most.",
+)
 accept_claimed_option = click.option(
     "--accept-claimed",
     is_flag=True,
@@ -125,7 +132,7 @@ pool_options = together(  # what ``new_pool`` takes beside the interpreter
         show_default=True,
         metavar="GIB",
         type=click.FloatRange(min=1),
-        help="Kill a compiler that holds more than this.",
+        help="Kill a compiler that holds more memory than this.",
     ),
     click.option(
         "--candidate-timeout",
@@ -133,7 +140,7 @@ pool_options = together(  # what ``new_pool`` takes beside the interpreter
         show_default=True,
         metavar="SECONDS",
         type=click.FloatRange(min=1),
-        help="Kill a compiler that takes longer for one, waiting for a processor apart.",
+        help="Kill a compiler that takes longer for one config, beside waiting for a processor.",
     ),
     click.option(
         "--compilers",
@@ -232,7 +239,7 @@ def plan_options(command: F) -> F:
             is_flag=True,
             help="Publish a winner that could not be verified; it carries the label.",
         ),
-        click.option("--seed", default=0, show_default=True),
+        click.option("--seed", default=0, show_default=True, help="Of what is chosen at random."),
         click.option(
             "--full",
             is_flag=True,

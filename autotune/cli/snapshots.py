@@ -19,7 +19,7 @@ def snapshots() -> None:
 
 
 @snapshots.command("list")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@shared.limit_option
 @shared.database_and_json
 def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     """List the newest snapshots and what made them."""
@@ -35,7 +35,7 @@ def _snapshot_lines(snapshot: Snapshot) -> list[str]:
 
 @snapshots.command()
 @click.option("--kernel", default=None)
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@shared.limit_option
 @shared.database_and_json
 def records(kernel: str | None, limit: int, database: str | None, as_json: bool) -> None:
     """List what was published, with the numbers that pin takes."""

@@ -18,10 +18,14 @@ def token() -> None:
 
 @token.command()
 @click.option("--name", required=True, help="Stands beside everything that is written with it.")
-@click.option("--role", default=WRITER, show_default=True, type=click.Choice(ROLES))
 @click.option(
-    "--days", default=None, type=click.IntRange(1, 36_500), help="Expires; default: never."
+    "--role",
+    default=WRITER,
+    show_default=True,
+    type=click.Choice(ROLES),
+    help="What it may do: read, write as well, or administer as well.",
 )
+@click.option("--days", type=click.IntRange(1, 36_500), help="Until it expires; default: never.")
 @shared.database_and_json
 def create(name: str, role: str, days: int | None, database: str | None, as_json: bool) -> None:
     """Make a token and print it. It cannot be printed again."""
@@ -48,7 +52,7 @@ def list_tokens(database: str | None, as_json: bool) -> None:
 @click.argument("number", type=int)
 @shared.database_and_json
 def revoke(number: int, database: str | None, as_json: bool) -> None:
-    """Make token NUMBER worth nothing, from now on."""
+    """Revoke token NUMBER at once."""
     with shared.open_database(database, create=False) as store:
         revoked = store.tokens.revoke(number)
     if revoked is None:

@@ -51,7 +51,9 @@ class Duration(click.ParamType[float]):
     help="Compile with the JAX of an environment of `autotune env` instead of those in the file; "
     "may be given several times.",
 )
-@click.option("--python", default=None, metavar="INTERPRETER", help="Or of this Python.")
+@click.option(
+    "--python", default=None, metavar="INTERPRETER", help="Compile with that of this Python."
+)
 @click.option(
     "--budget",
     "timeout",
@@ -267,8 +269,8 @@ def search(
 ) -> None:
     """Find the best legal config of KERNEL for a problem and a TPU generation.
 
-    KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. A decorated function is
-    given its arguments with --args. Ctrl-C loses nothing: the same command resumes. What is
+    KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. --shape or --args
+    names the problem. Ctrl-C loses nothing: the same command resumes. What is
     published is the best of all trials of the problem, those of earlier and wider searches
     included.
 

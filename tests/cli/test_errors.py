@@ -69,6 +69,12 @@ env create jax==banana | write it as jax==0.10.2
 env create | missing argument 'jax==VERSION'
 env remove | missing argument 'VERSION'
 env remove nothere | no environment has jax nothere (there is none yet): see `autotune env list`
+completion | missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish
+search matmul --shape 8x8x8 --args m=8,k=8,n=8 --chip v5e | say all of it there, or none
+estimate matmul --args m=8 --dtype bf16 --chip v5e | say all of it there, or none
+history --shape 8x8 | there is no database at
+explain matmul | the number of a trial is a whole number from 1, and a kernel needs --shape
+check matmul --shape 8x8x8 | are for --against: records have their problems
 completion powershell | is not one of 'bash', 'zsh', 'fish'
 db upgrad | did you mean upgrade?
 snapshots rollback x | 'x' is no whole number

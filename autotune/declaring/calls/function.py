@@ -220,7 +220,7 @@ class _Form:
         for name, value in arguments.items():
             texts.mapped(value, name, self._note)
         if not self.arrays:
-            raise InvalidInputError(f"{kernel.name} is called without an array")
+            raise InvalidInputError(f"{kernel.name} is called without an array: give f32[8,128]")
         dtypes = [array.dtype for array in self.arrays.values()]
         self.dtype = next((dtype for dtype in dtypes if "float" in dtype), dtypes[0])
         strange = [p for p in kernel.values if p not in self.arrays and p not in self.static]

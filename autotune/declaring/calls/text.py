@@ -166,7 +166,8 @@ def read_arguments(text: str, home: Mapping[str, Any]) -> dict[str, Any]:
 def _keywords(call: ast.Call, home: Mapping[str, Any]) -> dict[str, Any]:
     names = {word.arg for word in call.keywords}
     if call.args or None in names or len(names) < len(call.keywords):
-        raise InvalidInputError(f"{ast.unparse(call)}: say each argument once, as name=value")
+        given = ast.unparse(call).removeprefix("_")
+        raise InvalidInputError(f"{given}: say each argument once, as name=value")
     return {str(word.arg): _read(word.value, home) for word in call.keywords}
 
 
