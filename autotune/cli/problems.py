@@ -83,7 +83,7 @@ def searched_problem(store: Store, kernel: str, words: ProblemWords) -> tuple[Ke
         return called_problem(kernel, words)
     spec = _spec(store, kernel)
     last = next(iter(store.history(spec.name, None, 1)), None)
-    if not words and last and (call := call_of([spec], last.key)):
+    if not words.shape and last and (call := call_of([spec], last.key)):
         raise InvalidInputError(f"say how {kernel} is called: add --args {call!r}, as your call is")
     return spec, words.of_searched(spec)
 

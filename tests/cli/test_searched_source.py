@@ -112,6 +112,7 @@ def test_it_is_said_once_the_source_changed(
         ("explain scale --shape 512", 0, "where the time goes"),
         ("explain ./own.py:scale --shape 512 --chip v5e", 2, "has an estimate: search it first"),
         ("lookup scale --shape 512 --chip v6e", 0, "exact: published for exactly this"),
+        ("history scale --dtype bf16", 2, "add --args 'x=float32[512], factor=2', as your call is"),
         ("lookup scale --chip v6e", 2, "add --args 'x=float32[512], factor=2', as your call is"),
         ("push --url http://127.0.0.1:9 --kernel scale --shape 513", 1, "0 records"),
         ("push --url http://127.0.0.1:9 --kernel scale --shape 512", 0, "left out: scale"),
