@@ -60,8 +60,8 @@ STATES: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "cancelled": ("illegal", "somebody stopped it"),
     },
     "snapshots and records": {
-        "in force": ("best", "what is answered from now"),
-        "served": ("best", "what is answered for its problem now"),
+        "in force": ("best", "what questions are answered from"),
+        "served": ("best", "the answer for its problem now"),
     },
     "next steps": {
         "can gain": ("good", "other configs may be faster: it is far from its bound"),
