@@ -120,7 +120,7 @@ def test_the_theme_is_kept_and_paper_is_white(seen: Seen) -> None:
     drawn = "document.querySelector('[data-plot=trials]').layout.font.color"
     assert page.evaluate(drawn) == "rgb(230, 235, 242)"
     page.emulate_media(media="print")
-    dark_on_white = "rgb(27, 36, 48)"
+    dark_on_white = "rgb(22, 32, 44)"
     assert page.evaluate("getComputedStyle(document.body).color") == dark_on_white
     page.wait_for_function(f"{drawn} === '{dark_on_white}'")
 
