@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from autotune.compiling.pool import CompilerPool
-from autotune.domain.compilers import ListChoices, ProblemOfCall, VerifyConfig
+from autotune.domain.arguments import ProblemWords
+from autotune.domain.compilers import ListChoices, ReadProblem, VerifyConfig
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import make_config
@@ -52,7 +53,7 @@ CALLS: dict[str, tuple[str, dict[str, int]]] = {
 def verdict_on(pool: CompilerPool, kernel: str, source: Path) -> Verdict:
     call, config = CALLS[kernel]
     ref = KernelRef(path=str(source), attribute=kernel, call=call)
-    problem = pool.ask(ProblemOfCall(ref=ref))
+    problem = pool.ask(ReadProblem(ref=ref, words=ProblemWords(call=call))).problem
     choices = pool.ask(ListChoices(ref=ref, problem=problem, chip=Chip.V5E))
     axes = make_config({**choices.default, **config})
     return pool.ask(VerifyConfig(ref=ref, problem=problem, config=axes, chip=Chip.V5E))
