@@ -328,9 +328,8 @@ def tuning_pool(
 def say_interrupted(trials: int, place: str) -> NoReturn:
     """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    echo(
-        f"interrupted: {place} keeps {counted(trials, 'trial')}, the same command resumes", err=True
-    )
+    done = counted(trials, "trial")
+    echo(f"interrupted: {done} kept in {place}, the same command resumes", err=True)
     sys.exit(130)
 
 

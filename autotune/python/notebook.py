@@ -15,6 +15,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from autotune.domain.arguments import ProblemWords
 from autotune.domain.compiler_options import canonical, over, process_options, value_text
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
@@ -26,7 +27,6 @@ from autotune.python.decorator import Tunable
 if TYPE_CHECKING:
     from autotune.answering.sources import Source
     from autotune.compiling.pool import CompilerPool
-    from autotune.domain.arguments import ProblemWords
     from autotune.domain.problem import Problem
     from autotune.publishing.publish import Publication
     from autotune.publishing.task import TuningResult
