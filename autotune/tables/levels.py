@@ -56,7 +56,7 @@ def path_of(table: Description, key: Named) -> tuple[Any, ...]:
 
 def _part(level: str, key: Named) -> Any:
     if "{" in level:
-        return _FIELD.sub(lambda match: str(key[match[1]]), level)
+        return _FIELD.sub(lambda match: str(key.get(match[1])), level)
     if is_class(level):
         return ConstructorCall(level, tuple(key.items()))
     names = [name for name in _names(level) if name in key]

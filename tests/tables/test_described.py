@@ -2,16 +2,25 @@
 
 import json
 import os
+import shutil
+import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from autotune.declaring.discovery import installed_kernels
+from autotune.domain.key import Chip
+from autotune.domain.known_config import KnownConfig
+from autotune.domain.problem import Config, Problem
+from autotune.domain.record import Evidence, Record
 from autotune.tables.description import DESCRIPTIONS, Description
+from autotune.tables.export import TableExport
 from autotune.tables.levels import leaf, path_of, read_python
 from autotune.tables.table import TableRow
 from benchmarks.tables import compared, counted, is_cut, sources_of
+from tests.samples import records
 
 RECORDED = json.loads((Path(__file__).parents[1] / "samples" / "field_tables.json").read_text())
 BY_NAME = {table.name: table for table in DESCRIPTIONS}
@@ -62,3 +71,49 @@ def test_every_row_of_the_field(table: Description) -> None:
         assert not why or any(reason in why for reason in FOR_REASONS), (row, why)
     for row in sources[0].table.rows if table.module else ():
         _is_written_as_it_was_read(table, row)
+
+
+WRITTEN = [table for table in DESCRIPTIONS if table.kernels and table.syntax != "flags"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", WRITTEN, ids=lambda table: table.name)
+def test_a_package_of_the_field_takes_our_blocks(table: Description, tmp_path: Path) -> None:
+    """On the contents of its wheel under ``git init``: the patch is applied, and what the library
+    then returns for the key is what we published."""
+    python = os.environ.get("AUTOTUNE_FIELD_PYTHON")
+    if not python or not (sources := sources_of(table, python)):
+        pytest.skip(f"AUTOTUNE_FIELD_PYTHON names no interpreter with {table.name}")
+    catalogued = ((s, r) for s in sources for r in s.table.rows if not table.configs(r)[1])
+    source, row = next(catalogued, (None, None))
+    if source is None or row is None:
+        pytest.skip(f"the catalogue has no row of {table.name}")
+    package = table.file.partition("/")[0]
+    assert source.folder is not None
+    shutil.copytree(source.folder / package, tmp_path / package, symlinks=True)
+    record = _record_of(table.configs(row)[0][0])
+    export = TableExport(name=table.name, python=python, repository=tmp_path)
+    exported = export.of([record], exact=True)
+    assert (exported.rows, exported.refused) == (1, [])
+    git = partial(subprocess.run, cwd=tmp_path, check=True, capture_output=True, text=True)
+    git(["git", "init", "-q"])
+    git(["git", "apply", "-"], input=exported.text)
+    for change in exported.changes:
+        assert (tmp_path / change.file).read_text() == change.after
+    again = TableExport(name=table.name, python=python, repository=tmp_path)
+    assert again.of([record], exact=True).text == ""
+
+
+def _record_of(known: KnownConfig) -> Record:
+    """With another first block than the table has."""
+    (first, size), *others = known.axes
+    config = Config(axes=((first, int(size) // 2), *others))
+    options = {name: value for name, value in known.problem if name != "dtype"}
+    dims = {n: v for n, v in options.items() if type(v) is int}
+    rest = tuple((n, v) for n, v in options.items() if n not in dims)
+    dtype = dict(known.problem).get("dtype", "bfloat16")
+    problem = Problem(dims=tuple(dims.items()), dtype=str(dtype), options=rest)
+    key = replace(records.key(), kernel=known.kernel, problem=problem)
+    key = replace(key, chip=next(iter(known.chips), Chip.V7X))
+    default = Evidence(config=config, time_us=9)
+    return replace(records.record(key), config=config, default=default)
