@@ -122,7 +122,7 @@ def test_the_theme_is_kept_and_paper_is_white(seen: Seen) -> None:
     page.emulate_media(media="print")
     dark_on_white = "rgb(22, 32, 44)"
     assert page.evaluate("getComputedStyle(document.body).color") == dark_on_white
-    page.wait_for_function(f"{drawn} === '{dark_on_white}'")
+    page.wait_for_function(f"() => {drawn} === '{dark_on_white}'")
 
 
 def test_a_plot_is_saved_as_an_image(seen: Seen) -> None:
