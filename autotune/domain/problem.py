@@ -358,7 +358,8 @@ def named_sizes(shape: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, size in named_parts(shape, "dimension").items():
         several = size.lower().split("x")
-        found |= {f"{name}.{n}": s for n, s in enumerate(several)} if several[1:] else {name: size}
+        is_array = len(several) > 1 and all(map(str.isdigit, several))
+        found |= {f"{name}.{n}": s for n, s in enumerate(several)} if is_array else {name: size}
     return found
 
 

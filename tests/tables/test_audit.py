@@ -163,7 +163,7 @@ def test_a_kernel_that_is_not_there_costs_its_row_only(tmp_path: Path) -> None:
     [("m=8,splits=2", "unknown option 'splits'"), ("m=x", "m=x is not a whole number")],
 )
 def test_a_row_has_to_mean_all_that_it_says(tmp_path: Path, said: str, why: str) -> None:
-    spec: Any = SimpleNamespace(problems=ProblemSpec(dims=("m",), dtypes=("bfloat16",)))
+    spec = ProblemSpec(dims=("m",), dtypes=("bfloat16",))
     nothing: Any = None
     for problem, assumed in ((said, {}), ("m=8", {"seqs": "64"})):
         given = {"kernel": "matmul", "problem": problem, "config": "a=1"}
