@@ -13,8 +13,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.matching import Index, Match
 from autotune.answering.sources import (
+    BundleAnswers,
+    StoreAnswers,
     configure,
     open_source,
     refresh,
@@ -319,10 +322,32 @@ def test_threads_that_ask_at_once_ask_once() -> None:
     assert len(source.asked) == 1 and len({id(answer) for answer in found}) == 1
 
 
+def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
+    path = tmp_path / "c.bundle"
+    write_bundle(path, new_bundle([record()]))
+    source = BundleAnswers(path)
+    asked = tuned(source)
+    assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
+    asked.config(asked.problem(rows=32, columns=128))
+    assert [k.problem["rows"] for k in source.misses] == [32]
+    assert tuned(BundleAnswers(tmp_path / "none")).answer(key().problem).match == "default"
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
     with new_store(tmp_path / "t.db") as opened:
         yield opened
+
+
+def test_from_a_database_which_keeps_the_misses(store: Any) -> None:
+    store.save_record(record())
+    asked = tuned(StoreAnswers(store))
+    assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
+    missing = asked.problem(rows=32, columns=128)
+    for _ in range(3):
+        asked.config(missing)
+    tuned(StoreAnswers(store)).config(missing)
+    assert [(m.key.problem, m.count) for m in store.misses()] == [(missing, 2)]
 
 
 def test_it_imports_neither_jax_nor_a_database() -> None:

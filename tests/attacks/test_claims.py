@@ -18,8 +18,9 @@ from autotune.answering.sources import BundleAnswers, StoreAnswers
 from autotune.domain.browsing import WRITER
 from autotune.domain.codec import to_data
 from autotune.domain.key import KernelSpec
+from autotune.domain.outcome import Illegal
 from autotune.domain.problem import PARALLEL, Config, Problem, ProblemSpec
-from autotune.domain.record import CheckVerdict, Evidence, Record
+from autotune.domain.record import CheckVerdict, Evidence, Record, Trial
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, as_record_check
 from autotune.wording.match import why
 from autotune_db import SqlStore, open_store
@@ -211,6 +212,20 @@ def test_a_writer_does_not_take_a_proven_record_away(
     number_of(service, store)
     asked = replace(KEY, toolchain=elsewhere)
     assert service.lookup(asked)[1][0]["match"] == "toolchain"
+
+
+def test_what_contradicts_itself_is_no_claim_either(
+    service: Running, store: SqlStore, writer: str
+) -> None:
+    impossible = Trial(
+        number=1, config=GOOD, outcome=Illegal(reason="no"), seconds=1.0, created_at=NOON
+    )
+    says = result_to_data(KeyResult(record=HONEST, trials=(impossible,)))
+    pushed = {"kernels": [to_data(MATMUL)], "results": [says]}
+    assert service.post("/v1/results", pushed, writer)[1]["error"]["code"] == "contradiction"
+    one_byte = replace(HONEST, config=GOOD.replace(vmem_limit_bytes=1))
+    assert push(service, writer, one_byte)[0] == 422
+    assert not store.published()
 
 
 def test_a_token_whose_end_cannot_be_read_opens_nothing(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from autotune.domain.codec import to_data
 from autotune_service.api import bodies, writing
 from autotune_service.api.questions import Question, Unread
 from autotune_service.api.schema import PushRequest
@@ -82,6 +83,21 @@ def test_pushes_are_read_one_after_another(
     assert there == ["pushes_0"] * 2
 
 
+def test_a_question_is_answered_beside_one_with_many_mistakes(service: Running) -> None:
+    """It comes without a token."""
+    known = service.lookup(question(1024))[1][0]["match"]
+    call = {"questions": [to_data(question(1024)), UNKNOWN]}
+    status, answer = service.post("/v1/lookup", call)
+    assert status == 200
+    good, other = answer["answers"]
+    assert good["match"] == known == "exact"
+    assert other["error"]["message"] == "u0 is unknown: leave it out, or mend its name"
+    assert other["error"]["field"] == "questions[1].u0"
+    status, answer = service.post("/v1/lookup", call | UNKNOWN)
+    assert (status, answer["error"]["code"]) == (422, "invalid_field")
+    assert answer["error"]["message"] == "u0 is unknown: leave it out, or mend its name"
+
+
 def test_bad_questions_are_not_read_where_calls_are_answered(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +115,14 @@ def test_bad_questions_are_not_read_where_calls_are_answered(
     fields = [each["error"]["field"] for each in answer["answers"]]
     assert fields == [f"questions[{n}].problem.options.o0" for n in range(20)]
     assert len(there) == 20 and all(name.startswith("matching") for name in there)
+
+
+@pytest.mark.parametrize("part", ["dims", "options"])
+def test_a_question_has_few_names(service: Running, part: str) -> None:
+    problem = {"dims": {"m": 1}, part: {f"n{n}": 1 for n in range(65)}}
+    _, answer = service.post("/v1/lookup", {"questions": [asked(question(), problem=problem)]})
+    error = answer["answers"][0]["error"]
+    assert error["field"] == f"questions[0].problem.{part}" and "at most 64" in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/claims", "/v1/jobs/1/heartbeat"])

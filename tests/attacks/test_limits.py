@@ -7,6 +7,7 @@ from http.client import HTTPConnection
 
 import pytest
 
+from autotune.answering.matching import KINDS
 from autotune_db import SqlStore
 from autotune_service.middleware.throttle import Throttle
 from tests.samples.matching import question
@@ -75,6 +76,13 @@ def test_a_large_lookup_that_is_wrong_counts_as_more(store: SqlStore, database: 
     wrong = json.dumps({"questions": []} | dict.fromkeys(map(str, range(50_000)), 1)).encode()
     with running(database, reads_per_second=300) as service:
         assert any(service.raw("POST", "/v1/lookup", wrong)[0] == 429 for _ in range(15))
+
+
+def test_what_is_not_accepted_has_an_end(service: Running) -> None:
+    body = {"questions": [asked(question())]}
+    assert service.post("/v1/lookup", body | {"accept": [*KINDS]})[0] == 200
+    status, answer = service.post("/v1/lookup", body | {"accept": ["nearest"] * 80_000})
+    assert (status, answer["error"]["field"]) == (422, "accept")
 
 
 @STILL

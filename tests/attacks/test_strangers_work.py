@@ -1,6 +1,8 @@
 """Work that a caller can have done as often as they like: little at a time, and a bound in all."""
 
+import copy
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from autotune.domain.job import Ability, Request, State
 from autotune_db import SqlStore, open_store, query
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, running
-from tests.service.test_writing_routes import body
+from tests.service.test_writing_routes import body, trial
 
 
 @pytest.fixture
@@ -42,6 +44,20 @@ def test_nobody_describes_kernels_without_end(
         assert status == 200, said
     assert len(store.kernels()) == 5
     assert "kernels are not described" in caplog.text
+
+
+def test_nobody_takes_a_job_by_a_shorter_lease(
+    service: Running, store: SqlStore, writer: str, admin: str
+) -> None:
+    store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
+    claim = {"kernels": [to_data(SPEC)], "toolchain": to_data(question(7).toolchain)}
+    first = service.post("/v1/claims", claim | {"worker": "a", "lease_s": 60}, writer)[1]["job"]
+    time.sleep(1.2)
+    for token in (writer, admin):
+        asked = claim | {"worker": "thief", "lease_s": 1}
+        assert service.post("/v1/claims", asked, token) == (200, {"job": None})
+    job = store.jobs.get(first["number"])
+    assert job is not None and (job.worker, job.attempt) == (first["worker"], 1)
 
 
 @pytest.mark.parametrize("report", ["heartbeat", "finish", "give-back", "log"])
@@ -84,6 +100,21 @@ def test_a_job_is_not_done_by_a_word(service: Running, store: SqlStore, writer: 
         assert (status, answer["error"]["code"]) == (422, code)
     assert service.post("/v1/results", body(record(question(7))), writer)[0] == 200
     assert service.post(path, end, writer) == (200, {"holds": True})
+
+
+@pytest.mark.parametrize("when", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])
+def test_a_time_at_the_end_of_the_calendar_is_refused(
+    service: Running, writer: str, when: str
+) -> None:
+    pushed = body(record(question(7)), trials=(trial(1, 8),))
+    for part in ("record", "trial"):
+        sent = copy.deepcopy(pushed)
+        (result,) = sent["results"]
+        changed = result["record"] if part == "record" else result["trials"][0]
+        changed["created_at"] = when
+        status, answer = service.post("/v1/results", sent, writer)
+        assert status == 422, answer
+        assert answer["error"]["field"].endswith("created_at")
 
 
 @pytest.mark.parametrize("recheck", [False, True])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune.answering.sources import BundleAnswers
-from autotune.domain.browsing import ADMIN, WRITER
+from autotune.domain.browsing import ADMIN, READER, WRITER
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record, Standing
@@ -92,6 +92,15 @@ def test_a_worker_with_a_token_alone_checks_nothing(
     asked = {"worker": "w", "kernels": [to_data(SPEC)], "toolchain": to_data(KEY.toolchain)}
     for token in (writer, admin):
         assert doubting.post("/v1/claims", asked, token) == (200, {"job": None})
+
+
+def test_a_reader_writes_nothing(doubting: Running, store: SqlStore) -> None:
+    _, reader = store.tokens.create("reads", READER, None)
+    paths = doubting.get("/openapi.json")[1]["paths"]
+    written = [path for path in paths if "post" in paths[path] and path != "/v1/lookup"]
+    assert len(written) > 8
+    for path in written:
+        assert doubting.post(path.replace("{number}", "1"), {}, reader)[0] == 403, path
 
 
 @pytest.mark.parametrize("role", ["root", "", "ADMIN"])

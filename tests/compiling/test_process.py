@@ -148,6 +148,14 @@ def test_the_last_words_are_those_of_this_request(fake: CompilerProcess) -> None
     assert tail == [f"line {n}" for n in range(100_000 - 12, 100_000)]
 
 
+def test_the_log_does_not_grow(fake: CompilerProcess, temporary: Path) -> None:
+    fake.ask(echo(1), 20)
+    (log,) = temporary.glob("autotune-compiler-*/log")
+    log.write_text("much" * 10_000)
+    fake.ask(echo(2), 20)
+    assert log.stat().st_size == 0
+
+
 def test_a_death_is_seen_though_a_grandchild_holds_the_pipe(fake: CompilerProcess) -> None:
     with soon():
         assert "exit code 7" in str(died(fake, {"kind": "leave"}))
@@ -207,11 +215,48 @@ def test_nothing_starts_after_close(
     assert list(temporary.iterdir()) == []
 
 
+def test_a_stop_that_was_cut_short_is_finished_by_the_next(
+    fake: CompilerProcess, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.ask(echo(1), 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fake.close()
+    fake.close()
+    assert list(temporary.iterdir()) == []
+
+
+def _interrupted(*args: object, **kwargs: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_an_exit_code_is_told_and_no_zombie_stays(fake: CompilerProcess) -> None:
     for _ in range(3):
         assert "exit code 3 in the middle" in str(died(fake, {"kind": "exit", "code": 3}))
     states = [child.status() for child in psutil.Process().children()]
     assert psutil.STATUS_ZOMBIE not in states
+
+
+def test_a_missing_interpreter_is_a_sentence(make_fake: MakeProcess, temporary: Path) -> None:
+    with pytest.raises(CompilerUnavailableError, match="No such file or directory") as caught:
+        make_fake("/no/such/python").ask(echo(1), 5)
+    assert "the interpreter /no/such/python cannot be started" in str(caught.value)
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_interpreter_and_a_worker_in_folders_with_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder with spaces"
+    folder.mkdir()
+    python = folder / "py thon"
+    python.symlink_to(sys.executable)
+    worker = folder / "my worker.py"
+    worker.write_text((Path(__file__).parents[1] / "fakes" / "worker.py").read_text())
+    process = CompilerProcess(str(python), worker=worker)
+    try:
+        assert process.ask(echo(1), 20) == {"ok": 1}
+    finally:
+        process.close()
 
 
 def test_a_temporary_folder_with_spaces_is_not_given_to_libtpu(
