@@ -150,6 +150,8 @@ def tune_workload(
             if any(result.publication is None for result in tuned):
                 shared.say_interrupted(sum(len(result.trials) for result in tuned), str(store))
         place = str(store)
+    if tuned and all(result.search is None for result in tuned):
+        echo("all of it was searched before: nothing is done again", err=True)
     print_workload(tuned, invalid, workload.undeclared, place, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)
 
