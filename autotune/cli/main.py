@@ -3,11 +3,13 @@
 import gc
 import importlib
 import json
+import math
 import os
 import re
 import signal
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 import click
@@ -179,6 +181,8 @@ def main(args: list[str] | None = None) -> Any:
     surroundings, 130 interrupted (Ctrl-C or SIGTERM)."""
     given = sys.argv[1:] if args is None else args
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _new_interrupt())
     # Threads of NumPy's that wait for each other spin: on two busy cores a proposal took 270 ms of
     # processor time, and 14 with one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -201,6 +205,20 @@ def main(args: list[str] | None = None) -> Any:
         _refuse(error_text(error), given)
     except ModuleNotFoundError as error:
         _refuse(_what_to_install(error), given)
+
+
+def _new_interrupt() -> Callable[..., None]:
+    """A handler of Ctrl-C. Two within two seconds are one: what the first has begun to clean up is
+    not cut short."""
+    last = -math.inf
+
+    def interrupt(*_: object) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before > 2.0:
+            raise KeyboardInterrupt
+
+    return interrupt
 
 
 def _usage_text(error: click.ClickException) -> str:
