@@ -8,7 +8,7 @@ import click
 from autotune.cli import shared
 from autotune.domain.errors import InvalidInputError
 from autotune.tables.description import DESCRIPTIONS
-from autotune.tables.export import Change, Refused, TableExport
+from autotune.tables.export import FileChange, Refused, TableExport
 from autotune.wording.output import echo
 from autotune.wording.units import counted
 
@@ -40,7 +40,7 @@ def apply(
     only = shared.chip_named(chip)
     with shared.open_database(database, create=False) as store:
         records = store.records(kernel, only, claimed=accept_claimed)
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     refused: Refused = []
     tables = [t for t in DESCRIPTIONS if t.syntax != "flags" and any(repository.rglob(t.file))]
     if not tables:
@@ -59,7 +59,7 @@ def apply(
     sys.exit(0 if changes and not refused else 1)
 
 
-def _say(changes: list[Change], refused: Refused, dry_run: bool, as_json: bool) -> None:
+def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bool) -> None:
     if as_json:
         left = [{"record": record, "reason": why} for record, why in refused]
         files = [{"file": change.file, "patch": change.patch} for change in changes]

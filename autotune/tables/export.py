@@ -43,7 +43,7 @@ _Rows = Sequence[tuple[Record, TableRow]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FileChange:
     """A file, relative to the folder of its packages or to its repository, and its text."""
 
     file: str
@@ -65,7 +65,7 @@ class Export:
     text: str
     rows: int
     refused: Refused
-    changes: Sequence[Change] = ()
+    changes: Sequence[FileChange] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class TableExport:
         """``exact``: of no other format whose name begins so. Raises ``AutotuneError`` where the
         whole cannot be written."""
         forms = [format_named(self.name)] if exact else formats_named(self.name)
-        text, count, changes = "", 0, list[Change]()
+        text, count, changes = "", 0, list[FileChange]()
         for form in forms:
             of_form = [record for record in records if form.takes(record.key.kernel)]
             rows: _Rows = [row for record in of_form for row in self._rows(form, record)]
@@ -118,7 +118,7 @@ class TableExport:
         if why:
             self._refuse(record, why)
 
-    def _changes(self, form: Description, rows: _Rows) -> Iterator[Change]:
+    def _changes(self, form: Description, rows: _Rows) -> Iterator[FileChange]:
         if not form.device:
             _only_chip(rows, f"the keys of {form.name} name no TPU")
         sources = self._sources(form)
@@ -128,7 +128,7 @@ class TableExport:
         for source in sources[:1]:
             before = source.path.read_text(encoding="utf-8")
             after = self._looked_up(source, rows, before)
-            yield Change(file=self._name(source), before=before, after=after)
+            yield FileChange(file=self._name(source), before=before, after=after)
 
     def _sources(self, form: Description) -> list[FoundTable]:
         if self.table is not None:
@@ -169,7 +169,7 @@ class TableExport:
                         raise _lost(form, row)
         return after
 
-    def _caches(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[Change]:
+    def _caches(self, sources: Sequence[FoundTable], rows: _Rows) -> Iterator[FileChange]:
         """Of each TPU and op, in which tokamax finds each call. The key of a call is that of a like
         call with other sizes."""
         texts: dict[Path, tuple[FoundTable, str, list[TableRow]]] = {}
@@ -197,7 +197,7 @@ class TableExport:
                 if not answer.is_reached or not row.value.items() <= dict(answer.taken).items():
                     raise _lost(source.format, row)
             before = path.read_text(encoding="utf-8")
-            yield Change(file=self._name(source), before=before, after=text)
+            yield FileChange(file=self._name(source), before=before, after=text)
 
 
 def known_config(record: Record, *, whole: bool = False) -> KnownConfig:
