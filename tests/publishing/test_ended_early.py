@@ -1,6 +1,7 @@
 """What a prediction ends is not the last word where the gate refuses it, or a TPU can tell."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Choices
 from autotune.domain.known_config import KnownConfig
-from autotune.domain.problem import Config, make_config
+from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Evidence, Record
 from autotune.publishing import progress, tuning
 from autotune.publishing import task as task_module
@@ -55,7 +56,7 @@ def tuned(
     compilers: Any = kernel.compilers(
         rows,
         verified=verified,
-        spec=SUBJECT.spec,
+        spec=replace(SUBJECT.spec, problems=ProblemSpec(dims=("rows",), dtypes=("bfloat16",))),
         chip=V5E,
         choices=Choices(axes={"block": list(blocks)}, default={"block": block}, grid=()),
         traced=lambda config: [kernel.traced(rows, config["block"])],
