@@ -47,7 +47,7 @@ def repaired(
     guarded = getattr(calls, "fail_on_exception", lambda function: function)
     # A DMA asks what is inside of the guard, with no token for it to note a failure by.
     inside = _inside(get)
-    bare = _reading(_straying(inside, calls) if unchecked else inside, calls)
+    bare = _reading(_straying(inside, calls, unchecked), calls)
     repairs = {
         "get": guarded(bare),
         "store": guarded(_placing(_inside(calls.store), calls)),
@@ -150,8 +150,9 @@ def _reading(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
     return read
 
 
-def _straying(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
-    """Reads past the end of a buffer in VMEM."""
+def _straying(get: Callable[..., Any], calls: Any, unchecked: bool) -> Callable[..., Any]:
+    """Reads past the end of a buffer in HBM, up to the end of its last tile: ``emit_pipeline``
+    copies whole ones. Without bounds checks also past the end of one in VMEM."""
     import jax
     from jax._src.pallas.mosaic.interpret import utils
 
@@ -164,17 +165,26 @@ def _straying(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
         except IndexError:
             given = signature.bind(*args, **more).arguments
             key = _key(calls, given)
-            if key[0] != "vmem":
+            content = calls._get_shared_memory().mem[key].content
+            place = utils.to_range(jax.tree.map(int, given["transforms"]))
+            ends = [part.stop if isinstance(part, slice) else part + 1 for part in place]
+            if not (unchecked if key[0] == "vmem" else _in_tiles(ends, content)):
                 raise
-        content = calls._get_shared_memory().mem[key].content
-        place = utils.to_range(jax.tree.map(int, given["transforms"]))
-        ends = [part.stop if isinstance(part, slice) else part + 1 for part in place]
         sizes = [max(pair) for pair in zip(content.shape, ends, strict=True)]
         longer = np.full(sizes, utils.get_uninitialized_value(content.dtype, "nan"), content.dtype)
         longer[tuple(map(slice, content.shape))] = content
         return given["token"], longer[tuple(place)]
 
     return read
+
+
+def _in_tiles(ends: Sequence[int], content: np.ndarray[Any, Any]) -> bool:
+    """Whether what ends there is padding of the tiles of (32 bytes of rows, 128 lanes)."""
+    tile = (1,) * (content.ndim - 2) + (max(8, 32 // content.itemsize), 128)
+    return content.ndim > 1 and all(
+        end <= -(-size // multiple) * multiple
+        for end, size, multiple in zip(ends, content.shape, tile, strict=True)
+    )
 
 
 def _nothing(given: inspect.BoundArguments, transforms: Sequence[Any], calls: Any) -> Any:

@@ -635,3 +635,41 @@ def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
     )
     problem = made.problem_spec.parse("rows=64,cols=512")
     assert gate.check(made, problem, make_config({"block": ROWS})).ok is False
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_a_pipeline_reads_the_padding_of_the_last_tile_and_must_not_use_it(masked: bool) -> None:
+    """``emit_pipeline`` copies whole tiles: 64 columns of the second block are none."""
+    columns = 192
+
+    def build(rows: int) -> Any:
+        def step(place: Any, x: Any, out: Any) -> None:
+            lane = place[0] * LANES + jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
+            block = jnp.where(lane < columns, x[...], 0) if masked else x[...]
+            total = jnp.broadcast_to(block.sum(axis=1, keepdims=True), out.shape)
+            out[...] = jnp.where(place[0] == 0, total, out[...] + total)
+
+        def body(x: Any, out: Any) -> None:
+            pltpu.emit_pipeline(
+                lambda ids, x, out: step(ids, x, out),
+                grid=(2,),
+                in_specs=[pl.BlockSpec((rows, LANES), lambda k: (0, k))],
+                out_specs=[pl.BlockSpec((rows, LANES), lambda k: (0, 0))],
+                _explicit_indices=True,
+            )(x, out)
+
+        return pl.pallas_call(
+            body,
+            in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+            out_specs=pl.BlockSpec(memory_space=pl.ANY),
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+        )
+
+    def summed(x: Any) -> Any:
+        return jnp.broadcast_to(x.sum(axis=1, keepdims=True), (x.shape[0], LANES))
+
+    made = replace(
+        kernel(build, summed),
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], columns), dtype=p.dtype)],
+    )
+    assert checked(made, chip=Chip.V5E).ok is masked
