@@ -204,7 +204,7 @@ def main(args: list[str] | None = None) -> Any:
 
         _refuse(error_text(error), given)
     except ModuleNotFoundError as error:
-        _refuse(_what_to_install(error), given)
+        _refuse(_what_to_install(error, given), given)
 
 
 def _new_interrupt() -> Callable[..., None]:
@@ -240,13 +240,16 @@ def _refuse(reason: str, given: list[str]) -> NoReturn:
     sys.exit(2)
 
 
-def _what_to_install(error: ModuleNotFoundError) -> str:
+def _what_to_install(error: ModuleNotFoundError, given: list[str]) -> str:
     """Raises the error again where no extra of ours would mend it."""
     from autotune.compiling.environments.packages import extra_of, pip_install
 
     extra = extra_of((error.name or "").partition(".")[0])
     if extra is None:
         raise error
+    compiles = {*_GROUPS["Tune"], *_GROUPS["Check"], "explain", "worker"}
+    if extra == "store" and compiles.intersection(given[:1]):
+        extra = "search"  # which has all of the other
     return f"{error.name} is not installed: {pip_install(extra)}"
 
 
