@@ -1,10 +1,7 @@
 """Bad input: one clear sentence, exit code 2, nothing written."""
 
 import re
-from contextlib import redirect_stderr
-from io import StringIO
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -177,28 +174,6 @@ def test_a_problem_without_a_legal_config_says_what_refuses(tmp_path: Path) -> N
     assert_one_sentence(done, "no legal configuration among 2 points")
     assert "block not aligned (2)" in done.stderr
     assert not (tmp_path / "test.db").exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "extra"),
-    [
-        ("search m", "search"),
-        ("estimate m", "search"),
-        ("explain 3", "search"),
-        ("history", "store"),
-        ("serve", "serve"),
-        ("search m --db postgresql://h/d", "postgres"),
-    ],
-)
-def test_who_installed_the_base_is_told_the_extra_of_the_command(line: str, extra: str) -> None:
-    missing = {"serve": "uvicorn", "postgres": "psycopg"}.get(extra, "rich")
-    with (
-        patch("autotune.cli.main.cli.main", side_effect=ModuleNotFoundError(name=missing)),
-        pytest.raises(SystemExit, match="2"),
-        redirect_stderr(StringIO()) as said,
-    ):
-        main(line.split())
-    assert f"{missing} is not installed: pip install 'pallas-autotune[{extra}]" in said.getvalue()
 
 
 def test_errors_are_json_when_json_is_asked_for(tmp_path: Path) -> None:

@@ -112,8 +112,9 @@ def test_kernels_and_chips_list_everything(tmp_path: Path) -> None:
     "command, hidden, extra",
     [
         ("history", "sqlalchemy", "store"),
-        ("explain 1", "rich", "store"),
-        ("search vector_add --shape 8 --chip v5e", "rich", "store"),
+        ("explain 1", "rich", "search"),
+        ("estimate matmul --shape 8,8,8 --chip v5e", "rich", "search"),
+        ("search vector_add --shape 8 --chip v5e", "rich", "search"),
         ("worker", "numpy", "search"),
         ("serve", "fastapi", "serve"),
     ],
