@@ -214,8 +214,8 @@ def _new_interrupt() -> Callable[..., None]:
 
     def interrupt(*_: object) -> None:
         nonlocal last
-        before, last = last, time.monotonic()
-        if last - before > 2.0:
+        if (now := time.monotonic()) - last > 2.0:
+            last = now
             raise KeyboardInterrupt
 
     return interrupt

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.cli.main import _new_interrupt
 from tests.samples.database import new_store, two_records
 from tests.servers.commands import assert_one_sentence, autotune
 
@@ -136,3 +137,16 @@ def test_what_is_not_installed_is_named(
         env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "x.db"), "PATH": "/usr/bin:/bin"},
     )
     assert_one_sentence(done, f"pallas-autotune[{extra}]")
+
+
+def test_two_interrupts_at_once_are_one_and_who_goes_on_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interrupt, raised = _new_interrupt(), []
+    for now in (10.0, 10.1, 11.5, 12.5, 13.0):
+        monkeypatch.setattr("autotune.cli.main.time.monotonic", lambda now=now: now)
+        try:
+            interrupt()
+        except KeyboardInterrupt:
+            raised.append(now)
+    assert raised == [10.0, 12.5]
