@@ -37,11 +37,10 @@ def refused_by_rules(kernel: Kernel, key: Key, config: Config) -> str:
         work.daemon = True
         work.start()  # where a model is traced there may be a mesh, or axes of its own
         work.join(_LIMIT_S)
-        if not answer:
-            return ""
-        known[digest] = answer[0]
-        with suppress(OSError), file.open("a", encoding="utf-8") as verdicts:
-            verdicts.write(f"{digest} {answer[0]}\n")
+        known[digest] = answer[0] if answer else ""  # what took too long is not asked again
+        if answer:
+            with suppress(OSError), file.open("a", encoding="utf-8") as verdicts:
+                verdicts.write(f"{digest} {answer[0]}\n")
     return known[digest]
 
 

@@ -115,6 +115,15 @@ def test_a_verdict_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [rows_of(published)[0] for published in (MISALIGNED, FITS)] == [8, FITS]
 
 
+def test_a_model_waits_once_for_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(verdicts, "_judge", lambda *given: asked.append(given))  # no verdict
+    assert [rows_of(FITS)[0] for _ in range(2)] == [FITS, FITS]
+    assert len(asked) == 1
+    verdicts._known.cache_clear()  # another process asks again: nothing was shown
+    assert rows_of(FITS)[0] == FITS and len(asked) == 2
+
+
 def test_what_runs_nowhere_here_is_no_fault_of_a_record() -> None:
     assert rows_of(16, function=nowhere)[0] == 16
 
