@@ -32,21 +32,41 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartEffect:
-    """``ratios``: the time with each other value of one part of the config, over the time of the
-    config that was changed, the slowest first; empty where no trial changes this part alone.
-    ``resolution``: the share by which times must differ to be told apart."""
+class Change:
+    """Of one part of a config alone, to ``value``: then the time is ``ratio`` times as long, which
+    can be wrong by the share ``margin``."""
 
-    part: str
-    ratios: tuple[tuple[AxisValue, float], ...]
-    resolution: float
+    value: AxisValue
+    ratio: float
+    margin: float
 
     @property
-    def largest(self) -> float:
-        """The largest factor between two values; 1.0 where none can be told."""
-        times = [1.0, *(ratio for _, ratio in self.ratios)]
-        factor = max(times) / min(times)
-        return factor if factor > 1 + self.resolution else 1.0
+    def interval(self) -> tuple[float, float]:
+        return self.ratio * (1 - self.margin), self.ratio * (1 + self.margin)
+
+    @property
+    def is_told_apart(self) -> bool:
+        return max(self.ratio, 1 / self.ratio) > 1 + self.margin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartEffect:
+    """``changes`` to each other value of one part of a config, the slowest first; empty where no
+    trial with a time changes it alone."""
+
+    part: str
+    changes: tuple[Change, ...]
+
+    @property
+    def largest(self) -> Change | None:
+        """The slowest, or else the fastest; None where neither can be told from no change."""
+        ends = self.changes[:1] + self.changes[-1:]
+        return next((change for change in ends if change.is_told_apart), None)
+
+    @property
+    def factor(self) -> float:
+        """How many times as slow, or as fast, the largest change makes it; 1.0 without one."""
+        return max(self.largest.ratio, 1 / self.largest.ratio) if self.largest else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,28 +78,42 @@ class FasterTrial:
     saved_us: float
 
 
+def margin(first: Estimate, other: Estimate, *, alike: bool = True) -> float:
+    """The share by which two times must differ to be told apart.
+
+    ``alike``: same source, chip and toolchain. Then the errors that both share cancel, and the
+    larger resolution is enough; else, or where one is not known, it is the larger error bar.
+    """
+    resolutions = (first.resolution, other.resolution)
+    if alike and all(resolutions):
+        return max(resolutions)
+    return max(first.doubt, other.doubt)
+
+
 def part_effects(base: Trial, trials: Iterable[Trial]) -> list[PartEffect]:
-    """Of each part of the config that some trial changes, the largest first. Only trials that
-    differ from ``base`` in a single part count: where two parts change, neither is the cause."""
+    """Of each axis, and of each other part of the config that some trial changes, the largest
+    first. Only trials that differ from ``base`` in a single part count: where two parts change,
+    neither is the cause."""
     if base.estimate is None:
         return []
-    ratios: dict[str, dict[AxisValue, float]] = {}
+    alone: dict[str, dict[AxisValue, Estimate]] = {name: {} for name, _ in base.config.axes}
     for trial in trials:
         changed = _changed(base.config, trial.config)
-        for part in changed:
-            ratios.setdefault(part, {})
-        if trial.estimate is not None and len(changed) == 1:
-            ((part, value),) = changed.items()
-            ratios[part][value] = trial.estimate.time_us / base.estimate.time_us
-    effects = [
-        PartEffect(
-            part=part,
-            ratios=tuple(sorted(each.items(), key=lambda pair: -pair[1])),
-            resolution=base.estimate.resolution or base.estimate.doubt,
-        )
-        for part, each in ratios.items()
+        for part, value in changed.items():
+            others = alone.setdefault(part, {})
+            if len(changed) == 1 and trial.estimate is not None:
+                others[value] = trial.estimate
+    effects = [_effect(part, base.estimate, others) for part, others in alone.items()]
+    return sorted(effects, key=lambda effect: (not effect.changes, -effect.factor))
+
+
+def _effect(part: str, base: Estimate, others: Mapping[AxisValue, Estimate]) -> PartEffect:
+    changes = [
+        Change(value=value, ratio=other.time_us / base.time_us, margin=margin(base, other))
+        for value, other in others.items()
     ]
-    return sorted(effects, key=lambda effect: (not effect.ratios, -effect.largest))
+    changes.sort(key=lambda change: -change.ratio)
+    return PartEffect(part=part, changes=tuple(changes))
 
 
 def faster_trial(base: Trial, trials: Iterable[Trial]) -> FasterTrial | None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from autotune.declaring.discovery import named_kernel
+from autotune.domain.comparison import margin
 from autotune.domain.compilers import CheckDeclaration, Compilers, DescribeKernel
 from autotune.domain.errors import InvalidInputError, KernelImportError, NoLegalConfigError
 from autotune.domain.key import Chip
@@ -16,7 +17,6 @@ from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.domain.problem import Config, OptionValue, Problem, ProblemSpec
 from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.store import Store
-from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.record_check import PriorConfig, RecordChecker
 from autotune.publishing.publish import opened, running

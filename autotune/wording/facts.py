@@ -311,15 +311,15 @@ def faster_text(faster: FasterTrial, base: Estimate, name: str) -> str:
 
 
 def effect_text(effect: PartEffect) -> str:
-    """What one part of a config does to the time, when nothing else changes."""
-    if not effect.ratios:
-        return "not known: no trial changes it alone"
-    if effect.largest == 1:
-        return "no difference that can be told"
-    value, slowest = effect.ratios[0]
-    if slowest < 1 + effect.resolution:
-        value, slowest = effect.ratios[-1]
-    return f"{value} takes {slowest:.2f} times as long"
+    """What one part of a config does to the time, when nothing else changes; with the interval in
+    which the factor is."""
+    if not effect.changes:
+        return "not known yet: no trial with a time changes it alone"
+    change = effect.largest
+    if change is None:
+        return f"no difference that can be told: less than {effect.changes[0].margin:.1%}"
+    low, high = change.interval
+    return f"{change.value} takes {change.ratio:.2f} times as long ({low:.2f} to {high:.2f})"
 
 
 def _roofline(e: Estimate, why: Explanation) -> str:

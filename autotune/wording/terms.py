@@ -27,7 +27,8 @@ TERMS: dict[str, str] = {
     "semantics": "For each grid axis in order: P, its steps may run in parallel on two cores; A, "
     "they run one after another (arbitrary).",
     "effect": "How the time changes when one part of the config is another, and nothing else: from "
-    "the trials that differ in this part alone from what is served.",
+    "the trials that differ in this part alone from what is served. Three of four such factors lie "
+    "in their interval.",
     "pin": "A pinned record is served for its problem, whatever is published later.",
     "job": "A request for a search, which a worker takes from the queue.",
 }

@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.comparison import faster_trial, larger_blocks, part_effects
-from autotune.domain.outcome import Estimated
+from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
+from autotune.wording.facts import effect_text
 from tests.samples.estimates import estimate, parts
 from tests.samples.records import trial
 
 SIZES = (64, 128, 256)
+OUT_OF_VMEM = OutOfVmem(reason="needs 32 MiB", used_bytes=32 << 20, allowed_bytes=16 << 20)
 
 
 def timed(number: int, us: float, **axes: int | str) -> Trial:
@@ -31,9 +34,23 @@ def test_a_part_counts_only_where_nothing_else_changes() -> None:
         timed(3, 900, m=256, n=64, order="b"),  # two changes: neither is the cause
     ]
     m, n, order = part_effects(base, [base, *others])
-    assert (m.part, m.ratios, m.largest) == ("m", ((128, 7.0),), 7.0)
-    assert (n.part, n.largest) == ("n", 1.0)  # less than can be told
-    assert (order.part, order.ratios) == ("order", ())
+    assert m.largest is not None
+    assert (m.part, m.largest.value, m.factor) == ("m", 128, 7.0)
+    assert m.largest.interval == pytest.approx((6.65, 7.35))
+    assert (n.part, n.largest, n.factor) == ("n", None, 1.0)  # less than can be told
+    assert (order.part, order.changes) == ("order", ())
+
+
+def test_what_the_estimates_cannot_say_is_not_said() -> None:
+    """An interval is as wide as the less certain of both; a part that has one value so far, or
+    none with a time, is not known yet."""
+    base, other = timed(0, 10, m=64, n=64), timed(1, 15, m=128, n=64)
+    assert other.estimate is not None
+    unsure = Estimated(estimate=replace(other.estimate, resolution=0.2), program="p")
+    fails = replace(trial(2, OUT_OF_VMEM), config=Config(axes=(("m", 256), ("n", 64))))
+    m, n = part_effects(base, [base, replace(other, outcome=unsure), fails])
+    assert effect_text(m) == "128 takes 1.50 times as long (1.20 to 1.80)"
+    assert effect_text(n) == "not known yet: no trial with a time changes it alone"
 
 
 def test_a_limit_that_goes_with_larger_blocks_is_no_second_change() -> None:
@@ -42,8 +59,8 @@ def test_a_limit_that_goes_with_larger_blocks_is_no_second_change() -> None:
     raised = replace(larger, config=larger.config.replace(vmem_limit_bytes=2**26))
     alone = replace(limit, config=limit.config.replace(vmem_limit_bytes=2**26))
     effects = {effect.part: effect for effect in part_effects(base, [raised, alone])}
-    assert effects["m"].ratios == ((128, 0.5),)
-    assert effects["VMEM limit"].largest == 1.0
+    assert [(change.value, change.ratio) for change in effects["m"].changes] == [(128, 0.5)]
+    assert effects["VMEM limit"].largest is None
 
 
 def test_the_trial_that_saves_most_with_the_fewest_changes_is_named() -> None:

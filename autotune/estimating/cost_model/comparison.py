@@ -1,22 +1,10 @@
 """Which of two estimates is the faster, by how much, and whether that can be told at all."""
 
-from autotune.domain.comparison import Comparison, NamedEstimate
+from autotune.domain.comparison import Comparison, NamedEstimate, margin
 from autotune.domain.explanation import PARTS, Explanation
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Evidence
 from autotune.domain.xla_verdict import expected_range
-
-
-def margin(first: Estimate, other: Estimate, *, alike: bool = True) -> float:
-    """The share by which two times must differ to be told apart.
-
-    ``alike``: same source, chip and toolchain. Then the errors that both share cancel, and the
-    larger resolution is enough; else, or where one is not known, it is the larger error bar.
-    """
-    resolutions = (first.resolution, other.resolution)
-    if alike and all(resolutions):
-        return max(resolutions)
-    return max(first.doubt, other.doubt)
 
 
 def beats(estimate: Estimate, predicted: Evidence) -> bool:

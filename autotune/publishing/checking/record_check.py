@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from autotune.declaring.calls.text import call_of
+from autotune.domain.comparison import margin
 from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices, VerifyConfig, XlaCost
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import KernelRef, KernelSpec, Key
@@ -33,7 +34,6 @@ from autotune.domain.record import (
 )
 from autotune.domain.store import CandidateDecision, CandidateState, Rechecked, TrialStore
 from autotune.domain.trace import Trace
-from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import PassedOn, default_config, passed_on_of
 from autotune.estimating.vmem import vmem_use

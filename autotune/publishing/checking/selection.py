@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from autotune.domain.comparison import margin
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check, CheckVerdict, Record, Unchecked
-from autotune.estimating.cost_model.comparison import margin
 from autotune.publishing.checking.run import worst_first
 
 _VERSIONS = ("jax", "jaxlib", "libtpu")
