@@ -7,9 +7,10 @@ import re
 import stat
 from collections.abc import Mapping
 from functools import cache
+from glob import escape
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from autotune.domain.compiler_options import INIT_ARGS, XLA_FLAGS, as_flags, for_host
 from autotune.domain.key import Chip
@@ -48,6 +49,9 @@ READ_ONCE = "AUTOTUNE_READ_ONCE"
 WHOLE_LISTING = "AUTOTUNE_WHOLE_LISTING"
 """Set where libtpu is to print the final listings itself, whatever that costs."""
 
+SOURCE_LINES = "AUTOTUNE_SOURCE_LINES"
+"""Set where libtpu is to say as well which line of source each operation comes from."""
+
 _PACKING_LOGGED = (0, 0, 42), (0, 0, 50)
 """First and last libtpu of which final listings have been put together and compared with its own
 (tests/e2e/test_assembly.py)."""
@@ -57,6 +61,9 @@ _PACKER = {
     "TPU_STDERR_LOG_LEVEL": "0",
 }
 _OPERATIONS = "post-delay-converter"
+_PASSES = f"original|post-simplifier-1|post-MXU-assigner|post-vmac-transform|{_OPERATIONS}"
+_LINES = "--xla_jf_dump_llo_proto=true --xla_xprof_register_llo_debug_info=true"
+_MODULE_SUFFIX = "-llo_module.pb"
 _STDERR = Path("/proc/self/fd/2")
 _INSTRUCTION = re.compile(r"^ *(?:ROOT )?%([\w.-]+) = .*? ([a-z][\w-]*)\(", re.M)
 
@@ -69,6 +76,7 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     libtpu's lock file; the rest keeps libtpu from asking a metadata server that does not exist.
     """
     flags = f"{_dumping(dump)} --xla_jf_dump_llo_pass_label_regex=final_bundles"
+    flags += f"|{_PASSES} {_LINES}" if SOURCE_LINES in base else ""
     host = {XLA_FLAGS: for_host(base[XLA_FLAGS])} if base.get(XLA_FLAGS) else {}
     inherited = {name: value for name, value in base.items() if name not in _NOT_INHERITED}
     return {
@@ -166,7 +174,8 @@ def log_the_packing(dump: Path) -> None:
     first, last = _PACKING_LOGGED
     release = tuple(map(int, re.findall(r"\d+", version() or "")[:3]))
     is_file = stat.S_ISREG(os.fstat(2).st_mode)
-    if WHOLE_LISTING in os.environ or not is_file or not first <= release <= last:
+    whole = {WHOLE_LISTING, SOURCE_LINES} & {*os.environ}
+    if whole or not is_file or not first <= release <= last:
         return
     flags = (
         f"--logtostderr=true {_dumping(dump)} --xla_jf_dump_category_filter=basic "
@@ -174,6 +183,11 @@ def log_the_packing(dump: Path) -> None:
     )
     os.environ.update({**_PACKER, INIT_ARGS: flags.rstrip()})
     _Packing.log = _STDERR.resolve()
+
+
+def tells_lines() -> bool:
+    """Whether this process's libtpu was loaded to say the lines of source."""
+    return SOURCE_LINES in os.environ
 
 
 def packing_is_logged() -> bool:
@@ -210,6 +224,28 @@ def listings(dump: Path) -> dict[str, str]:
         if entry:
             texts[entry.lstrip(" %").partition(" = ")[0]] = text
     return texts
+
+
+class SourceTexts(NamedTuple):
+    """Of one function: libtpu's description, which has the lines, and the texts of its passes in
+    their order."""
+
+    module: bytes
+    passes: list[str]
+
+
+def source_texts(dump: Path) -> dict[str, SourceTexts]:
+    """Of what was compiled last, by name of the instruction; those without lines are left out."""
+    found = {}
+    for module in _texts(dump, _MODULE_SUFFIX):
+        stem = module.name.removesuffix(_MODULE_SUFFIX).rpartition("-")[0]
+        passes = [
+            path.read_text()
+            for path in sorted(dump.glob(f"{escape(stem)}-*.txt"))
+            if re.search(rf"-\d+-({_PASSES})\.txt$", path.name)
+        ]
+        found[stem.partition("-")[2]] = SourceTexts(module.read_bytes(), passes)
+    return found
 
 
 def _texts(dump: Path, suffix: str) -> list[Path]:

@@ -77,6 +77,9 @@ _NOTES = re.compile(r"^(?:I\d{4} |\t).*\n", re.M)  # of libtpu's log what is no 
 Environment = Callable[[Path, Mapping[str, str]], dict[str, str]]
 
 
+_PRINTING = {protocol.LISTING: libtpu.WHOLE_LISTING, protocol.LINES: libtpu.SOURCE_LINES}
+
+
 class ChildTimedOutError(Exception):
     """The child did not answer within the limit and was killed."""
 
@@ -118,7 +121,7 @@ class CompilerProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self._stopped = False
-        self._whole_listing = False
+        self._printing = set[str]()  # switches that libtpu is loaded with for good
         self._read_once = set[str]()  # names of compiler options that libtpu takes as it is loaded
         self._loaded_with = ""
 
@@ -155,8 +158,8 @@ class CompilerProcess:
             self.stop()
             raise
         stage = _stage(answer)
-        if stage == protocol.LISTING and not self._whole_listing:
-            self._whole_listing = True  # for good: libtpu reads its switches once
+        if stage in _PRINTING and _PRINTING[stage] not in self._printing:
+            self._printing.add(_PRINTING[stage])  # libtpu reads its switches once
         elif stage == protocol.READ_ONCE and answer["error"]["message"] not in self._read_once:
             self._read_once.add(answer["error"]["message"])
         else:
@@ -225,7 +228,7 @@ class CompilerProcess:
 
     def _switches(self) -> dict[str, str]:
         once = {libtpu.READ_ONCE: self._loaded_with} if self._loaded_with else {}
-        return {libtpu.WHOLE_LISTING: "1", **once} if self._whole_listing else once
+        return {**dict.fromkeys(self._printing, "1"), **once}
 
     def _prepare_folder(self) -> None:
         """Room for the listings, and a log that holds one request: it would grow without end."""

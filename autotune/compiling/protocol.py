@@ -12,10 +12,12 @@ from autotune.domain import compilers as questions
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Failure
 from autotune.domain.problem import Config, Problem
+from autotune.domain.profile import Profile
 from autotune.estimating.simulator.drawing.picture import Picture
 
 CONSTRAINT, REFUSED, COMPILE = "constraint", "refused", "compile"
 LISTING = "listing"  # ask again where libtpu prints it
+LINES = "lines"  # ask again where libtpu says the lines of source
 READ_ONCE = "read once"  # ask again where libtpu was loaded with the option that is named
 OPEN, RUN = "open", "run"
 LEFT = "left"  # file in the child's folder: seconds to its answer, while it knows
@@ -58,6 +60,27 @@ class DrawConfig(questions.Attempted[Drawn | Failure]):
     options: str | None = None
 
 
+class Profiled(NamedTuple):
+    """Profiles of the calls of a program (its hash), or the ``refusal`` why there are none."""
+
+    program: str
+    profiles: tuple[Profile, ...]
+    refusal: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileConfig(questions.Attempted[Profiled | Failure]):
+    """Compile it again, with the lines of its source."""
+
+    kind = "profile"
+    form = Profiled
+    ref: KernelRef
+    problem: Problem
+    config: Config
+    chip: Chip
+    options: str | None = None
+
+
 CompilerQuestion = (
     questions.DescribeToolchain
     | questions.DescribeChip
@@ -70,6 +93,7 @@ CompilerQuestion = (
     | questions.TraceConfig
     | questions.CompileConfig
     | DrawConfig
+    | ProfileConfig
     | questions.VerifyConfig
     | questions.WriteExecutable
     | questions.CollectKernels

@@ -290,14 +290,15 @@ def test_xla_is_given_no_flag_that_it_would_abort_for(jaxlib: str, flags: int) -
     assert len(libtpu.interpreting_flags(jaxlib).split()) == flags
 
 
-def test_what_is_not_put_together_is_asked_again_where_libtpu_prints_it(
-    fake: CompilerProcess, alive: Alive
+@pytest.mark.parametrize("stage", [protocol.LISTING, protocol.LINES])
+def test_what_libtpu_was_not_loaded_to_print_is_asked_again_where_it_does(
+    fake: CompilerProcess, alive: Alive, stage: str
 ) -> None:
     """For good: the next question meets the same child."""
     first = pid_of(fake)
-    printing = fake.ask({"kind": "list", "stage": protocol.LISTING}, 20)["ok"]
+    printing = fake.ask({"kind": "list", "stage": stage}, 20)["ok"]
     assert not alive(first)
-    assert fake.ask({"kind": "list", "stage": protocol.LISTING}, 20) == {"ok": printing}
+    assert fake.ask({"kind": "list", "stage": stage}, 20) == {"ok": printing}
     assert pid_of(fake) == printing
 
 

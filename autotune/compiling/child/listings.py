@@ -18,11 +18,13 @@ _KERNEL = "custom-call"
 
 class FinalListing(NamedTuple):
     """Of a Pallas call, or of XLA's own fusion or copy: as libtpu prints it or put together.
-    ``identity``: equal texts are of equal programs."""
+    ``identity``: equal texts are of equal programs. ``sources``: which line each operation comes
+    from, where libtpu was asked for that."""
 
     listing: str | Listing
     is_kernel: bool
     identity: str
+    sources: libtpu.SourceTexts | None = None
 
 
 def listings(dump: Path, chip: Chip) -> dict[str, FinalListing]:
@@ -32,8 +34,9 @@ def listings(dump: Path, chip: Chip) -> dict[str, FinalListing]:
     process that has libtpu print the listings.
     """
     if not libtpu.packing_is_logged():
+        sources = libtpu.source_texts(dump) if libtpu.tells_lines() else {}
         return {
-            name: FinalListing(text, libtpu.is_kernel(text), text)
+            name: FinalListing(text, libtpu.is_kernel(text), text, sources.get(name))
             for name, text in libtpu.listings(dump).items()
         }
     placed, opcodes = assembly.placements(libtpu.packing_log()), libtpu.opcodes(dump)

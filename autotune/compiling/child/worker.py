@@ -42,7 +42,9 @@ from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
 
-_OfCandidate = questions.CompileConfig | protocol.DrawConfig | questions.VerifyConfig
+_OfCandidate = (
+    questions.CompileConfig | protocol.DrawConfig | protocol.ProfileConfig | questions.VerifyConfig
+)
 _OfKernel = (
     questions.ListChoices
     | questions.CheckDeclaration
@@ -139,6 +141,11 @@ class CompilerWorker:
     def do_draw(self, question: protocol.DrawConfig) -> protocol.Drawn:
         candidate, steps = self._candidate(question), question.steps
         return build.draw_config(*candidate, self.dump, question.options, steps=steps)
+
+    def do_profile(self, question: protocol.ProfileConfig) -> protocol.Profiled:
+        from autotune.compiling.child.compile import profile
+
+        return profile.profile_config(*self._candidate(question), self.dump, question.options)
 
     def do_baseline(self, question: questions.CompileBaseline) -> XlaCost:
         problem, chip = question.problem, question.chip

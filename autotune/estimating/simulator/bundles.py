@@ -20,6 +20,7 @@ _BUNDLE = re.compile(r"^ *(0x[0-9a-f]{1,8}|0) +(?:[A-Z]{2} *)?:([> ]*)\{", re.M)
 _OPERATION = re.compile(
     r"(?:\A|;;)\s*(%\d+(?= = v(?!st))|%\w+(?= = (?:[^v]|vpop|vsync|vwait))) = (\S+)[ ]*([^;}]*)"
 )
+_EACH = re.compile(r"(?:\A|;;)\s*(%\w+) = (\S+)[ ]*([^;}]*)")
 _KEPT_VECTOR = ("vpop", "vsync", "vwait")  # as there
 _ANY_OPERATION = re.compile(r"(?:\A|;;)\s*%\w+ = ")
 _RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is kept: kRem
@@ -136,6 +137,17 @@ def _bundle(body: str, depth: int, memories: Mapping[str, str]) -> Bundle:
         raise UnfitError("a bundle holds something that is no operation")
     shown = _kept(code, memories)
     return Bundle(shown, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
+
+
+def all_operations(text: str) -> list[tuple[Operation, ...]]:
+    """Every operation of each bundle of a printed listing that ``parse`` takes."""
+    heads = list(_BUNDLE.finditer(lean := text.replace("/*vst_source=*/", "")))
+    stops = [*(head.start() for head in heads[1:]), len(lean)]
+    return [
+        tuple(Operation(name, opcode, rest.strip()) for name, opcode, rest in _EACH.findall(code))
+        for head, stop in zip(heads, stops, strict=True)
+        for code in [_without_comments(lean[head.end() : stop])[0]]
+    ]
 
 
 def is_decisive(name: str, opcode: str) -> bool:

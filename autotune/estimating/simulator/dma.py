@@ -31,7 +31,7 @@ _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
 LARGEST_BURST_BYTES = 64 << 20  # what VMEM holds: more cannot have been saved up for
 
 # kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, its begin
-# twice, when nothing but latency was left to wait for, its end, and 0.
+# twice, when nothing but latency was left to wait for, its end, and the number of its operation.
 Watch = Callable[[int, float, float, float, float, float], None]
 
 
@@ -138,7 +138,7 @@ def replay(
         if kind == STEP:
             points.append(engine.point(clock, CoreWork(*more)))
         elif kind == WAITED:
-            engine.wait(clock, amount, which)
+            engine.wait(clock, amount, which, *more)
         elif kind == SIGNALLED:
             engine.signal(clock, amount, which)
         else:
@@ -217,7 +217,7 @@ class _Engine:
         self._saved -= fast * channel.saved_share
         return fast / channel.burst_bytes_per_cycle + (size - fast) / channel.bytes_per_cycle
 
-    def wait(self, clock: float, amount: float, semaphore: float) -> None:
+    def wait(self, clock: float, amount: float, semaphore: float, operation: float = 0.0) -> None:
         """Wait until ``amount`` granules arrived, and take them off the semaphore."""
         missing, until, moved = amount * self._channel.granule_bytes, 0.0, 0.0
         arrivals = self._arrivals.get(semaphore, [])
@@ -233,7 +233,7 @@ class _Engine:
             self.waited += until - now
             self._latency_waited += until - max(now, moved)
             if self._watch:
-                self._watch(WAITED, now, now, max(now, moved), until, 0.0)
+                self._watch(WAITED, now, now, max(now, moved), until, operation)
 
     def point(self, clock: float, work: CoreWork) -> RunningTotals:
         """Return the totals now."""

@@ -41,18 +41,46 @@ def finish(line: Timeline, recording: Recording, listing: Listing) -> RunningTot
     computes the last step and reads nothing; the last only waits for the last write, which is
     neglected.
     """
-    if recording.passes_left is None:
+    turns = _turns(line, recording, listing)
+    if turns is None:
         return line.end
+    points, (first, start, last, times) = line.points, turns
+    here, before, after = points[start], points[first], points[last]
+    tail = after._replace(reads=here.reads, read_bytes=here.read_bytes)
+    columns = zip(here, before, tail, strict=True)
+    return RunningTotals(*(last + times * (now - then) for now, then, last in columns))
+
+
+class _Turns(NamedTuple):
+    """After the point ``last`` a run goes on as from ``first`` to ``start``, so many ``times``."""
+
+    first: int
+    start: int
+    last: int
+    times: int
+
+
+def _turns(line: Timeline, recording: Recording, listing: Listing) -> _Turns | None:
+    """None for a run that reached its end."""
+    if recording.passes_left is None:
+        return None
     points, drain = line.points, PIPELINE_STAGES if listing.pipelined else 0
     period = _period(listing.grid, len(points))
     end = recording.passes + recording.passes_left - drain
     latest = len(points) - 1 - bool(drain)
     start = latest - (latest - end) % period
-    here, before, after = points[start], points[start - period], points[start + bool(drain)]
-    tail = after._replace(reads=here.reads, read_bytes=here.read_bytes)
-    times = (end - start) // period
-    columns = zip(here, before, tail, strict=True)
-    return RunningTotals(*(last + times * (now - then) for now, then, last in columns))
+    return _Turns(start - period, start, start + bool(drain), (end - start) // period)
+
+
+def weights(line: Timeline, recording: Recording, listing: Listing) -> list[int]:
+    """How often each section of the walk is in the whole run, as ``finish`` counts it. Section 0 is
+    before the outer loop, section n + 1 its pass n."""
+    sections = range(len(line.points) + 1)
+    turns = _turns(line, recording, listing)
+    if turns is None:
+        return [1 for _ in sections]
+    first, start, last, times = turns
+    return [(n <= last) + times * (first < n <= start) for n in sections]
 
 
 def _period(grid: tuple[int, ...], passes: int) -> int:

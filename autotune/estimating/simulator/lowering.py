@@ -7,6 +7,7 @@ names that passed :func:`scalars.identifier` and integers ever reach the generat
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,8 +24,9 @@ from autotune.estimating.simulator.stalls import Costs
 ON_CHIP, HBM_READ, HBM_WRITE = 0, 1, 2
 WAITED, STEP, SIGNALLED, BLOCK = -1, -2, -3, -4
 
-# ``more`` is the work so far for STEP, the burst in bytes (0: one piece) for a DMA, else empty. A
-# BLOCK, told of on demand, is (clock, first address, last address + 1, BLOCK, unprinted cycles).
+# ``more`` is the work so far for STEP, the burst in bytes (0: one piece) for a DMA, the number of
+# the operation for WAITED, else empty. A BLOCK, told of on demand, is (clock, first address, last
+# address + 1, BLOCK, unprinted cycles).
 Event = tuple[float, float, float, int, tuple[float, ...]]
 Emit = Callable[[Event], None]
 # Of emit, the most steps and the most blocks: the clock, the work, the steps left after an early
@@ -238,7 +240,7 @@ def _root(part: Slice, name: str, offset: float) -> list[str]:
         return [f"{_branch_test(root.name)} = {root.guard.test if root.guard else True}"]
     if root.opcode in (WAIT, SIGNAL):
         semaphore, amount = root.arguments
-        kind, more = WAITED if root.opcode == WAIT else SIGNALLED, "()"
+        kind, more = (WAITED, f"({number(name)},)") if root.opcode == WAIT else (SIGNALLED, "()")
     else:
         amount, semaphore = root.arguments[1], root.arguments[3]
         kind, more = _traffic(root.opcode), f"({part.bursts.get(name, 0)},)"
@@ -251,6 +253,12 @@ def _root(part: Slice, name: str, offset: float) -> list[str]:
             else f"fill({copied.operand}, {copied.source.source}, {amount.source}, {target.source})"
         ]
     return _guarded(lines, root)
+
+
+def number(name: str) -> int:
+    """Of an operation: %205 and %s205_s3 are the 205th."""
+    digits = re.search(r"\d+", name)
+    return int(digits[0]) if digits else 0
 
 
 def _branch_test(name: str) -> str:

@@ -38,6 +38,7 @@ class Costs:
     stalls_before: tuple[float, ...]
     lane_stalls_before: tuple[float, ...]
     mxu_before: tuple[float, ...]  # mean over the core's MXUs
+    late: tuple[str, ...] = ()  # by bundle: the operation that it stalls for, or its last product
 
     def clock(self, start: int, address: int) -> float:
         """Return the cycle at which ``address`` issues, counted from the block start."""
@@ -66,6 +67,7 @@ def price(listing: Listing, chip: ChipConstants, watch: Watch | None = None) -> 
         stalls_before=tuple(accumulate(core.stalls, initial=0.0)),
         lane_stalls_before=tuple(accumulate(core.lane_stalls, initial=0.0)),
         mxu_before=tuple(accumulate(core.mxu_cycles, initial=0.0)),
+        late=tuple(core.late),
     )
 
 
@@ -82,11 +84,12 @@ class _Core:
         self.stalls: list[float] = []
         self.lane_stalls: list[float] = []
         self.mxu_cycles: list[float] = []
+        self.late: list[str] = []
 
     def issue(self, bundle: Bundle) -> None:
         """Issue one bundle: it stalls for the slowest of its operations."""
         self._now += 1
-        matrix, lane, busy, slower = 0.0, 0.0, 0.0, 0.0
+        matrix, lane, busy, slower, late = 0.0, 0.0, 0.0, 0.0, ""
         for operation in bundle.operations:
             if not operation.opcode.startswith("v"):
                 continue
@@ -94,13 +97,15 @@ class _Core:
                 cycles = self._chip.matmul_cycles(operation.opcode) / self._chip.mxu_count
                 busy += cycles
                 slower += cycles * self._filled(operation.opcode)
+                late = late if matrix or lane else operation.name
             if self._chip.stalls is None:
                 continue
-            unit = _UNIT.search(operation.opcode)
+            unit, before = _UNIT.search(operation.opcode), max(matrix, lane)
             if unit is not None and unit[2] == "mxu":
                 matrix = max(matrix, self._multiply(operation, unit, self._chip.stalls))
             else:
                 lane = max(lane, self._other(operation, unit, self._chip.stalls))
+            late = operation.name if max(matrix, lane) > before else late
         stall = max(matrix, lane)
         self._now += stall
         slower *= self._chip.matrix_slowdown
@@ -108,6 +113,7 @@ class _Core:
         self.stalls.append(stall + slower)
         self.lane_stalls.append(stall if lane > matrix else 0.0)
         self.mxu_cycles.append(busy)
+        self.late.append(late)
 
     def _filled(self, opcode: str) -> float:
         """The share of an MXU's rows that hold weights. All, where no push was seen."""

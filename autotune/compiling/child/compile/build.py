@@ -48,7 +48,7 @@ _SENDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _MadeCall:
+class MadeCall:
     """``name``: of the compiled instruction. ``listing``: of the kernel, or None with the
     ``refusal`` why; ``scalars``: known contents of operands by number; ``name_of``: what the
     function calls one."""
@@ -59,16 +59,17 @@ class _MadeCall:
     vmem_bytes: int
     scalars: dict[int, list[int]]
     name_of: Callable[[int], str]
+    sources: libtpu.SourceTexts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
+class MadeConfig:
     """What the compiler made of a config: of each call of the function, in its order, and of all
     that runs. ``program``: a hash of the kernels' listings."""
 
     seconds: float
     program: str
-    calls: list[_MadeCall]
+    calls: list[MadeCall]
     schedule: list[ScheduledOperation]
 
 
@@ -104,7 +105,7 @@ def compile_config(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, options: str | None
 ) -> CompiledConfig:
     """The trace of a config and what the compiler made of it."""
-    trace, made = _listed(kernel, problem, config, chip, dump, options)
+    trace, made = listed_config(kernel, problem, config, chip, dump, options)
     first, *more = [
         Compiled(seconds=made.seconds, program=made.program, **_simulated(call, chip))
         for call in made.calls
@@ -123,7 +124,7 @@ def draw_config(
     steps: int,
 ) -> Drawn:
     """The picture of the first and last steps of the program that a config compiles to."""
-    _, made = _listed(kernel, problem, config, chip, dump, options)
+    _, made = listed_config(kernel, problem, config, chip, dump, options)
     call, *more = made.calls
     drawn: Picture | NotSimulated
     if more:
@@ -193,9 +194,9 @@ def built(
     return made
 
 
-def _listed(
+def listed_config(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, options: str | None
-) -> tuple[Trace, _Made]:
+) -> tuple[Trace, MadeConfig]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
     staged = _staged(kernel, problem, config, chip)
     _traced_last.clear()  # compiled once more, the same trace would be listed by nobody
@@ -207,7 +208,7 @@ def _listed(
     libtpu.clear(dump)
     (trace,) = reader.traces(staged.calls)
     made = _by_call(staged.calls, hlo.kernel_calls(text), listed)
-    return trace, _Made(
+    return trace, MadeConfig(
         seconds=seconds,
         program=program(own.values()),
         calls=made,
@@ -217,13 +218,13 @@ def _listed(
 
 def _by_call(
     calls: Sequence[Call], compiled: Sequence[KernelCall], listed: Mapping[str, FinalListing]
-) -> list[_MadeCall]:
+) -> list[MadeCall]:
     """What became of each call that runs."""
     made = zip(calls, matching.match(calls, compiled), strict=True)
     return [_made(call, compiled, listed) for call, compiled in made if call.runs != 0]
 
 
-def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalListing]) -> _MadeCall:
+def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalListing]) -> MadeCall:
     final = None if compiled is None else listed.get(compiled.name)
     listing, refusal = final and final.listing, ""
     if call.runs is None:
@@ -232,13 +233,14 @@ def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalLis
         listing, refusal = None, _SENDS
     elif listing is None:
         refusal = f"the compiler lists no program of its own for {call.name}"
-    return _MadeCall(
+    return MadeCall(
         name=compiled.name if compiled else "",
         listing=listing,
         refusal=refusal,
         vmem_bytes=compiled.vmem_bytes if compiled else 0,
         scalars=_flat(call.scalar_operands()),
         name_of=call.name_of,
+        sources=final and final.sources,
     )
 
 
@@ -347,7 +349,7 @@ def placed(array: Array, target: Any) -> Any:
     return layout.Format(layout.Layout(order), sharding)
 
 
-def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
+def _simulated(call: MadeCall, chip: Chip) -> dict[str, Any]:
     """VMEM and simulation of a kernel."""
     started = time.perf_counter()
     simulation, refusal = None, call.refusal

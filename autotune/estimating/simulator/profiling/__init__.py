@@ -1,0 +1,1 @@
+"""The cycles of a simulated run by line of the kernel's source."""

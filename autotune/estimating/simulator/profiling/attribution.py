@@ -1,0 +1,222 @@
+"""Every cycle of a simulated run to a line of source, or to a named part.
+
+- A bundle issues in one cycle, shared evenly by its vector operations that have a line; where none
+  has, by its scalar operations that do. What each share was spent on is said by its operation.
+- A stall goes to the operation that waits, which is the pop of a result: it has the line of its
+  push. What a real matrix unit takes beyond libtpu's clock goes to the product.
+- A wait for a DMA goes to the line that waits, where the kernel itself waits.
+- An empty bundle waits for what comes next in its block.
+- All else is a named part, by where it stands: before the outer loop, in it, or behind it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from autotune.domain.profile import Cause, NamedPart, Profile, ProfileRow, SourceLine
+from autotune.estimating.simulator import constants, dma
+from autotune.estimating.simulator.bundles import (
+    Listing,
+    Operation,
+    all_operations,
+    is_spill,
+    is_vector,
+    parse,
+)
+from autotune.estimating.simulator.dma import Timeline
+from autotune.estimating.simulator.extrapolation import Recording, finish, weights
+from autotune.estimating.simulator.graph import connect
+from autotune.estimating.simulator.lowering import STEP, WAITED, Event, number
+from autotune.estimating.simulator.memory import Scalars
+from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
+from autotune.estimating.simulator.run import record, settle
+from autotune.estimating.simulator.stalls import Costs, price
+
+Frames = tuple[SourceLine, ...]
+Owner = Frames | NamedPart
+
+
+class Charge(NamedTuple):
+    """Whom a cycle is charged to, and what it was spent on."""
+
+    owner: Owner
+    cause: Cause
+
+
+def profile(
+    text: str,
+    lines: Mapping[int, Frames],
+    *,
+    kernel: str,
+    chip: str,
+    libtpu: str | None = None,
+    scalars: Scalars | None = None,
+    note: str = "",
+) -> Profile | NotSimulated:
+    """Of a printed listing; ``lines``: by number of the operation. The rest as in ``simulate``."""
+    try:
+        known, listing, given = constants.load(chip, libtpu), parse(text), scalars or {}
+        recording, line, _ = settle(listing, known, given)
+        ledger = _Ledger(_Places(text, lines, listing, known), weights(line, recording, listing))
+        again = record(listing, known, given, recording.passes, ledger.visit)
+        ledger.wait(again, known, line)
+        ledger.settle(price(listing, known))
+        cycles = finish(line, recording, listing).cycles
+    except UnfitError as reason:
+        return NotSimulated(str(reason), reason.operand)
+    return Profile(
+        kernel=kernel,
+        cycles=round(cycles),
+        clock_hz=known.clock_hz,
+        rows=tuple(ledger.rows(cycles)),
+        note=note,
+    )
+
+
+class _Places:
+    """Whom each bundle, stall and wait of a listing is charged to."""
+
+    def __init__(
+        self,
+        text: str,
+        lines: Mapping[int, Frames],
+        listing: Listing,
+        chip: constants.ChipConstants,
+    ) -> None:
+        self._lines, self.listing = lines, listing
+        self._bundles = all_operations(text)
+        back = connect(listing, chip.delay_slots).back_edge
+        self._loop = range(back.target, back.address + chip.delay_slots + 1) if back else range(0)
+        self._next: dict[int, list[Charge]] = {}
+
+    def issue(self, address: int, stop: int) -> list[Charge]:
+        """Who shares the cycle of a bundle in a block that ends before ``stop``."""
+        if not self._bundles[address]:
+            full = next((a for a in range(address, stop) if self._bundles[a]), address)
+            shares = self._issued(full)
+            return [charge._replace(cause=Cause.EMPTY) for charge in shares]
+        return self._issued(address)
+
+    def _issued(self, address: int) -> list[Charge]:
+        operations = self._bundles[address]
+        vectors = [o for o in operations if is_vector(o.opcode)]
+        for group in (vectors, operations):
+            located = [Charge(o, _cause(op)) for op in group if (o := self._line(op.name))]
+            if located:
+                return located
+        if vectors:
+            return [Charge(NamedPart.NO_LOCATION, _cause(op)) for op in vectors]
+        return [Charge(self._part(address), Cause.SCALAR)]
+
+    def stall(self, name: str) -> Owner:
+        return self._line(name) or NamedPart.NO_LOCATION
+
+    def wait(self, operation: int) -> Owner:
+        part = NamedPart.PIPELINE_WAITS if self.listing.pipelined else NamedPart.WAITS
+        return self._lines.get(operation) or part
+
+    def _line(self, name: str) -> Frames | None:
+        return self._lines.get(number(name))
+
+    def _part(self, address: int) -> NamedPart:
+        if not self._loop or address in self._loop:
+            return NamedPart.PIPELINE if self.listing.pipelined else NamedPart.LOOP
+        return NamedPart.PROLOGUE if address < self._loop.start else NamedPart.EPILOGUE
+
+
+_CAUSES = {
+    "vmat": Cause.MATRIX,
+    "vdwg": Cause.MATRIX,
+    "vld": Cause.MEMORY,
+    "vst": Cause.MEMORY,
+    "vxpose": Cause.LANE,
+}
+
+
+def _cause(operation: Operation) -> Cause:
+    opcode = operation.opcode
+    if not is_vector(opcode):
+        return Cause.SCALAR
+    if "_spill]" in operation.text and is_spill(f" = {opcode} {operation.text}"):
+        return Cause.SPILL
+    if ".mxu" in opcode or ".xlu" in opcode or opcode.startswith("vpop.xlane"):
+        return Cause.MATRIX if ".mxu" in opcode else Cause.LANE
+    return next((c for prefix, c in _CAUSES.items() if opcode.startswith(prefix)), Cause.VECTOR)
+
+
+class _Ledger:
+    """Adds up the cycles of a walk, each section as often as it is in the whole run."""
+
+    def __init__(self, places: _Places, sections: Sequence[int]) -> None:
+        self._places, self._sections, self._section = places, sections, 0
+        self._visits: Counter[tuple[int, int, int]] = Counter()  # of blocks
+        self._cycles: dict[Charge, float] = {}
+        self._runs: dict[Owner, int] = {}
+
+    def visit(self, event: Event) -> None:
+        _, start, stop, kind, more = event
+        if kind == STEP:
+            self._section += 1
+        else:
+            block = int(start), int(stop), int(more[0])
+            self._visits[block] += self._sections[self._section]
+
+    def wait(self, recording: Recording, chip: constants.ChipConstants, line: Timeline) -> None:
+        """The waits, those that fill the pipeline apart."""
+        points, self._section = [*line.points, line.end], 0
+        fill = next((n for n, p in enumerate(points) if p.waited > points[0].waited), 0)
+
+        def counted() -> Iterator[Event]:
+            for event in recording.events:
+                self._section += event[3] == STEP
+                yield event
+
+        def watch(kind: int, begun: float, _: float, moved: float, end: float, name: float) -> None:
+            if kind == WAITED:
+                times = self._sections[self._section]
+                first = bool(times) and self._section <= fill
+                waiting = self._places.wait(int(name))
+                for owner, n in ((NamedPart.FILL, first), (waiting, times - first)):
+                    self._add(owner, Cause.HBM, n * (moved - begun))
+                    self._add(owner, Cause.LATENCY, n * (end - moved))
+
+        dma.replay(counted(), dma.shared(chip), recording.final, watch)
+
+    def settle(self, costs: Costs) -> None:
+        """What the blocks have issued and stalled for."""
+        stalls, lanes = costs.stalls_before, costs.lane_stalls_before
+        for (start, stop, extra), times in self._visits.items():
+            for address in range(start, stop):
+                shares = self._places.issue(address, stop)
+                each = times * (1 + extra * (address == stop - 1)) / len(shares)
+                for owner, cause in shares:
+                    self._add(owner, cause, each)
+                    self._runs[owner] = max(self._runs.get(owner, 0), times)
+                stall = stalls[address + 1] - stalls[address]
+                if stall:
+                    owner, lane = self._places.stall(costs.late[address]), lanes[address + 1]
+                    lane -= lanes[address]
+                    self._add(owner, Cause.LANE_STALL, times * lane)
+                    self._add(owner, Cause.MATRIX_STALL, times * (stall - lane))
+
+    def _add(self, owner: Owner, cause: Cause, cycles: float) -> None:
+        if cycles:
+            charge = Charge(owner, cause)
+            self._cycles[charge] = self._cycles.get(charge, 0.0) + cycles
+
+    def rows(self, total: float) -> Iterator[ProfileRow]:
+        """Whole cycles that add up to the total: block by block, the walk has rounded a little."""
+        scale, before = total / max(sum(self._cycles.values()), 1e-9), 0.0
+        whole: dict[Owner, list[tuple[Cause, int]]] = {}
+        for (owner, cause), cycles in sorted(self._cycles.items(), key=lambda item: -item[1]):
+            after = before + cycles * scale
+            if round(after) > round(before):
+                whole.setdefault(owner, []).append((cause, round(after) - round(before)))
+            before = after
+        for owner, causes in whole.items():
+            part = owner if isinstance(owner, NamedPart) else None
+            frames = () if isinstance(owner, NamedPart) else owner
+            runs = self._runs.get(owner, 0)
+            yield ProfileRow(frames=frames, part=part, cycles=tuple(causes), runs=runs)

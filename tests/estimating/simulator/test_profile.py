@@ -1,0 +1,160 @@
+"""Profiles by line of source: all of the estimate, and each line what it is known to cost."""
+
+import base64
+import gzip
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from autotune.domain.explanation import FILL, HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
+from autotune.domain.profile import Cause, NamedPart
+from autotune.estimating.simulator import NotSimulated, simulate
+from autotune.estimating.simulator.bundles import all_operations
+from autotune.estimating.simulator.lowering import number
+from autotune.estimating.simulator.profiling.attribution import profile
+from autotune.estimating.simulator.profiling.locations import Location, carry, read_lines
+from autotune.estimating.simulator.profiling.sources import frames
+from tests.recorded import record_lines
+from tests.samples import known_costs, recordings
+
+KERNEL = Path(known_costs.__file__).read_text().splitlines()
+LABELS = {n: line.partition("  # ")[2] for n, line in enumerate(KERNEL, 1) if "  # " in line}
+OWN = {  # opcodes that only one line has
+    "transpose": r"vxpose|vpop\.trf",
+    "exponential": r"vpow2|vexp2",
+    "row maximum": r"vmax|vpop\.xlane",
+    "product": r"vmat|vpop\.f32\.mr",
+}
+ISSUED = (Cause.VECTOR, Cause.MATRIX, Cause.LANE, Cause.MEMORY, Cause.SPILL)
+
+
+def recorded(path):
+    row = json.loads(gzip.decompress(path.read_bytes()))
+    return {**row, "module": base64.b64decode(row["module"]), "chip": path.name.split("-")[1][:3]}
+
+
+@pytest.fixture(scope="module", params=sorted(record_lines.FOLDER.iterdir()), ids=lambda p: p.name)
+def kernel(request):
+    return recorded(request.param)
+
+
+def lines_of(kernel, hidden=()):
+    direct = read_lines(kernel["module"])
+    shown = {n: chain for n, chain in direct.items() if n not in hidden}
+    return direct, carry(shown, kernel["passes"])
+
+
+def profiled(kernel):
+    known = {n: frames(c, lambda _: KERNEL) for n, c in lines_of(kernel)[1].items()}
+    version = kernel["libtpu"]
+    return profile(
+        kernel["listing"], known, kernel="known costs", chip=kernel["chip"], libtpu=version
+    )
+
+
+def by_cause(result):
+    cycles = Counter()
+    for row in result.rows:
+        for cause, count in row.cycles:
+            cycles[FILL if row.part == NamedPart.FILL else cause] += count
+    return cycles
+
+
+def same_as(result, simulation):
+    """Whether parts of a simulation are causes of a profile, but for the rounding of each."""
+    cycles, parts = by_cause(result), simulation.parts
+    sums = {ISSUE: sum(cycles[cause] for cause in ISSUED), FILL: cycles[FILL]}
+    sums[SCALAR] = cycles[Cause.SCALAR] + cycles[Cause.EMPTY]
+    for part in (MATRIX, LANES, HBM, LATENCY):
+        sums[part] = cycles[Cause(part.value)]
+    close = pytest.approx(parts, rel=1e-4, abs=len(result.rows) + 2)
+    return result.cycles == simulation.cycles_shared == sum(cycles.values()) and sums == close
+
+
+@pytest.mark.parametrize("name", recordings.names())
+def test_the_parts_of_every_recorded_listing_add_up_to_its_estimate(name):
+    text, chip, version = (f(name) for f in (recordings.text, recordings.chip, recordings.libtpu))
+    simulation = simulate(text, chip=chip, libtpu=version)
+    result = profile(text, {}, kernel=name, chip=chip, libtpu=version)
+    if isinstance(simulation, NotSimulated):
+        assert result == simulation
+    else:
+        assert same_as(result, simulation)
+
+
+def test_lines_take_nothing_away_from_the_estimate(kernel):
+    result = profiled(kernel)
+    assert same_as(
+        result, simulate(kernel["listing"], chip=kernel["chip"], libtpu=kernel["libtpu"])
+    )
+    assert sum(row.total for row in result.folded()) == result.cycles
+
+
+def test_an_operation_has_the_line_that_it_is_made_for(kernel):
+    """Its opcode says which that is; what libtpu says itself is not asked."""
+    direct, lines = lines_of(kernel)
+    right = Counter()
+    for bundle in all_operations(kernel["listing"]):
+        for operation in bundle:
+            label = next((n for n, own in OWN.items() if re.match(own, operation.opcode)), None)
+            n = number(operation.name)
+            if label and n not in direct:
+                chain = frames(lines[n], lambda _: KERNEL)
+                said = LABELS.get(chain[-1].line) or LABELS.get(chain[0].line, "")
+                right[label, said.endswith(label) or label in said] += 1
+    wrong = sum(count for (_, is_right), count in right.items() if not is_right)
+    assert wrong <= 0.1 * right.total() and right.total() > 40, right
+
+
+def test_twice_the_products_are_twice_the_operations(kernel):
+    """And about twice the cycles: what shares a bundle shares its cycle."""
+    matrix, asked = Counter(), Counter()
+    for row in profiled(kernel).rows:
+        for frame in row.frames:
+            matrix[LABELS.get(frame.line)] += dict(row.cycles).get(Cause.MATRIX, 0)
+    _, lines = lines_of(kernel)
+    for operation in (o for bundle in all_operations(kernel["listing"]) for o in bundle):
+        if operation.opcode.startswith("vmatmul"):
+            asked[LABELS[lines[number(operation.name)][0].first]] += 1
+    assert asked["two products"] == 2 * asked["product"] > 0 == asked["transpose"]
+    assert 1.5 < matrix["two products"] / matrix["product"] < 3
+
+
+def test_a_line_is_busy_with_what_it_asks_for(kernel):
+    result = profiled(kernel)
+    units = {LABELS.get(row.frames[0].line): row.unit for row in result.folded() if row.frames}
+    assert units["transpose"] == units["row maximum"] == "cross-lane unit"
+    assert units["two products"] == "matrix unit"
+
+
+def test_hidden_lines_come_back(kernel):
+    direct, _ = lines_of(kernel)
+    hidden = set(random.Random(0).sample(sorted(direct), len(direct) // 10))
+    _, lines = lines_of(kernel, hidden)
+    there = {number(o.name) for bundle in all_operations(kernel["listing"]) for o in bundle}
+    asked = hidden & there
+    right = sum(n in lines and lines[n][0].first == direct[n][0].first for n in asked)
+    assert right >= 0.9 * len(asked) > 10, (right, len(asked))
+
+
+def test_calls_that_jax_took_from_its_cache_are_not_believed():
+    """A second use of a jitted function has the calls of the first behind its own line."""
+    source = ["def body(x):", "    y = helper(x)", "    return other(y)", "def helper(x):", "    x"]
+    places = {n: Location("kernel.py", n, n, 4, 16) for n in (2, 3, 5)}
+
+    def lines(*numbers):
+        return [line.line for line in frames(tuple(places[n] for n in numbers), lambda _: source)]
+
+    assert lines(2, 5) == [2, 5]
+    assert lines(3, 5) == lines(3, 2, 5) == [3]
+    assert lines(5) == [5]
+
+
+def test_what_cannot_be_read_is_its_line_alone():
+    place = Location("/nowhere/kernel.py", 7, 7, 0, 4)
+    (line,) = frames((place, place))
+    assert (line.line, line.text, line.function) == (7, "", "")
