@@ -8,7 +8,7 @@ from typing import Any
 from autotune.answering.matching import MatchKind
 from autotune.cli.doctor import Finding
 from autotune.compiling.environments.environment import Environment
-from autotune.domain.browsing import AuditEntry, Miss, Token
+from autotune.domain.browsing import AuditEntry, Miss
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
 from autotune.domain.key import ChipInfo, KernelSpec, Key
@@ -17,6 +17,7 @@ from autotune.domain.outcome import CallTime, Outcome, OutcomeKind
 from autotune.domain.problem import Config
 from autotune.domain.record import Check, Evidence, GateState, Record, Snapshot, Standing, Trial
 from autotune.domain.store import Pushed
+from autotune.domain.token import Token
 from autotune.domain.workload import (
     InvalidProblem,
     UndeclaredKernel,

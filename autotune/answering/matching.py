@@ -6,19 +6,16 @@ the service and in the client that holds the snapshot. What cannot be shown to b
 VMEM by arithmetic is not offered.
 """
 
-from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from heapq import merge
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from autotune.answering.distance import distance_of, nearest_toolchain, size_of
 from autotune.answering.layered import Layered
+from autotune.answering.nearest_shape import BySize, Cuts, by_size, nearest
+from autotune.answering.nearest_toolchain import nearest_toolchain
 from autotune.answering.rule_answers import AskedRule, newest_rule
-from autotune.answering.safety import Cuts, safe_config
 from autotune.domain.compiler_options import vmem_limit_bytes
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Identity, KernelSpec, Key, Toolchain, identity_of
@@ -43,11 +40,7 @@ EXACT, TOOLCHAIN, RULE, NEAREST, DEFAULT = KINDS = tuple(MatchKind)
 
 _Group = tuple[Any, ...]
 _Groups = Layered[_Group, dict[Identity, Record]]
-_BySize = Sequence[tuple[float, tuple[tuple[str, int], ...], Record]]
-"""Records of a group with their size, the smallest first."""
 
-_MOST_LOOKED_AT = 500  # records, the closest in size, some microseconds each
-_ROUNDING = 1e-6
 _LEAST_LIMIT_BYTES = 16 << 20  # of all chips, without options, for a kernel that asks for none
 
 
@@ -95,7 +88,7 @@ class Index:
         self._toolchains: _Groups = Layered()
         self._shapes: _Groups = Layered()
         self._rules: _Groups = Layered()
-        self._by_size: dict[_Group, _BySize] = {}  # of the groups that were asked for
+        self._by_size: dict[_Group, BySize] = {}  # of the groups that were asked for
         self._choosers: dict[_Group, AskedRule | None] = {}  # of these, too
         self._change(records, ())
 
@@ -182,8 +175,7 @@ class Index:
         by_rule = self._by_rule(key.problem, asked) if RULE in accept else None
         if by_rule is not None and by_rule.config not in broken:
             return by_rule
-        cuts = self._cuts(key) if {NEAREST, RULE} & {*accept} else ()
-        near = self._nearest(key.problem, _any_shape(asked, cuts), cuts, broken) if cuts else {}
+        near = self._near(key, asked, broken) if {NEAREST, RULE} & {*accept} else {}
         return next(
             (near[kind] for kind in (NEAREST, RULE) if kind in near and kind in accept), None
         )
@@ -207,38 +199,22 @@ class Index:
             expected_regret=chooser.rule.median_regret,
         )
 
-    def _nearest(
-        self, asked: Problem, group: _Group, cuts: Cuts, broken: Collection[Config]
+    def _near(
+        self, key: Key, asked: Identity, broken: Collection[Config]
     ) -> dict[MatchKind, Match]:
-        """The safe one of another shape that is closest, among those that are closest in size: a
-        distance is never less than the difference of the sizes. *Rule*: with other blocks."""
-        size, best = size_of(asked), dict[MatchKind, Match]()
-        least: dict[MatchKind, Any] = dict.fromkeys((NEAREST, RULE), (float("inf"), ()))
-        around = _outward(self._sorted(group), size)
-        for other, dims, record in islice(around, _MOST_LOOKED_AT):
-            if abs(other - size) > least[NEAREST][0] + _ROUNDING:
-                break
-            gap: tuple[float, Any] = (distance_of(asked, record.key.problem), dims)
-            if not gap[0] or gap >= least[NEAREST] or record.config in broken:
-                continue
-            config = safe_config(record, asked, cuts)
-            kind = NEAREST if config == record.config else RULE
-            if config and config not in broken and gap < least[kind]:
-                best[kind], least[kind] = Match(kind=kind, config=config, record=record), gap
-        return best
-
-    def _sorted(self, group: _Group) -> _BySize:
-        by_size = self._by_size.get(group)
-        if by_size is None:
-            problems = (
-                (record.key.problem, record) for record in (self._shapes.get(group) or {}).values()
-            )
-            entries = (
-                (size_of(problem), tuple(sorted(problem.dims)), record)
-                for problem, record in problems
-            )
-            by_size = self._by_size[group] = sorted(entries, key=lambda entry: entry[:2])
-        return by_size
+        """Of another shape. *Rule*: with other blocks."""
+        cuts = self._cuts(key)
+        if not cuts:
+            return {}
+        group = _any_shape(asked, cuts)
+        if group not in self._by_size:
+            self._by_size[group] = by_size((self._shapes.get(group) or {}).values())
+        best = nearest(key.problem, self._by_size[group], cuts, broken)
+        kinds = {kind: best[kind is RULE] for kind in (NEAREST, RULE) if (kind is RULE) in best}
+        return {
+            kind: Match(kind=kind, config=config, record=record)
+            for kind, (record, config) in kinds.items()
+        }
 
     def _as_declared(self, key: Key) -> Key:
         """In the spelling of its kernel, where that is known and takes such a problem."""
@@ -326,14 +302,6 @@ def _is_unusable(record: Record, toolchain: Toolchain) -> bool:
     )
     is_lower = asked < tuned and record.config.vmem_limit_bytes is None
     return is_lower and record.estimate.vmem_used_bytes > asked
-
-
-def _outward(entries: _BySize, size: float) -> Iterator[tuple[float, Any, Record]]:
-    """From the one that is closest in size to the farthest."""
-    middle = bisect(entries, size, key=lambda entry: entry[0])
-    smaller = map(entries.__getitem__, range(middle - 1, -1, -1))
-    larger = map(entries.__getitem__, range(middle, len(entries)))
-    return merge(smaller, larger, key=lambda entry: abs(entry[0] - size))
 
 
 def _any_toolchain(identity: Identity) -> _Group:

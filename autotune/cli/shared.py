@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 import click
 
 from autotune.compiling.environments.environment import environments, environments_folder
+from autotune.compiling.limits import CANDIDATE_LIMIT_S, CANDIDATE_MEMORY_GIB
 from autotune.domain.arguments import NODES_JAX
 from autotune.domain.compiler_options import canonical, given_options, process_options
 from autotune.domain.errors import InvalidInputError
@@ -128,7 +129,7 @@ pool_options = together(  # what ``new_pool`` takes beside the interpreter
     _takes_flags,
     click.option(
         "--candidate-memory",
-        default=8.0,
+        default=CANDIDATE_MEMORY_GIB,
         show_default=True,
         metavar="GIB",
         type=click.FloatRange(min=1),
@@ -136,7 +137,7 @@ pool_options = together(  # what ``new_pool`` takes beside the interpreter
     ),
     click.option(
         "--candidate-timeout",
-        default=120.0,
+        default=CANDIDATE_LIMIT_S,
         show_default=True,
         metavar="SECONDS",
         type=click.FloatRange(min=1),
@@ -289,7 +290,7 @@ def new_pool(
 
 def one_compiler(python: str = sys.executable) -> "PooledCompilers":
     """For a question or two."""
-    return new_pool(1, 120.0, 8.0, python)
+    return new_pool(1, CANDIDATE_LIMIT_S, CANDIDATE_MEMORY_GIB, python)
 
 
 def _new_farm(

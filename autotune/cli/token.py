@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from autotune.cli import shared
-from autotune.domain.browsing import ROLES, WRITER, Token
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.token import ROLES, WRITER, Token
 from autotune.wording.output import echo
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from autotune.compiling.process import START_LIMIT_S, ChildDiedError, ChildTimedOutError
+from autotune.compiling.limits import CANDIDATE_LIMIT_S, START_LIMIT_S
+from autotune.compiling.process import ChildDiedError, ChildTimedOutError
 from autotune.compiling.protocol import COMPILE, CONSTRAINT, REFUSED, Raised
 from autotune.domain import compilers as questions
 from autotune.domain.codec import from_data, to_data
@@ -162,7 +163,7 @@ class Compiler:
     (ten times as much with that)."""
 
     process: ChildProcess
-    limit_s: float = 120.0
+    limit_s: float = CANDIDATE_LIMIT_S
     asked: questions.CompilerQuestion[Any] | None = None
 
     def ask(self, question: questions.CompilerQuestion[T]) -> T:

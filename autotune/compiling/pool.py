@@ -14,7 +14,8 @@ from threading import Lock
 from typing import Any, Self, TypeVar
 
 from autotune.compiling.client import Compiler
-from autotune.compiling.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
+from autotune.compiling.limits import CANDIDATE_LIMIT_S, DEFAULT_MEMORY_BYTES
+from autotune.compiling.process import WORKER, CompilerProcess
 from autotune.domain import compilers
 from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.evidence import Verdict
@@ -170,7 +171,7 @@ class CompilerPool(PooledCompilers):
         size: int = MAX_COMPILERS,
         *,
         python: str = sys.executable,
-        limit_s: float = 120.0,
+        limit_s: float = CANDIDATE_LIMIT_S,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         worker: Path = WORKER,
         verify_with: Sequence[str] = (),

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.compiling import libtpu, protocol
+from autotune.compiling.limits import DEFAULT_MEMORY_BYTES
 from autotune.compiling.process_tree import MemoryWatch, TimeWatch, kill_family
 from autotune.domain.compiler_options import as_flags, canonical, parsed
 from autotune.domain.errors import CompilerUnavailableError
@@ -69,8 +70,6 @@ _FASTEST = 8 << 30  # bytes a second, by which a child's memory grows
 _REAP_S = 5.0
 _LOG_TAIL_LINES, _LOG_TAIL_BYTES = 12, 8192
 _NEEDED_BYTES = 64 << 20  # the listings of one large kernel, with room to spare
-START_LIMIT_S = 120.0
-DEFAULT_MEMORY_BYTES = 8 << 30
 
 _NOTES = re.compile(r"^(?:I\d{4} |\t).*\n", re.M)  # of libtpu's log what is no warning
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.client import answer_of
-from autotune.compiling.process import START_LIMIT_S, CompilerProcess
+from autotune.compiling.limits import START_LIMIT_S
+from autotune.compiling.process import CompilerProcess
 from autotune.compiling.protocol import Device, Loaded, Raised
 from autotune.domain.compilers import Attempted, Required
 from autotune.domain.evidence import NotMeasured

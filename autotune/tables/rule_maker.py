@@ -8,8 +8,8 @@ from itertools import chain
 from math import gcd, isfinite, log
 from statistics import mean, median
 
-from autotune.answering.distance import size_of
 from autotune.answering.matching import NEAREST, Index
+from autotune.answering.nearest_shape import size_of
 from autotune.answering.rule_answers import ruled_config, unshown_config
 from autotune.domain.compilers import Compilers, ListChoices, VerifyConfig
 from autotune.domain.evidence import Verdict

@@ -10,7 +10,7 @@ from autotune.domain.job import Request
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.store import CandidateDecision, CandidateState, RecordCandidate
-from autotune_db import jobs, query, rows, snapshots
+from autotune_db import in_force, jobs, query, rows, snapshots
 from autotune_db.audit import note
 from autotune_db.rows import AnyRow
 from autotune_db.tables import CANDIDATES, RECORDS, digest, to_text
@@ -28,17 +28,17 @@ class SqlCandidates(Adapter):
         newest first, some hundreds at a time; of ``keys`` also for those whose job ended
         without a decision. How many of these wait for a worker then."""
         query.one_publisher(connection)  # what was refused before is withdrawn
-        snapshot, now = snapshots.latest(connection), self._clock()
+        snapshot, now = in_force.latest(connection), self._clock()
         if snapshot is None:
             return 0
         only = None if keys is None else set(query.find_keys(connection, keys).values())
-        claims = set(snapshots.layers(connection, snapshot, only, True)[True].values())
+        claims = set(in_force.layers(connection, snapshot, only, True)[True].values())
         known: dict[int, AnyRow] = {}
         for part in query.in_parts(claims):
             of_part = select(CANDIDATES).where(CANDIDATES.c.record_id.in_(part))
             known |= {row.record_id: row for row in connection.execute(of_part)}
         new = sorted(claims - known.keys(), reverse=True)[:_AT_ONCE]
-        for number, record in snapshots.by_id(connection, new).items():
+        for number, record in in_force.by_id(connection, new).items():
             known[number] = row = _added(connection, number, record, now)
             if row.state == CandidateState.REFUSED:
                 _withdraw(connection, number, now, f"candidate {row.id} was refused before")
@@ -111,7 +111,7 @@ def _was_refused(connection: Connection, number: int) -> bool:
 
 def _withdraw(connection: Connection, number: int, now: datetime, why: str) -> None:
     """The record with this number is in no snapshot from a new one on."""
-    newest = snapshots.latest(connection)
+    newest = in_force.latest(connection)
     assert newest is not None  # there is a record, hence a snapshot
     made = snapshots.publish(connection, newest.record_id, now, by="", note=why)
     withdrawn = update(RECORDS).where(RECORDS.c.id == number)

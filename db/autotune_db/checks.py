@@ -9,7 +9,7 @@ from autotune.domain.browsing import CheckCount, CheckFilter, NumberedCheck
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip, Key
 from autotune.domain.record import Check, CheckVerdict
-from autotune_db import audit, query, rows, snapshots
+from autotune_db import audit, in_force, query, rows
 from autotune_db.known_checks import Finding, noted, publish
 from autotune_db.rows import AnyRow
 from autotune_db.tables import CHECKS, KEYS, from_text, to_text
@@ -33,7 +33,7 @@ class SqlChecks(Adapter):
         self, connection: Connection, findings: Sequence[Finding], by: str = ""
     ) -> None:
         query.one_publisher(connection)
-        before = snapshots.latest(connection)
+        before = in_force.latest(connection)
         new = noted(connection, before, findings) if before else []
         if before and new:
             toolchains = dict.fromkeys(check.toolchain for _, _, check in findings)

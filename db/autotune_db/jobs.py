@@ -235,7 +235,8 @@ def _bring_back(connection: Connection, now: datetime) -> None:
 
 
 def _next(able: Ability, silent: ColumnElement[bool]) -> Query:
-    """Other workers look past it meanwhile."""
+    """No two get the same job: in PostgreSQL others look past a row that is locked, and in SQLite
+    the transaction has the only lock for writing (``engine.writing``)."""
     versions = rows.toolchain_values(replace(able.toolchain, options=""))
     kernels = [(name, known) for name, version in able.kernels.items() for known in (version, "")]
     wanted = select(JOBS).where(

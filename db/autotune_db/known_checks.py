@@ -16,9 +16,9 @@ from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.problem import Config
 from autotune.domain.record import Record, RecordCheck, Standing
-from autotune_db import query, rows, snapshots
+from autotune_db import in_force, query, rows, snapshots
+from autotune_db.in_force import Draft
 from autotune_db.rows import AnyRow
-from autotune_db.snapshots import Draft
 from autotune_db.tables import RECORDS, from_text, to_text
 
 Finding = tuple[Key, Config, RecordCheck]
@@ -41,10 +41,10 @@ def noted(
     pin hides, for the day that it is unpinned. ``layers``: of those that are not, or are, claimed;
     by default of both."""
     by_key_id, new = _by_key_id(connection, list(findings)), list[Noted]()
-    served = snapshots.layers(connection, before, by_key_id, *(layers or (False, True)))
+    served = in_force.layers(connection, before, by_key_id, *(layers or (False, True)))
     pins = snapshots.pinned(connection, before.id).items()
     for claimed, numbers in served.items():
-        records = snapshots.by_id(connection, numbers.values())
+        records = in_force.by_id(connection, numbers.values())
         changed = {
             n: record
             for n, number in numbers.items()
@@ -53,9 +53,9 @@ def noted(
         }
         added = add_records(connection, changed)
         moved = {n for n, number in pins if n in changed and number == numbers[n]}
-        free = snapshots.layers(connection, before, moved, claimed, pinned=False)[claimed]
+        free = in_force.layers(connection, before, moved, claimed, pinned=False)[claimed]
         hidden = {n: number for n, number in free.items() if number != numbers[n]}
-        behind = snapshots.by_id(connection, hidden.values())
+        behind = in_force.by_id(connection, hidden.values())
         last = added | add_records(connection, {n: behind[number] for n, number in hidden.items()})
         new += [Noted(n, added[n], last[n], n in moved) for n in changed]
     return new
@@ -89,9 +89,9 @@ def renew(
 ) -> int:
     """The number of the snapshot, which may have older records of some keys; another one where
     more is known of these by now."""
-    of = snapshots.layers(connection, row, key_ids, False, True)
+    of = in_force.layers(connection, row, key_ids, False, True)
     numbers = [*of[False].values(), *of[True].values()]
-    served = list(snapshots.by_id(connection, numbers).values())
+    served = list(in_force.by_id(connection, numbers).values())
     both = zip(served, with_known_checks(connection, served), strict=True)
     changed = [known for record, known in both if known.checks != record.checks]
     findings = [(record.key, record.config, c) for record in changed for c in record.checks]
@@ -110,7 +110,7 @@ def with_known_checks(
         key_ids = query.key_ids(connection, [record.key for record in records])
     known = _known(connection, set(key_ids.values()))
     has_rule = RECORDS.c.evidence.contains('"rule":')
-    ruled = snapshots.in_force(connection, key_ids.values(), has_rule)
+    ruled = in_force.records_of(connection, key_ids.values(), has_rule)
     if not known and not ruled:
         return list(records)
     completed = []

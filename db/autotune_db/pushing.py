@@ -10,9 +10,9 @@ from sqlalchemy import Connection, func, insert, select
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import KernelSpec, Key
-from autotune.domain.record import Check, Method, Record, Standing
+from autotune.domain.record import Check, Record, Standing
 from autotune.domain.store import KeyResult, Pushed
-from autotune_db import query, rows, snapshots
+from autotune_db import in_force, query, rows
 from autotune_db.audit import note, some_of
 from autotune_db.checks import save_check
 from autotune_db.known_checks import Finding, noted, publish, with_findings, with_known_checks
@@ -72,7 +72,7 @@ class SqlPushes(Adapter):
             ids = query.key_ids(connection, [key for places in given for key in places])
             query.lock_keys(connection, ids.values(), shared=True)
             checked_at = _checked_at(connection, [ids[key] for key, _ in given])
-            in_force: list[Check] = []
+            taken: list[Check] = []
             by_ids = {(ids[key], ids[target]): check for (key, target), check in given.items()}
             in_order = sorted(by_ids.items(), key=itemgetter(0))  # else two pushes could deadlock
             for place, check in in_order:
@@ -80,11 +80,11 @@ class SqlPushes(Adapter):
                 if at is None or at < check.checked_at:
                     save_check(connection, check, *place)
                 if at is None or at <= check.checked_at:
-                    in_force.append(check)
-            if in_force:
-                keys = some_of(check.key for check in in_force)
-                note(connection, self._clock(), "push", f"checks: {len(in_force)}: {keys}")
-            return in_force
+                    taken.append(check)
+            if taken:
+                keys = some_of(check.key for check in taken)
+                note(connection, self._clock(), "push", f"checks: {len(taken)}: {keys}")
+            return taken
 
         return self._work.write(write) if given else ()
 
@@ -101,9 +101,9 @@ def _publish(
 ) -> int:
     """One snapshot with the new records, and with what is new of those that are there; the latest
     where nothing is. What a token says is noted on what is claimed."""
-    before = snapshots.latest(connection)
+    before = in_force.latest(connection)
     top = connection.scalar(select(func.max(RECORDS.c.id))) or 0 if new else None
-    draft = snapshots.draft(before, top)
+    draft = in_force.draft(before, top)
     findings = [finding for result in given for finding in result.checks]
     checked = noted(connection, draft, findings, *((True,) if by else ())) if draft else []
     if draft is None or not (new or checked):
@@ -137,7 +137,7 @@ def _add_records(
 ) -> tuple[Sequence[Key], int]:
     """The keys of those that are new, and how many lost against others."""
     claimed = any(result.record.standing is Standing.CLAIMED for result in given)
-    in_force = snapshots.in_force(connection, ids.values(), claimed=claimed)
+    served = in_force.records_of(connection, ids.values(), claimed=claimed)
     there = _there(connection, given, ids)
     new: list[_Values] = []
     added: list[Key] = []
@@ -147,13 +147,13 @@ def _add_records(
         is_same = record is result.record
         values = result.record_values if is_same else rows.record_values(record)
         key_id = ids[record.key]
-        if is_superseded(in_force.get(key_id), result.record):
+        if in_force.is_superseded(served.get(key_id), result.record):
             lost += 1
             continue
         same = (key_id, *(values[name] for name in _SAME_RECORD))
         if same not in there:
             there.add(same)
-            in_force[key_id] = result.record
+            served[key_id] = result.record
             added.append(record.key)
             if result.checks:
                 values = rows.record_values(with_findings(record, result.checks))
@@ -176,28 +176,6 @@ def _there(
         )
         there.update(map(tuple, connection.execute(same)))
     return there
-
-
-def is_superseded(published: Record | None, record: Record) -> bool:
-    """Whether the ``published`` record of the key is newer, faster by the same kind of evidence, or
-    measured where this one is only estimated.
-
-    What is there already does not lose: it may be pushed again.
-    """
-    if published is None:
-        return False
-    faster = _same_kind(record, published) and published.time_us < record.time_us
-    firmer = published.method == Method.MEASURED and record.method != Method.MEASURED
-    return published.created_at > record.created_at or faster or firmer
-
-
-def _same_kind(record: Record, other: Record) -> bool:
-    """Whether their times may be compared: by the same model, or measured in the same way."""
-    if record.method != other.method:
-        return False
-    if record.method == Method.MEASURED and record.measurement and other.measurement:
-        return record.measurement.method == other.measurement.method
-    return record.estimate.model == other.estimate.model
 
 
 def _add_trials(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Row
 
-from autotune.domain.browsing import AuditEntry, Author, Miss, SearchStatus, Token
+from autotune.domain.browsing import AuditEntry, Author, Miss, SearchStatus
 from autotune.domain.codec import field_decoders, from_data, to_data
 from autotune.domain.job import Job, Request
 from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
@@ -19,6 +19,7 @@ from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, RecordCheck, Snapshot, Standing, Trial
 from autotune.domain.store import CandidateDecision, RecordCandidate
+from autotune.domain.token import Token
 from autotune_db.tables import RECORDS, digest, from_text, to_text
 
 T = TypeVar("T")

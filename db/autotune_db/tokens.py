@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, insert, select, update
 
-from autotune.domain.browsing import Token, check_name
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.token import Token, check_name
 from autotune_db import query, rows
 from autotune_db.audit import note
 from autotune_db.tables import TOKENS

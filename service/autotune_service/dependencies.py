@@ -9,8 +9,9 @@ from fastapi.security import HTTPBearer
 from starlette.responses import Response
 from starlette.types import Scope
 
-from autotune.domain.browsing import ADMIN, Author, Token
+from autotune.domain.browsing import Author
 from autotune.domain.errors import StoreError
+from autotune.domain.token import ADMIN, Token
 from autotune_db import SqlStore
 from autotune_db.audit import written_by
 from autotune_service.api.schema import Error

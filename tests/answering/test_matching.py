@@ -16,7 +16,7 @@ from autotune.answering.matching import (
     TOOLCHAIN,
     Index,
 )
-from autotune.answering.safety import safe_config
+from autotune.answering.nearest_shape import safe_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.problem import ARBITRARY, Problem

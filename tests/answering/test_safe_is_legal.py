@@ -8,8 +8,8 @@ from math import prod
 import pytest
 
 from autotune.answering import rules
+from autotune.answering.nearest_shape import safe_config
 from autotune.answering.rule_answers import ruled_config
-from autotune.answering.safety import safe_config
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords

@@ -15,13 +15,13 @@ from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import Match
 from autotune.answering.push import result_to_data
 from autotune.answering.sources import BundleAnswers, StoreAnswers
-from autotune.domain.browsing import WRITER
 from autotune.domain.codec import to_data
 from autotune.domain.key import KernelSpec
 from autotune.domain.outcome import Illegal
 from autotune.domain.problem import PARALLEL, Config, Problem, ProblemSpec
 from autotune.domain.record import CheckVerdict, Evidence, Record, Trial
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, as_record_check
+from autotune.domain.token import WRITER
 from autotune.wording.match import why
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import NOON, question, record

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.answering import matching
+from autotune.answering import nearest_shape
 from autotune.answering.matching import Index
 from autotune.domain.key import Key
 from autotune.domain.store import KeyResult
@@ -47,14 +47,14 @@ def published() -> Index:
 
 def test_the_nearest_looks_at_few_of_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
     index, looked_at = published(), 0
-    real = matching.safe_config
+    real = nearest_shape.safe_config
 
     def counted(*given: object) -> object:
         nonlocal looked_at
         looked_at += 1
         return real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(matching, "safe_config", counted)
+    monkeypatch.setattr(nearest_shape, "safe_config", counted)
     for number in range(QUESTIONS):
         assert index.match(nearby(number)).kind == "nearest"
     assert looked_at < 10 * QUESTIONS < RECORDS * QUESTIONS
@@ -63,7 +63,7 @@ def test_the_nearest_looks_at_few_of_many_records(monkeypatch: pytest.MonkeyPatc
 def test_where_none_is_safe_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = [record(question(m=256 + number), bm=10**6) for number in range(2_000)]
     looked_at: list[object] = []
-    monkeypatch.setattr(matching, "safe_config", lambda *given: looked_at.append(given))
+    monkeypatch.setattr(nearest_shape, "safe_config", lambda *given: looked_at.append(given))
     assert Index(whole, [SPEC]).match(question(m=7)).kind == "default"
     assert len(looked_at) <= 500
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.domain.browsing import WRITER
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Ability, Request
+from autotune.domain.token import WRITER
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.postgres import Postgres

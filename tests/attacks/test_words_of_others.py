@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from autotune.answering.sources import BundleAnswers
-from autotune.domain.browsing import ADMIN, READER, WRITER
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record, Standing
 from autotune.domain.store import CandidateDecision, CandidateState
+from autotune.domain.token import ADMIN, READER, WRITER
 from autotune_db import SqlStore
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, running

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, update
 
-from autotune.domain.browsing import ADMIN, READER, WRITER
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Ability, Progress, Request, State
+from autotune.domain.token import ADMIN, READER, WRITER
 from autotune_db import query
 from autotune_db.jobs import SqlJobs
 from autotune_db.store import SqlStore, open_store

@@ -14,11 +14,11 @@ import pytest
 from sqlalchemy import text
 from starlette.routing import Mount
 
-from autotune.domain.browsing import ADMIN, WRITER
 from autotune.domain.errors import StoreError
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import WrongResult
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, tell_of
+from autotune.domain.token import ADMIN, WRITER
 from autotune_db import SqlStore, open_store, upgrade
 from autotune_db.tables import METADATA
 from autotune_service.app import create_app

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.browsing import WRITER
+from autotune.domain.token import WRITER
 from autotune_db import SqlStore, open_store
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import SPEC, question, record

@@ -8,9 +8,9 @@ import pytest
 
 from autotune.answering.http import Remote
 from autotune.answering.push import send
-from autotune.domain.browsing import WRITER
 from autotune.domain.record import Record
 from autotune.domain.store import KeyResult
+from autotune.domain.token import WRITER
 from autotune_db import SqlStore, open_store
 from tests.servers.commands import autotune
 from tests.servers.service import running

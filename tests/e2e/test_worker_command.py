@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.browsing import WRITER
 from autotune.domain.job import Request, State
 from autotune.domain.key import Chip
+from autotune.domain.token import WRITER
 from autotune_db import open_store
 from tests.servers.commands import COMMAND, autotune
 from tests.servers.service import Running, running, until

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, select, update
 
 from autotune.answering.http import Remote
 from autotune.answering.push import RemoteJobs
-from autotune.domain.browsing import WRITER
 from autotune.domain.job import (
     MOST_ATTEMPTS,
     MOST_LOG,
@@ -25,6 +24,7 @@ from autotune.domain.job import (
     Request,
     State,
 )
+from autotune.domain.token import WRITER
 from autotune.publishing.jobs.worker import Lease
 from autotune_db import SqlStore
 from autotune_db.tables import JOBS

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.browsing import ADMIN, WRITER
+from autotune.domain.token import ADMIN, WRITER
 from autotune_db import SqlStore
 from tests.samples.database import new_store, two_records
 from tests.servers.service import Running, running

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.browsing import ADMIN, READER
+from autotune.domain.token import ADMIN, READER
 from autotune_db import SqlStore
 from autotune_service.middleware.body import MAX_UPLOAD_BYTES
 from autotune_service.middleware.throttle import Throttle

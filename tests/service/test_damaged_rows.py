@@ -12,9 +12,9 @@ import pytest
 from starlette.routing import Mount
 
 from autotune.answering import push
-from autotune.domain.browsing import ADMIN
 from autotune.domain.job import Ability, Progress, Request
 from autotune.domain.key import Key
+from autotune.domain.token import ADMIN
 from autotune_db import open_store, query
 from autotune_service.app import create_app
 from tests.samples.dashboard import fill

@@ -140,7 +140,7 @@ def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
 
 
 def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: Path) -> None:
-    from autotune.domain.browsing import READER
+    from autotune.domain.token import READER
 
     _, secret = store.tokens.create("r", READER, None)
     toolchain = "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42"

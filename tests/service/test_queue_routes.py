@@ -8,9 +8,9 @@ import pytest
 
 from autotune.answering.http import Remote
 from autotune.answering.push import RemoteJobs
-from autotune.domain.browsing import READER, WRITER
 from autotune.domain.errors import ServiceError, StoreError
 from autotune.domain.job import MOST_LOG, Ability, Job, Progress, Request, State
+from autotune.domain.token import READER, WRITER
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running

@@ -18,10 +18,10 @@ from typing import Any, cast
 import pytest
 
 from autotune.answering.push import result_to_data
-from autotune.domain.browsing import ADMIN
 from autotune.domain.codec import to_data
 from autotune.domain.errors import StoreError
 from autotune.domain.store import KeyResult
+from autotune.domain.token import ADMIN
 from autotune_db import SqlStore, open_store
 from autotune_service import troubles as trouble
 from autotune_service.app import MissBuffer

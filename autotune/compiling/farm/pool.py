@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from autotune.compiling.client import Compiler
 from autotune.compiling.farm.cluster import RayCluster, SlotLostError, answer_of
 from autotune.compiling.farm.slots import Slots
+from autotune.compiling.limits import CANDIDATE_LIMIT_S, DEFAULT_MEMORY_BYTES
 from autotune.compiling.pool import PooledCompilers
 from autotune.compiling.process import (
-    DEFAULT_MEMORY_BYTES,
     ChildDiedError,
     ChildTimedOutError,
     CompilerInterruptedError,
@@ -44,7 +44,7 @@ class RayPool(PooledCompilers):
         address: str,
         *,
         jax: str | None = None,
-        limit_s: float = 120.0,
+        limit_s: float = CANDIDATE_LIMIT_S,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         announce: Callable[[str], None] = lambda _: None,
         worker: Path | None = None,

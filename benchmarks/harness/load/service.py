@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from autotune.domain.browsing import ADMIN
+from autotune.domain.token import ADMIN
 from autotune_db import open_store
 from benchmarks.harness.load.samples import SPEC, key, result
 

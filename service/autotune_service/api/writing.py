@@ -10,7 +10,6 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from autotune.answering.push import checked, possible_check
-from autotune.domain.browsing import ADMIN
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Job
 from autotune.domain.job import Request as Wanted
@@ -18,6 +17,7 @@ from autotune.domain.key import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check
 from autotune.domain.store import KeyResult, Pushed, tell_of
+from autotune.domain.token import ADMIN
 from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.forms import Answered
 from autotune_service.api.reading import Number

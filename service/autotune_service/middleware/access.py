@@ -12,7 +12,7 @@ from http.cookies import CookieError, SimpleCookie
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from autotune.domain.browsing import READER, WRITER, Token
+from autotune.domain.token import READER, WRITER, Token
 from autotune_db.tokens import SqlTokens, digest_of
 from autotune_service.errors import DatabaseThreads, HttpError
 from autotune_service.middleware.body import MAX_BYTES, headers_of, refuse_doubled

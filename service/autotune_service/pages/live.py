@@ -1,4 +1,5 @@
 """A search while it runs: server-sent events of what the terminal shows.
+On each, ``renew`` in ``static/dashboard.js`` fetches the page again and puts its parts in place.
 
 A stream lives for some seconds only and the browser comes back by itself: so a server that is told
 to stop never waits for one, and nothing is left of a reader who has gone.

@@ -12,8 +12,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, expect
 
-from autotune.domain.browsing import READER, WRITER
 from autotune.domain.key import Chip
+from autotune.domain.token import READER, WRITER
 from autotune_db import SqlStore, open_store
 from tests.samples.dashboard import CHECKS, estimated, evil_key, trial, wanted
 from tests.samples.database import key_id

@@ -11,11 +11,11 @@ from urllib.parse import quote_plus
 import pytest
 
 import autotune
-from autotune.domain.browsing import ADMIN, READER, WRITER
 from autotune.domain.codec import from_data
 from autotune.domain.job import State
 from autotune.domain.problem import Config
 from autotune.domain.record import Check
+from autotune.domain.token import ADMIN, READER, WRITER
 from autotune_db import SqlStore
 from autotune_service.pages import problem
 from autotune_service.pages.compare import MOST

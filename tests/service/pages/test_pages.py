@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 import pytest
 
-from autotune.domain.browsing import WRITER
 from autotune.domain.explanation import Explanation
 from autotune.domain.job import Progress
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.record import Evidence
+from autotune.domain.token import WRITER
 from autotune_db import SqlStore
 from autotune_service.pages import live, problem
 from tests.samples.dashboard import (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from autotune.domain.browsing import ADMIN, WRITER
 from autotune.domain.job import Progress
+from autotune.domain.token import ADMIN, WRITER
 from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, running_job, trial
 from tests.samples.database import key_id, new_store

@@ -1,4 +1,4 @@
-"""How far two problems, or two toolchains, are from each other, and which toolchain is newer.
+"""How far two toolchains are from each other, which is the nearest, and which is newer.
 
 Not in the domain: what compiles under another interpreter imports that, and may lack ``packaging``.
 """
@@ -6,27 +6,14 @@ Not in the domain: what compiles under another interpreter imports that, and may
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import zip_longest
-from math import log2
 from typing import TYPE_CHECKING
 
 from autotune.domain.compiler_options import differing
 from autotune.domain.key import Toolchain
-from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 
 if TYPE_CHECKING:
     from packaging.version import Version
-
-
-def size_of(problem: Problem) -> float:
-    """The sum of the logarithms of all dimensions."""
-    return sum(log2(size) for _, size in problem.dims)
-
-
-def distance_of(asked: Problem, tuned: Problem) -> float:
-    """The sum of |log2 ratio| over the dimensions."""
-    sizes = dict(tuned.dims)
-    return round(sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims)), 9)
 
 
 def nearest_toolchain(asked: Toolchain, records: Iterable[Record]) -> Record:

@@ -1,15 +1,69 @@
-"""Whether what was tuned for one shape can be shown to work for another, by arithmetic alone."""
+"""Which record of another shape answers a question: the closest that can be shown to work there, by
+arithmetic alone."""
 
-from collections.abc import Mapping
-from math import prod
+from bisect import bisect
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice
+from math import log2, prod
 from typing import Any
 
 from autotune.domain.problem import ARBITRARY, Config, Problem
 from autotune.domain.record import Record
 
 Cuts = tuple[tuple[str, str], ...]
+BySize = Sequence[tuple[float, tuple[tuple[str, int], ...], Record]]
+"""Records with the size of their problems, the smallest first."""
 
+_MOST_LOOKED_AT = 500  # records, the closest in size, some microseconds each
+_ROUNDING = 1e-6
 _ALIGNED = 128  # elements: as part of a dimension legal for every dtype, wherever it stands
+
+
+def size_of(problem: Problem) -> float:
+    """The sum of the logarithms of all dimensions."""
+    return sum(log2(size) for _, size in problem.dims)
+
+
+def distance_of(asked: Problem, tuned: Problem) -> float:
+    """The sum of |log2 ratio| over the dimensions."""
+    sizes = dict(tuned.dims)
+    return round(sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims)), 9)
+
+
+def by_size(records: Iterable[Record]) -> BySize:
+    """Ready to be asked by ``nearest``."""
+    entries = ((record.key.problem, record) for record in records)
+    sized = ((size_of(problem), tuple(sorted(problem.dims)), record) for problem, record in entries)
+    return sorted(sized, key=lambda entry: entry[:2])
+
+
+def nearest(
+    asked: Problem, entries: BySize, cuts: Cuts, broken: Collection[Config]
+) -> dict[bool, tuple[Record, Config]]:
+    """The safe record of another shape that is closest, among those that are closest in size: a
+    distance is never less than the difference of the sizes. With its config; the key says whether
+    that has other blocks than the record's. ``broken``: configs that do not work there."""
+    size, best = size_of(asked), dict[bool, tuple[Record, Config]]()
+    least: dict[bool, Any] = dict.fromkeys((False, True), (float("inf"), ()))
+    for other, dims, record in islice(_outward(entries, size), _MOST_LOOKED_AT):
+        if abs(other - size) > least[False][0] + _ROUNDING:
+            break
+        gap: tuple[float, Any] = (distance_of(asked, record.key.problem), dims)
+        if not gap[0] or gap >= least[False] or record.config in broken:
+            continue
+        config = safe_config(record, asked, cuts)
+        if config and config not in broken and gap < least[is_fitted := config != record.config]:
+            best[is_fitted], least[is_fitted] = (record, config), gap
+    return best
+
+
+def _outward(entries: BySize, size: float) -> Iterator[tuple[float, Any, Record]]:
+    """From the one that is closest in size to the farthest."""
+    middle = bisect(entries, size, key=lambda entry: entry[0])
+    smaller = map(entries.__getitem__, range(middle - 1, -1, -1))
+    larger = map(entries.__getitem__, range(middle, len(entries)))
+    return merge(smaller, larger, key=lambda entry: abs(entry[0] - size))
 
 
 def safe_config(record: Record, problem: Problem, cuts: Cuts) -> Config | None:
