@@ -17,7 +17,7 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Method, Record
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult
-from autotune_db import pushing
+from autotune_db import snapshots
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import latest_snapshot, new_store, snapshot_records
 from tests.samples.records import NOON, estimate, key, record, save_trial, spec, trial
@@ -114,7 +114,7 @@ class TestPush:
         assert (done.records, done.lost) == (0, 1)  # what was measured stays
 
     def test_all_or_nothing(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pushing.snapshots, "publish", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr(snapshots, "publish", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             store.push([spec()], [KeyResult(record=later(1, m=m)) for m in (1, 2)], "ci")
         assert (latest_snapshot(store), store.kernels(), store.records()) == (0, [], [])
