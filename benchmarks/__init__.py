@@ -1,7 +1,8 @@
 """What shows how good the product is. ``python -m benchmarks`` lists the questions.
 
 Each module here answers the question that its docstring opens with; ``harness`` holds what they
-share, ``kernels`` the declarations that only they search.
+share, ``kernels`` the declarations that only they search. ``calibration`` makes the constants and
+bars of the simulator, ``pages`` what the reference takes from the code.
 """
 
 GROUPS = {

@@ -1,13 +1,13 @@
 """How far are estimates from libtpu's own, on kernels that no constant was fitted on?
 
-    python -m tools.calibration.corpus --chips v5e,v5p,v6e      # once: listings and references
+    python -m benchmarks.calibration.corpus --chips v5e,v5p,v6e      # once: listings and references
     python -m benchmarks accuracy [--published DIR] [--write]
 
-The held-out sweeps of ``tools/calibration/samples.py``, as libtpu counts (each DMA alone). Ranks
-and regret are within a sweep: the regret is what the config with the best estimate costs more than
-the best. ``--published`` reads what the ``published_*`` benchmarks saved: times of others on real
-TPUs. ``--write`` writes the tables to docs/results/accuracy.md; the error bars of the product
-are made by ``tools.calibration.error_bars``.
+The held-out sweeps of ``benchmarks/calibration/samples.py``, as libtpu counts (each DMA alone).
+Ranks and regret are within a sweep: the regret is what the config with the best estimate costs more
+than the best. ``--published`` reads what the ``published_*`` benchmarks saved: times of others on
+real TPUs. ``--write`` writes the tables to docs/results/accuracy.md; the error bars of the product
+are made by ``benchmarks.calibration.error_bars``.
 """
 
 import argparse
@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-from tools.calibration import agreement
-from tools.calibration.agreement import Pair, kendall, p90
-from tools.calibration.corpus import DEFAULT_FOLDER
-from tools.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
-from tools.documents import write_below_mark
+from benchmarks.calibration import agreement
+from benchmarks.calibration.agreement import Pair, kendall, p90
+from benchmarks.calibration.corpus import DEFAULT_FOLDER
+from benchmarks.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
+from benchmarks.harness.documents import write_below_mark
 
 # libtpu's own estimate is wrong there, not ours.
 # Counted all the same: docs/results/accuracy.md.

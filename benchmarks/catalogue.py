@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, write_below_mark
 
 TRIALS = 25
 TIMEOUT_S = 60  # after which no trial starts: the compiler takes a minute for large blocks on v7x

@@ -24,7 +24,7 @@ from autotune.domain.compilers import DescribeKernel
 from autotune.domain.key import Chip
 from autotune.estimating.simulator.constants import nearest_series
 from benchmarks.field import FieldRow, looked_at
-from tools.documents import DOCS, markdown_table, write_below_mark
+from benchmarks.harness.documents import DOCS, markdown_table, write_below_mark
 
 CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
 KERNEL, SHAPE = "matmul", "512x512x512"

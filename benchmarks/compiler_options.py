@@ -39,7 +39,7 @@ from autotune.domain.outcome import OutOfVmem
 from autotune.domain.problem import Config, Problem, make_config
 from autotune.estimating.space import default_config
 from autotune.searching.subject import describe_subject
-from tools.calibration.tokamax_rows import append_done, read_done
+from benchmarks.calibration.tokamax_rows import append_done, read_done
 
 _CHIPS = (Chip.V5E, Chip.V6E, Chip.V7X)
 _KERNELS: tuple[

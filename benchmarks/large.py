@@ -28,8 +28,8 @@ from autotune.domain.record import Check, CheckVerdict, Record
 from autotune.domain.store import KeyResult
 from autotune_db import SqlStore, open_store
 from benchmarks.dashboard import KERNELS, NOON, key, record, spec, trial
+from benchmarks.harness.documents import markdown_table, write_below_mark
 from benchmarks.harness.postgres import postgres_server
-from tools.documents import markdown_table, write_below_mark
 
 DATABASES = "sqlite", "postgresql"
 _EACH, _AT_ONCE, _CHECKS = 40, 1_000, 1_000

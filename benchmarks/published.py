@@ -39,7 +39,7 @@ from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.simulator.constants import xla_error
 from autotune.searching.one_config import outcome_of
 from autotune.wording.outcome import kind_and_reason
-from tools.calibration.tokamax_rows import (
+from benchmarks.calibration.tokamax_rows import (
     GIVEN,
     HELD,
     Row,

@@ -20,7 +20,7 @@ from autotune.domain.problem import make_config
 from autotune.searching.one_config import evaluate
 from autotune.searching.subject import describe_subject
 from autotune.wording.outcome import kind_and_reason
-from tools.calibration.agreement import Pair, arguments, published, report, save
+from benchmarks.calibration.agreement import Pair, arguments, published, report, save
 
 DISPATCH_US = 100.0
 _SUBSET = "jaxdocs_matmul_v5e"

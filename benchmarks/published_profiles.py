@@ -20,8 +20,8 @@ from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import make_config
 from autotune.searching.one_config import evaluate
 from autotune.wording.outcome import kind_and_reason
+from benchmarks.calibration.agreement import Pair, arguments, report, save
 from benchmarks.harness.tables import SpaceCase, subject_of
-from tools.calibration.agreement import Pair, arguments, report, save
 
 _LEAST_STEP_US = 5.0
 _SUBSET = "profiles_v6e"

@@ -23,7 +23,7 @@ from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem, make_config
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.wording.outcome import kind_and_reason
-from tools.calibration.agreement import (
+from benchmarks.calibration.agreement import (
     Pair,
     arguments,
     kendall,

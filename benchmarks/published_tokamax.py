@@ -34,7 +34,7 @@ from autotune.domain.problem import Problem, make_config
 from autotune.searching.one_config import evaluate
 from autotune.searching.subject import describe_subject
 from autotune.wording.outcome import kind_and_reason
-from tools.calibration.agreement import Pair, add_arguments, published, report, save
+from benchmarks.calibration.agreement import Pair, add_arguments, published, report, save
 
 _SUBSET = "tokamax_cache"
 KERNEL_FILE = Path(__file__).with_name("kernels") / "tokamax_ragged_dot.py"

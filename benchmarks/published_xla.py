@@ -35,9 +35,9 @@ from autotune.estimating.cost_model.operation import xla_time
 from autotune.estimating.simulator import constants
 from autotune.publishing.publish import bound_us, expected_us
 from autotune.wording.outcome import kind_and_reason
+from benchmarks.calibration.agreement import Pair, arguments, p90, published, save
 from benchmarks.published_matmul import DISPATCH_US
 from benchmarks.published_tokamax import RAGGED_DOT, group_sizes, ragged_problem
-from tools.calibration.agreement import Pair, arguments, p90, published, save
 
 Row = tuple[float, dict[str, float | None], str]
 """Measured microseconds, the figures by name, and what the bound is of."""

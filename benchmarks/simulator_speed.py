@@ -21,9 +21,9 @@ from autotune.domain.compilers import CompileConfig, DescribeToolchain
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config, make_config
 from autotune.estimating.simulator import NotSimulated, simulate
+from benchmarks.calibration.corpus import PROFILE_WORKER
+from benchmarks.calibration.samples import find
 from benchmarks.harness.points import KernelProblem, subjects
-from tools.calibration.corpus import PROFILE_WORKER
-from tools.calibration.samples import find
 
 _CHIPS = (Chip.V5E, Chip.V6E)
 _LARGEST = 512  # of the sizes of the second config: all of it fits

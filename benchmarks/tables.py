@@ -20,7 +20,7 @@ from autotune.tables.description import DESCRIPTIONS, Description
 from autotune.tables.formats import FoundTable
 from autotune.tables.levels import valued
 from autotune.tables.table import TableRow
-from tools.field_lookups import Counts, counted, sources_of
+from benchmarks.harness.field_lookups import Counts, counted, sources_of
 
 _BEGIN, _END = "<!-- counts: begin -->\n", "<!-- counts: end -->\n"
 

@@ -34,8 +34,8 @@ from autotune.wording.match import finding, subject_line
 from autotune.wording.publication import publication_reason
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch
+from benchmarks.harness.documents import markdown_table, write_below_mark
 from benchmarks.harness.searching import run_search
-from tools.documents import markdown_table, write_below_mark
 
 T = TypeVar("T")
 

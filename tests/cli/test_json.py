@@ -13,12 +13,12 @@ import pytest
 from autotune.cli.main import JSON_VERSION, cli
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune_db import open_store
+from benchmarks.pages.json_forms import FORMS
+from benchmarks.pages.json_page import schema_text
+from benchmarks.pages.json_schema import gone
 from tests.samples import estimates, records
 from tests.servers.commands import autotune_here
 from tests.servers.printed_json import PROMISED, SCHEMA
-from tools.json_forms import FORMS
-from tools.json_page import schema_text
-from tools.json_schema import gone
 
 LOOKUP = (
     "lookup matmul --chip=v5e --option=transposed=true --option=activation=gelu "
@@ -89,7 +89,9 @@ def test_each_command_has_a_form() -> None:
 
 
 def test_the_schema_says_what_the_code_prints_and_its_version() -> None:
-    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), "python -m tools.generated_pages"
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), (
+        "python -m benchmarks.pages.generated_pages"
+    )
     told = autotune_here("--version", "--json", cwd=Path.cwd())
     assert json.loads(told.stdout)["json"] == PROMISED["version"] == JSON_VERSION
 

@@ -7,12 +7,12 @@ import pytest
 
 import autotune
 from autotune.wording.terms import TERMS
-from tools.generated_pages import pages, refreshed
+from benchmarks.pages.generated_pages import pages, refreshed
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [*(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md")), *DOCS]
-FILES = r"`((?:autotune|benchmarks|db|docker|docs|kernels|service|tests|tools)/[\w./-]*[\w/])"
+FILES = r"`((?:autotune|benchmarks|db|docker|docs|kernels|service|tests)/[\w./-]*[\w/])"
 NAMES = {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
 PACKAGES = ("autotune", "db", "kernels", "service")
 # Made from code, click's, and our own.
@@ -79,4 +79,4 @@ def test_each_public_name_is_in_the_reference() -> None:
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
 def test_what_is_made_from_the_code_is_as_it_would_be_made_now(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert text == refreshed(text), "python -m tools.generated_pages writes it anew"
+    assert text == refreshed(text), "python -m benchmarks.pages.generated_pages writes it anew"

@@ -19,8 +19,8 @@ from autotune.tables.description import DESCRIPTIONS, Description
 from autotune.tables.export import TableExport
 from autotune.tables.levels import leaf, path_of, read_python
 from autotune.tables.table import TableRow
+from benchmarks.harness.field_lookups import compared, counted, is_cut, sources_of
 from tests.samples import records
-from tools.field_lookups import compared, counted, is_cut, sources_of
 
 RECORDED = json.loads((Path(__file__).parents[1] / "samples" / "field_tables.json").read_text())
 BY_NAME = {table.name: table for table in DESCRIPTIONS}

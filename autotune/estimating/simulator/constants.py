@@ -139,7 +139,7 @@ def _hardware() -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def bars() -> dict[str, Any]:
-    """Return what ``tools/calibration/error_bars.py`` wrote."""
+    """Return what ``benchmarks/calibration/error_bars.py`` wrote."""
     errors: dict[str, Any] = json.loads((FOLDER / "errors.json").read_text())
     return errors
 

@@ -2,7 +2,7 @@
 
 One in-order pass over the listing in address order, with state carried across blocks. All times
 are cycles. What a unit does was found from libtpu's static estimate of kernels of one step, where
-stalls add up exactly (tools/calibration/constants.py);
+stalls add up exactly (benchmarks/calibration/constants.py);
 :class:`autotune.estimating.simulator.constants.StallModel` names the constants.
 """
 

@@ -77,7 +77,7 @@ def test_an_accumulator_pop_waits_for_the_last_write_of_its_index():
     ("chip", "libtpu"), [("v5e", "0.0.48"), ("v5e", "0.0.50"), ("v5p", "0.0.50")]
 )
 def test_the_third_cross_lane_unit_is_the_fastest_to_reduce_since_libtpu_0_0_48(chip, libtpu):
-    """Found in libtpu's estimate of the reductions in tools/calibration/samples.py, 1 to 64:
+    """Found in libtpu's estimate of the reductions in benchmarks/calibration/samples.py, 1 to 64:
     before, all three units take as long."""
     now, before = (load(chip, series).stalls.reduce_latency for series in (libtpu, "0.0.42"))
     assert now["xlu0"] == now["xlu1"] > now["xlu2"] + 16

@@ -1,6 +1,6 @@
 """What pages of the documentation take from the code.
 
-    python -m tools.generated_pages     # writes it anew; a test says where that is needed
+    python -m benchmarks.pages.generated_pages  # writes it anew; a test says where that is needed
 
 Text between ``<!-- generated: NAME -->`` and ``<!-- end -->`` is what :data:`GENERATED` makes of
 that name. It is kept, so that the pages read as well in the repository.
@@ -20,8 +20,8 @@ from autotune.cli.main import cli, main
 from autotune.wording.facts import PART_WORDS
 from autotune_service.app import create_app
 from autotune_service.settings import names
-from tools.documents import DOCS, markdown_table
-from tools.json_page import json_tables, write_schema
+from benchmarks.harness.documents import DOCS, markdown_table
+from benchmarks.pages.json_page import json_tables, write_schema
 
 _MARK = re.compile(r"^(<!-- generated: ([\w ]+) -->)\n.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 

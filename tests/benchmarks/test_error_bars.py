@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.calibration.agreement import Pair
-from tools.calibration.error_bars import coverage, unseen
+from benchmarks.calibration.agreement import Pair
+from benchmarks.calibration.error_bars import coverage, unseen
 
 
 def pairs(chip, family, *ratios):

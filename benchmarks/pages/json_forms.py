@@ -27,7 +27,7 @@ from autotune.domain.workload import (
 from autotune.estimating.cost_model.calibration import EstimateErrors, Proposal
 from autotune.tables.audit import RowAudit
 from autotune.tables.table import UnreadRow
-from tools.json_schema import Named, of, without
+from benchmarks.pages.json_schema import Named, of, without
 
 _TRIAL = {**of(Trial), "reason": str, "state": GateState}
 _NUMBERED = Named("ListedTrial", {"id": (int, None), **_TRIAL})

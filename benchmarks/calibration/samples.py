@@ -309,7 +309,7 @@ def find(name: str) -> Sample:
 
 def build(sample: Sample) -> tuple[Callable[..., Any], list[Any]]:
     """The function that holds the ``pallas_call``, and its arguments as (shape, dtype)."""
-    from tools.calibration import sample_kernels
+    from benchmarks.calibration import sample_kernels
 
     sweep = sample.sweep
     make = getattr(sample_kernels, sweep.family)

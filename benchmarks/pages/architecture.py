@@ -1,6 +1,6 @@
 """Draws the picture of docs/explanation/architecture.md from the imports that are really there.
 
-    python -m tools.architecture        # writes docs/images/architecture.svg
+    python -m benchmarks.pages.architecture        # writes docs/images/architecture.svg
 
 A row is a floor, as the import contracts in pyproject.toml have it. Below each room stand the rooms
 that it imports, without those that it reaches through another one of them.
@@ -19,7 +19,7 @@ from xml.sax.saxutils import escape
 
 import grimp
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ENGINE = ROOT / "autotune"
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
 PACKAGES = ("autotune", "autotune_kernels", "autotune_db", "autotune_service")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tools import architecture
+from benchmarks.pages import architecture
 
 PAGE = (architecture.ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
 WHERE = re.findall(r"^\| ([^|]+) \| `([^`]+)`, `([^`]+)` \|$", PAGE, re.MULTILINE)
@@ -14,7 +14,7 @@ WHERE = re.findall(r"^\| ([^|]+) \| `([^`]+)`, `([^`]+)` \|$", PAGE, re.MULTILIN
 def test_the_picture_shows_the_imports_that_are_there() -> None:
     shown = architecture.structure(architecture.PICTURE.read_text(encoding="utf-8"))
     real = architecture.drawn(architecture.floors(), architecture.reduced(architecture.imports()))
-    assert shown == architecture.structure(real), "run python -m tools.architecture"
+    assert shown == architecture.structure(real), "run python -m benchmarks.pages.architecture"
 
 
 def test_the_picture_has_every_room_and_every_floor_only_looks_down() -> None:

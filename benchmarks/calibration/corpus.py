@@ -1,6 +1,6 @@
 """Listings of the samples with libtpu's own static estimate of each: what constants are fitted to.
 
-    python -m tools.calibration.corpus --chips v5e,v5p,v6e,v7x
+    python -m benchmarks.calibration.corpus --chips v5e,v5p,v6e,v7x
 
 One folder for each libtpu, one compressed listing per point, one line each in ``index.jsonl``. It
 only grows: an interrupted run continues where it was. Points that libtpu aborts on or cannot
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from autotune.compiling.process import ChildDiedError, ChildTimedOutError, CompilerProcess
-from tools.calibration.samples import PROBES, SWEEPS, Sample, find, samples
+from benchmarks.calibration.samples import PROBES, SWEEPS, Sample, find, samples
 
 DEFAULT_FOLDER = user_cache_path("pallas-autotune") / "calibration"
 CHIPS = ("v5e", "v5p", "v6e", "v7x")
@@ -73,7 +73,7 @@ def load(root: Path, chip: str, series: str = "") -> list[Reference]:
     if not references:
         sys.exit(
             f"nothing was collected for {chip} in {root}: "
-            "run python -m tools.calibration.corpus first"
+            "run python -m benchmarks.calibration.corpus first"
         )
     return references
 

@@ -45,7 +45,7 @@ def _profiled(request: dict[str, Any], dump: Path) -> dict[str, Any]:
     from autotune.compiling.child.chips import compile_only_device
     from autotune.compiling.child.devices import abstract_mesh
     from autotune.domain.key import Chip
-    from tools.calibration.samples import build, find
+    from benchmarks.calibration.samples import build, find
 
     device = compile_only_device(Chip(request["chip"]))
     function, arrays = build(find(request["sample"]))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def write_below_mark(page: str, name: str, text: str) -> None:

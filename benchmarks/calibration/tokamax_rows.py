@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tools.calibration.agreement import p90
-from tools.calibration.held_out import grouped
+from benchmarks.calibration.agreement import p90
+from benchmarks.calibration.held_out import grouped
 
 Row = dict[str, Any]
 """chip, family, side, problem, config, time_us, id; what was estimated beside them."""

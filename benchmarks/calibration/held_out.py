@@ -10,9 +10,9 @@ from typing import TypeVar
 from autotune.estimating.cost_model.estimate import regime
 from autotune.estimating.simulator import NotSimulated, simulate
 from autotune.estimating.simulator.run import cycles_as_libtpu_counts
-from tools.calibration.agreement import Pair
-from tools.calibration.corpus import CHIPS, Reference, load
-from tools.calibration.samples import SWEEPS
+from benchmarks.calibration.agreement import Pair
+from benchmarks.calibration.corpus import CHIPS, Reference, load
+from benchmarks.calibration.samples import SWEEPS
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autotune.cli.main import JSON_VERSION
-from tools.documents import DOCS, markdown_table
-from tools.json_forms import FORMS
-from tools.json_schema import Schema, document, gone
+from benchmarks.harness.documents import DOCS, markdown_table
+from benchmarks.pages.json_forms import FORMS
+from benchmarks.pages.json_schema import Schema, document, gone
 
 SCHEMA: Path = DOCS / "reference" / "json-schema.json"
 

@@ -1,7 +1,7 @@
 """Fit the simulator's constants to libtpu's own static estimate, and report the error held out.
 
-    python -m tools.calibration.corpus --chips v5e,v5p,v6e       # once: listings and references
-    python -m tools.calibration.constants --chips v5e,v5p,v6e [--write]
+    python -m benchmarks.calibration.corpus --chips v5e,v5p,v6e  # once: listings, references
+    python -m benchmarks.calibration.constants --chips v5e,v5p,v6e [--write]
 
 Fitted on the probes of ``samples.py`` (kernels of one step, where stalls add up exactly, and plain
 copies); the error is reported on its sweeps, which no constant has seen. ``--write`` makes the data
@@ -25,8 +25,8 @@ from autotune.estimating.simulator.constants import ChipConstants, StallModel
 from autotune.estimating.simulator.extrapolation import STAGES, finish
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.run import record
-from tools.calibration.corpus import DEFAULT_FOLDER, Reference, load
-from tools.calibration.samples import PROBES
+from benchmarks.calibration.corpus import DEFAULT_FOLDER, Reference, load
+from benchmarks.calibration.samples import PROBES
 
 _STEPS = (16, 8, 4, 2, 1)  # cycles (GB/s for bandwidth), the coarse ones first
 _ROUNDS = 3
@@ -242,7 +242,7 @@ def _other_series(data: dict[str, Any]) -> set[str]:
 def _set_series(data: dict[str, Any], others: set[str]) -> None:
     source = (
         "other series: a fit to their static estimate of the probes, which began here, changed "
-        "nothing (tools/calibration/constants.py)"
+        "nothing (benchmarks/calibration/constants.py)"
     )
     if others:
         data["also_fits"] = {"value": sorted(others), "source": source}
@@ -253,7 +253,7 @@ def _set_series(data: dict[str, Any], others: set[str]) -> None:
 def _add_values(data: dict[str, Any], version: str, values: Values, free: set[str]) -> None:
     source = (
         f"fitted to libtpu {version}'s static estimate of the probes "
-        "(tools/calibration/constants.py)"
+        "(benchmarks/calibration/constants.py)"
     )
     for key, value in values.items():
         field, _, kind = key.partition(".")

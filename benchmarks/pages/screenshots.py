@@ -1,6 +1,6 @@
 """Takes the pictures of docs/guides/dashboard.md from a real run, with a real Chromium.
 
-    python -m tools.screenshots [--db FILE] [--to docs/images]
+    python -m benchmarks.pages.screenshots [--db FILE] [--to docs/images]
 
 Without ``--db`` it searches first: two kernels on three chips. ``--db`` takes a copy of a database
 that has results.

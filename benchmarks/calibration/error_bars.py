@@ -1,7 +1,7 @@
 """The error bars of estimates, from points that no constant was fitted on and from measured times.
 
-    python -m tools.calibration.corpus --chips v5e,v5p,v6e,v7x    # once: listings and references
-    python -m tools.calibration.error_bars --published DIR [--write]
+    python -m benchmarks.calibration.corpus --chips v5e,v5p,v6e,v7x  # once: listings, references
+    python -m benchmarks.calibration.error_bars --published DIR [--write]
 
 DIR holds what the ``published_*`` benchmarks saved. ``--write`` makes the simulator's data file;
 without the corpus the bars by chip alone, and the others stay.
@@ -17,9 +17,9 @@ from operator import itemgetter
 from pathlib import Path
 
 from autotune.estimating.simulator import constants
-from tools.calibration.agreement import Pair, load_all, quantile, ratio_error
-from tools.calibration.corpus import DEFAULT_FOLDER
-from tools.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
+from benchmarks.calibration.agreement import Pair, load_all, quantile, ratio_error
+from benchmarks.calibration.corpus import DEFAULT_FOLDER
+from benchmarks.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
 
 _SAME_PROBLEM = ("jaxdocs_matmul_v5e", "tunejax_splash_v5e")  # several configs of one problem
 # Another reading of times that are counted as "as_read", and the one that agrees: not in the bars.
@@ -95,7 +95,7 @@ def _chip_bar(widths: Mapping[str, float], everywhere: float) -> dict[str, objec
         "value": round(max(unseen(widths.values()), everywhere if alone else 0.0), 3),
         "source": f"for a family never seen, from {known} measured on it"
         + (f", and {everywhere:.1%} from all chips" if alone else "")
-        + ": tools/calibration/error_bars.py",
+        + ": benchmarks/calibration/error_bars.py",
     }
 
 
@@ -156,7 +156,7 @@ def _bars(
         bar, source = max(candidates)
         bars[kind] = {
             "value": round(bar, 3),
-            "source": f"{share:.0%} of {source}: tools/calibration/error_bars.py",
+            "source": f"{share:.0%} of {source}: benchmarks/calibration/error_bars.py",
         }
     return bars
 
