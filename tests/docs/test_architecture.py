@@ -37,7 +37,7 @@ def _rooms() -> Iterator[str]:
 
 
 def test_what_is_looked_for_is_found() -> None:
-    assert len(WHERE) == len({what for what, *_ in WHERE}) == 21
+    assert len(WHERE) == len({what for what, *_ in WHERE}) > 20
 
 
 @pytest.mark.parametrize(("what", "path", "symbol"), WHERE)
