@@ -10,8 +10,7 @@ from autotune.cli.breakdown import differing_rows, print_breakdown
 from autotune.cli.problems import problem_options
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
-from autotune.domain.comparison import NamedEstimate
-from autotune.estimating.cost_model.comparison import compare
+from autotune.domain.comparison import NamedEstimate, compare
 from autotune.measuring.attached import chip_or_attached
 from autotune.wording.facts import explanation_data, why
 from autotune.wording.outcome import ConfigEstimate, in_words, reason_of

@@ -14,13 +14,18 @@ from autotune.cli.shared import chip_named, database_and_json, open_database, pr
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
-from autotune.domain.comparison import Comparison, NamedEstimate, faster_trial, part_effects
+from autotune.domain.comparison import (
+    Comparison,
+    NamedEstimate,
+    compare,
+    faster_trial,
+    part_effects,
+)
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import Record, Trial, gate_state, measured_config
 from autotune.domain.store import Store
-from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.facts import effect_text, explanation_data, faster_text, why
 from autotune.wording.measurement import measured_line
 from autotune.wording.outcome import kind_and_reason, reason_of, trial_data

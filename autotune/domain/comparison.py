@@ -3,9 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from autotune.domain.explanation import PARTS, Explanation
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import VMEM_LIMIT, AxisValue, Config, parts_of
-from autotune.domain.record import Trial
+from autotune.domain.record import Evidence, Trial
+from autotune.domain.xla_verdict import expected_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class PartChange:
     """Of one part of a config alone, to ``value``: then the time is ``ratio`` times as long, which
     can be wrong by the share ``margin``."""
 
@@ -55,10 +57,10 @@ class PartEffect:
     trial with a time changes it alone."""
 
     part: str
-    changes: tuple[Change, ...]
+    changes: tuple[PartChange, ...]
 
     @property
-    def largest(self) -> Change | None:
+    def largest(self) -> PartChange | None:
         """The slowest, or else the fastest; None where neither can be told from no change."""
         ends = self.changes[:1] + self.changes[-1:]
         return next((change for change in ends if change.is_told_apart), None)
@@ -90,6 +92,34 @@ def margin(first: Estimate, other: Estimate, *, alike: bool = True) -> float:
     return max(first.doubt, other.doubt)
 
 
+def beats(estimate: Estimate, predicted: Evidence) -> bool:
+    """Whether it is faster than what is predicted of a config that was not compiled, by more than
+    the model can mistake and the prediction may be wrong by."""
+    error = estimate.resolution or estimate.doubt
+    return estimate.time_us < expected_range(predicted)[0] * (1 - error)
+
+
+def compare(first: NamedEstimate, other: NamedEstimate, *, alike: bool = True) -> Comparison:
+    """Of two that take equally long, the first counts as the faster. ``alike`` as in ``margin``."""
+    faster, slower = sorted((first, other), key=lambda named: named.estimate.time_us)
+    fast, slow = faster.estimate, slower.estimate
+    least = margin(fast, slow, alike=alike)
+    return Comparison(
+        faster=faster,
+        slower=slower,
+        times_as_fast=slow.time_us / fast.time_us,
+        margin=least,
+        tie=fast.time_us >= slow.time_us * (1 - least),
+        gained_us=_gained(fast.explanation, slow.explanation),
+    )
+
+
+def _gained(fast: Explanation | None, slow: Explanation | None) -> tuple[tuple[str, float], ...]:
+    if fast is None or slow is None:
+        return ()
+    return tuple((name, slow.part_us(name) - fast.part_us(name)) for name in PARTS)
+
+
 def part_effects(base: Trial, trials: Iterable[Trial]) -> list[PartEffect]:
     """Of each axis, and of each other part of the config that some trial changes, the largest
     first. Only trials that differ from ``base`` in a single part count: where two parts change,
@@ -109,7 +139,7 @@ def part_effects(base: Trial, trials: Iterable[Trial]) -> list[PartEffect]:
 
 def _effect(part: str, base: Estimate, others: Mapping[AxisValue, Estimate]) -> PartEffect:
     changes = [
-        Change(value=value, ratio=other.time_us / base.time_us, margin=margin(base, other))
+        PartChange(value=value, ratio=other.time_us / base.time_us, margin=margin(base, other))
         for value, other in others.items()
     ]
     changes.sort(key=lambda change: -change.ratio)

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from math import prod
 
-from autotune.domain.comparison import margin
+from autotune.domain.comparison import beats, margin
 from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.problem import Config
 from autotune.domain.record import Evidence, Trial
-from autotune.estimating.cost_model.comparison import beats
 
 _ALIKE = 2.0  # error bars of two kinds of kernels differ by more, of one kind by less
 

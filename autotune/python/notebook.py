@@ -221,7 +221,7 @@ def compare(
     """Why one of two configs is faster, in the words of ``autotune explain``; the rest as in
     ``estimate``. Raises ``AutotuneError`` where one of them has no estimate."""
     from autotune.domain.comparison import NamedEstimate
-    from autotune.estimating.cost_model.comparison import compare as compared
+    from autotune.domain.comparison import compare as compared
     from autotune.wording.facts import why
 
     if len(configs) != 2:

@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from autotune.domain.codec import to_data
-from autotune.domain.comparison import NamedEstimate, larger_blocks
+from autotune.domain.comparison import NamedEstimate, compare, larger_blocks
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.problem import limit_text, order_text, semantics_text
 from autotune.domain.record import Evidence, GateState, Trial
-from autotune.estimating.cost_model.comparison import compare
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import TuningResult
 from autotune.searching.subject import SearchResult

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from autotune.domain import explanation
-from autotune.domain.comparison import NamedEstimate
-from autotune.estimating.cost_model.comparison import compare
+from autotune.domain.comparison import NamedEstimate, compare
 from autotune.wording.facts import why
 from tests.samples.estimates import estimate, parts
 

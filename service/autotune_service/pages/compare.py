@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.domain.browsing import NumberedTrial, SearchedKey
-from autotune.domain.comparison import NamedEstimate
+from autotune.domain.comparison import NamedEstimate, compare
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Record, gate_state
-from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.config import spelled_parts
 from autotune.wording.facts import why
 from autotune.wording.outcome import kind_and_reason

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from autotune.domain.comparison import NamedEstimate
-from autotune.estimating.cost_model.comparison import compare
+from autotune.domain.comparison import NamedEstimate, compare
 from tests.samples.estimates import estimate, parts
 
 
