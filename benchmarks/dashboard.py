@@ -33,12 +33,14 @@ import psutil
 from sqlalchemy import Connection, Table, text
 
 from autotune.domain.explanation import PARTS, Explanation
+from autotune.domain.job import Request
 from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
 from autotune.domain.problem import Config, Problem, ProblemSpec
-from autotune.domain.record import Evidence, Method, Record, Trial
+from autotune.domain.record import Check, CheckVerdict, Evidence, Method, Record, Trial
+from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune.estimating.cost_model.estimate import MODEL
-from autotune_db import open_store
+from autotune_db import SqlStore, open_store
 from autotune_db.query import sum_up
 from autotune_db.rows import key_values, record_values, trial_values
 from autotune_db.tables import KEYS, RECORDS, TRIALS
@@ -176,13 +178,37 @@ def fill(database: str, trials: int, each: int) -> None:
         last = published[-SNAPSHOTS:]
         for number in range(SNAPSHOTS):
             store.save_record(record(key(last[number % len(last)])))
-        store.save_misses(
-            {(replace(key(n), fingerprint="new"), "default"): n for n in range(1, 200)}
-        )
+        beside(store, keys)
         if database.startswith(
             "postgresql"
         ):  # autovacuum does it in time, SQLite is never asked to
             store._work.write(lambda connection, _: connection.execute(text("ANALYZE")))
+
+
+def beside(store: SqlStore, keys: int) -> None:
+    """As many misses as are kept, and a check, a job and a problem of a model for each key."""
+    wanted = {(replace(key(n), fingerprint="new"), "default"): n for n in range(1, keys)}
+    store.save_misses(wanted)
+    entries = (TunedEntry(key=key(n), weight=n % 48 + 1.0, before_us=5000.0) for n in range(keys))
+    store.workloads.save(TunedWorkload(name="model", entries=tuple(entries)))
+    elsewhere = Toolchain(jax="0.13.0", jaxlib="0.13.0", libtpu="0.0.44")
+    won = Estimated(estimate=estimate(17), program="p")
+    for n in range(keys):
+        request = Request(kernel=key(n).kernel, problem=key(n).problem, chip=key(n).chip, trials=n)
+        store.jobs.cancel(store.jobs.add(request)[0].number)
+        check = Check(
+            key=key(n),
+            config=config(17),
+            toolchain=elsewhere,
+            chip=key(n).chip,
+            verdict=list(CheckVerdict)[n % len(CheckVerdict)],
+            checked_at=NOON + timedelta(seconds=n * 7919 % 10_007),
+            winner=won,
+            before_us=100.0,
+            after_us=101.0,
+            least_limit_bytes=32 << 20,
+        )
+        store.save_check(check)
 
 
 def insert(connection: Connection, table: Table, rows: Iterator[dict[str, Any]]) -> None:
@@ -251,10 +277,16 @@ PAGES = {
     "problems, unpublished": "/problems?state=unpublished",
     "problems, last page": "/problems?page=100000",
     "jobs": "/jobs",
+    "jobs, by kernel": "/jobs?order=-kernel",
+    "jobs, last page": "/jobs?order=state&page=200",
     "snapshots": "/snapshots?from=100&to=200",
     "compare": "/compare?key=1&key=2&trial=500",
     "most wanted": "/misses",
+    "wanted, by time": "/misses?order=-last&page=100",
     "upgrades": "/upgrades",
+    "upgrades, by kernel": "/upgrades?order=kernel&page=100",
+    "workload": "/workloads/model",
+    "workload, by gain": "/workloads/model?order=-times",
     "states": "/states",
     "kernel": "/kernels/kernel_0",
     "kernel, last page": "/kernels/kernel_0?page=10",

@@ -3,7 +3,6 @@ is not published, who wrote what, and who may."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import NamedTuple
 
 from autotune.domain.job import Progress
@@ -131,12 +130,6 @@ class KeyFilter:
     toolchain: Toolchain | None = None
 
 
-class KeyOrder(StrEnum):
-    NEWEST = "newest"
-    KERNEL = "kernel"
-    CHIP = "chip"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckFilter:
     """Which checks are meant; None: any. ``made_with`` is the toolchain of the record,
@@ -212,12 +205,3 @@ class RunningSearch:
         """Until its last trial, at this rate."""
         progress = self.status.progress
         return self.trial_s and self.trial_s * max(0, progress.goal - progress.done)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """When what is still missed was first asked for, and when checks found what is broken; each
-    from the oldest."""
-
-    missed_at: tuple[datetime, ...]
-    broken_at: tuple[datetime, ...]

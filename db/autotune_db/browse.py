@@ -6,16 +6,13 @@ from datetime import UTC, datetime
 from functools import reduce
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, null, or_, select, tuple_
 
 from autotune.domain.browsing import (
-    History,
     Improvement,
     KeyFilter,
     KeyMiss,
-    KeyOrder,
     KeySums,
     NumberedTrial,
     RunningSearch,
@@ -52,7 +49,6 @@ _MOST_KEYS = 12  # with the same problem under other toolchains
 
 _RATED = 10  # trials that the rate of a running search is taken from
 _PAUSE_S = 300.0  # without a trial: it was stopped and went on later
-_MOST_MOMENTS = 10_000
 
 _TRIED = KEYS.c.newest_trial.is_not(None)
 _RECORDED = query.has_record(KEYS)
@@ -70,10 +66,12 @@ _STATES: dict[str, ColumnElement[bool]] = {
     "missing": _MISSED,
     "broken": select(CHECKS.c.id).where(CHECKS.c.key_id == KEYS.c.id, _BROKEN).exists(),
 }
-_ORDERS: dict[KeyOrder, tuple[ColumnElement[Any], ...]] = {
-    KeyOrder.NEWEST: (KEYS.c.id.desc(),),
-    KeyOrder.KERNEL: (KEYS.c.kernel, KEYS.c.id.desc()),
-    KeyOrder.CHIP: (KEYS.c.chip, KEYS.c.kernel, KEYS.c.id.desc()),
+KEY_ORDER = {"kernel": KEYS.c.kernel, "chip": KEYS.c.chip}
+JOB_ORDER = {
+    "job": JOBS.c.id,
+    "state": JOBS.c.state,
+    "kernel": JOBS.c.kernel,
+    "asked": JOBS.c.created_at,
 }
 _TRIALS = select(func.count()).where(TRIALS.c.key_id == KEYS.c.id).scalar_subquery()
 
@@ -97,9 +95,11 @@ class SqlBrowse(SqlCheckPages):
         return sorted(keys, key=lambda key: key.last_at or _BEGINNING, reverse=True)
 
     def problems(
-        self, only: KeyFilter, offset: int, limit: int, order: KeyOrder = KeyOrder.NEWEST
+        self, only: KeyFilter, offset: int, limit: int, order: str = ""
     ) -> Sequence[SearchedKey]:
-        wanted = select(KEYS).where(*_of(only)).order_by(*_ORDERS[order])
+        """The newest first. ``order``: a name of ``KEY_ORDER``."""
+        wanted = select(KEYS).where(*_of(only))
+        wanted = query.ordered(wanted, order, KEY_ORDER, KEYS.c.id.desc())
         return self._tried(wanted.offset(offset).limit(limit))
 
     @reads
@@ -154,16 +154,6 @@ class SqlBrowse(SqlCheckPages):
             if row.key_id in keys
             if (status := query.read(connection, SEARCHES, row.id, rows.status_from_row))
         ]
-
-    @reads
-    def history(self, connection: Connection) -> History:
-        missed = select(MISSES.c.first_at).where(~query.has_record(MISSES))
-        broken = select(CHECKS.c.checked_at).where(CHECKS.c.verdict == CheckVerdict.BROKEN.value)
-        missed_at, broken_at = (
-            tuple(sorted(query.times(connection.scalars(moments.limit(_MOST_MOMENTS)))))
-            for moments in (missed, broken)
-        )
-        return History(missed_at=missed_at, broken_at=broken_at)
 
     def searched(self, key_id: int) -> SearchedKey | None:
         key = select(KEYS).where(KEYS.c.id == key_id)
@@ -252,16 +242,31 @@ class SqlBrowse(SqlCheckPages):
             by_config[numbered.trial.config][key_id] = numbered
         return [SameConfig(config=config, trials=trials) for config, trials in by_config.items()]
 
-    def missed_keys(self, offset: int, limit: int) -> Sequence[KeyMiss]:
-        page = missed().offset(offset).limit(limit)
+    def missed_keys(self, offset: int, limit: int, order: str = "") -> Sequence[KeyMiss]:
+        page = missed(order).offset(offset).limit(limit)
         return self._rows(
             page, lambda row: KeyMiss(key_id=row.key_id, miss=rows.miss_from_row(row))
         )
 
+    @reads
+    def count_misses(self, connection: Connection) -> int:
+        wanted = select(func.count()).select_from(MISSES).where(~query.has_record(MISSES))
+        return connection.scalar(wanted) or 0
+
+    @reads
+    def count_broken(self, connection: Connection) -> int:
+        return connection.scalar(select(func.count()).select_from(CHECKS).where(_BROKEN)) or 0
+
+    def jobs(
+        self, states: Collection[str], offset: int, limit: int, order: str = ""
+    ) -> Sequence[Job]:
+        """The newest first. ``order``: a name of ``JOB_ORDER``."""
+        wanted = select(JOBS).where(JOBS.c.state.in_(states))
+        wanted = query.ordered(wanted, order, JOB_ORDER, JOBS.c.id.desc())
+        return self._rows(wanted.offset(offset).limit(limit), rows.job_from_row)
+
     def open_jobs(self, limit: int) -> Sequence[Job]:
-        is_open = JOBS.c.state.in_((State.RUNNING.value, State.QUEUED.value))
-        newest = select(JOBS).where(is_open).order_by(JOBS.c.id.desc())
-        return self._rows(newest.limit(limit), rows.job_from_row)
+        return self.jobs((State.RUNNING, State.QUEUED), 0, limit)
 
     def _newest_keys(self, *only: ColumnElement[bool]) -> list[SearchedKey]:
         newest = select(KEYS).where(*only, _TRIED).order_by(KEYS.c.id.desc())

@@ -17,6 +17,15 @@ from autotune_db.transaction import Adapter, reads, writes
 
 _Of, _Target = KEYS.alias(), KEYS.alias()
 """The keys of the record and of what it was checked against."""
+_RANK = case(
+    {verdict.value: rank for rank, verdict in enumerate(CheckVerdict)}, value=CHECKS.c.verdict
+)
+CHECK_ORDER = {
+    "verdict": _RANK,
+    "kernel": _Target.c.kernel,
+    "chip": _Target.c.chip,
+    "checked": CHECKS.c.checked_at,
+}
 
 
 class SqlChecks(Adapter):
@@ -68,10 +77,12 @@ class SqlCheckPages(Adapter):
         wanted = _joined(select(CHECKS)).where(*_conditions(only))
         return self._rows(query.page(wanted, CHECKS.c.id, before, limit), _numbered)
 
-    def worst_checks(self, only: CheckFilter, offset: int, limit: int) -> Sequence[NumberedCheck]:
-        ranks = {verdict.value: rank for rank, verdict in enumerate(CheckVerdict)}
-        worst_first = case(ranks, value=CHECKS.c.verdict), CHECKS.c.id.desc()
-        wanted = _joined(select(CHECKS)).where(*_conditions(only)).order_by(*worst_first)
+    def worst_checks(
+        self, only: CheckFilter, offset: int, limit: int, order: str = ""
+    ) -> Sequence[NumberedCheck]:
+        """``order``: a name of ``CHECK_ORDER``."""
+        wanted = _joined(select(CHECKS)).where(*_conditions(only))
+        wanted = query.ordered(wanted, order, CHECK_ORDER, _RANK, CHECKS.c.id.desc())
         return self._rows(wanted.offset(offset).limit(limit), _numbered)
 
     def failures(self, key_ids: Sequence[int]) -> Sequence[NumberedCheck]:

@@ -17,6 +17,12 @@ MOST_MISSES = 10_000
 KEPT = timedelta(days=30)
 """What nobody has asked for since is forgotten."""
 
+MISS_ORDER = {
+    "kernel": KEYS.c.kernel,
+    "chip": KEYS.c.chip,
+    "count": MISSES.c["count"],
+    "last": MISSES.c.last_at,
+}
 _USES = [
     reference.parent
     for table in METADATA.sorted_tables
@@ -59,10 +65,10 @@ class SqlMisses(Adapter):
         return self._first(statement, rows.miss_from_row) if 0 < number <= MAX_ID else None
 
 
-def missed() -> Query:
-    """Keys without a record, the most wanted first."""
-    most_first = MISSES.c["count"].desc(), MISSES.c.id
-    return query.with_keys(MISSES).where(~query.has_record(MISSES)).order_by(*most_first)
+def missed(order: str = "") -> Query:
+    """Keys without a record, the most wanted first. ``order``: a name of ``MISS_ORDER``."""
+    keys = query.with_keys(MISSES).where(~query.has_record(MISSES))
+    return query.ordered(keys, order, MISS_ORDER, MISSES.c["count"].desc(), MISSES.c.id)
 
 
 def _count(connection: Connection, counts: Mapping[tuple[Key, str], int], now: datetime) -> None:

@@ -112,6 +112,16 @@ def page(wanted: S, number: Any, before: int | None, limit: int) -> S:
     return wanted.order_by(number.desc()).limit(limit)
 
 
+def ordered(
+    wanted: S, order: str, columns: Mapping[str, ColumnElement[Any]], *usual: ColumnElement[Any]
+) -> S:
+    """By the column of this name, with ``-`` before it the largest first; then as usual."""
+    column = columns.get(order.removeprefix("-"))
+    if column is not None:
+        wanted = wanted.order_by(column.desc() if order.startswith("-") else column)
+    return wanted.order_by(*usual)
+
+
 def versions(keys: FromClause) -> tuple[ColumnElement[str], ...]:
     """The columns of a toolchain."""
     return keys.c.jax, keys.c.jaxlib, keys.c.libtpu, keys.c.compiler_options

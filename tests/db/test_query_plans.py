@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from autotune.domain.browsing import KeyFilter, KeyOrder
+from autotune.domain.browsing import CheckFilter, KeyFilter
 from autotune.domain.key import Chip
 from autotune_db.store import SqlStore, open_store
 from tests.samples.records import key, record, save_trial, spec, trial
@@ -48,9 +48,12 @@ OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
     ),
     "problems counted": lambda store: store.browse.count_problems(KeyFilter(kernel="matmul")),
     "all that fit words": lambda store: store.browse.problems(
-        KeyFilter(words=("m=256", "ci")), 0, 50, KeyOrder.CHIP
+        KeyFilter(words=("m=256", "ci")), 0, 50, "-chip"
     ),
     "sums": lambda store: store.browse.sums(KeyFilter(words=("m=256",)), counted=True),
+    "misses by time": lambda store: store.browse.missed_keys(50, 50, "-last"),
+    "jobs by kernel": lambda store: store.browse.jobs(("done",), 50, 50, "kernel"),
+    "checks by chip": lambda store: store.browse.worst_checks(CheckFilter(), 50, 50, "chip"),
     "searching": lambda store: store.browse.searching([1], datetime(2026, 1, 1, tzinfo=UTC)),
     "failures": lambda store: store.browse.failures([1]),
     "other chips": lambda store: store.browse.other_chips(key()),

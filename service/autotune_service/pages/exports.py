@@ -20,12 +20,17 @@ from autotune.domain.key import Key
 from autotune.domain.record import Record, measured_config
 from autotune.wording.match import action, finding
 from autotune.wording.outcome import reason_of
+from autotune_db.checks import CHECK_ORDER
+from autotune_db.misses import MISS_ORDER
 from autotune_db.query import batched
 from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
 from autotune_service.pages.call import PageCall
+from autotune_service.pages.candidates import ShownTrial
 from autotune_service.pages.filters import number_of
+from autotune_service.pages.jobs import asked_for as jobs_asked_for
+from autotune_service.pages.problem import Table, drawn_trials
 from autotune_service.pages.problems import Found, ProblemRow, asked_for, rows
 from autotune_service.pages.upgrades import check_filter
 
@@ -34,7 +39,7 @@ exports = APIRouter(include_in_schema=False)
 T = TypeVar("T")
 Line = Mapping[str, Any]
 
-_LATEST, _JOBS, _MISSES = 500, 1_000, 10_000  # at most
+_LATEST, _MISSES = 500, 10_000  # at most
 _AT_ONCE = 500  # rows of a page
 _LINES = 100  # in one piece: each is a turn of a thread
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -53,7 +58,8 @@ def _pages_of(read: Callable[[int], Sequence[T]]) -> Iterator[T]:
 
 def coverage(call: PageCall) -> Iterable[Line]:
     """Where something was searched, and how much of it is published."""
-    published = call.snapshot.places
+    published, targets = call.snapshot.places, call.browse.targets()
+    only = call.query.toolchain({target.toolchain for target in targets})
     return (
         {
             "kernel": p.kernel,
@@ -62,18 +68,21 @@ def coverage(call: PageCall) -> Iterable[Line]:
             "searched": p.searched,
             "published": published[p.kernel, p.chip, p.toolchain],
         }
-        for p in call.browse.targets()
+        for p in targets
+        if only in (None, p.toolchain)
     )
 
 
 def upgrades(call: PageCall) -> Iterable[Line]:
     """All checks that fit the filters, the worst first."""
     browse, only = call.browse, check_filter(call.query, call.browse.check_counts())
-    return map(_check, _pages_of(lambda offset: browse.worst_checks(only, offset, _AT_ONCE)))
+    order = call.query.order(CHECK_ORDER)
+    read = _pages_of(lambda offset: browse.worst_checks(only, offset, _AT_ONCE, order))
+    return map(_check, read)
 
 
 def misses(call: PageCall) -> Iterable[Line]:
-    return map(_miss, call.browse.missed_keys(0, _MISSES))
+    return map(_miss, call.browse.missed_keys(0, _MISSES, call.query.order(MISS_ORDER)))
 
 
 def searches(call: PageCall) -> Iterable[Line]:
@@ -85,8 +94,9 @@ def searches(call: PageCall) -> Iterable[Line]:
 
 
 def jobs(call: PageCall) -> Iterable[Line]:
-    """Those that wait or run, the newest first."""
-    return map(_job, call.browse.open_jobs(_JOBS))
+    """All, or those in one state."""
+    states, order = jobs_asked_for(call.query)
+    return map(_job, _pages_of(lambda at: call.browse.jobs(states, at, _AT_ONCE, order)))
 
 
 def toolchains(call: PageCall) -> Iterable[Line]:
@@ -103,21 +113,18 @@ def toolchains(call: PageCall) -> Iterable[Line]:
 def problems(call: PageCall) -> Iterable[Line]:
     """The problems of a kernel, or of all, with what is published."""
     asked, _ = asked_for(call, call.query.given.pop("name", None) or None)
-    call.query.several("hide", ())
+    call.query.hidden((), ())
     found = Found(call, asked)
     return map(_problem, _pages_of(lambda offset: found.page(offset, _AT_ONCE)))
 
 
 def trials(call: PageCall) -> Iterable[Line]:
-    """All trials of a key, or those of one kind; as JSON with all that is known of each."""
+    """The trials of a key as its page lists them; as JSON with all that is known of each."""
     searched = call.searched()
-    kind = call.query.choice("kind", [kind for kind, _ in searched.outcomes])
-
-    def read(offset: int) -> Sequence[NumberedTrial]:
-        return call.browse.trials(searched.id, kind, fastest=False, offset=offset, limit=_AT_ONCE)
-
+    record = call.record(searched.key)
+    read = Table(call, searched, record, drawn_trials(call, searched, record)).read
     line = _whole if call.path["form"] == "json" else _trial
-    return map(partial(line, record=call.record(searched.key)), _pages_of(read))
+    return map(partial(line, record=record), _pages_of(lambda offset: read(offset, _AT_ONCE)))
 
 
 _TABLES: tuple[tuple[str, Callable[[PageCall], Iterable[Line]]], ...] = (
@@ -288,7 +295,7 @@ def _job(job: Job) -> Line:
     }
 
 
-def _trial(numbered: NumberedTrial, record: Record | None) -> Line:
+def _trial(numbered: NumberedTrial | ShownTrial, record: Record | None) -> Line:
     trial, e = numbered.trial, numbered.trial.estimate
     run, timed = measured_config(record, trial.config) or (None, None)
     return {
@@ -319,7 +326,7 @@ def _trial(numbered: NumberedTrial, record: Record | None) -> Line:
     }
 
 
-def _whole(numbered: NumberedTrial, record: Record | None) -> Line:
+def _whole(numbered: NumberedTrial | ShownTrial, record: Record | None) -> Line:
     trial = numbered.trial
     measured = measured_config(record, trial.config)
     return {

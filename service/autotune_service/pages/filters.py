@@ -40,6 +40,10 @@ class Query:
         self.chosen[name] = value
         return value
 
+    def order(self, names: Iterable[str]) -> str:
+        """The column that decides, with ``-`` before it the largest first; empty for as usual."""
+        return self.choice("order", [sign + name for name in names for sign in ("", "-")]) or ""
+
     def text(self, name: str) -> str:
         """Whatever it is."""
         value = self.given.pop(name, "").strip()[:_MOST_TEXT]
@@ -47,9 +51,10 @@ class Query:
             self.chosen[name] = value
         return value
 
-    def several(self, name: str, choices: Collection[str]) -> list[str]:
-        """Those that are named, with commas between them."""
-        return [choice for choice in self.text(name).split(",") if choice in choices]
+    def hidden(self, columns: Collection[str], usual: Collection[str]) -> list[str]:
+        """Columns that ``hide`` names, with commas between them; without it the ``usual`` ones."""
+        named = self.text("hide").split(",") if self.given.get("hide") else usual
+        return [column for column in columns if column in named]
 
     def chip(self, chips: Iterable[Chip]) -> Chip | None:
         name = self.choice("chip", [chip.value for chip in chips])

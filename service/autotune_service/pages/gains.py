@@ -3,7 +3,6 @@ plain XLA."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from autotune.domain.key import Key
 from autotune.domain.record import Record
@@ -23,14 +22,13 @@ class Gain:
     time_us: float
     over_default: float | None
     over_xla: float | None
-    at: datetime
     is_predicted: bool = False
 
 
 @once_for_each_snapshot
 def gains(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Mapping[int, Gain]:
-    """By the number of the key, the oldest record first. For a thread: all are looked at."""
-    records = sorted(snapshot.index, key=lambda record: record.created_at)
+    """By the number of the key. For a thread: all records are looked at."""
+    records = list(snapshot.index)
     numbers = browse.numbers([record.key for record in records])
     known = [_gain(record, numbers[record.key]) for record in records if record.key in numbers]
     return {gain.key_id: gain for gain in known}
@@ -46,5 +44,4 @@ def _gain(record: Record, key_id: int) -> Gain:
         over_default=known or fast.predicted_over_default,
         is_predicted=not known and record.default.is_predicted,
         over_xla=fast.measured_over_xla or fast.over_xla_own,
-        at=record.created_at,
     )

@@ -11,9 +11,10 @@ from autotune.domain.job import LEASE_S, MOST_LOG, Job, State
 from autotune.domain.key import Key
 from autotune.wording.jobs import ENDINGS, why_waiting
 from autotune.wording.units import seconds
+from autotune_db.browse import JOB_ORDER
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
-from autotune_service.pages.filters import PAGE_ROWS, number_of
+from autotune_service.pages.filters import PAGE_ROWS, Query, number_of, pages
 from autotune_service.pages.render import kernel_path, link
 
 MOST_JOBS = 100  # that are looked at for one of a problem
@@ -36,19 +37,27 @@ class JobLine:
 
 
 def show(call: PageCall) -> dict[str, Any]:
-    """All jobs, or those in one state, the newest first."""
-    query, queue = call.query, call.store.jobs
-    state = query.choice("state", [state.value for state in State])
-    jobs = queue.list(State(state) if state else None, PAGE_ROWS + 1, query.number("before"))
-    shown = jobs[:PAGE_ROWS]
+    """All jobs, or those in one state."""
+    counts = call.store.jobs.counts()
+    states, order = asked_for(call.query)
+    shown = pages(call.query, sum(counts.get(state, 0) for state in states))
+    jobs = call.browse.jobs(states, shown.offset, PAGE_ROWS, order)
     return {
-        "state": state,
-        "counts": queue.counts(),
+        "state": states[0] if len(states) == 1 else None,
+        "order": order,
+        "counts": counts,
         "states": list(State),
-        "lines": _lines(call, shown),
-        "timeline": _timeline(shown),
-        "older": shown[-1].number if len(jobs) > PAGE_ROWS else None,
+        "lines": _lines(call, jobs),
+        "timeline": _timeline(jobs),
+        "pages": shown,
     }
+
+
+def asked_for(query: Query) -> tuple[list[str], str]:
+    """The states that jobs may be in, and the order."""
+    states = [state.value for state in State]
+    state = query.choice("state", states)
+    return [state] if state else states, query.order(JOB_ORDER)
 
 
 def show_one(call: PageCall) -> dict[str, Any]:

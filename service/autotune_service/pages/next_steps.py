@@ -36,7 +36,8 @@ class NextStep:
     """``kind``: broken, missing, slower, stale or can gain. ``body``: what ``POST /v1/jobs`` takes;
     ``command`` does the same on this machine; ``job``: one that is open for it already; ``runs``: a
     search of it runs. ``saves_us``: the most that it saves a call, 0 where that is not known;
-    ``weight``: how many calls the models make in a step, 0 where none is known to."""
+    ``weight``: how many calls the models make in a step, 0 where none is known to; ``calls``: how
+    many questions were answered with something else."""
 
     kind: str
     key: Key
@@ -46,6 +47,7 @@ class NextStep:
     command: str
     saves_us: float = 0.0
     weight: float = 0.0
+    calls: int = 0
     job: Job | None = None
     runs: bool = False
 
@@ -123,6 +125,7 @@ def _missing(missed: KeyMiss) -> NextStep:
         why=f"asked for {times}, answered with: {miss.answer}",
         body=json.dumps({"miss": miss.number}),
         command=search_command(miss.key),
+        calls=miss.count,
     )
 
 

@@ -4,92 +4,23 @@ Of each published problem: how many times as fast it is as the default and as pl
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from math import exp, log
 from typing import Any
 
-from autotune.domain.browsing import SILENT, History, RunningSearch
+from autotune.domain.browsing import SILENT, RunningSearch
 from autotune.domain.job import Job, State
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.workload import WeightedTimes
-from autotune_db.browse import SqlBrowse
-from autotune_service.pages.call import PageCall, once_for_each_snapshot
+from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import newest_first
-from autotune_service.pages.gains import Gain, gains
+from autotune_service.pages.gains import gains
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.lanes import PublishedShare, Scale, cards, middle, predicted, scale_of
+from autotune_service.pages.lanes import PublishedShare, cards, middle, predicted, scale_of
 from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.workloads import lines, model_times
-from autotune_service.snapshot_cache import IndexedSnapshot
-
-Moments = Sequence[tuple[datetime, float]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gained:
-    """What all records of a snapshot have gained, the oldest first. ``lines``: how that grew, as
-    paths."""
-
-    each: Sequence[Gain]
-    scale: Scale
-    middle: float | None
-    predicted: str
-    lines: Mapping[str, str]
-
-
-@once_for_each_snapshot
-def gained(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Gained:
-    each = list(gains(snapshot, browse).values())
-    published = sparkline(counted([gain.at for gain in each]))
-    return Gained(
-        each=each,
-        scale=scale_of(each),
-        middle=middle([gain.over_default for gain in each]),
-        predicted=predicted(each),
-        lines={"published": published, "gain": sparkline(_over_time(each))},
-    )
-
-
-def _over_time(gains: Sequence[Gain]) -> Moments:
-    """The middle of what had been published by then."""
-    points: list[tuple[datetime, float]] = []
-    total = 0.0
-    for gain in gains:
-        if gain.over_default:
-            total += log(gain.over_default)
-            points.append((gain.at, exp(total / (len(points) + 1))))
-    return points
-
-
-def history_lines(history: History) -> dict[str, str]:
-    """How what is missed, and what is broken, has grown."""
-    moments = {"missed": history.missed_at, "broken": history.broken_at}
-    return {name: sparkline(counted(at)) for name, at in moments.items()}
-
-
-def counted(moments: Sequence[datetime]) -> Moments:
-    """How many there were by then."""
-    return [(at, float(number)) for number, at in enumerate(sorted(moments), 1)]
-
-
-def sparkline(points: Moments) -> str:
-    """The path of a step line in a box of 100 by 24, from the first moment to the last."""
-    first = points[0][0] if points else None
-    span_s = (points[-1][0] - first).total_seconds() if first else 0.0
-    if not span_s or first is None:  # nothing has changed: a line would stand on its end
-        return ""
-    low, high = min(v for _, v in points), max(v for _, v in points)
-    height = (high - low) or 1.0
-    step = max(1, len(points) // 100)
-    places = [
-        (100 * (at - first).total_seconds() / span_s, 22 - 20 * (value - low) / height)
-        for at, value in [*points[::step], points[-1]]
-    ]
-    return f"M0 {places[0][1]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in places)
-
 
 _LATEST = 8
 _MOST_MODELS = 5
@@ -106,9 +37,9 @@ def show(call: PageCall) -> dict[str, Any]:
     toolchains = newest_first({toolchain for *_, toolchain in coverage.places})
     only = call.query.toolchain(toolchains)
     shown = [only] if only else toolchains[:_MOST_TOOLCHAINS]
-    tuned = gained(snapshot, browse)
+    tuned = list(gains(snapshot, browse).values())
+    scale = scale_of(tuned)
     described = [] if only else [spec.name for spec in call.store.kernels()]
-    history = browse.history()
     return {
         "toolchains": toolchains,
         "shown": shown,
@@ -116,19 +47,21 @@ def show(call: PageCall) -> dict[str, Any]:
         "cards": cards(
             coverage,
             described,
-            [gain for gain in tuned.each if only in (None, gain.key.toolchain)],
+            [gain for gain in tuned if only in (None, gain.key.toolchain)],
             shown,
-            tuned.scale,
+            scale,
         ),
         "models": _models(call),
         "latest": rows(call, browse.latest(_LATEST)),
-        "gained": tuned,
+        "scale": scale,
+        "middle": middle([gain.over_default for gain in tuned]),
+        "predicted": predicted(tuned),
         "steps": next_steps(call, browse.open_jobs(MOST_JOBS)),
         "snapshot": snapshot,
         "searched": coverage.searched.total(),
         "claimed": call.store.count_claims(),
-        "history": history,
-        "lines": {**tuned.lines, **history_lines(history)},
+        "missing": browse.count_misses(),
+        "broken": browse.count_broken(),
         **running(call),
     }
 

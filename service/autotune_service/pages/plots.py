@@ -25,6 +25,24 @@ def axis(title: str, **layout: Any) -> Figure:
     return {"title": {"text": title}, **layout}
 
 
+def described(figure: Figure) -> Figure:
+    """With ``said``: what it shows, in words, for who does not see it."""
+    x, y = (figure["layout"][name]["title"]["text"] for name in ("xaxis", "yaxis"))
+    traces = "; ".join(map(_trace_in_words, figure["data"]))
+    return {**figure, "said": f"{y} over {x}: {traces}"}
+
+
+def _trace_in_words(trace: Figure) -> str:
+    """A line from its first point to its last, dots from the lowest to the highest; a level has its
+    time in its name."""
+    name, values = str(trace["name"]), [value for value in trace["y"] if value is not None]
+    is_line = "lines" in trace["mode"]
+    if trace.get("yaxis") == "y2" or not values or (is_line and values[0] == values[-1]):
+        return name
+    ends = (values[0], values[-1]) if is_line else (min(values), max(values))
+    return f"{name}, " + " to ".join(dict.fromkeys(f"{end:,.4g}" for end in ends))
+
+
 def time_axis(times: Sequence[float]) -> Figure:
     """Logarithmic where the times differ much, with plain numbers; without numbers for no times."""
     title = "estimated time (µs)"
@@ -57,7 +75,8 @@ def over_trials(
     best = [(step.number, step.time_us) for step in steps if step.time_us >= candidates.LEAST_US]
     where = [c.trial.number for c in shown]
     end = max(where + [step.number for step in steps], default=0)
-    return _progress(shown, best, end, where, "trial within the search", xla)
+    whole = {"dtick": 1} if end < 9 else {}  # there is no half of a trial
+    return _progress(shown, best, end, where, axis("trial within the search", **whole), xla)
 
 
 def over_time(
@@ -74,8 +93,8 @@ def over_time(
     end = max(passed + [at for at, _ in best], default=0.0)
     unit, per = ("min", 60.0) if end > 300 else ("s", 1.0)
     best = [(at / per, time_us) for at, time_us in best]
-    title = f"time since the first trial ({unit})"
-    return _progress(shown, best, end / per, [at / per for at in passed], title, xla)
+    across = axis(f"time since the first trial ({unit})")
+    return _progress(shown, best, end / per, [at / per for at in passed], across, xla)
 
 
 def _progress(
@@ -83,7 +102,7 @@ def _progress(
     best: Points,
     end: float,
     where: Sequence[float],
-    title: str,
+    xaxis: Figure,
     xla: Sequence[float],
 ) -> Figure:
     default = next((c.time_us for c in shown if c.trial.number == 0 and c.time_us), None)
@@ -97,7 +116,7 @@ def _progress(
     times = [us for _, us in best] + [c.time_us for c in shown if c.time_us]
     times += [us for _, us, *_ in levels if us]
     layout = {
-        "xaxis": axis(title),
+        "xaxis": xaxis,
         "yaxis": time_axis(times),
         "height": 440,
     }

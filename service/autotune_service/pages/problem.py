@@ -8,13 +8,12 @@ from operator import attrgetter
 from shlex import quote
 from typing import Any
 
-from autotune.domain.browsing import NumberedTrial, SearchedKey
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
-from autotune.domain.comparison import NamedEstimate, PartEffect, part_effects
+from autotune.domain.comparison import NamedEstimate, PartEffect, compare, part_effects
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.problem import limit_sizes
 from autotune.domain.record import Record
-from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.facts import effect_text, why
 from autotune.wording.match import search_command
 from autotune.wording.publication import in_words, not_served
@@ -30,7 +29,15 @@ from autotune_service.pages.candidates import (
 )
 from autotune_service.pages.filters import PAGE_ROWS, Query, by_order, pages
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.plots import Figure, over_time, over_trials, roofline, varying, vmem
+from autotune_service.pages.plots import (
+    Figure,
+    described,
+    over_time,
+    over_trials,
+    roofline,
+    varying,
+    vmem,
+)
 from autotune_service.pages.render import config_call
 from autotune_service.pages.speed import Line, bars, facts, measured_rows, parts, speed, time_lines
 from autotune_service.pages.states import states_of
@@ -50,7 +57,9 @@ def show(call: PageCall) -> dict[str, Any]:
     record = published and in_words(published)
     if not searched.trials and record is None:
         return _never_searched(call, searched)
-    drawn = candidates(_drawn(call, searched, record), record)
+    drawn = drawn_trials(call, searched, record)
+    listed = Table(call, searched, record, drawn)
+    shown = pages(call.query, listed.total)
     address = str(call.request.base_url).rstrip("/") + config_call(searched.key)
     status = call.store.searches.status(searched.id)
     return {
@@ -58,7 +67,9 @@ def show(call: PageCall) -> dict[str, Any]:
         "record": record,
         "states": states_of(call, [searched], [published])[0],
         **view(call, searched, record, drawn),
-        **_trials(call, searched, record, drawn),
+        "table": listed,
+        "pages": shown,
+        "rows": listed.read(shown.offset, PAGE_ROWS),
         "newest": browse.newest(searched.id),
         "status": status,
         "is_running": bool(status and status.is_alive(datetime.now(UTC))),
@@ -82,14 +93,15 @@ def _never_searched(call: PageCall, searched: SearchedKey) -> dict[str, Any]:
     }
 
 
-def _drawn(call: PageCall, searched: SearchedKey, record: Record | None) -> list[NumberedTrial]:
+def drawn_trials(call: PageCall, searched: SearchedKey, record: Record | None) -> list[ShownTrial]:
     """The fastest trials and some others, the default and the winner among them, by number."""
     browse, key_id = call.browse, searched.id
     trials = [*browse.fastest_and_others(key_id, FASTEST, OTHERS), browse.by_number(key_id, 0)]
     if record is not None:
         trials.append(browse.with_config(key_id, record.config))
     by_id = {trial.id: trial for trial in trials if trial}
-    return sorted(by_id.values(), key=lambda numbered: numbered.trial.number)
+    in_order = sorted(by_id.values(), key=lambda numbered: numbered.trial.number)
+    return candidates(in_order, record)
 
 
 def view(
@@ -145,35 +157,44 @@ class Parts:
         return lambda c: self.size(c.values[name]) if name in c.values else None
 
 
-def _trials(
-    call: PageCall, searched: SearchedKey, record: Record | None, drawn: Sequence[ShownTrial]
-) -> dict[str, Any]:
-    """The table: a page of what fits the filters. By number and by time it has all trials, else
-    those that are drawn."""
-    query, counts = call.query, dict(searched.outcomes)
-    kind = query.choice("kind", list(counts))
-    parts = Parts(query, drawn)
-    names = (*_FIGURES, *parts.values)
-    order = query.choice("order", [sign + name for name in names for sign in ("", "-")]) or ""
-    is_whole = len(drawn) >= searched.trials
-    if not parts.chosen and (not order or (order == "time" and not is_whole)):
-        timed_only = order == "time"
-        total = counts.get(OutcomeKind.ESTIMATED if timed_only else kind or "", 0)
-        shown = pages(query, total if kind or timed_only else searched.trials)
-        trials = call.browse.trials(
-            searched.id, kind, fastest=timed_only, offset=shown.offset, limit=PAGE_ROWS
+class Table:
+    """The trials that fit the filters: by number and by time all, else those that are drawn."""
+
+    def __init__(
+        self,
+        call: PageCall,
+        searched: SearchedKey,
+        record: Record | None,
+        drawn: Sequence[ShownTrial],
+    ) -> None:
+        self._call, self._searched, self._record = call, searched, record
+        query, counts = call.query, dict(searched.outcomes)
+        self.kind = kind = query.choice("kind", list(counts))
+        self.parts = parts = Parts(query, drawn)
+        self.order = query.order((*_FIGURES, *parts.values))
+        is_whole = len(drawn) >= searched.trials
+        is_timed = self.order == "time" and not is_whole
+        self._fitting: list[ShownTrial] | None = None
+        if parts.chosen or not (is_timed or not self.order):
+            fitting = [c for c in drawn if kind in (None, c.kind) and parts.admits(c)]
+            order = self.order.removeprefix("-")
+            self._fitting = by_order(fitting, parts.value(order), self.order) if order else fitting
+            self.total = len(fitting)
+            if not is_whole and not query.strict:
+                few = f"the {len(drawn):,} that are drawn of {searched.trials:,} trials"
+                query.notes.append(f"Listed are {few}: the fastest, and some without a time.")
+        else:
+            counted = OutcomeKind.ESTIMATED if is_timed else kind
+            self.total = counts.get(counted, 0) if counted else searched.trials
+
+    def read(self, offset: int, limit: int) -> Sequence[ShownTrial]:
+        """Some of them."""
+        if self._fitting is not None:
+            return self._fitting[offset : offset + limit]
+        trials = self._call.browse.trials(
+            self._searched.id, self.kind, fastest=bool(self.order), offset=offset, limit=limit
         )
-        rows = candidates(trials, record)
-    else:
-        fitting = [c for c in drawn if kind in (None, c.kind) and parts.admits(c)]
-        if order:
-            fitting = by_order(fitting, parts.value(order.removeprefix("-")), order)
-        shown = pages(query, len(fitting))
-        rows = fitting[shown.offset :][:PAGE_ROWS]
-        if not is_whole:
-            few = f"the {len(drawn):,} that are drawn of {searched.trials:,} trials"
-            query.notes.append(f"Listed are {few}: the fastest, and some without a time.")
-    return {"kind": kind, "order": order, "parts_of": parts, "pages": shown, "rows": rows}
+        return candidates(trials, self._record)
 
 
 def _plots(
@@ -182,17 +203,18 @@ def _plots(
     record: Record | None,
     shown: Sequence[ShownTrial],
 ) -> Mapping[str, Figure | None]:
-    if not shown:
+    if len(shown) < 2:  # a point makes no chart
         return {}
     baseline = record and record.baseline
     xla = [us or 0.0 for us in (baseline.time_us, baseline.expected_us)] if baseline else []
     steps = call.browse.best_so_far(searched.id)
-    return {
+    figures = {
         "trials": over_trials(shown, steps, xla),
         "time": over_time(shown, steps, xla),
         "vmem": vmem(shown),
         "roofline": roofline(shown),
     }
+    return {name: figure and described(figure) for name, figure in figures.items()}
 
 
 def _beside(shown: Sequence[ShownTrial], record: Record | None) -> Named:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from starlette.responses import RedirectResponse
 
-from autotune.domain.browsing import KeyFilter, KeyOrder, KeySums, SearchedKey
+from autotune.domain.browsing import KeyFilter, KeySums, SearchedKey
 from autotune.domain.record import Record
+from autotune_db.browse import KEY_ORDER
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, by_order, newest_first, pages
@@ -33,8 +34,8 @@ _FIGURES: dict[str, Callable[[KeySums, Gain | None], float | None]] = {
 """What lists are ordered by, and limited with: of what is proven and served, or else of the trials.
 A claim is not ranked among what is proven."""
 _LIMIT = re.compile(rf"(?<!\S)({'|'.join(_FIGURES)})\s*([<>]=?)\s*(\d+(?:\.\d*)?)(?!\S)")
-_ORDERS = [*KeyOrder, *(sign + name for name in _FIGURES for sign in ("", "-"))]
-_COLUMNS = ("chip", "toolchain", "best", "gain", "xla", "trials", "config")
+_COLUMNS = ("chip", "toolchain", "gain", "xla", "trials", "best", "config")
+_HIDDEN = ("best", "config")  # until somebody asks for them: a laptop has no room
 
 
 def over(default_us: float | None, time_us: float | None) -> float | None:
@@ -83,7 +84,7 @@ class Found:
     def page(self, offset: int, limit: int) -> list[ProblemRow]:
         browse, asked = self._call.browse, self._asked
         if self._ids is None:
-            found = browse.problems(asked.only, offset, limit, KeyOrder(asked.order))
+            found = browse.problems(asked.only, offset, limit, asked.order)
         else:
             found = browse.numbered(self._ids[offset : offset + limit])
         return rows(self._call, found)
@@ -157,7 +158,7 @@ def asked_for(call: PageCall, kernel: str | None) -> tuple[Asked, dict[str, Any]
         chip=query.chip(chips),
         toolchain=query.toolchain(toolchains),
     )
-    order = query.choice("order", _ORDERS) or KeyOrder.NEWEST
+    order = query.order((*KEY_ORDER, *_FIGURES))
     asked = Asked(only=only, limits=_LIMIT.findall(text), order=order)
     return asked, {"chips": chips, "toolchains": toolchains, "state": state}
 
@@ -165,12 +166,13 @@ def asked_for(call: PageCall, kernel: str | None) -> tuple[Asked, dict[str, Any]
 def _listed(call: PageCall, asked: Asked, choices: dict[str, Any]) -> dict[str, Any]:
     found = Found(call, asked)
     shown = pages(call.query, found.total)
+    sorted_by = asked.order.removeprefix("-")
     return {
         **choices,
         "only": asked.only,
         "order": asked.order,
         "columns": _COLUMNS,
-        "hidden": call.query.several("hide", _COLUMNS),
+        "hidden": call.query.hidden(_COLUMNS, [c for c in _HIDDEN if c != sorted_by]),
         "pages": shown,
         "rows": found.page(shown.offset, PAGE_ROWS),
     }

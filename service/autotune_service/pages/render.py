@@ -5,7 +5,7 @@ import gzip
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -122,10 +122,10 @@ def link(path: str, query: dict[str, Any] | None = None, **changes: Any) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def _when(value: datetime | None) -> str:
+def _when(value: datetime | None, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
     if value is None:
         return "–"
-    text = f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    text = value.astimezone(UTC).strftime(form)
     return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), text)
 
 
@@ -167,6 +167,7 @@ def _environment() -> Environment:
     for filter_ in (micros, mebibytes, size, seconds, error_bar, as_json):
         environment.filters[filter_.__name__] = filter_
     environment.filters.update(verified=verified_label, when=_when, count="{:,}".format)
+    environment.filters["minute"] = partial(_when, form="%Y-%m-%d %H:%M")
     for function in _FUNCTIONS:
         environment.globals[function.__name__] = function
     environment.globals.update(

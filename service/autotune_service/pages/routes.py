@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.responses import RedirectResponse
 
+from autotune_db.misses import MISS_ORDER
 from autotune_service.dependencies import ask, must_be_admin
 from autotune_service.middleware.access import COOKIE, secret_of
 from autotune_service.pages import (
@@ -22,7 +23,7 @@ from autotune_service.pages import (
     workloads,
 )
 from autotune_service.pages.call import PageCall
-from autotune_service.pages.filters import PAGE_ROWS, Pagination
+from autotune_service.pages.filters import PAGE_ROWS, pages
 from autotune_service.pages.render import page
 
 router = APIRouter(include_in_schema=False)
@@ -39,11 +40,10 @@ def docs(_: PageCall) -> dict[str, Any]:
 
 def misses(call: PageCall) -> dict[str, Any]:
     """What was asked for and is not published."""
-    number = call.query.page()
-    offset = (number - 1) * PAGE_ROWS
-    wanted = call.browse.missed_keys(offset, PAGE_ROWS + 1)
-    total = offset + len(wanted)  # as far as is known: counting all would read them all
-    return {"wanted": wanted[:PAGE_ROWS], "pages": Pagination(number=number, total=total)}
+    order = call.query.order(MISS_ORDER)
+    shown = pages(call.query, call.browse.count_misses())
+    wanted = call.browse.missed_keys(shown.offset, PAGE_ROWS, order)
+    return {"wanted": wanted, "order": order, "pages": shown}
 
 
 def audit(call: PageCall) -> dict[str, Any]:

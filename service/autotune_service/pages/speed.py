@@ -106,20 +106,23 @@ class PartBar:
 def bars(estimates: Sequence[Estimate | None]) -> list[list[PartBar]]:
     """The parts of each time, all on one scale."""
     longest = max((e.time_us for e in estimates if e), default=0.0)
-    return [_bar(e, longest) if e and longest else [] for e in estimates]
+    known = [e.explanation if e else None for e in estimates]
+    return [
+        bar([(part, why.part_us(part)) for part in PARTS] if why else [], longest) for why in known
+    ]
 
 
-def _bar(e: Estimate, longest: float) -> list[PartBar]:
-    known = e.explanation
+def bar(times: Sequence[tuple[str, float]], longest: float) -> list[PartBar]:
+    """Times by name, in this order."""
     return [
         PartBar(
             number=number,
-            name=part,
-            share=round(100 * known.part_us(part) / longest, 2),
-            text=f"{part} {part_us(known.part_us(part))}",
+            name=name,
+            share=round(100 * us / longest, 2),
+            text=f"{name} {part_us(us)}",
         )
-        for number, part in enumerate(PARTS)
-        if known and known.part_us(part)
+        for number, (name, us) in enumerate(times)
+        if us > 0 and longest
     ]
 
 

@@ -9,6 +9,7 @@ from autotune.domain.browsing import CheckCount, CheckFilter
 from autotune.domain.codec import to_data
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.record import Check, CheckVerdict
+from autotune_db.checks import CHECK_ORDER
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, Query, newest_first, pages
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -23,7 +24,8 @@ def show(call: PageCall) -> dict[str, Any]:
     only = check_filter(call.query, counts)
     matching = [count for count in counts if _admits(only, count)]
     shown = pages(call.query, sum(count.count for count in matching))
-    checks = call.browse.worst_checks(only, shown.offset, PAGE_ROWS)
+    order = call.query.order(CHECK_ORDER)
+    checks = call.browse.worst_checks(only, shown.offset, PAGE_ROWS, order)
     return {
         "steps": steps(matching)[:_MOST_STEPS],
         "is_any": bool(counts),
@@ -33,6 +35,7 @@ def show(call: PageCall) -> dict[str, Any]:
         "chips": sorted({count.chip for count in counts}),
         "verdicts": list(CheckVerdict),
         "only": only,
+        "order": order or "verdict",
         "pages": shown,
         "rows": [
             (numbered.key_id, numbered.number, numbered.check, *fate(numbered.check, call.snapshot))

@@ -1,12 +1,11 @@
 """The same kernel, problem and chip under every toolchain: time, VMEM, what no longer compiles."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from autotune.domain.browsing import SameConfig, SearchedKey
 from autotune.domain.problem import Config
-from autotune.domain.record import Record
 from autotune.wording.outcome import BEFORE_GATE
 from autotune.wording.units import micros
 from autotune_service.pages.call import PageCall
@@ -18,28 +17,21 @@ from autotune_service.pages.candidates import (
     escaped,
     fastest,
 )
-from autotune_service.pages.filters import newest_first
-from autotune_service.pages.plots import Figure, lines, time_axis
+from autotune_service.pages.filters import by_order, newest_first
+from autotune_service.pages.plots import Figure, axis, described, lines, time_axis
+from autotune_service.pages.problems import ProblemRow
 from autotune_service.pages.problems import rows as rows_of
-from autotune_service.pages.speed import speed
 
 _FASTEST = 8  # of each toolchain, and as many of those that failed
 _MOST_CONFIGS = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolchainColumn:
-    """One toolchain. ``changed``: another source of the kernel than that of the key asked for."""
-
-    searched: SearchedKey
-    record: Record | None
-    states: Sequence[str]
-    changed: bool
-
-    @property
-    def measured_us(self) -> float | None:
-        """Of what is published."""
-        return speed(self.record).measured_us if self.record else None
+_FIGURES: dict[str, Callable[[ProblemRow], float | None]] = {
+    "best": lambda row: row.searched.best_us,
+    "default": lambda row: row.searched.default_us,
+    "served": lambda row: row.record.estimate.time_us if row.record else None,
+    "trials": lambda row: row.searched.trials,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,31 +59,22 @@ def show(call: PageCall) -> dict[str, Any]:
     return {
         "searched": searched,
         "columns": shown,
+        "order": (order := call.query.order(_FIGURES)),
+        "listed": by_order(shown, _FIGURES[order.removeprefix("-")], order) if order else shown,
         "rows": rows(same, shown),
         "plot": _times(shown),
     }
 
 
-def columns(
-    call: PageCall, searched: SearchedKey
-) -> tuple[list[ToolchainColumn], Sequence[SameConfig]]:
+def columns(call: PageCall, searched: SearchedKey) -> tuple[list[ProblemRow], Sequence[SameConfig]]:
     """The newest toolchain first; and the configs that they have in common."""
     others = call.browse.other_toolchains(searched.key)
     order = newest_first({other.key.toolchain for other in others})
     others = sorted(others, key=lambda o: (order.index(o.key.toolchain), -o.id))
-    shown = [
-        ToolchainColumn(
-            searched=row.searched,
-            record=row.record,
-            states=row.states,
-            changed=row.searched.key.fingerprint != searched.key.fingerprint,
-        )
-        for row in rows_of(call, others)
-    ]
-    return shown, call.browse.same_configs([c.searched.id for c in shown], _FASTEST)
+    return rows_of(call, others), call.browse.same_configs([o.id for o in others], _FASTEST)
 
 
-def rows(same: Sequence[SameConfig], shown: Sequence[ToolchainColumn]) -> list[ConfigRow]:
+def rows(same: Sequence[SameConfig], shown: Sequence[ProblemRow]) -> list[ConfigRow]:
     """Those that broke first, then the fastest."""
     made = []
     for config in same:
@@ -102,7 +85,7 @@ def rows(same: Sequence[SameConfig], shown: Sequence[ToolchainColumn]) -> list[C
     return made[:_MOST_CONFIGS]
 
 
-def _times(shown: Sequence[ToolchainColumn]) -> Figure | None:
+def _times(shown: Sequence[ProblemRow]) -> Figure | None:
     """The fastest and the default under each toolchain, the oldest first."""
     old_first = [column.searched for column in reversed(shown)]
     sources = {searched.key.fingerprint for searched in old_first}
@@ -117,11 +100,11 @@ def _times(shown: Sequence[ToolchainColumn]) -> Figure | None:
     best = _line(f"fastest, {BEFORE_GATE}", names, [s.best_us for s in old_first], "@best", "star")
     default = _line("default", names, [s.default_us for s in old_first], "@default", "square")
     layout = {
-        "xaxis": {"type": "category"},
+        "xaxis": axis("toolchain", type="category"),
         "yaxis": time_axis(known),
         "height": 340,
     }
-    return {"data": [best, default], "layout": layout}
+    return described({"data": [best, default], "layout": layout})
 
 
 def _line(

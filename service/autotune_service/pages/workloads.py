@@ -1,8 +1,8 @@
 """Workloads: what was tuned together, and what is served for it now."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.domain.key import Chip, Toolchain
@@ -13,6 +13,7 @@ from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import PAGE_ROWS, by_order, pages
 from autotune_service.pages.next_steps import WORTH, bounds_us
 from autotune_service.pages.problems import over
+from autotune_service.pages.speed import PartBar, bar
 from autotune_service.pages.states import states_of
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -43,6 +44,11 @@ _FIGURES: dict[str, Callable[[WorkloadLine], float | None]] = {
 }
 
 
+_COLUMNS = ("toolchain", "runs", "config")
+_HIDDEN = ("config",)
+_MOST_SHARES = 7  # there are eight colours
+
+
 def show(call: PageCall) -> dict[str, Any]:
     """All that were tuned into this database."""
     return {"workloads": call.store.workloads.names()}
@@ -55,7 +61,7 @@ def show_one(call: PageCall) -> dict[str, Any]:
     if workload is None:
         raise HttpError(404, "unknown_workload", f"There is no workload {name[:80]}.")
     tuned, at = workload
-    order = call.query.choice("order", [sign + name for name in _FIGURES for sign in ("", "-")])
+    order = call.query.order(_FIGURES)
     known = lines(tuned.entries, call.snapshot)
     if order:
         known = by_order(known, _FIGURES[order.removeprefix("-")], order)
@@ -69,10 +75,13 @@ def show_one(call: PageCall) -> dict[str, Any]:
         "tuned": tuned,
         "at": at,
         "times": model_times(known),
-        "totals": totals(known),
+        "shares": shares(known),
+        "elsewhere": elsewhere(tuned.entries, call.snapshot),
         "bounds": bounds_us([row.record for row in rows if row.record], call.browse),
         "worth": WORTH,
         "order": order or "-share",
+        "columns": _COLUMNS,
+        "hidden": call.query.hidden(_COLUMNS, _HIDDEN),
         "lines": rows,
         "numbers": numbers,
         "states": {searched.id: its for searched, its in zip(problems, states, strict=True)},
@@ -86,12 +95,42 @@ def lines(entries: Sequence[TunedEntry], snapshot: IndexedSnapshot) -> list[Work
     return sorted(made, key=lambda line: -line.in_all_us)
 
 
-def totals(shown: Sequence[WorkloadLine]) -> Mapping[tuple[Chip, Toolchain], float]:
-    """Microseconds of a step that its kernels take, by chip and toolchain."""
-    total: defaultdict[tuple[Chip, Toolchain], float] = defaultdict(float)
+def shares(
+    shown: Sequence[WorkloadLine],
+) -> Mapping[tuple[Chip, Toolchain], tuple[float, list[PartBar]]]:
+    """What a step takes, and of it each kernel, and each operation of XLA around them where it is
+    known: the largest, then the rest."""
+    times: defaultdict[tuple[Chip, Toolchain], Counter[str]] = defaultdict(Counter)
     for line in shown:
-        total[line.entry.key.chip, line.entry.key.toolchain] += line.in_all_us
-    return total
+        key, weight = line.entry.key, line.entry.weight
+        around = line.record.estimate.operations if line.record else ()
+        named = {f"XLA {o.name}": weight * o.time_us for o in around}
+        rest = line.in_all_us - sum(named.values())
+        times[key.chip, key.toolchain].update(named | {key.kernel: rest})
+    return {place: _largest(us_of) for place, us_of in sorted(times.items())}
+
+
+def _largest(us_of: "Counter[str]") -> tuple[float, list[PartBar]]:
+    total, named = sum(us_of.values()), us_of.most_common(_MOST_SHARES)
+    rest = total - sum(us for _, us in named)
+    others = f"{len(us_of) - len(named)} others"
+    return total, bar([*named, (others, rest * (len(us_of) > len(named)))], total)
+
+
+def elsewhere(
+    entries: Sequence[TunedEntry], snapshot: IndexedSnapshot
+) -> list[tuple[Chip, Toolchain, int, int, float]]:
+    """On each chip and toolchain that something is served for: how many of how many problems, and
+    what these take of a step."""
+    problems = {(e.key.kernel, e.key.fingerprint, e.key.problem): e for e in entries}.values()
+    rows = []
+    for chip, toolchain in sorted({place[1:] for place in snapshot.places}):
+        keys = [replace(e.key, chip=chip, toolchain=toolchain) for e in problems]
+        records = [snapshot.index.exact(key) for key in keys]
+        known = [e.weight * r.estimate.time_us for e, r in zip(problems, records, strict=True) if r]
+        if known:
+            rows.append((chip, toolchain, len(known), len(problems), sum(known)))
+    return rows
 
 
 def model_times(

@@ -150,6 +150,33 @@ class TestTables:
             assert shown == sorted(shown, reverse=order != figure) and len(shown) > 5
             assert re.findall(r'aria-sort="(\w+)"', text) == [arrow]
 
+    @pytest.mark.parametrize(
+        ("name", "order", "field"),
+        [
+            *(("jobs", "job", "job"), ("jobs", "kernel", "kernel"), ("jobs", "state", "state")),
+            *(("misses", "count", "count"), ("misses", "last", "last_at")),
+            *(("upgrades", "chip", "checked_chip"), ("upgrades", "checked", "checked_at")),
+            *(("kernel", "kernel", "kernel"), ("kernel", "chip", "chip")),
+        ],
+    )
+    def test_a_list_and_its_file_are_in_order_both_ways(
+        self, site: Running, name: str, order: str, field: str
+    ) -> None:
+        page = "/problems" if name == "kernel" else f"/{name}"
+        for sign, arrow in (("", "ascending"), ("-", "descending")):
+            rows = site.get(f"/export/{name}.json?order={sign}{order}")[1]
+            values = [row[field] for row in rows]
+            assert len(values) > 1 and values == sorted(values, reverse=bool(sign))
+            text = html(site, f"{page}?order={sign}{order}")
+            assert re.findall(r'aria-sort="(\w+)"', text) == [arrow] and "ignored" not in text
+
+    def test_toolchains_and_verdicts_are_in_order(self, site: Running) -> None:
+        for order, times in (("best", ["4.7 µs", "9.0 µs"]), ("-best", ["9.0 µs", "4.7 µs"])):
+            text = html(site, f"/toolchains/1?order={order}")
+            assert re.findall(r'data-fact="best/\d+">([^<]+)', text) == times
+        verdicts = [row["verdict"] for row in site.get("/export/upgrades.json?order=-verdict")[1]]
+        assert verdicts == [verdict.value for verdict in CheckVerdict][::-1]
+
     def test_limits_go_by_what_is_shown(self, site: Running) -> None:
         """Also of a record that came without trials; what is served is not the best trial."""
         keys = {row["key"]: row for row in site.get("/export/kernel.json?q=gain+>+5")[1]}
@@ -161,6 +188,8 @@ class TestTables:
     def test_columns_are_chosen_in_the_address(self, site: Running) -> None:
         text = html(site, "/problems?hide=xla,config")
         assert 'data-fact="xla/' not in text and 'data-fact="gain/' in text
+        usual, whole = html(site, "/problems"), html(site, "/problems?hide=none")
+        assert 'data-fact="config/' not in usual and 'data-fact="config/' in whole
         assert 'href="/problems?hide=config" role="checkbox" aria-checked="false"' in text
 
     def test_trials_are_sorted_and_limited_by_each_part(self, site: Running) -> None:

@@ -77,7 +77,7 @@ def test_every_export_of_a_page_is_there(service: Running) -> None:
         ("coverage", "kernel=mm"),
         ("misses", "limit=5"),
         ("searches", "chip=v5e"),
-        ("jobs", "state=queued"),
+        ("jobs", "state=quued"),
         ("toolchains/1", "kind=crashed"),
         ("upgrades", "verdcit=broken"),
         ("upgrades", "verdict=brokne"),
@@ -87,6 +87,8 @@ def test_every_export_of_a_page_is_there(service: Running) -> None:
         ("kernel", "name=mm&name=mx"),
         ("keys/1/trials", "knid=crashed"),
         ("keys/1/trials", "kind=crahsed"),
+        ("keys/1/trials", "is.bm=77"),
+        ("misses", "order=chips"),
         ("trials/7", "kind=crashed"),
     ],
 )
@@ -103,6 +105,20 @@ def test_a_kernel_is_exported_in_the_order_of_its_page(service: Running) -> None
     problems = service.get("/export/kernel.json?order=best")[1]
     times = [line["best_estimated_us"] for line in problems if line["best_estimated_us"]]
     assert len(times) > 1 and times == sorted(times)
+
+
+def test_a_file_has_what_its_page_lists(service: Running) -> None:
+    """With its filters, in its order."""
+    trials = service.get("/export/keys/1/trials.json?is.unroll=1&order=-time")[1]
+    page = html(service, "/keys/1?is.unroll=1&order=-time")
+    assert [t["trial"] for t in trials] == [
+        int(number) for number in re.findall(r'name="trial" value="(\d+)"', page)
+    ]
+    assert 0 < len(trials) < len(OUTCOMES)
+    assert 'href="/export/keys/1/trials.csv?is.unroll=1&amp;order=-time"' in page
+    assert service.get("/export/jobs.json?state=failed")[1] == []
+    covered = service.get("/export/coverage.json?toolchain=0.12.0,0.12.0,0.0.42")[1]
+    assert {line["jax"] for line in covered} == {"0.12.0"}
 
 
 def test_a_spreadsheet_gets_no_formula(fresh: Running, store: SqlStore) -> None:

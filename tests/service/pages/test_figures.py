@@ -43,6 +43,22 @@ def test_hover_texts_are_lines_and_escaped() -> None:
     assert "<" not in "".join(lines)
 
 
+def test_a_figure_says_in_words_what_it_shows() -> None:
+    shown = shown_trials()
+    steps = [
+        Improvement(number=c.trial.number, at=c.trial.created_at, time_us=c.time_us or 0.0)
+        for c in shown[:3]
+    ]
+    said = plots.described(plots.over_trials(shown, steps, (4.75,)))["said"]
+    assert said.startswith(
+        "estimated time (µs) over trial within the search: estimated (4), 9.5 to 100"
+    )
+    assert "best so far, before verification, 100 to 9.5; default 100.0 µs; plain XLA ≥" in said
+    assert "crash" not in said and "failed (3)" in said
+    dots = plots.vmem(shown)
+    assert dots is not None and "winner, 9.5" in plots.described(dots)["said"]
+
+
 def test_nothing_in_json_ends_its_element() -> None:
     text = as_json({"a": "</script><!--&\u2028", "b": float("inf")})
     assert not set("<>&\u2028") & set(text)

@@ -231,7 +231,39 @@ def test_a_column_is_chosen_with_a_click(seen: Seen) -> None:
     expect(page.get_by_role("columnheader", name="× plain XLA")).to_have_count(0)
     page.get_by_role("columnheader", name="trials").get_by_role("link").click()
     expect(page.locator("[aria-sort=descending]")).to_contain_text("trials")
-    assert "hide=xla" in page.url
+    assert "hide=best%2Cconfig%2Cxla" in page.url
+
+
+LISTS = ("/", "/problems", "/workloads/llama", "/jobs", "/misses", "/upgrades", "/snapshots")
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_a_laptop_has_room_and_what_scrolls_keeps_its_name(
+    browser: Browser, states: Running, path: str
+) -> None:
+    wider = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
+    for seen in seen_in(browser, states):
+        page = seen.open(path)
+        assert page.locator(".scroll:has(.cards)").evaluate_all(wider) == 0
+        page.set_viewport_size({"width": 920, "height": 800})
+        table = page.locator(".scroll:has(.cards)").last
+        table.evaluate("one => one.scrollLeft = 400")
+        name, edge = (
+            table.locator("tbody th").first,
+            table.evaluate("one => one.getBoundingClientRect().x"),
+        )
+        assert name.evaluate("one => one.getBoundingClientRect().x") >= edge
+
+
+def test_paper_has_all_sections_and_a_phone_sorts(browser: Browser, states: Running) -> None:
+    for seen in seen_in(browser, states, viewport=PHONE):
+        page = seen.open("/keys/1")
+        expect(page.locator("details.fold:not([open])")).not_to_have_count(0)
+        page.pdf()
+        expect(page.locator("details.fold:not([open])")).to_have_count(0)
+        page = seen.open("/jobs")
+        page.locator("thead").get_by_role("link", name="state", exact=True).click()
+        expect(page).to_have_url(re.compile("order=state"))
 
 
 def test_what_runs_takes_no_click_and_stays_true(own_seen: Seen, store: SqlStore) -> None:

@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.domain.explanation import OperationTime
+from autotune.domain.record import Change
 from autotune.wording.units import ratio
 from autotune_db import SqlStore
-from autotune_service.pages.workloads import lines, model_times
+from autotune_service.pages.workloads import elsewhere, lines, model_times
 from autotune_service.snapshot_cache import EMPTY
-from tests.samples.dashboard import html, published, workload
+from tests.samples.dashboard import html, plain, published, workload
 from tests.samples.matching import question
 from tests.servers.service import Running, running
 
@@ -32,6 +34,22 @@ def test_what_takes_the_model_longest_is_first_and_counts_by_weight() -> None:
     times = {(chip, toolchain.jax): rest for chip, toolchain, *rest in model_times(shown)}
     count, sums = times[question().chip, question().toolchain.jax]
     assert (count, sums.timed, sums.before_us) == (2, 0, pytest.approx(0.0))
+
+
+def test_what_xla_does_around_a_kernel_has_a_share_of_its_own(store: SqlStore) -> None:
+    """Each as often as it runs. A step is summed up where all of it is served."""
+    copied = OperationTime(name="copy", opcode="copy", runs=1, time_us=4.5, hbm_bytes=0)
+    with_copy = replace(published(question()).estimate, xla_us=4.5, operations=(copied,))
+    store.save_record(replace(published(question()), estimate=with_copy))
+    entries = (replace(workload().entries[0], weight=2.0), workload().entries[2])
+    store.workloads.save(replace(workload(), entries=entries[:1]))
+    with running(store.url) as service:
+        page = plain(html(service, "/workloads/model"))
+    assert "mm 53% XLA copy 47%" in page and "XLA copy 9.0 µs" in page
+    assert "v5e jax 0.10.2 1 of 1 19.0 µs" in page
+    snapshot = EMPTY.changed(1, Change(records=[published(question())], removed=[]), [])
+    ((*_, served, wanted, us),) = elsewhere(entries, snapshot)
+    assert (served, wanted, us) == (1, 2, 19.0)
 
 
 def test_what_a_model_gained_is_as_uncertain_as_what_it_ran_is_predicted(store: SqlStore) -> None:

@@ -86,6 +86,8 @@ function draw(name) {
     place.dataset.drawn = "when it is opened";
     return;
   }
+  const title = $("h3", place.parentElement).textContent;
+  place.setAttribute("aria-label", `${title}. ${figure.said}`);
   const layout = layoutOf(figure, place.clientWidth);
   const data = colours(figure.data.map(said));
   Plotly.react(place, data, layout, { displayModeBar: false, responsive: true }).then(() => {
@@ -393,6 +395,10 @@ function unfold() {
 fold();
 localTimes();
 window.addEventListener("hashchange", unfold);
+window.addEventListener("beforeprint", () => {
+  for (const details of $$("details.fold")) details.open = true; // paper cannot be opened
+  drawAll();
+});
 document.addEventListener("toggle", (event) => {
   if (event.target.open && event.target.matches("details.fold")) drawAll();
 }, true);

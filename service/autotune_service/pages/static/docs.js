@@ -5,6 +5,7 @@ SwaggerUIBundle({
   url: "/openapi.json",
   deepLinking: false, // its links would stand inside of buttons
   presets: [SwaggerUIBundle.presets.apis],
+  plugins: [() => ({ wrapComponents: { InfoContainer: () => () => null } })], // our own head says it
   validatorUrl: null,
   supportedSubmitMethods: ["get", "head", "post"],
 });
