@@ -145,7 +145,7 @@ async def event_streams(a: Attacker) -> None:
 
 
 async def large_answers(a: Attacker) -> None:
-    paths = ("/v1/records?limit=1000", "/v1/snapshots/latest", "/export/searches.json", "/")
+    paths = ("/v1/records?limit=1000", "/v1/snapshots/latest", "/export/kernel.json", "/")
     for number in count():
         await a.call(get(paths[number % len(paths)]))
 

@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import pairwise
 from statistics import fmean
 
-from sqlalchemy import ColumnElement, Connection, func, null, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, func, null, or_, select, tuple_
 
 from autotune.domain.browsing import (
     Improvement,
@@ -123,9 +123,8 @@ class SqlBrowse(SqlCheckPages):
         going = select(SEARCHES.c.key_id).where(*_is_alive(since), SEARCHES.c.key_id.in_(ids))
         return set(connection.scalars(going))
 
-    @reads
-    def count_problems(self, connection: Connection, only: KeyFilter) -> int:
-        return connection.scalar(select(func.count()).select_from(KEYS).where(*_of(only))) or 0
+    def count_problems(self, only: KeyFilter) -> int:
+        return self._count(KEYS, *_of(only))
 
     @reads
     def numbers(self, connection: Connection, keys: Collection[Key]) -> Mapping[Key, int]:
@@ -248,14 +247,11 @@ class SqlBrowse(SqlCheckPages):
             page, lambda row: KeyMiss(key_id=row.key_id, miss=rows.miss_from_row(row))
         )
 
-    @reads
-    def count_misses(self, connection: Connection) -> int:
-        wanted = select(func.count()).select_from(MISSES).where(~query.has_record(MISSES))
-        return connection.scalar(wanted) or 0
+    def count_misses(self) -> int:
+        return self._count(MISSES, ~query.has_record(MISSES))
 
-    @reads
-    def count_broken(self, connection: Connection) -> int:
-        return connection.scalar(select(func.count()).select_from(CHECKS).where(_BROKEN)) or 0
+    def count_broken(self) -> int:
+        return self._count(CHECKS, _BROKEN)
 
     def jobs(
         self, states: Collection[str], offset: int, limit: int, order: str = ""
@@ -267,6 +263,10 @@ class SqlBrowse(SqlCheckPages):
 
     def open_jobs(self, limit: int) -> Sequence[Job]:
         return self.jobs((State.RUNNING, State.QUEUED), 0, limit)
+
+    @reads
+    def _count(self, connection: Connection, table: Table, *only: ColumnElement[bool]) -> int:
+        return connection.scalar(select(func.count()).select_from(table).where(*only)) or 0
 
     def _newest_keys(self, *only: ColumnElement[bool]) -> list[SearchedKey]:
         newest = select(KEYS).where(*only, _TRIED).order_by(KEYS.c.id.desc())

@@ -31,7 +31,7 @@ from autotune_service.pages.candidates import ShownTrial
 from autotune_service.pages.filters import number_of
 from autotune_service.pages.jobs import asked_for as jobs_asked_for
 from autotune_service.pages.problem import Table, drawn_trials
-from autotune_service.pages.problems import Found, ProblemRow, asked_for, rows
+from autotune_service.pages.problems import Found, ProblemRow, asked_for
 from autotune_service.pages.upgrades import check_filter
 
 exports = APIRouter(include_in_schema=False)
@@ -39,7 +39,7 @@ exports = APIRouter(include_in_schema=False)
 T = TypeVar("T")
 Line = Mapping[str, Any]
 
-_LATEST, _MISSES = 500, 10_000  # at most
+_MISSES = 10_000  # at most
 _AT_ONCE = 500  # rows of a page
 _LINES = 100  # in one piece: each is a turn of a thread
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -85,14 +85,6 @@ def misses(call: PageCall) -> Iterable[Line]:
     return map(_miss, call.browse.missed_keys(0, _MISSES, call.query.order(MISS_ORDER)))
 
 
-def searches(call: PageCall) -> Iterable[Line]:
-    """The latest ones."""
-    return (
-        {**_problem(row), "last_at": row.searched.last_at and row.searched.last_at.isoformat()}
-        for row in rows(call, call.browse.latest(_LATEST))
-    )
-
-
 def jobs(call: PageCall) -> Iterable[Line]:
     """All, or those in one state."""
     states, order = jobs_asked_for(call.query)
@@ -131,7 +123,6 @@ _TABLES: tuple[tuple[str, Callable[[PageCall], Iterable[Line]]], ...] = (
     ("coverage", coverage),
     ("upgrades", upgrades),
     ("misses", misses),
-    ("searches", searches),
     ("jobs", jobs),
     ("toolchains/{key_id}", toolchains),
     ("kernel", problems),
@@ -238,6 +229,7 @@ def _problem(row: ProblemRow) -> Line:
         "key": searched.id,
         **_key(searched.key),
         "trials": searched.trials,
+        "last_at": searched.last_at and searched.last_at.isoformat(),
         "best_estimated_us": searched.best_us,
         "best_verified": searched.best_verified,
         "default_estimated_us": searched.default_us,

@@ -1,6 +1,6 @@
 """Workloads: what was tuned together, and what is served for it now."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,6 +44,7 @@ _FIGURES: dict[str, Callable[[WorkloadLine], float | None]] = {
 }
 
 
+Place = tuple[Chip, Toolchain]
 _COLUMNS = ("toolchain", "runs", "config")
 _HIDDEN = ("config",)
 _MOST_SHARES = 7  # there are eight colours
@@ -75,7 +76,7 @@ def show_one(call: PageCall) -> dict[str, Any]:
         "tuned": tuned,
         "at": at,
         "times": model_times(known),
-        "shares": shares(known),
+        "shares": {place: shares(group) for place, group in by_place(known).items()},
         "elsewhere": elsewhere(tuned.entries, call.snapshot),
         "bounds": bounds_us([row.record for row in rows if row.record], call.browse),
         "worth": WORTH,
@@ -95,26 +96,26 @@ def lines(entries: Sequence[TunedEntry], snapshot: IndexedSnapshot) -> list[Work
     return sorted(made, key=lambda line: -line.in_all_us)
 
 
-def shares(
-    shown: Sequence[WorkloadLine],
-) -> Mapping[tuple[Chip, Toolchain], tuple[float, list[PartBar]]]:
+def by_place(shown: Sequence[WorkloadLine]) -> Mapping[Place, list[WorkloadLine]]:
+    places: dict[Place, list[WorkloadLine]] = {}
+    for line in shown:
+        places.setdefault((line.entry.key.chip, line.entry.key.toolchain), []).append(line)
+    return dict(sorted(places.items()))
+
+
+def shares(shown: Sequence[WorkloadLine]) -> tuple[float, list[PartBar]]:
     """What a step takes, and of it each kernel, and each operation of XLA around them where it is
     known: the largest, then the rest."""
-    times: defaultdict[tuple[Chip, Toolchain], Counter[str]] = defaultdict(Counter)
+    times: Counter[str] = Counter()
     for line in shown:
-        key, weight = line.entry.key, line.entry.weight
         around = line.record.estimate.operations if line.record else ()
-        named = {f"XLA {o.name}": weight * o.time_us for o in around}
+        named = {f"XLA {o.name}": line.entry.weight * o.time_us for o in around}
         rest = line.in_all_us - sum(named.values())
-        times[key.chip, key.toolchain].update(named | {key.kernel: rest})
-    return {place: _largest(us_of) for place, us_of in sorted(times.items())}
-
-
-def _largest(us_of: "Counter[str]") -> tuple[float, list[PartBar]]:
-    total, named = sum(us_of.values()), us_of.most_common(_MOST_SHARES)
-    rest = total - sum(us for _, us in named)
-    others = f"{len(us_of) - len(named)} others"
-    return total, bar([*named, (others, rest * (len(us_of) > len(named)))], total)
+        times.update(named | {line.entry.key.kernel: rest})
+    total, largest = sum(times.values()), times.most_common(_MOST_SHARES)
+    others = f"{len(times) - len(largest)} others"
+    rest = total - sum(us for _, us in largest) if len(times) > len(largest) else 0.0
+    return total, bar([*largest, (others, rest)], total)
 
 
 def elsewhere(
@@ -137,12 +138,9 @@ def model_times(
     shown: Sequence[WorkloadLine],
 ) -> list[tuple[Chip, Toolchain, int, WeightedTimes]]:
     """All kernels of a model on each chip, by weight; and how many problems these are."""
-    targets: dict[tuple[Chip, Toolchain], list[WorkloadLine]] = {}
-    for line in shown:
-        targets.setdefault((line.entry.key.chip, line.entry.key.toolchain), []).append(line)
     return [
-        (*target, len(group), weighted_times(map(_times, group)))
-        for target, group in sorted(targets.items())
+        (*place, len(group), weighted_times(map(_times, group)))
+        for place, group in by_place(shown).items()
     ]
 
 

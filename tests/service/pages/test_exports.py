@@ -34,7 +34,6 @@ def test_trials_as_csv_and_json(service: Running) -> None:
         "/export/misses",
         "/export/kernel",
         "/export/keys/3/trials",
-        "/export/searches",
         "/export/jobs",
         "/export/toolchains/1",
     ],
@@ -57,7 +56,7 @@ def test_the_same_configs_under_each_toolchain(service: Running) -> None:
 
 
 def test_the_latest_searches_say_what_is_published(service: Running) -> None:
-    searches = {line["key"]: line for line in service.get("/export/searches.json")[1]}
+    searches = {line["key"]: line for line in service.get("/export/kernel.json")[1]}
     assert (searches[1]["published"], searches[1]["published_estimated_us"]) == (True, 9.5)
     assert (searches[2]["published"], searches[2]["best_estimated_us"]) == (False, 90.0)
     assert service.get("/export/jobs.json")[1][0]["state"] == "queued"
@@ -76,7 +75,6 @@ def test_every_export_of_a_page_is_there(service: Running) -> None:
     [
         ("coverage", "kernel=mm"),
         ("misses", "limit=5"),
-        ("searches", "chip=v5e"),
         ("jobs", "state=quued"),
         ("toolchains/1", "kind=crashed"),
         ("upgrades", "verdcit=broken"),
@@ -99,12 +97,6 @@ def test_a_filter_that_is_not_understood_is_refused(
     status, answer = service.get(f"/export/{path}.json?{given}")
     assert (status, answer["error"]["code"]) == (422, "invalid_field")
     assert answer["error"]["field"] == given.rpartition("&")[2].partition("=")[0]
-
-
-def test_a_kernel_is_exported_in_the_order_of_its_page(service: Running) -> None:
-    problems = service.get("/export/kernel.json?order=best")[1]
-    times = [line["best_estimated_us"] for line in problems if line["best_estimated_us"]]
-    assert len(times) > 1 and times == sorted(times)
 
 
 def test_a_file_has_what_its_page_lists(service: Running) -> None:

@@ -88,11 +88,6 @@ class TestFind:
             status, headers, _ = fresh.raw("GET", f"/problems?q={quote_plus(words)}", **HTML)
             assert (status, headers.get("location")) == (303, address), words
 
-    def test_orders_stand_in_the_address(self, service: Running) -> None:
-        gain = listed(html(service, "/problems?order=-gain"))
-        fastest = listed(html(service, "/problems?order=best"))
-        assert gain[0] == fastest[0] == 1
-
     def test_what_is_published_is_told_from_what_is_not(self, service: Running) -> None:
         assert 2 not in listed(html(service, "/problems?state=published"))
         assert {1, 2} & set(listed(html(service, "/problems?state=unpublished"))) == {2}
