@@ -98,40 +98,29 @@ def middle(times: Sequence[float | None]) -> float | None:
     return exp(sum(known) / len(known)) if known else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedShare:
-    """How many problems were searched, and are published, at each place."""
-
-    searched: "Counter[Published]"
-    published: "Counter[Published]"
-
-    @property
-    def places(self) -> set[Published]:
-        return {*self.searched, *self.published}
-
-    def cell(self, kernel: str, chip: Chip, toolchain: Toolchain) -> dict[str, Any]:
-        place = kernel, chip, toolchain
-        published = self.published[place]
-        searched = max(self.searched[place], published)
-        state = "all" if published == searched else "some" if published else "open"
-        where = link(kernel_path(kernel), chip=chip.value, toolchain=toolchain_name(toolchain))
-        return {
-            "searched": searched,
-            "published": published,
-            "link": where,
-            "state": state if searched else "none",
-        }
+def share(place: Published, searched: int, published: int) -> dict[str, Any]:
+    """How many of the problems of a place that were searched are published."""
+    kernel, chip, toolchain = place
+    state = "all" if published == searched else "some" if published else "open"
+    where = link(kernel_path(kernel), chip=chip.value, toolchain=toolchain_name(toolchain))
+    return {
+        "searched": searched,
+        "published": published,
+        "link": where,
+        "state": state if searched else "none",
+    }
 
 
 def cards(
-    coverage: PublishedShare,
+    searched: "Counter[Published]",
+    published: "Counter[Published]",
     described: Sequence[str],
     gains: Sequence[Gain],
     shown: Sequence[Toolchain],
     scale: Scale,
 ) -> list[dict[str, Any]]:
     """A kernel with a row for each chip; also those that were described and never searched."""
-    there = {place[:2] for place in coverage.places if place[2] in shown}
+    there = {place[:2] for place in searched if place[2] in shown}
     by_place: dict[tuple[str, Chip], list[Gain]] = {}
     for gain in gains:
         by_place.setdefault((gain.key.kernel, gain.key.chip), []).append(gain)
@@ -146,7 +135,10 @@ def cards(
             "rows": [
                 {
                     **lane(name, chip, by_place.get((name, chip), ()), scale),
-                    "cells": [coverage.cell(name, chip, toolchain) for toolchain in shown],
+                    "cells": [
+                        share(place := (name, chip, toolchain), searched[place], published[place])
+                        for toolchain in shown
+                    ],
                 }
                 for chip in chips
             ],

@@ -17,7 +17,7 @@ from autotune_service.pages.call import PageCall
 from autotune_service.pages.filters import newest_first
 from autotune_service.pages.gains import gains
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.lanes import PublishedShare, cards, middle, predicted, scale_of
+from autotune_service.pages.lanes import cards, middle, predicted, scale_of
 from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.workloads import lines, model_times
@@ -30,11 +30,10 @@ _MOST_TOOLCHAINS = 3  # beside the dots; others are a filter away
 def show(call: PageCall) -> dict[str, Any]:
     """What runs, what tuning has gained, what is missing."""
     browse, snapshot = call.browse, call.snapshot
-    coverage = PublishedShare(
-        searched=Counter({(p.kernel, p.chip, p.toolchain): p.searched for p in browse.targets()}),
-        published=snapshot.places,
-    )
-    toolchains = newest_first({toolchain for *_, toolchain in coverage.places})
+    published = snapshot.places
+    targets = browse.targets()
+    searched = Counter({(t.kernel, t.chip, t.toolchain): t.searched for t in targets}) | published
+    toolchains = newest_first({toolchain for *_, toolchain in searched})
     only = call.query.toolchain(toolchains)
     shown = [only] if only else toolchains[:_MOST_TOOLCHAINS]
     tuned = list(gains(snapshot, browse).values())
@@ -45,7 +44,8 @@ def show(call: PageCall) -> dict[str, Any]:
         "shown": shown,
         "only": only,
         "cards": cards(
-            coverage,
+            searched,
+            published,
             described,
             [gain for gain in tuned if only in (None, gain.key.toolchain)],
             shown,
@@ -58,7 +58,7 @@ def show(call: PageCall) -> dict[str, Any]:
         "predicted": predicted(tuned),
         "steps": next_steps(call, browse.open_jobs(MOST_JOBS)),
         "snapshot": snapshot,
-        "searched": coverage.searched.total(),
+        "searched": sum(target.searched for target in targets),
         "claimed": call.store.count_claims(),
         "missing": browse.count_misses(),
         "broken": browse.count_broken(),

@@ -14,7 +14,7 @@ from autotune.domain.comparison import NamedEstimate, PartEffect, compare, part_
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.problem import limit_sizes
 from autotune.domain.record import Record
-from autotune.wording.facts import effect_text, why
+from autotune.wording.facts import why
 from autotune.wording.match import search_command
 from autotune.wording.publication import in_words, not_served
 from autotune.wording.units import micros
@@ -265,13 +265,12 @@ def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
     )
 
 
-def _effects(shown: Sequence[ShownTrial]) -> list[tuple[PartEffect, str]]:
+def _effects(shown: Sequence[ShownTrial]) -> list[PartEffect]:
     """What each part of the config does to the time, changed alone, around what is served or else
     the fastest trial."""
     timed = fastest(shown)
     base = next((c for c in timed if c.role == WINNER), next(iter(timed), None))
-    effects = part_effects(base.trial, [c.trial for c in shown]) if base else []
-    return [(effect, effect_text(effect)) for effect in effects]
+    return part_effects(base.trial, [c.trial for c in shown]) if base else []
 
 
 def _facts(beside: Named) -> list[Line]:

@@ -19,7 +19,7 @@ from starlette.types import Scope
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.version import VERSION
-from autotune.wording.facts import PART_WORDS
+from autotune.wording.facts import PART_WORDS, effect_text
 from autotune.wording.match import action, finding, search_command
 from autotune.wording.measurement import ratio_interval, run_line, told_apart
 from autotune.wording.outcome import best_time
@@ -150,7 +150,7 @@ def config_call(key: Key) -> str:
 _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(link, kernel_path, config_call, search_command, toolchain_name, colour_of, meaning_of),
     *(time_lines, ratio, best_time, times_default, default_time, finding, who_says),
-    *(run_line, ratio_interval, told_apart),
+    *(run_line, ratio_interval, told_apart, effect_text),
 )
 """What templates call, by its name."""
 

@@ -124,14 +124,15 @@ def elsewhere(
     """On each chip and toolchain that something is served for: how many of how many problems, and
     what these take of a step."""
     problems = {(e.key.kernel, e.key.fingerprint, e.key.problem): e for e in entries}.values()
-    rows = []
-    for chip, toolchain in sorted({place[1:] for place in snapshot.places}):
-        keys = [replace(e.key, chip=chip, toolchain=toolchain) for e in problems]
-        records = [snapshot.index.exact(key) for key in keys]
-        known = [e.weight * r.estimate.time_us for e, r in zip(problems, records, strict=True) if r]
-        if known:
-            rows.append((chip, toolchain, len(known), len(problems), sum(known)))
-    return rows
+    served = {
+        place: [
+            e.weight * record.estimate.time_us
+            for e in problems
+            if (record := snapshot.index.exact(replace(e.key, chip=place[0], toolchain=place[1])))
+        ]
+        for place in sorted({place[1:] for place in snapshot.places})
+    }
+    return [(*place, len(us), len(problems), sum(us)) for place, us in served.items() if us]
 
 
 def model_times(
