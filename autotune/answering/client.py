@@ -75,6 +75,7 @@ class ServiceAnswers:
         self._generation = GENERATION.number
         self._unanswered: tuple[Sequence[Key], Collection[str]] = (), ()
         self._disk: matching.Index | None = None
+        self._disk_is_own = False
         self._retry_after = 0.0
         self._said: set[str] = set()
         self._refresh_thread: threading.Thread | None = None
@@ -85,6 +86,11 @@ class ServiceAnswers:
 
     def __str__(self) -> str:
         return str(self._service or self._cache)
+
+    @property
+    def keeps_proofs(self) -> bool:
+        """Not where a file answers that did not come from this service."""
+        return self._service is not None and (self._disk is None or self._disk_is_own)
 
     def lookup(
         self,
@@ -352,8 +358,8 @@ class ServiceAnswers:
                 if self._cache and (self._service is None or self._cache.exists()):
                     bundle = read_bundle(self._cache)
                     label = self._label_of(bundle.snapshot, bundle.snapshot_id)
-                    is_from_here = self._label() == label
-                    records = bundle.accepted(claimed=self._claimed or is_from_here)
+                    self._disk_is_own = self._label() == label
+                    records = bundle.accepted(claimed=self._claimed or self._disk_is_own)
                     self._disk = matching.Index(records, bundle.kernels)
                     self.snapshot = bundle.snapshot
             except Exception as error:  # a damaged file must not stop a model either

@@ -26,11 +26,13 @@ def read_answer(key: Key | None, data: Mapping[str, Any]) -> Match:
             f"the service answered {word}, which this version does not know: upgrade it"
         )
     record = data["record"] and from_data(Record, data["record"])
-    config = data["config"] and from_data(Config, data["config"])
     if (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
         raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
-    if record is not None and config != record.config and kind != RULE:
-        raise ServiceError("it answered with a config that is not the one of its record")
+    config = record and record.config
+    if record is not None and data["config"] != data["record"]["config"]:
+        config = from_data(Config, data["config"])
+        if config != record.config and kind != RULE:
+            raise ServiceError("it answered with a config that is not the one of its record")
     check = from_data(RecordCheck, data["check"]) if data.get("check") else None
     return Match(
         kind=MatchKind(kind),

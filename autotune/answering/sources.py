@@ -33,7 +33,8 @@ ACCEPT: tuple[str, ...] = matching.KINDS[:-1]  # all but *default*
 class Source(Protocol):
     """Where published records come from. Both may raise: the runtime then takes the default.
     ``match`` may take a third argument ``without``, configs that cannot be taken: then it is asked
-    for the next best where one is refused."""
+    for the next best where one is refused. ``keeps_proofs``, False where it is missing: that a
+    record is *proven* is what its database says, not whoever wrote a file."""
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> matching.Match:
         """The best answer of an accepted kind, else *default*."""
@@ -77,6 +78,8 @@ class BundleAnswers:
 
 class StoreAnswers:
     """Records of a database, such as ``autotune_db.open_store(url)``; it keeps the misses."""
+
+    keeps_proofs = True
 
     def __init__(self, store: "Store", *, accept_claimed: bool = False) -> None:
         self._store, self._claimed = store, accept_claimed

@@ -162,7 +162,7 @@ def _sequence(kind: type[Any], args: tuple[Any, ...], way: str) -> _Part:
     make = kind if way == _DECODE else list
     if args[-1] is not ... and kind is not list:
         return _row(make, [_part(arg, way) for arg in args])
-    part = _part(args[0], way)
+    part = _when_met(args[0], way)
     return make if part is None else lambda given: make([part(item) for item in given])
 
 
@@ -186,13 +186,20 @@ def _union(args: tuple[Any, ...], way: str) -> _Part:
     """A closed union of dataclasses with a ``kind``, of plain values, or something or None."""
     if NoneType in args:
         rest = tuple(arg for arg in args if arg is not NoneType)
-        return _or_none(_part(rest[0], way) if len(rest) == 1 else _union(rest, way))
+        return _or_none(_when_met(rest[0], way) if len(rest) == 1 else _union(rest, way))
     if not all(map(kind_of, args)):
         return None
     if way != _DECODE:
         return partial(to_data, sent=way == _SEND)
     classes = {kind_of(arg): arg for arg in args}  # of most unions few are ever met
     return lambda data: _part(classes[data["kind"]], way)(data)  # type: ignore[misc]
+
+
+def _when_met(hint: Any, way: str) -> _Part:
+    """Of what is often not there: a dataclass is read, and its functions made, with the first."""
+    if not is_dataclass(hint):
+        return _part(hint, way)
+    return lambda given: _part(hint, way)(given)  # type: ignore[misc]
 
 
 def _or_none(function: _Part) -> _Part:

@@ -282,7 +282,11 @@ class Tuned:
         times_us: Any = getattr(source, "times_us", lambda *_: {})
         if match.record and (slower := of_another_default(self.kernel, match.record, times_us)):
             return slower
-        return refused_by_rules(self.kernel, key, match.config) if match.config else ""
+        if match.config is None:
+            return ""
+        is_proven = bool(match.kind == EXACT and match.record and match.record.proves(match.config))
+        is_proven = is_proven and getattr(source, "keeps_proofs", False)
+        return refused_by_rules(self.kernel, key, match.config, is_proven=is_proven)
 
     def __str__(self) -> str:
         return f"{self.kernel.name} ({self._ref})"

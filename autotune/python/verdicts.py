@@ -1,5 +1,6 @@
 """What a kernel's own rules say of configs, asked when a model first traces it with one. To trace
-it once more takes some ten milliseconds: the verdict is kept on disk."""
+it once more takes some forty milliseconds: the verdict is kept on disk, and what a search has proven
+for exactly this key is not asked."""
 
 import logging
 import os
@@ -23,10 +24,12 @@ _log = logging.getLogger("autotune")
 _LIMIT_S = 30.0  # a model waits no longer for it
 
 
-def refused_by_rules(kernel: Kernel, key: Key, config: Config) -> str:
+def refused_by_rules(kernel: Kernel, key: Key, config: Config, *, is_proven: bool = False) -> str:
     """Why the config cannot run for this key, in one sentence; empty where that is not shown, and
-    where nothing is traced in this process, as it has no JAX."""
-    if (jax := sys.modules.get("jax")) is None:
+    where nothing is traced in this process, as it has no JAX. ``is_proven``: by a search with the
+    toolchain of the key, which went by the same rules."""
+    jax = sys.modules.get("jax")
+    if jax is None or (is_proven and jax.__version__ == key.toolchain.jax):
         return ""
     file, known = _known(key.fingerprint)
     asked = f"{key} {key.toolchain.options} {config!r} {jax.__version__} {VERSION}"
