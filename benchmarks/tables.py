@@ -16,7 +16,7 @@ from pathlib import Path
 
 from autotune.domain.key import Chip
 from autotune.tables.asking import ask_lookup
-from autotune.tables.description import DESCRIPTIONS, Description
+from autotune.tables.description import Description, descriptions
 from autotune.tables.formats import FoundTable
 from autotune.tables.levels import valued
 from autotune.tables.table import TableRow
@@ -93,7 +93,7 @@ def main() -> None:
     args = parser.parse_args()
     all_counts = []
     for python in args.python or [sys.executable]:
-        for table in DESCRIPTIONS:
+        for table in descriptions():
             if args.sample and table.module:
                 _record(table, python, args.sample)
             elif table.name.startswith(args.only) and (counts := counted(table, python)):

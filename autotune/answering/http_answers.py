@@ -28,7 +28,7 @@ def read_answer(key: Key | None, data: Mapping[str, Any]) -> Match:
     record = data["record"] and from_data(Record, data["record"])
     if (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
         raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
-    config = record and record.config
+    config: Config | None = record.config if record else None
     if record is not None and data["config"] != data["record"]["config"]:
         config = from_data(Config, data["config"])
         if config != record.config and kind != RULE:

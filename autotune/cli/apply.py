@@ -7,7 +7,7 @@ import click
 
 from autotune.cli import shared
 from autotune.domain.errors import InvalidInputError
-from autotune.tables.description import DESCRIPTIONS
+from autotune.tables.description import descriptions
 from autotune.tables.export import FileChange, Refused, TableExport
 from autotune.wording.output import echo
 from autotune.wording.units import counted
@@ -42,7 +42,7 @@ def apply(
         records = store.records(kernel, only, claimed=accept_claimed)
     changes: list[FileChange] = []
     refused: Refused = []
-    tables = [t for t in DESCRIPTIONS if t.syntax != "flags" and any(repository.rglob(t.file))]
+    tables = [t for t in descriptions() if t.syntax != "flags" and any(repository.rglob(t.file))]
     if not tables:
         raise InvalidInputError(
             f"{repository} has no table that is known here: `autotune export` names the formats"

@@ -173,7 +173,7 @@ def hooks() -> Iterator[Finding]:
         yield bad("install", f"{ENVIRONMENT} names {unknown}: unknown here", remedy)
     for package in PACKAGES.values():
         by = ENVIRONMENT if package.name in named else "autotune.install"
-        takes = f"{len(package.hooks)} lookups of {package.name} take tuned blocks by {by}"
+        takes = f"{len(package.hooks())} lookups of {package.name} take tuned blocks by {by}"
         left_alone = untouched(package)
         yield not_there("install", left_alone) if left_alone else good("install", takes)
 

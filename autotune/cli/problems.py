@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -11,11 +11,13 @@ from autotune.cli.searched_source import places
 from autotune.cli.shared import one_compiler
 from autotune.declaring.calls.text import call_of, with_contents
 from autotune.domain.arguments import ProblemWords
-from autotune.domain.compilers import Compilers, DescribeKernel, ReadProblem
 from autotune.domain.errors import AutotuneError, InvalidInputError, UnknownNameError
 from autotune.domain.key import KernelRef, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.store import Store
+
+if TYPE_CHECKING:
+    from autotune.domain.compilers import Compilers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,8 +84,8 @@ def searched_problem(store: Store, kernel: str, words: ProblemWords) -> tuple[Ke
     if words.call:
         return called_problem(kernel, words)
     spec = _spec(store, kernel)
-    last = next(iter(store.history(spec.name, None, 1)), None)
-    if not words.shape and last and (call := call_of([spec], last.key)):
+    last = None if words.shape else next(iter(store.history(spec.name, None, 1)), None)
+    if last and (call := call_of([spec], last.key)):
         raise InvalidInputError(f"say how {kernel} is called: add --args {call!r}, as your call is")
     return spec, words.of_searched(spec)
 
@@ -97,10 +99,12 @@ def called_problem(kernel: str, words: ProblemWords) -> tuple[KernelSpec, Proble
 
 
 def read_problem(
-    compilers: Compilers, ref: KernelRef, words: ProblemWords
+    compilers: "Compilers", ref: KernelRef, words: ProblemWords
 ) -> tuple[KernelSpec, Problem]:
     """The kernel, of a decorated function for calls of this form, with the problem. Raises
     ``InvalidInputError``."""
+    from autotune.domain.compilers import DescribeKernel, ReadProblem  # not for what is looked up
+
     call, problem = compilers.ask(ReadProblem(ref=ref, words=words))
     return compilers.ask(DescribeKernel(ref=replace(ref, call=call))), problem
 

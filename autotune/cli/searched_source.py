@@ -36,10 +36,10 @@ def key_now(store: Any, key: Key) -> Key:
         return key
 
 
-def source_change(store: Any, key: Key) -> str:
+def source_change(store: Any, key: Key, now: Key | None = None) -> str:
     """A sentence where the source of a kernel is not what the key is of; empty where it is, or
-    nobody knows where it is."""
-    if key_now(store, key) == key:
+    nobody knows where it is. ``now``: its ``key_now``, where that is known."""
+    if (now or key_now(store, key)) == key:
         return ""
     return earlier_source(key, store.searches.progress(key).asked)
 

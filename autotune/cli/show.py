@@ -229,8 +229,8 @@ def lookup(
     with shared.open_database(database, create=False) as store:
         spec, problem = searched_problem(store, kernel, words)
         key = spec.key(problem, target, versions)
-        changed = source_change(store, key)
-        key = key_now(store, key)
+        now = key_now(store, key)
+        changed, key = source_change(store, key, now), now
         match = match_in_words(match_in(store, key, claimed=accept_claimed), key)
         others = [] if match.record else _others(store, key)
     if changed:

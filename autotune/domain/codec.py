@@ -196,10 +196,10 @@ def _union(args: tuple[Any, ...], way: str) -> _Part:
 
 
 def _when_met(hint: Any, way: str) -> _Part:
-    """Of what is often not there: a dataclass is read, and its functions made, with the first."""
+    """Of what is often not there: the function of a dataclass is made when it meets one."""
     if not is_dataclass(hint):
         return _part(hint, way)
-    return lambda given: _part(hint, way)(given)  # type: ignore[misc]
+    return lambda given: _part(hint, way)(given)  # type: ignore[misc, arg-type]
 
 
 def _or_none(function: _Part) -> _Part:

@@ -95,7 +95,7 @@ def _install(package: Package) -> bool:
         return False
     if package.name not in _undo:
         undo = _undo[package.name] = []
-        for hook in package.hooks:
+        for hook in package.hooks():
             WHEN_IMPORTED.then(hook.module, partial(_put, hook, undo))
     return True
 

@@ -1,6 +1,6 @@
 """What a kernel's own rules say of configs, asked when a model first traces it with one. To trace
-it once more takes some forty milliseconds: the verdict is kept on disk, and what a search has proven
-for exactly this key is not asked."""
+it once more takes some 40 ms: the verdict is kept on disk. What a search has proven for exactly
+this key is not asked."""
 
 import logging
 import os

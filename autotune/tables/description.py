@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -309,9 +310,12 @@ def _described() -> Iterator[Description]:
         yield Description(name=name, **{**whole, "kernels": meanings})
 
 
-DESCRIPTIONS: Sequence[Description] = tuple(_described())
+@cache
+def descriptions() -> Sequence[Description]:
+    """All; a model of other packages starts without reading them."""
+    return tuple(_described())
 
 
 def described(name: str) -> Description:
     """``KeyError`` where there is none of this name."""
-    return {table.name: table for table in DESCRIPTIONS}[name]
+    return {table.name: table for table in descriptions()}[name]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from autotune.domain.errors import InvalidInputError
 from autotune.tables.cache import read_cache, read_flags
-from autotune.tables.description import DESCRIPTIONS, Description
+from autotune.tables.description import Description, descriptions
 from autotune.tables.levels import read_python
 from autotune.tables.plain import PlainTable, is_own, read_plain
 from autotune.tables.table import Table, UnreadRow
 
 FORMATS: Sequence[Description] = (
-    *DESCRIPTIONS,
+    *descriptions(),
     *(PlainTable(name=name, file="", syntax="plain") for name in ("json", "csv")),
 )
 ENDINGS = {
@@ -91,7 +91,7 @@ def _of_file(path: Path, form: str | None) -> FoundTable:
         return read_table(format_named("json"), path)
     if path.suffix in ENDINGS:
         return read_table(format_named(ENDINGS[path.suffix]), path)
-    for table in DESCRIPTIONS:
+    for table in descriptions():
         if table.module and path.as_posix().endswith(table.file):
             return read_table(table, path)
     raise InvalidInputError(f"{path} is called like no table: say with --format which it is like")

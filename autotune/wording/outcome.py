@@ -4,10 +4,9 @@ And the same as JSON for ``--json``: stable names, units in them.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autotune.domain import outcome as outcomes
-from autotune.domain.browsing import SearchedKey
 from autotune.domain.codec import to_data
 from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.evidence import Proof, Verdict
@@ -15,6 +14,9 @@ from autotune.domain.problem import Config
 from autotune.domain.record import GateState, Trial
 from autotune.domain.visible import Shown
 from autotune.wording.units import error_bar, mebibytes, micros, part_us
+
+if TYPE_CHECKING:  # a model starts without it
+    from autotune.domain.browsing import SearchedKey
 
 # Refusals are counted by rule: their figures differ from point to point.
 _RULES = {
@@ -208,7 +210,7 @@ def trial_data(trial: Trial, state: GateState) -> dict[str, Any]:
     return {**to_data(trial), "reason": reason_of(trial.outcome), "state": state}
 
 
-def summary_data(summary: SearchedKey) -> dict[str, Any]:
+def summary_data(summary: "SearchedKey") -> dict[str, Any]:
     return {
         "key": to_data(summary.key),
         "outcomes": dict(summary.outcomes),

@@ -103,6 +103,9 @@ def test_the_snapshot_is_kept_on_disk(service: Running, tmp_path: Path) -> None:
     ]
     assert said == online  # the same question, the same answer
     assert offline.snapshot == 2
+    assert not offline.keeps_proofs  # another service wrote it
+    own = Client(service.url, cache=path)
+    assert own._disk_index().match(question(1024)).kind == EXACT and own.keeps_proofs
 
 
 def test_what_is_kept_already_is_not_fetched_again(service: Running, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ test runs where its package is; ``test_in_the_field`` runs them under ``AUTOTUNE
 import os
 import subprocess
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,26 @@ ROOT = Path(__file__).parents[2]
 KIND, CHIP = "TPU v6 lite", "v6e"
 
 
+FIELD = os.environ.get("AUTOTUNE_FIELD_PYTHON", "")
+
+
 @pytest.mark.slow
-def test_in_the_field() -> None:
-    python = os.environ.get("AUTOTUNE_FIELD_PYTHON")
+@pytest.mark.parametrize("python", FIELD.split(os.pathsep))
+def test_in_the_field(python: str, tmp_path: Path) -> None:
+    """Nothing of ours is installed there: what pip would install is laid beside it."""
     if not python:
         pytest.skip("AUTOTUNE_FIELD_PYTHON names no interpreter with packages of others")
-    files = ["tests/python/test_install.py", "tests/python/test_install_others.py"]
+    installed = Path(str(distribution("pallas-autotune").locate_file("")))
+    for place in (*installed.glob("pallas_autotune-*.dist-info"), installed / "platformdirs"):
+        (tmp_path / place.name).symlink_to(place)
+    files = [
+        f"tests/python/test_{name}.py" for name in ("install", "install_others", "static_rules")
+    ]
     options = ["-q", "--noconftest", "-c", os.devnull, "--rootdir", ".", "-m", "not slow"]
-    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "samples" / "stand_ins")))
+    ours = [ROOT / part for part in ("", "kernels", "db", "service", "tests/samples/stand_ins")]
+    paths = os.pathsep.join(map(str, (*ours, tmp_path)))
     environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
     command = [python, "-m", "pytest", *options, *files]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -46,13 +46,16 @@ def nowhere(x: Any, *, rows: int = 8) -> Any:
 class Ranked:
     """A source of these rows, one after another where some cannot be taken."""
 
-    def __init__(self, *rows: int) -> None:
-        self.configs = [make_config({"rows": n}) for n in rows]
+    keeps_proofs = False
+
+    def __init__(self, *rows: int, **changes: Any) -> None:
+        self.configs, self.changes = [make_config({"rows": n}) for n in rows], changes
         self.refused: Collection[Config] = ()
 
     def match(self, key: Key, accept: Any = (), without: Collection[Config] = ()) -> Match:
         self.refused = without
-        left = [replace(record(key), config=c) for c in self.configs if c not in without]
+        made = replace(record(key), **self.changes)
+        left = [replace(made, config=c) for c in self.configs if c not in without]
         return Index(left[:1]).match(key, accept)
 
     def miss(self, key: Key, kind: Any = DEFAULT) -> None:
@@ -113,6 +116,28 @@ def test_a_verdict_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(verdicts, "_judge", judged_again)
     assert [rows_of(published)[0] for published in (MISALIGNED, FITS)] == [8, FITS]
+
+
+def taken_from_database(**changes: Any) -> Any:
+    """Of one that says what it has proven."""
+    source = Ranked(MISALIGNED, **changes)
+    source.keeps_proofs = True
+    autotune.configure(source=source, chip="v5e")
+    return doubled.answer(X).config["rows"]
+
+
+def test_what_is_proven_for_exactly_this_is_not_traced_again() -> None:
+    assert taken_from_database() == MISALIGNED  # which no search proves
+
+
+@pytest.mark.parametrize("changes", [{"pushed_by": "who"}, {"verified": False}])
+def test_what_is_only_said_is_traced(changes: Any) -> None:
+    assert taken_from_database(**changes) == 8
+
+
+def test_what_was_proven_with_another_jax_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "__version__", "0.9.0")
+    assert taken_from_database() == 8
 
 
 def test_a_model_waits_once_for_what_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:

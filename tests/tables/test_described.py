@@ -15,7 +15,7 @@ from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence, Record
-from autotune.tables.description import DESCRIPTIONS, Description
+from autotune.tables.description import Description, descriptions
 from autotune.tables.export import TableExport
 from autotune.tables.levels import leaf, path_of, read_python
 from autotune.tables.table import TableRow
@@ -23,12 +23,12 @@ from benchmarks.harness.field_lookups import compared, counted, is_cut, sources_
 from tests.samples import records
 
 RECORDED = json.loads((Path(__file__).parents[1] / "samples" / "field_tables.json").read_text())
-BY_NAME = {table.name: table for table in DESCRIPTIONS}
+BY_NAME = {table.name: table for table in descriptions()}
 FOR_REASONS = "asks for another key", "does not look", "Error:", "no argument", "drops the whole"
 
 
 def test_meanings_are_of_the_catalogue() -> None:
-    kernels = {meaning.kernel for table in DESCRIPTIONS for meaning in table.kernels}
+    kernels = {meaning.kernel for table in descriptions() for meaning in table.kernels}
     assert kernels <= set(installed_kernels())
 
 
@@ -54,7 +54,7 @@ def _is_written_as_it_was_read(table: Description, row: TableRow) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", DESCRIPTIONS, ids=lambda table: table.name)
+@pytest.mark.parametrize("table", descriptions(), ids=lambda table: table.name)
 def test_every_row_of_the_field(table: Description) -> None:
     """Under the packages of an interpreter: what a lookup returns for the key of a row is what was
     read, or there is a reason for which it never gets there."""
@@ -73,7 +73,7 @@ def test_every_row_of_the_field(table: Description) -> None:
         _is_written_as_it_was_read(table, row)
 
 
-WRITTEN = [table for table in DESCRIPTIONS if table.kernels and table.syntax != "flags"]
+WRITTEN = [table for table in descriptions() if table.kernels and table.syntax != "flags"]
 
 
 @pytest.mark.slow

@@ -136,7 +136,7 @@ _default_tiling = partial(
 JAX = Package(
     name="jax",
     releases=("0.10.2", "0.12.0.1"),
-    hooks=(
+    hooks=lambda: (
         _default_of_sizes(
             module=f"{_OPS}flash_attention",
             callers=("flash_attention",),

@@ -48,4 +48,4 @@ _parameters = Hook(
     problems=_problem,
     result=_set,
 )
-MAXTEXT = Package(name="maxtext", releases=("0.2.5",), hooks=(_parameters,))
+MAXTEXT = Package(name="maxtext", releases=("0.2.5",), hooks=lambda: (_parameters,))

@@ -70,7 +70,7 @@ def _of_case(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
 TPU_INFERENCE = Package(
     name="tpu-inference",
     releases=("0.32.0",),
-    hooks=(
+    hooks=lambda: (
         _table(
             "tpu-inference-quantized-matmul", f"{_TPU}quantized_matmul.kernel", made="TunedValue"
         ),
@@ -101,7 +101,7 @@ TPU_INFERENCE = Package(
 SGLANG_JAX = Package(
     name="sglang-jax",
     releases=("0.1.0rc0",),
-    hooks=(
+    hooks=lambda: (
         _table(
             "sglang-jax-quantized-matmul",
             f"{_SGL}quantized_matmul.quantized_matmul_kernels.kernel",

@@ -38,4 +38,4 @@ def _data(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
 _cache = Hook(
     module=_OP, path="BoundArguments.cached_autotuning_data", problems=_problem, result=_data
 )
-TOKAMAX = Package(name="tokamax", releases=("0.0.17",), hooks=(_cache,))
+TOKAMAX = Package(name="tokamax", releases=("0.0.17",), hooks=lambda: (_cache,))

@@ -44,11 +44,11 @@ class Hook:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
     """``name``: as it is installed. ``releases``: those whose own code was seen to take a config.
-    Nothing of any other is touched."""
+    Nothing of any other is touched. ``hooks``: gives them, where the package is wanted."""
 
     name: str
     releases: tuple[str, ...]
-    hooks: tuple[Hook, ...]
+    hooks: Callable[[], tuple[Hook, ...]]
 
 
 def dtype_of(*arrays: Any) -> str:
