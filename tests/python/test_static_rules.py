@@ -11,11 +11,16 @@ from jax.experimental import pallas as pl
 import autotune
 from autotune.answering.matching import DEFAULT, Index, Match
 from autotune.compiling.child.devices import known_info
+from autotune.compiling.child.static_rules import refusal
 from autotune.compiling.pool import CompilerPool
+from autotune.declaring.kernel import Kernel
 from autotune.domain.compilers import DescribeChip
 from autotune.domain.key import Chip, Key
-from autotune.domain.problem import Config, make_config
+from autotune.domain.outcome import Illegal, OutOfVmem
+from autotune.domain.problem import Config, Problem, make_config
 from autotune.python import verdicts
+from autotune_kernels.from_jax import megablox
+from tests.samples import meshed
 from tests.samples.installed import grids
 from tests.samples.records import record
 
@@ -151,6 +156,29 @@ def test_a_model_waits_once_for_what_takes_too_long(monkeypatch: pytest.MonkeyPa
 
 def test_what_runs_nowhere_here_is_no_fault_of_a_record() -> None:
     assert rows_of(16, function=nowhere)[0] == 16
+
+
+GROUPED = megablox.GMM.problem_spec.parse("m=8192,k=8192,n=8192,groups=4", "float32")
+MESHED = meshed.KERNEL.problem_spec.parse("rows=4096,devices=4")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem", "axes", "refused"),
+    [
+        (megablox.GMM, GROUPED, {}, None),  # its grid is dynamic
+        (megablox.GMM, GROUPED, {"tile_k": 100}, Illegal),
+        (megablox.GMM, GROUPED, dict.fromkeys(("tile_m", "tile_k", "tile_n"), 4096), OutOfVmem),
+        (meshed.KERNEL, MESHED, {"block": 256}, None),
+        (meshed.KERNEL, MESHED, {"block": 4}, Illegal),
+    ],
+)
+def test_what_is_known_of_dynamic_grids_and_meshes(
+    kernel: Kernel, problem: Problem, axes: dict[str, int], refused: type[Any] | None
+) -> None:
+    default = make_config(kernel.default_axes(problem, "v5e"), grid_order=kernel.grid)
+    config = make_config({**default, **axes}, grid_order=kernel.grid)
+    said = refusal(kernel, problem, config, default, Chip.V5E, "")
+    assert said is None if refused is None else isinstance(said, refused)
 
 
 def test_the_model_goes_on_tracing_where_it_was() -> None:

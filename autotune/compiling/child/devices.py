@@ -1,6 +1,7 @@
 """What is known of a chip without its compiler, and how code under trace is told of it."""
 
 import inspect
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import fields
@@ -30,16 +31,19 @@ def known_info(chip: Chip, jax: str, options: str) -> ChipInfo:
     )
 
 
-def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
+def abstract_mesh(
+    target: Any, axes: Mapping[str, int] | None = None
+) -> AbstractContextManager[Any]:
     """The ambient mesh that tells code under trace which TPU it is for (needed for rank-1 blocks
-    and by kernels that ask ``get_tpu_info``), a device or a mesh; nothing on a JAX that has no such
-    thing."""
+    and by kernels that ask ``get_tpu_info``), a device, of several by ``axes``, or a mesh; nothing
+    on a JAX that has no such thing."""
     import jax.sharding as sharding
 
     if not hasattr(sharding, "use_abstract_mesh") or not hasattr(sharding, "AbstractDevice"):
         return nullcontext()
-    axes = dict(target.shape) if isinstance(target, sharding.Mesh) else {"device": 1}
-    device = target.devices.flat[0] if isinstance(target, sharding.Mesh) else target
+    is_mesh = isinstance(target, sharding.Mesh)
+    axes = dict(target.shape) if is_mesh else dict(axes or {"device": 1})
+    device = target.devices.flat[0] if is_mesh else target
     wanted = {
         "device_kind": device.device_kind,
         "num_cores": getattr(device, "num_cores", 1),

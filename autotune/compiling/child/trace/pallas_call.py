@@ -36,7 +36,9 @@ class Call:
     ``io_bytes``: of the whole function where it makes no other call; ``names``: of its arguments.
     """
 
-    def __init__(self, call: TracedCall, io_bytes: int | None, names: Sequence[str]) -> None:
+    def __init__(
+        self, call: TracedCall, io_bytes: int | None, names: Sequence[str], bound: int | None
+    ) -> None:
         eqn, known = call.eqn, call.known
         self.eqn, self.boundary, self.runs, self.known = eqn, call.boundary, call.runs, known
         self.name, self.names = name_of(eqn), names
@@ -44,7 +46,7 @@ class Call:
         self.mapping = eqn.params["grid_mapping"]
         dynamic = self.mapping.num_dynamic_grid_bounds
         self.scalars = list(known[dynamic : dynamic + self.mapping.num_index_operands])
-        self.grid = _static_grid(self.mapping.grid, known[:dynamic])
+        self.grid = _static_grid(self.mapping.grid, known[:dynamic], bound)
         self.walks = [self._walk(b) for b in self.mapping.block_mappings]
         self.body = self._body()
         self.sends = any(map(sends, walked(eqn.params["jaxpr"])))
@@ -255,8 +257,10 @@ def _moved_bytes(eqn: Any) -> int:
     return sum(value_bytes(array_of(b)) for b in moved)
 
 
-def _static_grid(grid: Sequence[Any], dynamic: Sequence[Any]) -> tuple[int, ...]:
-    bounds = iter(dynamic)
+def _static_grid(
+    grid: Sequence[Any], dynamic: Sequence[Any], unknown: int | None
+) -> tuple[int, ...]:
+    bounds = iter(unknown if bound is None else bound for bound in dynamic)
     sizes = [g if isinstance(g, int) else next(bounds) for g in grid]
     if any(s is None for s in sizes):
         raise ValueError("the grid is dynamic and its bounds do not follow from the inputs")
@@ -289,9 +293,10 @@ class NoPallasCallError(NotTunableError):
     """The function holds no ``pallas_call``."""
 
 
-def calls(closed: Any, arrays: Sequence[Array]) -> list[Call]:
+def calls(closed: Any, arrays: Sequence[Array], bound: int | None = None) -> list[Call]:
     """Each ``pallas_call`` in the jaxpr of a function of ``arrays``, those in branches that are not
-    taken included. Raises ``NotTunableError``."""
+    taken included. ``bound``: of a dynamic grid, where none follows from the inputs. Raises
+    ``NotTunableError``."""
     known = [_known(array) for array in arrays]
     calls = list(pallas_calls(closed, known))
     if all(call.runs == 0 for call in calls):
@@ -301,7 +306,7 @@ def calls(closed: Any, arrays: Sequence[Array]) -> list[Call]:
     alone = len(calls) == 1 and all(eqn.primitive.name != "shard_map" for eqn in walked(closed))
     whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars]) if alone else None
     names = [array.name for array in arrays]
-    return [Call(call, whole, names) for call in calls]
+    return [Call(call, whole, names, bound) for call in calls]
 
 
 def traces(calls: Sequence[Call], orders: Sequence[Sequence[int]] | None = None) -> list[Trace]:
