@@ -187,7 +187,7 @@ def main(args: list[str] | None = None) -> Any:
     # processor time, and 14 with one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imports make many objects and no garbage: to look for some took a tenth of a short command.
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
     try:
         sys.exit(cli.main(args=given, prog_name="autotune", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:

@@ -33,7 +33,8 @@ def test_in_the_field(python: str, tmp_path: Path) -> None:
     for place in (*installed.glob("pallas_autotune-*.dist-info"), installed / "platformdirs"):
         (tmp_path / place.name).symlink_to(place)
     files = [
-        f"tests/python/test_{name}.py" for name in ("install", "install_others", "static_rules")
+        f"tests/python/test_{name}.py"
+        for name in ("install", "install_others", "static_rules", "helion")
     ]
     options = ["-q", "--noconftest", "-c", os.devnull, "--rootdir", ".", "-m", "not slow"]
     ours = [ROOT / part for part in ("", "kernels", "db", "service", "tests/samples/stand_ins")]
