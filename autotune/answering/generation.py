@@ -2,6 +2,7 @@
 or when an outage is over. Who keeps an answer keeps the number of ``GENERATION`` beside it: where
 that has changed, they ask again."""
 
+import os
 import random
 from collections.abc import Callable
 from itertools import count
@@ -24,6 +25,12 @@ class Generation:
         """What is traced from now on asks again."""
         self.number = next(self._numbers)
 
+    def after_fork(self) -> None:
+        """Threads end in a forked process (of a server that loads first and forks then), and with
+        them what would ask again."""
+        self._waiting = set()
+        self.next()
+
     def next_later(self, recovery: Recovery = lambda: lambda: True) -> None:
         """In the background, after ``RETRY_AFTER_S`` or a little more: a source has failed. Each
         ``recovery`` that fails is followed by another one."""
@@ -44,3 +51,5 @@ class Generation:
 
 
 GENERATION = Generation()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=GENERATION.after_fork)

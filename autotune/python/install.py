@@ -26,7 +26,7 @@ from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.discovery import named_kernel
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.problem import parsed_parts
-from autotune.domain.workload import read_workload
+from autotune.domain.workload import Workload, read_workload
 from autotune.python.importing import WHEN_IMPORTED
 from autotune.python.tuned import Tuned, error_sentence
 from autotune.tables.hooks import (
@@ -44,6 +44,7 @@ WORKLOAD = "AUTOTUNE_WORKLOAD"
 _log = logging.getLogger("autotune")
 _asking: ContextVar[bool] = ContextVar("autotune_asking", default=False)
 _undo: dict[str, list[Callable[[], None]]] = {}
+_workloads: list[Workload] = []  # that a service is to be asked for
 
 
 def install(*packages: str, workload: str | Path | None = None) -> list[str]:
@@ -52,8 +53,8 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
     What JAX has traced before keeps its blocks, until ``jax.clear_caches()``.
 
     ``workload``: a file that ``autotune.collect`` wrote, by default what ``AUTOTUNE_WORKLOAD``
-    says: a service is asked for its problems now, in one call. Raises ``InvalidInputError`` for a
-    package that there is not, and a file that is no workload.
+    says: a service is asked for all its problems in one call, when the first is traced. Raises
+    ``InvalidInputError`` for a package that there is not, and a file that is no workload.
     """
     named = packages or named_in_environment()
     if not named or (unknown := unknown_packages(named)):
@@ -65,7 +66,7 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
         )
     installed = [name for name in named if _install(PACKAGES[name])]
     if file := workload or os.environ.get(WORKLOAD):
-        _ask_at_once(Path(file))
+        _workloads.append(_read(Path(file)))
     return installed
 
 
@@ -73,6 +74,7 @@ def uninstall() -> None:
     """Give all lookups back what they did. What was traced with tuned blocks keeps them, until
     ``jax.clear_caches()``."""
     WHEN_IMPORTED.forget()
+    _workloads.clear()
     while _undo:
         for undo in reversed(_undo.popitem()[1]):
             undo()
@@ -159,6 +161,8 @@ def _axes(hook: Hook, call: Named) -> Named | None:
     except (AutotuneError, *UNTYPED) as error:  # nothing that the catalogue has
         _log.debug("autotune: %s runs as it is: %s", hook, error_sentence(error))
         return None
+    while _workloads:
+        _ask_for(_workloads.pop())
     for tuned, problem in problems:
         answer = tuned.answer(problem)
         if answer.config.vmem_limit_bytes is not None:
@@ -186,12 +190,17 @@ def _tuned_or_none(kernel: str) -> Tuned | None:
         return None
 
 
-def _ask_at_once(file: Path) -> None:
-    """A service, for all problems of a workload. Raises ``InvalidInputError``."""
+def _read(file: Path) -> Workload:
+    """Raises ``InvalidInputError``."""
     try:
-        workload = read_workload(file.read_text(encoding="utf-8-sig"))
+        return read_workload(file.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"{file} cannot be read: {error}") from error
+
+
+def _ask_for(workload: Workload) -> None:
+    """A service, at once. Not before a kernel is traced: to ask JAX for its device would be too
+    early for ``jax.distributed.initialize``, and for a server that forks."""
     try:
         source, keys = settings().source, []
         for problem in workload.problems:
@@ -201,4 +210,4 @@ def _ask_at_once(file: Path) -> None:
         if isinstance(source, ServiceAnswers):
             source.lookup(keys)
     except Exception as error:  # each is asked for again when it is traced
-        _log.warning("autotune: %s is not asked for: %s", file, error_sentence(error))
+        _log.warning("autotune: a workload is not asked for: %s", error_sentence(error))

@@ -281,6 +281,17 @@ def test_a_service_that_failed_is_not_waited_for_again(monkeypatch: pytest.Monke
         assert len(calls) == 1
 
 
+def test_a_process_that_is_forked_in_an_outage_asks_again() -> None:
+    """The threads that would are those of its parent."""
+    client = Client(NOBODY)
+    client.lookup(QUESTIONS)
+    before = GENERATION.number
+    child = os.fork()
+    if not child:
+        os._exit(GENERATION.number == before or bool(GENERATION._waiting))
+    assert os.waitpid(child, 0)[1] == 0 and GENERATION._waiting
+
+
 def test_without_anything_there_are_defaults(tmp_path: Path) -> None:
     assert words(Client(NOBODY)) == [DEFAULT] * 3
     assert words(Client(NOBODY, cache=tmp_path / "missing")) == [DEFAULT] * 3

@@ -3,7 +3,8 @@
 import json
 import logging
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,12 +21,17 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 )
 
 import autotune
+from autotune.answering.client import ServiceAnswers
+from autotune.answering.matching import Match, default_match
 from autotune.cli import doctor as diagnosis
 from autotune.declaring import discovery
 from autotune.domain.errors import InvalidInputError, ServiceError
+from autotune.domain.key import Key
 from autotune.domain.problem import make_config
+from autotune.domain.workload import Workload, workload_problem, workload_text
 from autotune.python.install import install_from_environment
 from autotune.tables import hooks
+from autotune_kernels.from_jax.flash_attention import FORWARD
 from tests.samples.installed import PublishedAxes, array, calls, grids
 
 FLASH = {"block_q": 256, "block_k_major": 512, "block_k": 256, "block_b": 1}
@@ -214,6 +220,26 @@ def test_what_is_no_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             autotune.install(*names)
     with pytest.raises(InvalidInputError, match=r"nowhere\.toml"):
         autotune.install("jax", workload="nowhere.toml")
+
+
+def test_a_workload_is_asked_for_at_once_and_not_before_something_is_traced(tmp_path: Path) -> None:
+    """Whoever asks JAX for its device too early ends ``jax.distributed.initialize``."""
+    asked: list[int] = []
+
+    class Service(ServiceAnswers):
+        def lookup(self, questions: Sequence[Key], *_: Any) -> list[Match]:
+            asked.append(len(questions))
+            return [default_match()] * len(questions)
+
+    problem = FORWARD.problem_spec.parse("1x8x128x128x128", "bfloat16")
+    problems = [workload_problem(f"jax_flash_attention{n}", problem) for n in ("", "_dq")]
+    file = tmp_path / "model.toml"
+    file.write_text(workload_text(Workload(problems=tuple(problems))))
+    autotune.configure(source=Service(None), chip="v5e")
+    autotune.install("jax", workload=file)
+    assert asked == []
+    grids(flash.flash_attention, Q, Q, Q)
+    assert asked == [2, 1]
 
 
 def test_a_plug_in_does_what_the_environment_says(

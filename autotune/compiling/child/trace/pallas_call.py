@@ -260,8 +260,8 @@ def _moved_bytes(eqn: Any) -> int:
 def _static_grid(
     grid: Sequence[Any], dynamic: Sequence[Any], unknown: int | None
 ) -> tuple[int, ...]:
-    bounds = iter(unknown if bound is None else bound for bound in dynamic)
-    sizes = [g if isinstance(g, int) else next(bounds) for g in grid]
+    bounds = iter([unknown if bound is None else bound for bound in dynamic])
+    sizes: list[Any] = [g if isinstance(g, int) else next(bounds) for g in grid]
     if any(s is None for s in sizes):
         raise ValueError("the grid is dynamic and its bounds do not follow from the inputs")
     return tuple(int(s) for s in sizes)
