@@ -38,6 +38,7 @@ GROUPS = {
         "published_profiles",
         "published_xla",
         "reasons",
+        "profile",
         "simulator_speed",
     ),
     "How much of others is read?": ("tables",),

@@ -10,7 +10,13 @@ import click
 from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
 from autotune.cli.problems import problem_options, wanted_problem
 from autotune.cli.searched_source import source_change
-from autotune.cli.shared import chip_named, database_and_json, open_database, print_json
+from autotune.cli.shared import (
+    chip_named,
+    database_and_json,
+    one_compiler,
+    open_database,
+    print_json,
+)
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
@@ -24,6 +30,7 @@ from autotune.domain.comparison import (
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import OutcomeKind
+from autotune.domain.profile import Profile
 from autotune.domain.record import Record, Trial, gate_state, measured_config
 from autotune.domain.store import Store
 from autotune.wording.facts import effect_text, explanation_data, faster_text, why
@@ -49,15 +56,22 @@ from autotune.wording.output import echo
     help="Grid steps at either end of the trace.",
 )
 @click.option(
+    "--source",
+    "by_line",
+    is_flag=True,
+    help="Compile again, and say which lines of its source the time goes to.",
+)
+@click.option("--unfold", is_flag=True, help="For --source: also lines of other files.")
+@click.option(
     "--kernel",
     metavar="FILE.py:NAME",
-    help="For --trace: where the kernel is, if it is not in the catalogue.",
+    help="For --trace and --source: where the kernel is, if it is not in the catalogue.",
 )
 @click.option(
     "--python",
     default=sys.executable,
     metavar="INTERPRETER",
-    help="For --trace: compile with the JAX of this interpreter (3.11+).",
+    help="For --trace and --source: compile with the JAX of this interpreter (3.11+).",
 )
 @problem_options
 @click.option("--chip", help="For a KERNEL: the TPU generation; default: that searched last.")
@@ -67,6 +81,8 @@ def explain(
     other: int | None,
     trace: Path | None,
     steps: int,
+    by_line: bool,
+    unfold: bool,
     kernel: str | None,
     python: str,
     words: ProblemWords,
@@ -85,11 +101,11 @@ def explain(
             "the number of a trial is a whole number from 1, and a kernel needs --shape or --args"
         )
         raise InvalidInputError(f"{trial!r} is neither: {wanted}")
-    target = None
-    if trace is not None:
+    target, done = None, "profiled" if by_line else "drawn"
+    if trace is not None or by_line:
         from autotune.cli.trace import check_writable, unchanged_kernel
 
-        target = check_writable(trace)
+        target = trace and check_writable(trace)
     with open_database(database, create=False) as store:
         first = _number(store, trial, words, chip_named(chip))
         stored = [find_trial(store, number) for number in (first, other) if number is not None]
@@ -103,7 +119,8 @@ def explain(
         others = store.trials(stored[0].key) if len(stored) == 1 else ()
         ids = store.trial_ids(stored[0].key) if others else {}
         record = store.record(stored[0].key)
-        refs = [] if target is None else [unchanged_kernel(store, t, kernel) for t in stored]
+        again = stored if target or by_line else []
+        refs = [unchanged_kernel(store, t, kernel, done) for t in again]
     if len(stored) == 2:
         _check_same_problem(*stored)
     sentences = [s for s in map(_missing, stored) if s]
@@ -117,8 +134,16 @@ def explain(
             echo(line, err=True)
     if target is not None:
         _write_trace(stored, refs, target, steps, python, silent=as_json)
+    profiles = _profiles(stored, refs, python) if by_line else None
+    if profiles is not None and not as_json:
+        from autotune.cli.profile import print_profiles
+
+        print_profiles(profiles, unfold=unfold)
     if as_json:
+        from autotune.cli.profile import profile_data
+
         data = _data(stored, comparison, sentences, target)
+        data["source"] = None if profiles is None else profile_data(profiles)
         print_json({**data, "measured": measured_lines, "source_changed": bool(changed)})
     sys.exit(1 if sentences else 0)
 
@@ -267,6 +292,22 @@ def _trial_data(stored: StoredTrial) -> dict[str, Any]:
         "verification": stored.verification,
         "explanation": explained[0] if explained else None,
     }
+
+
+def _profiles(
+    trials: list[StoredTrial], refs: list[KernelRef], python: str
+) -> list[tuple[str, Sequence[Profile]]]:
+    from autotune.cli.trace import compiled_again
+    from autotune.compiling.protocol import ProfileConfig
+
+    with one_compiler(python) as pool:
+        return [
+            (
+                f"trial {trial.id}: {trial.trial.config}",
+                compiled_again(pool, trial, ref, ProfileConfig, "profiled").profiles,
+            )
+            for trial, ref in zip(trials, refs, strict=True)
+        ]
 
 
 def _write_trace(

@@ -9,8 +9,8 @@ from typing import Any
 
 from autotune.cli.searched_source import kernel_of, source_now
 from autotune.cli.show import StoredTrial
-from autotune.compiling.pool import CompilerPool
-from autotune.compiling.protocol import DrawConfig, Drawn
+from autotune.compiling.pool import CompilerPool, PooledCompilers
+from autotune.compiling.protocol import DrawConfig
 from autotune.domain.compilers import DescribeToolchain, is_another_program
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import KernelRef
@@ -54,7 +54,8 @@ def write_trace(
     with CompilerPool(1, python=python) as pool:
         for number, (trial, ref) in enumerate(zip(trials, refs, strict=True), 1):
             say(f"{number}/{len(trials)} compiling trial {trial.id} again: {trial.trial.config}")
-            pictures.append(with_xla(_draw(pool, trial, ref, steps), trial.estimate))
+            drawn = compiled_again(pool, trial, ref, DrawConfig, "drawn", steps=steps)
+            pictures.append(with_xla(drawn.picture, trial.estimate))
     titles = [f"trial {trial.id}: {trial.trial.config}" for trial in trials]
     _write(file, trace_json(list(zip(titles, pictures, strict=True))))
     return [
@@ -92,8 +93,11 @@ def _change(stored: StoredTrial, picture: Picture) -> list[str]:
     ]
 
 
-def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> KernelRef:
-    """The kernel of a trial. Raises ``InvalidInputError`` where its source is not what it was."""
+def unchanged_kernel(
+    store: Any, stored: StoredTrial, given: str | None, done: str = "drawn"
+) -> KernelRef:
+    """The kernel of a trial, which is to be ``done``. Raises ``InvalidInputError`` where its source
+    is not what it was."""
     key = stored.key
     try:
         ref = kernel_of(store, key, given)
@@ -107,13 +111,17 @@ def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> Kern
     now = source_now(store, key, ref)
     if now != key.fingerprint:
         raise InvalidInputError(
-            f"trial {stored.id} cannot be drawn: {ref} has changed since, or is another kernel "
+            f"trial {stored.id} cannot be {done}: {ref} has changed since, or is another kernel "
             f"(fingerprint {now}, the trial has {key.fingerprint})"
         )
     return ref
 
 
-def _draw(pool: CompilerPool, stored: StoredTrial, ref: KernelRef, steps: int) -> Picture:
+def compiled_again(
+    pool: PooledCompilers, stored: StoredTrial, ref: KernelRef, kind: Any, done: str, **more: Any
+) -> Any:
+    """The answer to a question about the trial's program, which is compiled again to be ``done``.
+    Raises ``AutotuneError`` where it is another program now, or the answer a refusal."""
     key, config = stored.key, stored.trial.config
     options = key.toolchain.options
     toolchain = pool.ask(DescribeToolchain(options=options))
@@ -122,23 +130,22 @@ def _draw(pool: CompilerPool, stored: StoredTrial, ref: KernelRef, steps: int) -
             f"trial {stored.id} was compiled with {key.toolchain}, and here is {toolchain}: name "
             "an interpreter that has the former with --python"
         )
-    question = DrawConfig(
-        ref=ref, problem=key.problem, config=config, chip=key.chip, steps=steps, options=options
+    question = kind(
+        ref=ref, problem=key.problem, config=config, chip=key.chip, options=options, **more
     )
-    drawn = pool.ask(question)
-    if not isinstance(drawn, Drawn):
-        raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.kind}, {reason_of(drawn)}")
+    answer, cannot = pool.ask(question), f"trial {stored.id} cannot be {done}"
+    if not isinstance(answer, kind.form):
+        raise AutotuneError(f"{cannot}: {answer.kind}, {reason_of(answer)}")
     outcome = stored.trial.outcome
-    was = outcome.program if isinstance(outcome, Estimated | NotEstimated) else drawn.program
-    if is_another_program(was, drawn.program):
+    was = outcome.program if isinstance(outcome, Estimated | NotEstimated) else answer.program
+    if is_another_program(was, answer.program):
         raise AutotuneError(
-            f"trial {stored.id} cannot be drawn: it now compiles to another program "
-            f"({drawn.program}, it was {was}), something that its kernel imports has "
-            "changed"
+            f"{cannot}: it now compiles to another program ({answer.program}, it was {was}), "
+            "something that its kernel imports has changed"
         )
-    if drawn.picture is None:
-        raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.refusal}")
-    return drawn.picture
+    if answer.refusal:
+        raise AutotuneError(f"{cannot}: {answer.refusal}")
+    return answer
 
 
 def _write(file: Path, text: str) -> None:

@@ -70,13 +70,14 @@ class Profiled(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileConfig(questions.Attempted[Profiled | Failure]):
-    """Compile it again, with the lines of its source."""
+    """Compile it again, with the lines of its source; without problem and config the plain function
+    at ``ref``, called as its ``call`` says."""
 
     kind = "profile"
     form = Profiled
     ref: KernelRef
-    problem: Problem
-    config: Config
+    problem: Problem | None = None
+    config: Config | None = None
     chip: Chip
     options: str | None = None
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
-from autotune.domain.codec import OmitDefault
 from autotune.domain.explanation import TimePart
 from autotune.domain.limits import MOST_NAMES, Bytes, Count, Limit, Text, Word
 
@@ -26,17 +25,22 @@ class Cause(StrEnum):
     HBM = TimePart.HBM.value
     LATENCY = TimePart.LATENCY.value
 
+    @property
+    def is_wait(self) -> bool:
+        """Whether the core waits for a DMA."""
+        return self in (Cause.HBM, Cause.LATENCY)
+
 
 UNITS = {
-    Cause.VECTOR: "vector unit",
-    Cause.MATRIX: "matrix unit",
-    Cause.MATRIX_STALL: "matrix unit",
-    Cause.LANE: "cross-lane unit",
-    Cause.LANE_STALL: "cross-lane unit",
-    Cause.MEMORY: "loads and stores",
-    Cause.SPILL: "loads and stores",
+    Cause.VECTOR: "VPU",
+    Cause.MATRIX: "MXU",
+    Cause.MATRIX_STALL: "MXU",
+    Cause.LANE: "XLU",
+    Cause.LANE_STALL: "XLU",
+    Cause.MEMORY: "load/store",
+    Cause.SPILL: "load/store",
     Cause.EMPTY: "none",
-    Cause.SCALAR: "scalar unit",
+    Cause.SCALAR: "scalar",
     Cause.HBM: "HBM",
     Cause.LATENCY: "HBM",
 }
@@ -110,7 +114,7 @@ class Profile:
     cycles: Bytes
     clock_hz: float
     rows: Annotated[tuple[ProfileRow, ...], Limit(longest=100_000)]
-    note: OmitDefault[Text] = ""
+    note: Text = ""
 
     @property
     def us(self) -> float:

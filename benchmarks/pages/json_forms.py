@@ -11,10 +11,11 @@ from autotune.compiling.environments.environment import Environment
 from autotune.domain.browsing import AuditEntry, Miss
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
-from autotune.domain.key import ChipInfo, KernelSpec, Key
+from autotune.domain.key import ChipInfo, KernelSpec, Key, Toolchain
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.outcome import CallTime, Outcome, OutcomeKind
 from autotune.domain.problem import Config
+from autotune.domain.profile import Profile
 from autotune.domain.record import Check, Evidence, GateState, Record, Snapshot, Standing, Trial
 from autotune.domain.store import Pushed
 from autotune.domain.token import Token
@@ -153,6 +154,7 @@ _MEASURED = {
     "median_us": (float, None),
     **without(of(Timed, whole=True), "config"),
 }
+_PROFILES = Named("ProfilesOfConfig", {"name": str, "calls": [of(Profile, whole=True)]})
 _MADE = {"snapshot": int}
 
 FORMS: dict[str, Any] = {
@@ -172,6 +174,7 @@ FORMS: dict[str, Any] = {
         ],
         "compared": [str],
     },
+    "profile": {"kernel": str, "chip": str, "toolchain": Toolchain, "profiles": [_PROFILES]},
     "history": [{**_SUMMARY, "trials": [_NUMBERED]}],
     "explain": {
         "trials": [
@@ -200,6 +203,7 @@ FORMS: dict[str, Any] = {
         ),
         "missing": [str],
         "trace": (str, None),
+        "source": ([_PROFILES], None),
         "measured": [str],
         "source_changed": bool,
     },

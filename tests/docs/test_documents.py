@@ -16,7 +16,7 @@ FILES = r"`((?:autotune|benchmarks|db|docker|docs|kernels|service|tests)/[\w./-]
 NAMES = {path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")}
 PACKAGES = ("autotune", "db", "kernels", "service")
 # Made from code, click's, and our own.
-ELSEWHERE = r"AUTOTUNE_(SERVICE_|COMPLETE$|IN_COMPILER$|READ_ONCE$)"
+ELSEWHERE = r"AUTOTUNE_(SERVICE_|COMPLETE$|IN_COMPILER$|READ_ONCE$|SOURCE_LINES$)"
 
 
 def each(pages: list[Path]) -> pytest.MarkDecorator:

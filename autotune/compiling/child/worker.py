@@ -42,15 +42,14 @@ from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
 
-_OfCandidate = (
-    questions.CompileConfig | protocol.DrawConfig | protocol.ProfileConfig | questions.VerifyConfig
-)
+_OfCandidate = questions.CompileConfig | protocol.DrawConfig | questions.VerifyConfig
 _OfKernel = (
     questions.ListChoices
     | questions.CheckDeclaration
     | questions.TraceConfig
     | questions.CompileBaseline
     | questions.WriteExecutable
+    | protocol.ProfileConfig
     | _OfCandidate
 )
 
@@ -145,7 +144,12 @@ class CompilerWorker:
     def do_profile(self, question: protocol.ProfileConfig) -> protocol.Profiled:
         from autotune.compiling.child.compile import profile
 
-        return profile.profile_config(*self._candidate(question), self.dump, question.options)
+        if question.problem is None or question.config is None:
+            return profile.profile_function(self.loader, question, self.dump)
+        kernel, options = self._kernel(question), question.options
+        return profile.profile_config(
+            kernel, question.problem, question.config, question.chip, self.dump, options
+        )
 
     def do_baseline(self, question: questions.CompileBaseline) -> XlaCost:
         problem, chip = question.problem, question.chip

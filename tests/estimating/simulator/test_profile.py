@@ -127,8 +127,8 @@ def test_twice_the_products_are_twice_the_operations(kernel):
 def test_a_line_is_busy_with_what_it_asks_for(kernel):
     result = profiled(kernel)
     units = {LABELS.get(row.frames[0].line): row.unit for row in result.folded() if row.frames}
-    assert units["transpose"] == units["row maximum"] == "cross-lane unit"
-    assert units["two products"] == "matrix unit"
+    assert units["transpose"] == units["row maximum"] == "XLU"
+    assert units["two products"] == "MXU"
 
 
 def test_hidden_lines_come_back(kernel):

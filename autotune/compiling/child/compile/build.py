@@ -74,7 +74,7 @@ class MadeConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
+class Staged:
     """What the rules read is what is compiled: the calls of a config's function, the function as
     JAX has traced it (``jax.stages.Traced``), and the device or mesh that it is for."""
 
@@ -200,19 +200,24 @@ def listed_config(
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
     staged = _staged(kernel, problem, config, chip)
     _traced_last.clear()  # compiled once more, the same trace would be listed by nobody
+    return listed(staged, chip, dump, options)
+
+
+def listed(staged: Staged, chip: Chip, dump: Path, options: str | None) -> tuple[Trace, MadeConfig]:
+    """Compile what was traced, and take up its listing. Raises ``StageError``."""
     started = time.perf_counter()
     text = _compile(staged, dump, options)
     seconds = time.perf_counter() - started
     own = listings(dump, chip)
-    listed = module.shared(text, own)
+    programs = module.shared(text, own)
     libtpu.clear(dump)
     (trace,) = reader.traces(staged.calls)
-    made = _by_call(staged.calls, hlo.kernel_calls(text), listed)
+    made = _by_call(staged.calls, hlo.kernel_calls(text), programs)
     return trace, MadeConfig(
         seconds=seconds,
         program=program(own.values()),
         calls=made,
-        schedule=_scheduled(text, listed, [call.name for call in made], chip),
+        schedule=_scheduled(text, programs, [call.name for call in made], chip),
     )
 
 
@@ -244,11 +249,11 @@ def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalLis
     )
 
 
-_traced_last: list[tuple[Kernel, tuple[Problem, Config, Chip | None], _Staged]] = []
+_traced_last: list[tuple[Kernel, tuple[Problem, Config, Chip | None], Staged]] = []
 """At most one: the rules are asked of a config just before it is compiled."""
 
 
-def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> _Staged:
+def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Staged:
     """Code that asks for the TPU while it is traced is told of the chip. Raises ``StageError``."""
     question = problem, config, chip
     for known, asked, staged in _traced_last:
@@ -265,11 +270,11 @@ def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None)
     return staged
 
 
-def _trace(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> _Staged:
+def _trace(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> Staged:
     traced = _traced(function, arrays, target)
     there = in_hbm(function, arrays)
     compiled = traced if there is function else _traced(there, arrays, target)
-    return _Staged(reader.calls(traced.jaxpr, arrays), compiled, target)
+    return Staged(reader.calls(traced.jaxpr, arrays), compiled, target)
 
 
 def _traced(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> Any:
@@ -308,7 +313,7 @@ def _refusing() -> Iterator[None]:
         raise StageError(protocol.REFUSED if is_refusal else "trace", error) from error
 
 
-def _compile(staged: _Staged, dump: Path, options: str | None) -> str:
+def _compile(staged: Staged, dump: Path, options: str | None) -> str:
     libtpu.clear(dump)
     try:
         with abstract_mesh(staged.target):

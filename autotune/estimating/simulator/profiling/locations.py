@@ -273,7 +273,8 @@ class _LastText:
                 self._lines[operation.number] = chain
 
     def _kind(self, operation: _PassOperation) -> object:
-        return _stem(operation.opcode), self._first(operation.operands)
+        slot = _SLOT.search(operation.text)
+        return slot or _stem(operation.opcode), self._first(operation.operands)
 
     def _user(self, operation: _PassOperation) -> Chain | None:
         return self._first(o.number for o in self._text.readers.get(operation.number, ()))
