@@ -25,7 +25,7 @@ from autotune.domain.profile import Profile
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import describe_subject
 from benchmarks.catalogue import CASES, CHIPS, CatalogueSearch
-from tools.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import markdown_table, write_below_mark
 
 _GOAL_SHARE, _GOAL_TIMES = 0.85, 2.5
 
