@@ -28,6 +28,8 @@ from autotune.estimating.simulator.lowering import (
 from autotune.estimating.simulator.outcome import UnfitError
 
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
+_BOTH_CORES = 0x6000 << 16  # marks the semaphore of a copy that goes to both cores of a chip
+_INDEX = 0xF << 16  # where such a one has the index of the other core's
 LARGEST_BURST_BYTES = 64 << 20  # what VMEM holds: more cannot have been saved up for
 
 # kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, its begin
@@ -153,6 +155,13 @@ def _fill(points: list[RunningTotals]) -> Fill:
     return Fill(first.waited, first.latency_waited)
 
 
+def _own_core(semaphore: float) -> float:
+    """XLA's copies to both cores (v5p) name two semaphores in one: ``(0x6000 | s) << 16 | s``."""
+    number = int(semaphore)
+    is_both = number > 0 and number & _BOTH_CORES == _BOTH_CORES
+    return number & ~(_BOTH_CORES | _INDEX) if is_both else semaphore
+
+
 class _Engine:
     """The DMA engine of one core: semaphores, channel, and totals so far."""
 
@@ -167,7 +176,7 @@ class _Engine:
 
     def start(self, clock: float, amount: float, semaphore: float, kind: int, burst: float) -> None:
         """Issue a DMA of ``amount`` granules; ``clock`` does not know the waits so far."""
-        size = amount * self._channel.granule_bytes
+        size, semaphore = amount * self._channel.granule_bytes, _own_core(semaphore)
         if not 0 <= size < _MOST_BYTES:
             raise UnfitError(f"a DMA of {size:.0f} bytes")
         self._writes += bool(kind & HBM_WRITE)

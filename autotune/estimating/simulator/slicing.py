@@ -21,6 +21,7 @@ _LARGEST = 2**31 - 1  # above it a constant is negative
 _AMOUNT = re.compile(r", (\d{1,10})\Z")
 _STEP_BYTES = 512  # of a strided DMA (block shapes against printed strides, v5e to v7x)
 PHIS = ("sphi", "pphi")
+_UNKNOWN = (Expression("None", ("what no operation defines",)),)
 WAIT = "dma.done.wait"
 SIGNAL = "vsyncadd"  # a local copy done with vector loads and stores signals its semaphore so
 
@@ -198,7 +199,8 @@ class _Search:
         return instruction
 
     def _stored(self, load: Instruction) -> list[str]:
-        """Keep the stores that this load may read; return the names they need."""
+        """Keep the stores that this load may read; return the names they need. One whose guard
+        cannot be computed (XLA's check of a program ends so, on v5p) leaves what nobody knows."""
         needed: list[str] = []
         for operation in self.stores:
             if operation.name in self.lasting or "[smem:" not in operation.text:
@@ -206,6 +208,8 @@ class _Search:
             store = understand(operation)
             if not _may_read(load, store):
                 continue
+            if not load.slot and self._all_reads(_guards(store), self.operands) is None:
+                store = store._replace(guard=None, arguments=_UNKNOWN)
             self.lasting[operation.name] = store
             if load.slot or self._all_reads(store.arguments, self.operands) is not None:
                 needed += store.reads()
@@ -261,6 +265,10 @@ class _Search:
             return None
         read = (name for instruction in trial.instructions.values() for name in instruction.reads())
         return {*read, *(name for value in values for name in value.reads)}
+
+
+def _guards(store: Instruction) -> list[Expression]:
+    return [Expression("", (store.guard.predicate,))] if store.guard else []
 
 
 def _may_read(load: Instruction, store: Instruction) -> bool:

@@ -34,6 +34,15 @@ def test_a_copy_within_hbm_moves_its_bytes_twice():
     assert copied.cycles_shared - plain.cycles_shared == pytest.approx(late, abs=2)
 
 
+@pytest.mark.parametrize("place", ["[#allocation3]", "[#allocation3 + $0x1]"])
+def test_a_copy_to_both_cores_signals_the_own_one_too(place):
+    """Its semaphore has that of the other core in its upper half."""
+    both = ("%s1_s1 = sor.u32 24576, %s5_s5", "%s2_s2 = sshll.u32 %s1_s1, 16")
+    named = (f"%s5_s5 = smov {place}", *both, "%s3_s3 = sor.u32 %s2_s2, %s5_s5")
+    shared, own = (run(*named, read(4, flag=f), wait(6, flag=place)) for f in ("%s3_s3", place))
+    assert shared.cycles_shared == own.cycles_shared
+
+
 def test_the_mean_burst_is_what_lies_between_two_jumps():
     """Eight steps of 512 bytes; without strides a DMA is one piece."""
     flag, strides = (

@@ -222,6 +222,20 @@ def test_a_copy_that_cannot_be_followed_forgets_what_was_stored_in_its_place():
     assert run(stored, beside, *used).hbm_bytes_read == 64 * 32
 
 
+def test_a_store_whose_guard_is_not_known_leaves_what_nobody_knows():
+    """XLA's check of a program on v5p stores what was wrong, and halts."""
+    check = (
+        "%8 = vpush %v1_v1",
+        "%s6_s6 = spop %8",
+        "%p2_p2 = scmp.ne.s32.totalorder %s6_s6, 264292152",
+    )
+    stored = "%7 = sst [smem:[#allocation5]] 64"
+    wrong = "%10 = sst [smem:[#allocation{}]] (%p2_p2), 32"
+    used = ("%s3_s3 = smov [#allocation5]", "%s1_s1 = sld [smem:[%s3_s3]]", read(1, size="%s1_s1"))
+    assert run(*check, stored, wrong.format(6), *used).hbm_bytes_read == 64 * 32
+    assert "decides the time" in run(*check, stored, wrong.format(5), *used).reason
+
+
 def test_a_copy_that_decides_nothing_may_begin_anywhere():
     """Its address is a word that nobody gave."""
     begin = ("%s2_s2 = sld [smem:[#allocation9]]", "%s3_s3 = scalar_lea.hbm %s0_s0, %s2_s2")
