@@ -1,6 +1,7 @@
 """How far are estimates from the device times that tokamax's wheel carries, whole operations?
 
     python -m benchmarks published --python PYTHON [--side given] [--rows 100] [--done FILE]
+    python -m benchmarks published --show GIVEN_FILE HELD_FILE [--write]
 
 PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The rows are read from its
 ``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
@@ -9,15 +10,19 @@ Each row's operation is built as tokamax's autotuner builds it, compiled and est
 Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and
 chip, with a seed; the rows that FILE has are not compiled again by the same model of time.
+``--show`` makes the tables of such files and compiles nothing; ``--write`` writes them to
+docs/results/accuracy.md.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.compiling.pool import CompilerPool
@@ -35,13 +40,14 @@ from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import MODEL
-from autotune.estimating.cost_model.operation import xla_time
-from autotune.estimating.simulator.constants import xla_error
+from autotune.estimating.cost_model.operation import relayout_us, xla_time
 from autotune.searching.one_config import outcome_of
 from autotune.wording.outcome import kind_and_reason
+from benchmarks.calibration.held_out import grouped
 from benchmarks.calibration.tokamax_rows import (
     GIVEN,
     HELD,
+    PALLAS,
     Row,
     append_done,
     read_done,
@@ -50,9 +56,9 @@ from benchmarks.calibration.tokamax_rows import (
     tables,
     tokamax_folder,
 )
+from benchmarks.harness.documents import write_below_mark
 
 KERNEL = Path(__file__).with_name("kernels") / "tokamax_row.py"
-_PALLAS = "pallas_"
 _LIMIT_S = 120.0
 _LONGEST = 6  # of XLA's operations, those that are kept
 
@@ -67,7 +73,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, help="start no row after so many minutes")
     parser.add_argument("--done", type=Path, help="JSON lines of rows; continued where it is")
+    parser.add_argument("--show", type=Path, nargs="+", help="files of --done: their tables alone")
+    parser.add_argument("--write", action="store_true", help="the tables to docs/results")
     args = parser.parse_args()
+    done = [row for file in args.show or () for row in read_done(file)] or _run(args)
+    text = "\n".join(tables(grouped(done, lambda row: str(row["side"]))))
+    print(text)
+    if args.write:
+        write_below_mark("results/accuracy.md", "published", text)
+
+
+def _run(args: argparse.Namespace) -> list[Row]:
     rows = [
         row
         for row in read_rows(tokamax_folder(args.python))
@@ -78,8 +94,7 @@ def main() -> None:
     wanted = sample(rows, args.rows, args.seed)
     print(f"{len(rows)} rows of side {args.side}, {len(wanted)} drawn with seed {args.seed}")
     until = time.monotonic() + args.minutes * 60 if args.minutes else None
-    done = list(estimated(wanted, args.python, args.done, until))
-    print("\n".join(tables(done)))
+    return list(estimated(wanted, args.python, args.done, until))
 
 
 def estimated(
@@ -98,10 +113,17 @@ def estimated(
                 if row["id"] not in known:
                     if until is not None and time.monotonic() > until:
                         return
-                    known[row["id"]] = row | {"model": MODEL} | _estimate(pool, number, row)
+                    known[row["id"]] = row | _stamp() | _estimate(pool, number, row)
                     append_done(done, known[row["id"]])
                     print(_line(known[row["id"]]), flush=True)
                 yield known[row["id"]]
+
+
+def _stamp() -> Row:
+    commit = ["git", "rev-parse", "--short=8", "HEAD"]
+    made = subprocess.run(commit, cwd=KERNEL.parent, capture_output=True, text=True, check=True)
+    today = datetime.now(UTC).date().isoformat()
+    return {"model": MODEL, "commit": made.stdout.strip(), "date": today}
 
 
 def _estimate(pool: CompilerPool, number: int, row: Row) -> Row:
@@ -109,7 +131,7 @@ def _estimate(pool: CompilerPool, number: int, row: Row) -> Row:
         ref, chip = find_kernel(f"{KERNEL}:KERNEL"), Chip(row["chip"])
         spec = pool.ask(DescribeKernel(ref=ref))
         problem = spec.problems.parse(f"row={number + 1}", "bfloat16")
-        if row["family"].startswith(_PALLAS):
+        if row["family"].startswith(PALLAS):
             question = CompileConfig(
                 ref=ref, problem=problem, config=make_config({"config": 0}), chip=chip
             )
@@ -129,6 +151,7 @@ def _kernel(pool: CompilerPool, question: CompileConfig) -> Row:
         "estimate_us": estimate.time_us,
         "bar": estimate.error,
         "xla_us": estimate.xla_us,
+        "relayout_us": relayout_us(estimate.operations),
         "limited_by": estimate.limited_by,
         "parts_us": dict(explained.parts_us) if explained else {},
         "mxu_us": explained.mxu_us if explained else 0.0,
@@ -150,8 +173,9 @@ def _plain(pool: CompilerPool, question: CompileBaseline) -> Row:
     refusals = {o.name: o.refusal for o in cost.schedule}
     return {
         "estimate_us": whole.time_us or None,
-        "bar": None if whole.unknown or whole.collectives else xla_error(),
+        "bar": None if whole.collectives else whole.error,
         "xla_us": whole.time_us,
+        "relayout_us": relayout_us(whole.operations),
         "limited_by": "XLA",
         "unknown": len(whole.unknown),
         "operations_run": sum(o.runs for o in whole.operations),

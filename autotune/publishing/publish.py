@@ -27,9 +27,8 @@ from autotune.domain.record import (
     default_trial,
 )
 from autotune.domain.store import Store
-from autotune.estimating.cost_model.operation import xla_time
+from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.legality import peak_ops_per_s
-from autotune.estimating.simulator.constants import xla_error
 from autotune.publishing.ties import (
     Measure,
     better,
@@ -66,12 +65,13 @@ def opened(store: Store) -> OpenStore:
 
 def evidence(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> Evidence:
     """The bound as the time, the estimate beside it."""
-    expected = expected_us(cost, chip)
+    whole = xla_time(cost.schedule, (), chip)
+    expected = _expected_us(whole)
     return Evidence(
         config=None,
         time_us=bound_us(cost, io_bytes, dtype, chip),
         expected_us=expected,
-        expected_error=None if expected is None else xla_error(),
+        expected_error=None if expected is None else whole.error,
     )
 
 
@@ -88,8 +88,11 @@ def bound_us(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> float:
 def expected_us(cost: XlaCost, chip: ChipInfo) -> float | None:
     """The time of XLA's own program, by the same means as that of a kernel; None where it depends
     on data, or waits for other devices."""
-    xla = xla_time(cost.schedule, (), chip)
-    return None if xla.unknown or xla.collectives else xla.time_us or None
+    return _expected_us(xla_time(cost.schedule, (), chip))
+
+
+def _expected_us(whole: XlaTime) -> float | None:
+    return None if whole.unknown or whole.collectives else whole.time_us or None
 
 
 if TYPE_CHECKING:  # Optuna is not needed here

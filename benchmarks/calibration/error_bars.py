@@ -1,25 +1,29 @@
 """The error bars of estimates, from points that no constant was fitted on and from measured times.
 
-    python -m benchmarks.calibration.corpus --chips v5e,v5p,v6e,v7x  # once: listings, references
-    python -m benchmarks.calibration.error_bars --published DIR [--write]
+    python -m benchmarks published --python PYTHON --rows 200 --done given.jsonl
+    python -m benchmarks.calibration.error_bars --given given.jsonl [--published DIR] [--write]
 
-DIR holds what the ``published_*`` benchmarks saved. ``--write`` makes the simulator's data file;
-without the corpus the bars by chip alone, and the others stay.
-What the bars cover is judged on families of kernels that were left out of them.
+DIR holds what the ``published_*`` benchmarks saved; families that are in neither keep the width
+that the data file has. ``--write`` makes the simulator's data file; without the corpus
+(``benchmarks.calibration.corpus``) the bars by what limits a kernel stay, and without DIR too.
+What the bars cover is judged on families that were left out of them.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, combinations
 from operator import itemgetter
 from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
 
 from autotune.estimating.simulator import constants
 from benchmarks.calibration.agreement import Pair, load_all, quantile, ratio_error
 from benchmarks.calibration.corpus import DEFAULT_FOLDER
 from benchmarks.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
+from benchmarks.calibration.tokamax_rows import GIVEN, PALLAS, Row, error_of, read_done
 
 _SAME_PROBLEM = ("jaxdocs_matmul_v5e", "tunejax_splash_v5e")  # several configs of one problem
 # Another reading of times that are counted as "as_read", and the one that agrees: not in the bars.
@@ -27,33 +31,45 @@ _AGREEING = "tunejax_splash_v5e arrays=as_made"
 _LARGEST_OVERHEAD = 0.2  # of a measured time: what the host adds is known too roughly beyond
 _CAUTION = 2  # for a kind of kernel, or a chip, that was not measured
 _LEAST_ROWS = 5  # measured rows of a kind that an error bar needs
+_FEWEST_FAMILIES = 2  # of a chip, for a bar of its own
+_ROUNDING = 1e-9
+_SHARE = 0.9  # of the rows of a family, that are to be within its bar
+_NO_CONFIG = "xla_chunked_dot_product_attention"  # which chunk was measured does not stand there
+_KERNELS, _XLA = "kernels", "XLA"
+
+
+class Error(NamedTuple):
+    """Of an estimate against a measured time, and the share of the time in copies that change the
+    layout alone."""
+
+    share: float
+    relayout: float = 0.0
+
+
+Errors = Mapping[tuple[str, str], Mapping[str, Sequence[Error]]]
+"""By kind (kernels, or XLA) and chip; then by family."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
-    parser.add_argument("--published", type=Path, required=True, help="folder of saved pairs")
+    parser.add_argument("--given", type=Path, required=True, help="rows of benchmarks published")
+    parser.add_argument("--published", type=Path, help="folder of saved pairs")
     parser.add_argument("--write", action="store_true", help="make the data file")
     args = parser.parse_args()
     pairs = load_all(args.published)
-    for chip, family, count, bar, within in coverage(pairs):
-        print(f"{chip} {family}: {count} rows, {within:.0%} within {bar:.1%}", file=sys.stderr)
-    rows = compare(args.folder)[0] if args.folder.is_dir() else []
-    text = json.dumps(bars(rows, pairs), indent=2) + "\n"
+    rows = compare(args.folder)[0] if args.folder.is_dir() and pairs else []
+    errors = _errors(read_done(args.given), pairs)
+    print("\n".join(coverage(errors)), file=sys.stderr)
+    data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
+    text = json.dumps(data, indent=2) + "\n"
     print(text, end="")
     if args.write:
         (constants.FOLDER / "errors.json").write_text(text)
 
 
-def bars(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, object]:
-    """Error bars (nine of ten stay within), by what limits and by chip, and resolutions (three of
-    four), by what limits. That of XLA's own operations is not from here and stays; so do those by
-    what limits, without held-out rows."""
-    widths = _widths(_sure(pairs))
-    everywhere = unseen(width for of_chip in widths.values() for width in of_chip.values())
-    chips = {chip: _chip_bar(of_chip, everywhere) for chip, of_chip in widths.items()}
-    if not rows:
-        return {**constants.bars(), "chips": chips}
+def by_limit(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, object]:
+    """Error bars (nine of ten stay within) and resolutions (three of four), by what limits."""
     differences = [
         difference
         for group in grouped(rows, sweep_of).values()
@@ -63,62 +79,166 @@ def bars(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, objec
     same = [pair for pair in sure if pair.subset.startswith(_SAME_PROBLEM)]
     real = [d for group in grouped(same, problem_of).values() for d in _differences(group)]
     # What kinds differ by is seen on one chip; what a chip adds is in a bar of its own.
-    most = max(widths, key=lambda chip: len(widths[chip]))
-    ours = [_own(row.pair) for row in rows], [_own(pair) for pair in sure if pair.chip == most]
+    of_chip = grouped(sure, lambda pair: pair.chip)
+    most = max(of_chip, key=lambda chip: len({pair.family for pair in of_chip[chip]}))
+    ours = [_own(row.pair) for row in rows], [_own(pair) for pair in of_chip[most]]
     return {
-        "error": {**_bars(*ours, 0.9, most), "XLA": constants.bars()["error"]["XLA"]},
-        "chips": chips,
+        "error": _bars(*ours, _SHARE, most),
         "resolution": _bars(differences, real, 0.75, most),
     }
+
+
+def by_chip(errors: Errors) -> dict[str, object]:
+    """Bars of kernels and of XLA by chip, and what copies between layouts add."""
+    relayout = relayout_cost(errors)
+    value = {
+        "value": relayout,
+        "source": "with it bars of given rows are narrowest: benchmarks/calibration/error_bars.py",
+    }
+    return {
+        **{kind: _of_kind(_only(errors, kind), relayout) for kind in (_KERNELS, _XLA)},
+        "other": {**constants.bars()["other"], "relayout": value},
+    }
+
+
+def _only(errors: Errors, kind: str) -> Errors:
+    return {place: families for place, families in errors.items() if place[0] == kind}
+
+
+def _of_kind(errors: Errors, relayout: float) -> dict[str, object]:
+    factor = caution(errors, relayout)
+    chips = {chip: families for (_, chip), families in errors.items()}
+    everywhere = max(width(families, relayout) for families in chips.values())
+    return {
+        chip: _entry(chips.get(chip, {}), relayout, factor, everywhere) for chip in constants.CHIPS
+    }
+
+
+def _entry(
+    families: Mapping[str, Sequence[Error]], relayout: float, factor: float, everywhere: float
+) -> dict[str, object]:
+    """One family says too little of others: no narrower than the widest of all chips."""
+    known = width(families, relayout) if families else 0.0
+    used = max(known, everywhere) if len(families) < _FEWEST_FAMILIES else known
+    return {
+        "value": round(used * factor, 3),
+        "source": f"nine of ten of {sum(map(len, families.values()))} times of "
+        f"{len(families)} families ({known:.1%}; of the widest chip {everywhere:.1%}), times "
+        f"{factor:g}: benchmarks/calibration/error_bars.py",
+        "families": {
+            name: round(quantile(sorted(_beyond(chosen, relayout)), _SHARE), 3)
+            for name, chosen in families.items()
+        },
+    }
+
+
+def width(families: Mapping[str, Sequence[Error]], relayout: float) -> float:
+    """What nine of ten errors stay within, each family with the same weight."""
+    weighed = sorted(
+        (beyond, 1 / len(chosen))
+        for chosen in families.values()
+        for beyond in _beyond(chosen, relayout)
+    )
+    sums = accumulate(weight for _, weight in weighed)
+    return next(
+        beyond
+        for (beyond, _), weight in zip(weighed, sums, strict=True)
+        if weight >= (_SHARE - _ROUNDING) * len(families)
+    )
+
+
+def _beyond(errors: Sequence[Error], relayout: float) -> list[float]:
+    """Without what copies between layouts may be wrong by."""
+    return [max(0.0, error.share - relayout * error.relayout) for error in errors]
+
+
+def caution(errors: Errors, relayout: float) -> float:
+    """The smallest factor with which nine of ten errors of families that are left out of their bar
+    are within it."""
+    asked = sorted(ratio for *_, ratios in _left_out(errors, relayout) for ratio in ratios)
+    return round(max(1.0, quantile(asked, _SHARE)), 2)
+
+
+def relayout_cost(errors: Errors) -> float:
+    """That with which the bars of all rows are narrowest, in their mean."""
+    return min((step / 20 for step in range(21)), key=lambda cost: _mean_bar(errors, cost))
+
+
+def _mean_bar(errors: Errors, relayout: float) -> float:
+    return mean(
+        caution(_only(errors, kind), relayout) * width(families, relayout)
+        + relayout * error.relayout
+        for (kind, _), families in errors.items()
+        for chosen in families.values()
+        for error in chosen
+    )
+
+
+def _left_out(
+    errors: Errors, relayout: float
+) -> Iterator[tuple[str, str, str, float, list[float]]]:
+    """Kind, chip and family, the width that the other families of the chip ask for, and how many
+    times that its errors are. Without another family, those of all chips make it."""
+    for (kind, chip), families in errors.items():
+        for family, chosen in families.items():
+            others = {name: own for name, own in families.items() if name != family} or {
+                f"{c} {name}": own
+                for (k, c), elsewhere in errors.items()
+                for name, own in elsewhere.items()
+                if k == kind and c != chip
+            }
+            wide = width(others, relayout)
+            yield (
+                kind,
+                chip,
+                family,
+                wide,
+                [e / max(wide, _ROUNDING) for e in _beyond(chosen, relayout)],
+            )
+
+
+def coverage(errors: Errors) -> Iterator[str]:
+    """A table: each family, the bar that the others make without it, and its rows within."""
+    relayout = relayout_cost(errors)
+    yield "| kind | chip | family | errors | bar without it | within |"
+    yield "|---|---|---|---|---|---|"
+    for kind, chip, family, wide, ratios in _left_out(errors, relayout):
+        factor = caution(_only(errors, kind), relayout)
+        within = sum(ratio <= factor for ratio in ratios)
+        name = family.removeprefix(PALLAS)
+        yield f"| {kind} | {chip} | {name} | {len(ratios)} | {factor * wide:.1%} | {within} |"
+
+
+def _errors(given: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
+    """Of rows that may be chosen on, of what the ``published_*`` benchmarks saved, and where
+    neither has a family, the width that the data file has of it."""
+    errors: dict[tuple[str, str], dict[str, list[Error]]] = {
+        (kind, chip): {name: [Error(known)] for name, known in entry["families"].items()}
+        for kind in (_KERNELS, _XLA)
+        for chip, entry in constants.bars()[kind].items()
+    }
+    new = [
+        (_kind(pair.family), pair.chip, pair.family, Error(_own(pair)[1])) for pair in _sure(pairs)
+    ]
+    for row in given:
+        if row["side"] != GIVEN:
+            sys.exit(f"a row of {row['family']} is {row['side']}: bars are made from given rows")
+        if row.get("bar") is not None and row["family"] != _NO_CONFIG:
+            kind = _KERNELS if row["family"].startswith(PALLAS) else _XLA
+            error = Error(error_of(row), row["relayout_us"] / row["estimate_us"])
+            new.append((kind, row["chip"], row["family"], error))
+    for (kind, chip, family), chosen in grouped(new, lambda item: item[:3]).items():
+        errors.setdefault((kind, chip), {})[family] = [error for *_, error in chosen]
+    return {place: families for place, families in errors.items() if families}
+
+
+def _kind(family: str) -> str:
+    return _XLA if family.startswith("XLA") else _KERNELS
 
 
 def _sure(pairs: Sequence[Pair]) -> list[Pair]:
     known = [pair for pair in pairs if pair.overhead_us < _LARGEST_OVERHEAD * pair.measured_us]
     return [pair for pair in known if pair.subset != _AGREEING]
-
-
-def _widths(pairs: Sequence[Pair]) -> dict[str, dict[str, float]]:
-    """By chip and family of kernels, the error that nine of ten rows stay within."""
-    widths: dict[str, dict[str, float]] = {}
-    for (chip, family), chosen in grouped(pairs, lambda pair: (pair.chip, pair.family)).items():
-        errors = sorted(error for _, error in map(_own, chosen))
-        widths.setdefault(chip, {})[family] = quantile(errors, 0.9)
-    return widths
-
-
-def _chip_bar(widths: Mapping[str, float], everywhere: float) -> dict[str, object]:
-    """One family says too little of how wide others are: no narrower than ``everywhere``, which is
-    that of all chips together."""
-    alone = len(widths) == 1
-    known = ", ".join(f"{family} ({width:.1%})" for family, width in widths.items())
-    return {
-        "value": round(max(unseen(widths.values()), everywhere if alone else 0.0), 3),
-        "source": f"for a family never seen, from {known} measured on it"
-        + (f", and {everywhere:.1%} from all chips" if alone else "")
-        + ": benchmarks/calibration/error_bars.py",
-    }
-
-
-def unseen(widths: Iterable[float]) -> float:
-    """How wide a family may be that nothing is known of: (n + 1) / n times the widest of n, the
-    unbiased estimate of the upper end of what n were drawn from (the German tank problem)."""
-    known = list(widths)
-    return (len(known) + 1) / len(known) * max(known)
-
-
-def coverage(pairs: Sequence[Pair]) -> Iterable[tuple[str, str, int, float, float]]:
-    """Each chip and family: its rows, the bar that the others make without it, and the share of its
-    rows within. Without another family on the chip, those of the other chips make it, doubled."""
-    sure = _sure(pairs)
-    widths = _widths(sure)
-    for (chip, family), chosen in grouped(sure, lambda pair: (pair.chip, pair.family)).items():
-        left = {
-            c: [w for name, w in of_chip.items() if name != family] for c, of_chip in widths.items()
-        }
-        elsewhere = [_CAUTION * width for of_chip in left.values() for width in of_chip]
-        bar = unseen(left[chip] or elsewhere)
-        within = sum(error <= bar for _, error in map(_own, chosen)) / len(chosen)
-        yield chip, family, len(chosen), bar, within
 
 
 def _own(pair: Pair) -> tuple[str, float]:

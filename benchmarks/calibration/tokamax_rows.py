@@ -10,18 +10,20 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.calibration.agreement import p90
 from benchmarks.calibration.held_out import grouped
+from benchmarks.harness.documents import markdown_table
 
 Row = dict[str, Any]
 """chip, family, side, problem, config, time_us, id; what was estimated beside them."""
 
 GIVEN, HELD = "given", "held"
+PALLAS = "pallas_"  # what the families of kernels begin with
 _DEVICES = {"tpu7x": "v7x", "tpu_v5": "v5p", "tpu_v5_lite": "v5e", "tpu_v6_lite": "v6e"}
 _NEVER_GIVEN = (
     *("batched_rpa", "causal_conv1d_gated_delta_rule", "v2_ragged_dot", "_vjp", "mhc_"),
@@ -29,18 +31,6 @@ _NEVER_GIVEN = (
     *("deepseek_rope", "csa_gather", "dsv4_compressor", "lowrank_proj", "proj_and_save_state"),
 )
 """Families that nothing was ever chosen on: to see how far the model is from what it never saw."""
-_RIVALS = {
-    "pallas_mosaic_tpu_flash_attention": (
-        "dot_product_attention",
-        "xla_chunked_dot_product_attention",
-    ),
-    "pallas_mosaic_tpu_ragged_dot": ("ragged_dot",),
-    "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss": (
-        "linear_softmax_cross_entropy_loss",
-        "chunked_xla_linear_softmax_cross_entropy_loss",
-    ),
-    "pallas_mosaic_tpu_splash_attention": ("splash_attention",),
-}
 _APART = 0.1  # pairs that differ by less say nothing of which is faster
 
 
@@ -81,12 +71,18 @@ def side(family: str, problem: str) -> str:
 
 def sample(rows: Sequence[Row], count: int, seed: int) -> list[Row]:
     """``count`` rows, as many of each family and chip as there are, in an order that any beginning
-    of is a sample too."""
+    of is a sample too. A problem that several families were measured for comes early in all of them
+    or late: kernels and their rivals are drawn together."""
     groups = list(grouped(rows, lambda row: (row["family"], row["chip"])).values())
-    shuffled = [random.Random(seed).sample(group, len(group)) for group in groups]
+    shuffled = [sorted(group, key=lambda row: _turn(row, seed)) for group in groups]
     random.Random(seed).shuffle(shuffled)
     turns = range(max(map(len, groups), default=0))
     return [group[turn] for turn in turns for group in shuffled if turn < len(group)][:count]
+
+
+def _turn(row: Row, seed: int) -> str:
+    name = f"{seed} {json.dumps(row['problem'], sort_keys=True)}"
+    return f"{hashlib.sha256(name.encode()).hexdigest()} {row['id']}"
 
 
 def read_done(path: Path | None) -> list[Row]:
@@ -104,47 +100,97 @@ def error_of(row: Row) -> float:
     return abs(float(row["estimate_us"]) / float(row["time_us"]) - 1)
 
 
-def tables(rows: Sequence[Row]) -> Iterator[str]:
-    """Errors, bars and refusals by family and chip, and which of kernel and XLA is faster."""
-    yield "\n| family | chip | rows | refused | median error | p90 | worst | in bar | median bar |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    groups = grouped(rows, lambda row: (row["family"], row["chip"]))
-    for (family, chip), chosen in [*sorted(groups.items()), (("all", "all"), list(rows))]:
-        yield f"| {family} | {chip} | {len(chosen)} | {_errors(chosen)} |"
-    yield f"\n{_faster(rows)}"
+def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """Errors, bars and refusals by family and chip, the sides beside each other; when and of which
+    commit the estimates are; and which of kernel and XLA is faster."""
+    for side, rows in sides.items():
+        made = sorted({f"{row['date']}, commit {row['commit']}" for row in rows})
+        yield f"{side.capitalize()}: {len(rows)} rows, estimated on {'; '.join(made)}."
+    heads = ["rows, refused", "median, p90, worst error", "within their bars", "median bar"]
+    yield "\n" + markdown_table(
+        ["family", "chip", *(f"{side}: {head}" for side in sides for head in heads)],
+        *_lines(sides),
+    )
+    for side, rows in sides.items():
+        yield f"\nKernel or plain XLA, {side}: {_faster(rows)}"
 
 
-def _errors(rows: Sequence[Row]) -> str:
+def _lines(sides: Mapping[str, Sequence[Row]]) -> Iterator[list[str]]:
+    by_place = {side: grouped(rows, _place) for side, rows in sides.items()}
+    everywhere = {side: grouped(rows, _seen) for side, rows in sides.items()}
+    for groups in (by_place, everywhere):
+        for name, chip in sorted({place for side in groups.values() for place in side}):
+            cells = [_cells(groups[side].get((name, chip), [])) for side in sides]
+            yield [name, chip, *(cell for side in cells for cell in side)]
+
+
+def _place(row: Row) -> tuple[str, str]:
+    return row["family"].removeprefix(PALLAS), row["chip"]
+
+
+def _seen(row: Row) -> tuple[str, str]:
+    seen = "never seen" if any(part in row["family"] for part in _NEVER_GIVEN) else "seen"
+    return f"**{'kernels' if row['family'].startswith(PALLAS) else 'XLA'}, {seen}**", "all"
+
+
+def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
     timed = [row for row in rows if row["estimate_us"] is not None]
-    refused = str(len(rows) - len(timed))
+    if not rows:
+        return "", "", "", ""
+    count = f"{len(rows)}, {len(rows) - len(timed)}"
     if not timed:
-        return f"{refused} | | | | |"
+        return count, "", "", ""
     errors = sorted(map(error_of, timed))
     barred = [row for row in timed if row["bar"] is not None]
     within = sum(error_of(row) <= row["bar"] for row in barred)
-    bar = f"{median(row['bar'] for row in barred):.1%}" if barred else ""
     return (
-        f"{refused} | {median(errors):.1%} | {p90(errors):.1%} | {errors[-1]:.1%} | "
-        f"{within} of {len(barred)} | {bar}"
+        count,
+        f"{median(errors):.1%}, {p90(errors):.1%}, {errors[-1]:.1%}",
+        f"{within} of {len(barred)}",
+        f"{median(row['bar'] for row in barred):.1%}" if barred else "",
     )
 
 
 def _faster(rows: Sequence[Row]) -> str:
-    """Of problems that both a kernel and plain XLA were measured for."""
-    timed = {_problem(row): row for row in rows if row["estimate_us"] is not None}
-    right = wrong = 0
-    for (chip, family, problem), kernel in timed.items():
-        for name in _RIVALS.get(family, ()):
-            plain = timed.get((chip, name, problem))
-            if plain and abs(kernel["time_us"] / plain["time_us"] - 1) > _APART:
-                is_faster = kernel["time_us"] < plain["time_us"]
-                right += is_faster == (kernel["estimate_us"] < plain["estimate_us"])
-                wrong += is_faster != (kernel["estimate_us"] < plain["estimate_us"])
+    """Of problems that both a kernel and plain XLA were measured for. Where the bars of both
+    overlap, nothing is said."""
+    apart = list(_apart(rows))
+    right = [_is_faster(*pair, "time_us") == _is_faster(*pair, "estimate_us") for pair in apart]
+    sure = [good for good, pair in zip(right, apart, strict=True) if not _overlap(*pair)]
     return (
-        f"Kernel or plain XLA: right in {right} of {right + wrong} pairs that differ by more than "
-        f"{_APART:.0%}."
+        f"right in {sum(right)} of {len(right)} pairs that differ by more than {_APART:.0%}, in "
+        f"{sum(sure)} of the {len(sure)} whose bars do not overlap."
     )
 
 
-def _problem(row: Row) -> tuple[str, str, str]:
-    return row["chip"], row["family"], json.dumps(row["problem"], sort_keys=True)
+def _apart(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    plain = [row for row in rows if not row["family"].startswith(PALLAS)]
+    others = grouped(plain, _problem)
+    for kernel in rows:
+        if kernel["family"].startswith(PALLAS) and kernel["estimate_us"] is not None:
+            for row in others.get(_problem(kernel), ()):
+                far = abs(kernel["time_us"] / row["time_us"] - 1) > _APART
+                if row["estimate_us"] is not None and far and row["family"].endswith(_stem(kernel)):
+                    yield kernel, row
+
+
+def _stem(kernel: Row) -> str:
+    """What the families of plain XLA end with that do the same."""
+    name = kernel["family"].removeprefix(PALLAS).removeprefix("mosaic_").removeprefix("tpu_")
+    return str(name.removeprefix("v2_").replace("flash_attention", "dot_product_attention"))
+
+
+def _is_faster(kernel: Row, plain: Row, what: str) -> bool:
+    return bool(kernel[what] < plain[what])
+
+
+def _overlap(*pair: Row) -> bool:
+    faster, slower = sorted(pair, key=lambda row: float(row["estimate_us"]))
+    if faster["bar"] is None or slower["bar"] is None:
+        return True
+    high, low = 1 + faster["bar"], 1 - slower["bar"]
+    return bool(faster["estimate_us"] * high >= slower["estimate_us"] * low)
+
+
+def _problem(row: Row) -> tuple[str, str]:
+    return row["chip"], json.dumps(row["problem"], sort_keys=True)

@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+_MARK = "<!-- printed by:"
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def write_below_mark(page: str, name: str, text: str) -> None:
-    """Put ``text`` in the place of all that stands below the mark of the benchmark ``name``."""
+    """Put ``text`` in the place of all that stands below the mark of the benchmark ``name``, to the
+    next mark or the end."""
     document = DOCS / page
-    mark = f"<!-- printed by: python -m benchmarks {name} --write -->"
-    prose, mark_there, _ = document.read_text(encoding="utf-8").partition(mark)
+    mark = f"{_MARK} python -m benchmarks {name} --write -->"
+    prose, mark_there, printed = document.read_text(encoding="utf-8").partition(mark)
     if not mark_there:
         raise ValueError(f"{document} lacks the line {mark}")
-    document.write_text(f"{prose}{mark}\n\n{text}\n", encoding="utf-8")
+    _, next_mark, rest = printed.partition(_MARK)
+    rest = f"\n{next_mark}{rest}" if next_mark else ""
+    document.write_text(f"{prose}{mark}\n\n{text}\n{rest}", encoding="utf-8")
 
 
 def markdown_table(head: Sequence[str], *rows: Sequence[str]) -> str:

@@ -1,48 +1,70 @@
-"""Error bars for families of kernels that nobody measured."""
+"""Error bars for families that nobody measured."""
+
+import json
 
 import pytest
 
-from benchmarks.calibration.agreement import Pair
-from benchmarks.calibration.error_bars import coverage, unseen
+from benchmarks.calibration.error_bars import (
+    Error,
+    _errors,
+    by_chip,
+    caution,
+    coverage,
+    width,
+)
+
+KERNELS = ("kernels", "v5e")
 
 
-def pairs(chip, family, *ratios):
-    return [
-        Pair(
-            subset="somebody",
-            chip=chip,
-            family=family,
-            group="all",
-            limited_by="compute",
-            measured_us=100.0,
-            estimated_us=100.0 * ratio,
-        )
-        for ratio in ratios
-    ]
+def errors(*shares, relayout=0.0):
+    return [Error(share, relayout) for share in shares]
 
 
-def test_the_fewer_families_are_known_the_wider_another_one_may_be():
-    assert unseen([0.1]) == pytest.approx(0.2)
-    assert unseen([0.1, 0.02]) == pytest.approx(0.15)
-    assert unseen([0.1, 0.02, 0.05, 0.03]) == pytest.approx(0.125)
+def row(**changed):
+    return {
+        "side": "given",
+        "chip": "v6e",
+        "family": "pallas_mosaic_tpu_add",
+        "time_us": 100.0,
+        "estimate_us": 110.0,
+        "bar": 0.2,
+        "relayout_us": 22.0,
+        **changed,
+    }
 
 
-def test_a_bar_is_judged_on_the_family_that_it_was_not_made_from():
-    """Products alone would give attention 6 %; its own errors of 20 % must not widen that."""
-    known = [
-        *pairs("v5e", "matmul", 1.03, 0.97, 1.03),
-        *pairs("v5e", "attention", 1.2, 0.8, 1.05, 1.0),
-    ]
-    bars = {family: (rows, bar, within) for _, family, rows, bar, within in coverage(known)}
-    assert bars["attention"] == (4, pytest.approx(0.06), 0.5)
-    assert bars["matmul"] == (3, pytest.approx(0.4), 1.0)
+def test_a_family_of_many_rows_counts_as_much_as_one_of_few():
+    few, many = errors(0.3, 0.3), errors(*[0.01] * 98)
+    assert width({"few": few, "many": many}, 0.0) == 0.3
 
 
-def test_a_chip_with_one_family_is_judged_by_twice_the_others_of_other_chips():
-    known = [
-        *pairs("v5e", "matmul", 1.03),
-        *pairs("v5e", "attention", 1.02),
-        *pairs("v6e", "attention", 1.05),
-    ]
-    bars = {(chip, family): bar for chip, family, _, bar, _ in coverage(known)}
-    assert bars["v6e", "attention"] == pytest.approx(0.12)
+def test_nine_of_ten_errors_of_families_that_are_left_out_are_within():
+    """Products alone would give attention 4 %: its own errors must not decide its bar."""
+    known = {KERNELS: {"matmul": errors(*[0.04] * 5), "attention": errors(*[0.1] * 5)}}
+    assert caution(known, 0.0) == 2.5
+    *_, attention = coverage(known)
+    assert attention.endswith("| attention | 5 | 10.0% | 5 |")
+
+
+def test_what_copies_between_layouts_are_wrong_by_is_no_error_of_the_rest():
+    known = {KERNELS: {"a": errors(0.15, relayout=0.5), "b": errors(0.01, 0.02, 0.01, 0.0)}}
+    assert width(known[KERNELS], 0.3) == 0.02
+    assert width(known[KERNELS], 0.0) == 0.15
+
+
+def test_a_chip_with_one_family_has_no_narrower_bar_than_the_widest():
+    known = {
+        ("kernels", "v5e"): {"a": errors(0.01)},
+        ("kernels", "v6e"): {"a": errors(0.02), "b": errors(0.08)},
+        ("XLA", "v5e"): {"c": errors(0.05), "d": errors(0.05)},
+    }
+    bars = by_chip(known)
+    assert bars["kernels"]["v5e"]["value"] == bars["kernels"]["v6e"]["value"]
+    json.dumps(bars)
+
+
+def test_bars_are_made_from_given_rows_with_a_bar_alone():
+    read = _errors([row(), row(bar=None, estimate_us=500.0)], [])
+    assert read["kernels", "v6e"]["pallas_mosaic_tpu_add"] == [Error(pytest.approx(0.1), 0.2)]
+    with pytest.raises(SystemExit, match="add is held"):
+        _errors([row(side="held")], [])

@@ -28,6 +28,7 @@ def simulation(total_us: float, **cycles_us: float) -> dict[str, Any]:
         "burst_bytes": 4096,
         "spill_bundles": 0,
         "vmem_operands": (),
+        "is_fitted": True,
         "notes": (),
     }
 

@@ -13,10 +13,10 @@ from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.cost_model.prediction import step_facts
 from autotune.estimating.legality import least_us, physical_bound_us, roofline
-from autotune.estimating.simulator.constants import error_bar, resolution, xla_error
+from autotune.estimating.simulator.constants import error_bar, resolution
 from autotune.estimating.vmem import limit_bytes, vmem_by_name
 
-MODEL = "schedule simulation 8"  # the number grows when the same listing gets another time
+MODEL = "schedule simulation 9"  # the number grows when the same listing gets another time
 
 # When the core waits for less than this share of the time, it is the core that limits.
 _WAIT_SHARE = 0.2
@@ -87,16 +87,16 @@ def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
         notes.append(f"depends on data, counted by its bytes once: {', '.join(around.unknown)}")
     if around.collectives:
         notes.append(f"not timed: {', '.join(around.collectives)}, which wait for other devices")
-    error = kernels.error
-    if error is not None:
-        error = (error * kernels.time_us + xla_error() * around.time_us) / time_us
+    error = None
+    if kernels.error is not None and around.error is not None:
+        error = (kernels.error * kernels.time_us + around.error * around.time_us) / time_us
     return replace(
         kernels,
         time_us=time_us,
         xla_us=around.time_us,
         hbm_bytes=kernels.hbm_bytes + around.hbm_bytes,
         operations=_longest(around.operations, time_us),
-        error=None if around.unknown else error,
+        error=error,
         notes=tuple(notes),
         explanation=replace(
             kernels.explanation,
@@ -202,7 +202,12 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
         hbm_bytes=hbm_bytes,
         flops=trace.mxu_flops,
         notes=(*run["notes"], *trace.notes),
-        error=error_bar(chip.chip.value, limit, compute_us / max(1, run["steps"])),
+        error=error_bar(
+            chip.chip.value,
+            limit,
+            compute_us / max(1, run["steps"]),
+            is_fitted=run["is_fitted"],
+        ),
         resolution=resolution(limit),
         explanation=explained,
     )

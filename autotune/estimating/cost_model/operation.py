@@ -7,7 +7,8 @@ started ahead is waited for only as far as nothing else has hidden it; what the 
 fetches for the next one is there. Each program takes its time to start.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from autotune.domain.explanation import OperationTime, Phase, ScheduledOperation
@@ -15,6 +16,7 @@ from autotune.domain.key import ChipInfo
 from autotune.estimating.simulator import constants
 
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data
+_RELAYOUT = re.compile(r"copy(?!-)|bitcast|transpose|reshape|sparse-core-data-format")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +24,15 @@ class XlaTime:
     """``time_us``: of the chip, kernels apart, the start of the program included. ``operations``:
     each that takes any of it, in order.
     ``unknown``: those that depend on data, in a loop or by themselves, where they could matter;
-    ``collectives``: what waits for other devices and is not timed."""
+    ``collectives``: what waits for other devices and is not timed. ``error``: the error bar, as a
+    share of the time; None where data decides the time or nothing is known of the chip."""
 
     time_us: float
     hbm_bytes: int
     operations: tuple[OperationTime, ...]
     unknown: tuple[str, ...]
     collectives: tuple[str, ...]
+    error: float | None
 
 
 def xla_time(
@@ -43,18 +47,27 @@ def xla_time(
             clock.run(operation)
     others = [operation for operation in schedule if operation.kernel is None]
     start_us = constants.start_us() if schedule else 0.0
+    time_us = start_us + sum(operation.time_us for operation in clock.waited)
+    unknown = tuple(
+        operation.name
+        for operation in others
+        if (operation.runs is None or operation.refusal)
+        and clock.once_us(operation) >= _MATTERS_SHARE * clock.now
+    )
+    share = relayout_us(clock.waited) / time_us if time_us else 0.0
     return XlaTime(
-        time_us=start_us + sum(operation.time_us for operation in clock.waited),
+        time_us=time_us,
         hbm_bytes=sum(operation.hbm_bytes * (operation.runs or 1) for operation in others),
         operations=tuple(clock.waited),
-        unknown=tuple(
-            operation.name
-            for operation in others
-            if (operation.runs is None or operation.refusal)
-            and clock.once_us(operation) >= _MATTERS_SHARE * clock.now
-        ),
+        unknown=unknown,
         collectives=tuple(operation.name for operation in others if operation.is_collective),
+        error=None if unknown else constants.xla_error(chip.chip.value, share),
     )
+
+
+def relayout_us(operations: Iterable[OperationTime]) -> float:
+    """What copies take that change nothing but the layout."""
+    return sum(o.time_us for o in operations if _RELAYOUT.match(o.name))
 
 
 def hbm_bytes_per_us(chip: ChipInfo) -> float:

@@ -94,20 +94,24 @@ def element_kind(opcode: str) -> str:
     return "int8" if _NARROW.search(opcode) else "f32"
 
 
-def error_bar(chip: str, limited_by: str, step_us: float = math.inf) -> float | None:
+def error_bar(
+    chip: str, limited_by: str, step_us: float = math.inf, *, is_fitted: bool = True
+) -> float | None:
     """Return the relative error that nine of ten kernels of a family never seen stay within: as
     hardware showed for the chip and for what limits the kernel. None where nothing is known of the
     chip, or where as much may be missing as the time.
 
     Latency counts where steps are short, and hardware showed it for few. ``step_us``: what the core
     takes for a step without waits, of which some is missing where a chip's stalls are not known.
+    ``is_fitted``: whether constants are known for the libtpu that made the listing.
     """
-    if chip not in bars()["chips"]:
+    if chip not in bars()["kernels"]:
         return None
     hardware = _hardware()
     latency = "read_latency_cycles" not in hardware[chip] and limited_by == "step overhead"
     unmeasured = float(hardware["all"]["unmeasured_latency_error"]["value"]) if latency else 0.0
-    known = max(_bar("error", limited_by), _bar("chips", chip), unmeasured)
+    known = max(_bar("error", limited_by), _bar("kernels", chip), unmeasured)
+    known += 0.0 if is_fitted else _bar("other", "toolchain")
     missing = hardware[chip].get("missing_step_cycles")
     if missing is None:
         return known
@@ -115,9 +119,13 @@ def error_bar(chip: str, limited_by: str, step_us: float = math.inf) -> float | 
     return known + missing_us / step_us if missing_us < step_us else None
 
 
-def xla_error() -> float:
-    """Return the relative error that nine of ten operations of XLA itself stay within."""
-    return _bar("error", "XLA")
+def xla_error(chip: str, relayout_share: float) -> float | None:
+    """Return the relative error that nine of ten programs of XLA itself stay within, None where
+    none was measured on the chip. ``relayout_share``: of the time, what copies take that change
+    nothing but the layout. Which of them there are differs from libtpu to libtpu."""
+    if chip not in bars()["XLA"]:
+        return None
+    return _bar("XLA", chip) + _bar("other", "relayout") * relayout_share
 
 
 def start_us() -> float:

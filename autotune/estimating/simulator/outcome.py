@@ -34,6 +34,7 @@ class Simulation:
     vmem_operands: tuple[int, ...]  # operands that XLA placed in VMEM before the call
     clock_hz: float
     constants: str  # libtpu series whose constants were used
+    is_fitted: bool  # whether that is the series of the libtpu that made the listing
     notes: tuple[str, ...]
 
 

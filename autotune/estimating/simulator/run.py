@@ -81,6 +81,7 @@ def _simulate(
         vmem_operands=tuple(sorted(o.number for o in listing.operands if o.memory in ON_CHIP)),
         clock_hz=chip.clock_hz,
         constants=chip.libtpu,
+        is_fitted=_is_fitted(chip, libtpu),
         notes=(
             *_notes(listing, chip, libtpu, recording),
             *extrapolation.notes(recording, drift),
@@ -148,11 +149,15 @@ def _parts(end: RunningTotals, fill: Fill) -> dict[TimePart, int]:
     return {part: round(cycles) for part, cycles in {**end.parts(), **waits}.items()}
 
 
+def _is_fitted(chip: constants.ChipConstants, libtpu: str | None) -> bool:
+    return libtpu is None or (libtpu + ".").startswith(chip.libtpu + ".")
+
+
 def _notes(
     listing: Listing, chip: constants.ChipConstants, libtpu: str | None, recording: Recording
 ) -> tuple[str, ...]:
     notes = []
-    if libtpu is not None and not (libtpu + ".").startswith(chip.libtpu + "."):
+    if not _is_fitted(chip, libtpu):
         notes.append(
             f"constants of {chip.name} are known for libtpu {chip.libtpu}, the nearest to {libtpu}"
         )
