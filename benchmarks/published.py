@@ -11,7 +11,7 @@ Rows on the side ``given`` may be used to choose constants and error bars, those
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and
 chip, with a seed; the rows that FILE has are not compiled again by the same model of time.
 ``--show`` makes the tables of such files and compiles nothing; ``--write`` writes them to
-docs/results/accuracy.md.
+docs/results/accuracy.md and, in short, to docs/explanation/accuracy.md.
 """
 
 import argparse
@@ -53,6 +53,7 @@ from benchmarks.calibration.tokamax_rows import (
     read_done,
     read_rows,
     sample,
+    summary,
     tables,
     tokamax_folder,
 )
@@ -77,10 +78,12 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="the tables to docs/results")
     args = parser.parse_args()
     done = [row for file in args.show or () for row in read_done(file)] or _run(args)
-    text = "\n".join(tables(grouped(done, lambda row: str(row["side"]))))
-    print(text)
+    sides = grouped(done, lambda row: str(row["side"]))
+    text, short = ("\n".join(lines) for lines in (tables(sides), summary(sides)))
+    print(f"{text}\n\n{short}")
     if args.write:
         write_below_mark("results/accuracy.md", "published", text)
+        write_below_mark("explanation/accuracy.md", "published", short)
 
 
 def _run(args: argparse.Namespace) -> list[Row]:

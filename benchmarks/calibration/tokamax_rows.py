@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from autotune.estimating.simulator import constants
 from benchmarks.calibration.agreement import p90
 from benchmarks.calibration.held_out import grouped
 from benchmarks.harness.documents import markdown_table
@@ -106,13 +107,45 @@ def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     for side, rows in sides.items():
         made = sorted({f"{row['date']}, commit {row['commit']}" for row in rows})
         yield f"{side.capitalize()}: {len(rows)} rows, estimated on {'; '.join(made)}."
-    heads = ["rows, refused", "median, p90, worst error", "within their bars", "median bar"]
+    heads = [
+        "rows, refused, without a bar",
+        "median, p90, worst error of others",
+        "within their bars",
+        "median bar",
+    ]
     yield "\n" + markdown_table(
         ["family", "chip", *(f"{side}: {head}" for side in sides for head in heads)],
         *_lines(sides),
     )
     for side, rows in sides.items():
         yield f"\nKernel or plain XLA, {side}: {_faster(rows)}"
+
+
+def summary(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    """The bars by chip, and how far the rows are off, of families that constants were chosen on and
+    of others."""
+    yield "The bars, without what is added to them:\n"
+    kinds = [(kind, constants.bars()[kind]) for kind in ("kernels", "XLA")]
+    yield markdown_table(
+        ["", *constants.CHIPS],
+        *([name, *(f"{bars[c]['value']:.0%}" for c in constants.CHIPS)] for name, bars in kinds),
+    )
+    yield "\nThe rows of tokamax:\n"
+    heads = [
+        "rows, refused, without a bar",
+        "median, p90, worst error of others",
+        "within their bars",
+        "median bar",
+    ]
+    groups = {
+        (name, side): chosen
+        for side, rows in sides.items()
+        for (name, _), chosen in grouped(rows, _seen).items()
+    }
+    yield markdown_table(
+        ["families", "side", *heads],
+        *([name, side, *_cells(groups[name, side])] for name, side in sorted(groups)),
+    )
 
 
 def _lines(sides: Mapping[str, Sequence[Row]]) -> Iterator[list[str]]:
@@ -134,20 +167,21 @@ def _seen(row: Row) -> tuple[str, str]:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
-    timed = [row for row in rows if row["estimate_us"] is not None]
+    """Errors are of the rows that have a bar."""
+    barred = [row for row in rows if row["bar"] is not None]
+    refused = sum(row["estimate_us"] is None for row in rows)
     if not rows:
         return "", "", "", ""
-    count = f"{len(rows)}, {len(rows) - len(timed)}"
-    if not timed:
+    count = f"{len(rows)}, {refused}, {len(rows) - refused - len(barred)}"
+    if not barred:
         return count, "", "", ""
-    errors = sorted(map(error_of, timed))
-    barred = [row for row in timed if row["bar"] is not None]
+    errors = sorted(map(error_of, barred))
     within = sum(error_of(row) <= row["bar"] for row in barred)
     return (
         count,
         f"{median(errors):.1%}, {p90(errors):.1%}, {errors[-1]:.1%}",
         f"{within} of {len(barred)}",
-        f"{median(row['bar'] for row in barred):.1%}" if barred else "",
+        f"{median(row['bar'] for row in barred):.1%}",
     )
 
 
