@@ -38,7 +38,7 @@ def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
 def test_what_limits(parts: dict[str, float], limit: str) -> None:
     found = run(100, **parts)
     assert found.limited_by == limit
-    assert found.error == error_bar("v5e", limit)
+    assert found.error == pytest.approx(error_bar("v5e", limit))
 
 
 def test_the_parts_add_up_to_the_time() -> None:
