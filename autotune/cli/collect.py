@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from http.client import HTTPException
+from itertools import count
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from autotune.cli import shared
 from autotune.cli.problems import problem_options
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compilers import CollectKernels, ReadCall
+from autotune.domain.compilers import CollectKernels, DeclaredCall, ReadCall
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.key import KernelRef, Key, parse_chip
 from autotune.domain.workload import (
@@ -34,6 +35,10 @@ _MOST_MISSES, _PAGE, _SERVICE_S = 10_000, 100, 30.0
 _CALL = re.compile(r'^[^\n]*custom_call_target="tpu_custom_call"[^\n]*$', re.MULTILINE)
 _INSTRUCTION = re.compile(r"%([\w.-]*?)(?:\.\d+)? = ")
 _KERNEL_NAME = re.compile(r'kernel_name[\\"]*[:=] ?[\\"]*([\w.-]+)|op_name="([^"]+)/pallas_call')
+
+_DECLARED = '''"""Kernels of a model, as `autotune collect --declare` has found them. Whoever has a
+reference in plain JAX adds it: @autotune.tunable(reference=…). What is marked HOLE is a guess."""
+'''
 
 _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
 
@@ -57,6 +62,14 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
     help="The kernels of a dumped HLO module, named and counted.",
 )
 @click.option(
+    "--declare",
+    "declarations",
+    default=None,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.py",
+    help="Write declarations of undeclared kernels there: they become problems.",
+)
+@click.option(
     "--output",
     "-o",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -72,6 +85,7 @@ def collect(
     from_misses: bool,
     url: str | None,
     from_hlo: Path | None,
+    declarations: Path | None,
     output: Path | None,
     python: str,
     database: str | None,
@@ -82,16 +96,18 @@ def collect(
     The function is traced with abstract values, without a TPU; MODULE is importable from here, or
     path/to/file.py. Calls of decorated functions, `Tuned` kernels and kernels of the catalogue
     become problems. Their weight is how often loops run them. Every other pallas_call is listed as
-    undeclared. Exit code 1: it could not be traced to its end,
+    undeclared, or declared with --declare. Exit code 1: it could not be traced to its end,
     or nothing was found.
     """
     if sum(map(bool, (model, from_misses, from_hlo))) != 1:
         raise InvalidInputError("give one of MODULE:FUNCTION, --from-misses and --from-hlo FILE")
     if url is not None and not from_misses:
         raise InvalidInputError("--url belongs to --from-misses")
+    if declarations is not None and (model is None or declarations.suffix != ".py"):
+        raise InvalidInputError("--declare writes a FILE.py, of the kernels of a model")
     error = ""
     if model is not None:
-        workload, error = _of_model(model, words, chips, python)
+        workload, error = _of_model(model, words, chips, python, declarations)
     elif from_hlo is not None:
         workload = Workload(undeclared=hlo_kernels(from_hlo.read_text(errors="replace")))
     else:
@@ -114,7 +130,7 @@ def collect(
 
 
 def _of_model(
-    model: str, words: ProblemWords, chips: Sequence[str], python: str
+    model: str, words: ProblemWords, chips: Sequence[str], python: str, declare: Path | None
 ) -> tuple[Workload, str]:
     from autotune.declaring.discovery import installed_kernels
 
@@ -133,11 +149,37 @@ def _of_model(
     with shared.new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
         ref = pool.ask(ReadCall(ref=ref, words=words))
         collected = pool.ask(
-            CollectKernels(ref=ref, chip=chip, names=tuple(known), refs=tuple(known.values()))
+            CollectKernels(
+                ref=ref,
+                chip=chip,
+                names=tuple(known),
+                refs=tuple(known.values()),
+                declare=declare is not None,
+            )
         )
     problems, undeclared = tuple(collected.problems), tuple(collected.undeclared)
+    if declare is not None and collected.declarations:
+        problems += _declared(declare, collected.declarations)
     workload = Workload(problems=problems, undeclared=undeclared, chips=tuple(chips))
     return workload, collected.error and f"it could not be traced to its end: {collected.error}"
+
+
+def _declared(path: Path, calls: Sequence[DeclaredCall]) -> tuple[WorkloadProblem, ...]:
+    """The problems of a file of declarations, which is written; functions are numbered by name."""
+    codes: dict[str, str] = {}
+    problems = []
+    for call in calls:
+        numbered = (call.name + f"_{number}" * (number > 1) for number in count(1))
+        taken = set(codes.values())
+        name = codes.setdefault(call.code, next(n for n in numbered if n not in taken))
+        problems.append(
+            WorkloadProblem(kernel=f"{path}:{name}", args=call.args, weight=call.weight)
+        )
+    modules = {"autotune", *(module for call in calls for module in call.imports)}
+    imports = "".join(f"import {module}\n" for module in sorted(modules))
+    bodies = "".join(f"\n\n{code.replace('{name}', name)}" for code, name in codes.items())
+    shared.write_file(path, f"{_DECLARED}\nimport numpy as np\n{imports}{bodies}")
+    return tuple(problems)
 
 
 def hlo_kernels(text: str) -> tuple[UndeclaredKernel, ...]:

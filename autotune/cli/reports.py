@@ -107,6 +107,8 @@ def undeclared_line(kernel: workloads.UndeclaredKernel) -> str:
     limit = f" of {mebibytes(kernel.limit_bytes)}" if kernel.limit_bytes else ""
     return (
         f"not declared: {kernel.name}, {kernel.weight:g} times"
+        + f", of {kernel.source}" * bool(kernel.source)
+        + f", on {kernel.core}" * bool(kernel.core)
         + f", grid {grid}" * bool(grid)
         + f", blocks {blocks}" * bool(blocks)
         + f", VMEM {mebibytes(kernel.vmem_bytes)}{limit}" * bool(kernel.vmem_bytes)

@@ -187,18 +187,31 @@ class CheckDeclaration(Required[None]):
     chip: Chip
 
 
+class DeclaredCall(NamedTuple):
+    """A declaration that was made of a call. ``code``: Python that decorates a function ``{name}``
+    and needs ``imports``; ``args``: of the call, as the command line has them."""
+
+    name: str
+    imports: tuple[str, ...]
+    code: str
+    args: str
+    weight: float = 1.0
+
+
 class Collected(NamedTuple):
-    """What a model calls. ``error``: why it could not be traced to its end."""
+    """What a model calls. ``error``: why it could not be traced to its end; ``declarations``: of
+    kernels that have none, where that was asked for."""
 
     problems: list[WorkloadProblem]
     undeclared: list[UndeclaredKernel]
     error: str = ""
+    declarations: list[DeclaredCall] = []  # noqa: RUF012
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectKernels(Required[Collected]):
     """Trace the function at ``ref``, called as its ``call`` says, and find its kernels; ``names``
-    and ``refs`` are those of the catalogue."""
+    and ``refs`` are those of the catalogue; ``declare`` those that have no declaration."""
 
     kind = "collect"
     form = Collected
@@ -206,6 +219,7 @@ class CollectKernels(Required[Collected]):
     chip: Chip | None
     names: tuple[str, ...]
     refs: tuple[KernelRef, ...]
+    declare: bool = False
 
 
 class Traces(NamedTuple):

@@ -74,12 +74,19 @@ def option_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndeclaredKernel:
-    """A ``pallas_call`` that no declaration is known of. ``vmem_bytes``: of its blocks, buffered;
-    ``limit_bytes``: what it asks for itself."""
+    """A ``pallas_call`` that no declaration is known of. ``core``: what a kernel for a mesh of
+    cores runs on; ``source``: the file and line that make the call; ``scope``: where in the model;
+    ``operands`` and ``scratch``: dtypes and shapes, as ``bfloat16[8,128]``. ``vmem_bytes``: of its
+    blocks, buffered, and its scratch; ``limit_bytes``: what it asks for itself."""
 
     name: str
+    core: OmitDefault[str] = ""
+    source: OmitDefault[str] = ""
+    scope: OmitDefault[str] = ""
+    operands: OmitDefault[tuple[str, ...]] = ()
     grid: tuple[int, ...] = ()
     blocks: tuple[tuple[int, ...], ...] = ()
+    scratch: OmitDefault[tuple[str, ...]] = ()
     vmem_bytes: int = 0
     limit_bytes: int | None = None
     weight: float = 1.0
@@ -338,7 +345,8 @@ _OF_PROBLEM: dict[str, _Reader] = {
     **_OF_ALL,
 }
 _OF_UNDECLARED: dict[str, _Reader] = {
-    "name": _text,
+    **dict.fromkeys(("name", "core", "source", "scope"), _text),
+    **dict.fromkeys(("operands", "scratch"), _names),
     "grid": _sizes,
     "weight": _weight,
     "blocks": lambda name, blocks: tuple(_sizes(name, block) for block in _list(name, blocks)),

@@ -4,161 +4,42 @@ Each ``pallas_call`` is matched with a kernel of the catalogue, a problem and a 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from inspect import signature
-from itertools import chain, islice, product, takewhile
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from autotune.compiling.child import chips
+from autotune.compiling.child.call_sites import CallSites
+from autotune.compiling.child.declarations import declared
 from autotune.compiling.child.devices import abstract_mesh
-from autotune.compiling.child.loading import Loader, LoadError
-from autotune.compiling.child.pallas_calls import MARK, BlockedArray, ModelCalls, PallasCall
+from autotune.compiling.child.known_kernels import KnownKernels
+from autotune.compiling.child.loading import Loader
+from autotune.compiling.child.pallas_calls import MARK, ModelCalls
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.calls.text import AbstractArray, read_arguments
-from autotune.declaring.kernel import Kernel
-from autotune.domain.compilers import Collected
+from autotune.domain.compilers import Collected, DeclaredCall
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.problem import Config, Problem, make_config
+from autotune.domain.problem import Problem
 from autotune.domain.workload import UndeclaredKernel, WorkloadProblem, workload_problem
-
-_PRIMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103)
-_MOST_TRACED = 200  # configs of one kernel, for one call
-
-
-class KnownKernels:
-    """Finds the declaration, problem and config of a call. A match is sure: what the declaration
-    builds for them is the same call to the last instruction of its body, but for constants."""
-
-    def __init__(self, loader: Loader, refs: Mapping[str, KernelRef]) -> None:
-        self._loader, self._refs = loader, refs
-        self._built: dict[Any, list[PallasCall]] = {}
-
-    def match(self, call: PallasCall) -> WorkloadProblem | None:
-        for name, ref in self._refs.items():
-            try:
-                kernel = self._loader.kernel(ref)
-            except LoadError:  # its package is not installed
-                continue
-            alike: list[list[PallasCall]] = []
-            tries = iter(range(_MOST_TRACED))
-            for problem in _problems(kernel, call):
-                configs = _configs(kernel, problem, call)
-                default = self._made(ref, problem, next(configs))
-                if default in alike or not any(made.could_be(call) for made in default):
-                    continue  # an option that changes nothing, or another kernel
-                alike.append(default)
-                for config, _ in zip(
-                    chain([_default(kernel, problem)], configs), tries, strict=False
-                ):
-                    if any(made.alike(call) for made in self._made(ref, problem, config)):
-                        axes = ",".join(f"{axis}={value}" for axis, value in config.axes)
-                        return replace(workload_problem(name, problem, 1.0), config=axes)
-        return None
-
-    def is_just(self, ref: KernelRef, problem: Problem, call: PallasCall) -> bool:
-        """Whether a call is that of a kernel for a problem in one of the configs that are tried, to
-        the last instruction."""
-        if not self.is_of(ref, problem, call):
-            return False
-        configs = islice(_configs(self._loader.kernel(ref), problem, call), _MOST_TRACED)
-        return any(made.same_as(call) for c in configs for made in self._made(ref, problem, c))
-
-    def is_of(self, ref: KernelRef, problem: Problem, call: PallasCall) -> bool:
-        """Whether a call is that of a kernel for a problem, in some config: by its name, and its
-        arrays."""
-        try:
-            config = _default(self._loader.kernel(ref), problem)
-        except Exception:  # a declaration that is not where it was said to be
-            return False
-        return any(made.could_be(call) for made in self._made(ref, problem, config))
-
-    def _made(self, ref: KernelRef, problem: Problem, config: Config) -> list[PallasCall]:
-        import jax
-
-        key = ref, problem, config
-        if key not in self._built:
-            kernel, calls = self._loader.kernel(ref), ModelCalls()
-            with suppress(Exception):  # what a declaration refuses is no match
-                arrays = [
-                    jax.ShapeDtypeStruct(array.shape, array.dtype)
-                    for array in kernel.inputs(problem)
-                ]
-                closed = jax.make_jaxpr(kernel.build(problem, config))(*arrays)
-                calls.walk(closed, 1, counted=False)
-            self._built[key] = list(calls.found)
-        return self._built[key]
-
-
-def _problems(kernel: Kernel, call: PallasCall) -> Iterator[Problem]:
-    """Problems whose inputs are among the operands, in their order: where each dimension stands is
-    read from the inputs of a problem whose sizes are primes."""
-    primes = dict(zip(kernel.dims, _PRIMES, strict=False))
-    choices = [dict.fromkeys((option.default, *option.choices)) for option in kernel.options]
-    for values in product(*choices):
-        options = tuple(zip((option.name for option in kernel.options), values, strict=True))
-        for dtype in kernel.dtypes:
-            probe = Problem(dims=tuple(primes.items()), dtype=dtype, options=options)
-            with suppress(Exception):
-                arrays = [(array.shape, array.dtype) for array in kernel.inputs(probe)]
-                for sizes in _sizes(arrays, list(call.operands), primes, {}):
-                    problem = probe.with_dims(**sizes)
-                    if set(sizes) == set(primes) and not (kernel.check and kernel.check(problem)):
-                        yield problem
-
-
-def _sizes(
-    arrays: Sequence[tuple[tuple[int, ...], str]],
-    operands: Sequence[BlockedArray],
-    primes: Mapping[str, int],
-    known: dict[str, int],
-) -> Iterator[dict[str, int]]:
-    if not arrays:
-        yield known
-        return
-    (shape, dtype), *rest = arrays
-    names = {prime: name for name, prime in primes.items()}
-    for place, operand in enumerate(operands):
-        if len(operand.shape) != len(shape) or operand.dtype != str(dtype):
-            continue
-        bindings = dict(known)
-        pairs = list(zip(shape, operand.shape, strict=True))
-        if all(
-            bindings.setdefault(names[size], have) == have if size in names else size == have
-            for size, have in pairs
-        ):
-            yield from _sizes(rest, operands[place + 1 :], primes, bindings)
-    yield from _sizes(rest, operands, primes, known)  # it is reshaped ahead of the call
-
-
-def _default(kernel: Kernel, problem: Problem) -> Config:
-    return make_config(kernel.default_axes(problem, None), grid_order=kernel.grid)
-
-
-def _configs(kernel: Kernel, problem: Problem, call: PallasCall) -> Iterator[Config]:
-    """The default, then those with the sizes of the call's blocks."""
-    yield _default(kernel, problem)
-    sizes = {size for operand in call.operands for size in operand.block}
-    columns = []
-    for axis in kernel.axes:
-        values = list(axis.choices(problem))
-        shown = [value for value in values if value in sizes]
-        rest = [value for value in values if value not in sizes]
-        columns.append(shown if shown and axis.dim else [*shown, *rest])
-    for chosen in product(*columns):
-        axes = dict(zip((axis.name for axis in kernel.axes), chosen, strict=True))
-        yield make_config(axes, grid_order=kernel.grid)
-
 
 _Weighted = TypeVar("_Weighted", WorkloadProblem, UndeclaredKernel)
 
 
 def collect(
-    loader: Loader, ref: KernelRef, chip: Chip | None, catalogue: Mapping[str, KernelRef]
+    loader: Loader,
+    ref: KernelRef,
+    chip: Chip | None,
+    catalogue: Mapping[str, KernelRef],
+    *,
+    declare: bool = False,
 ) -> Collected:
-    """Each kernel with how often the function runs it. Raises ``LoadError``."""
+    """Each kernel with how often the function runs it; ``declare``: with a declaration of those
+    that have none, where one can be made. Raises ``LoadError``."""
     function, given = called(loader, ref)
-    return kernels_of(function, (), given, loader, catalogue, chip)[1]
+    sites = CallSites() if declare else None
+    return kernels_of(function, (), given, loader, catalogue, chip, sites)[1]
 
 
 def called(loader: Loader, ref: KernelRef) -> tuple[Callable[..., Any], dict[str, Any]]:
@@ -196,6 +77,7 @@ def kernels_of(
     loader: Loader,
     catalogue: Mapping[str, KernelRef],
     chip: Chip | None = None,
+    sites: CallSites | None = None,
 ) -> tuple[Exception | None, Collected]:
     """Each kernel with how often such a call runs it, and what ended the trace before its end.
     What has no arrays among the arguments is static."""
@@ -210,7 +92,8 @@ def kernels_of(
 
     tries: list[tuple[Heard, Any]] = []
     for surroundings in _surroundings(chip):
-        tries.append(_traced(step, dynamic, surroundings))
+        with sites.noted() if sites is not None else nullcontext():
+            tries.append(_traced(step, dynamic, surroundings))
         if not isinstance(tries[-1][1], Exception):
             break
     traced = [attempt for attempt in tries if not isinstance(attempt[1], Exception)]
@@ -223,7 +106,7 @@ def kernels_of(
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
     with chips.told_of(chip, {}):  # some declarations ask for it, too
-        return None, _named(heard, calls, KnownKernels(loader, catalogue))
+        return None, _named(heard, calls, KnownKernels(loader, catalogue), sites)
 
 
 def _by_place(function: Callable[..., Any], first: int, named: dict[str, Any]) -> list[Any]:
@@ -278,7 +161,9 @@ def _meshes_in_trace() -> AbstractContextManager[Any]:
     return chips.patched(jax, set_mesh=lambda mesh: enter(getattr(mesh, "abstract_mesh", mesh)))
 
 
-def _named(heard: "Heard", calls: ModelCalls, known: KnownKernels) -> Collected:
+def _named(
+    heard: "Heard", calls: ModelCalls, known: KnownKernels, sites: CallSites | None
+) -> Collected:
     problems = [
         _of_ref(heard.calls[number], weight=float(times)) for number, times in calls.marked.items()
     ]
@@ -291,14 +176,18 @@ def _named(heard: "Heard", calls: ModelCalls, known: KnownKernels) -> Collected:
     for (ref, problem), times in tuned.items():
         weight = float(times or heard.problems.count((ref, problem)))
         problems.append(workload_problem(f"{ref.path}:{ref.attribute}", problem, weight))
-    undeclared = []
+    undeclared, made = [], dict[DeclaredCall, float]()
     for call, times in left.items():
-        match = known.match(call)
+        match, runs = known.match(call), float(times * call.batch)
+        declaration = None if match or sites is None else declared(sites.of(call), call)
         if match is not None:
-            problems.append(replace(match, weight=float(times * call.batch)))
+            problems.append(replace(match, weight=runs))
+        elif declaration is not None:  # of another kernel that its function makes, too
+            made[declaration] = max(made.get(declaration, 0.0), runs)
         else:
             undeclared.append(replace(call.undeclared, weight=float(times)))
-    return Collected(merged(problems), undeclared)
+    declarations = [one._replace(weight=runs) for one, runs in made.items()]
+    return Collected(merged(problems), undeclared, "", declarations)
 
 
 def merged(weighted: Iterable[_Weighted]) -> list[_Weighted]:

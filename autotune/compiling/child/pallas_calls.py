@@ -2,13 +2,19 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from autotune.compiling.child.trace.blocks import array_of, block_shape, memory_space
-from autotune.compiling.child.trace.calls import as_pallas_call, inner_jaxprs
+from autotune.compiling.child.trace.calls import (
+    as_any_kernel,
+    core_of,
+    inner_jaxprs,
+    meshes_of,
+    walked,
+)
 from autotune.compiling.child.trace.pallas_call import compiler_params, name_of
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.domain.problem import bits
@@ -18,9 +24,12 @@ MARK = "autotune-call-"
 """The scope of a decorated function's call is called so, and by the number of the call."""
 
 _MARK = re.compile(rf"{MARK}(\d+)")
+_TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|rematted_computation)\b|[()]")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _FRACTION = re.compile(r"-?(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
 _BUFFERS = 2
+MACHINERY = ("/jax/_src/", "/jaxlib/", "/qwix/_src/", "/autotune/compiling/child/")
+"""What makes calls for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +41,17 @@ class BlockedArray:
     block: tuple[int, ...]
     space: str
 
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
 
 @dataclass(frozen=True, slots=True)
 class PallasCall:
     """What two calls of one kernel for one problem and config have in common. ``inputs``: how many
     of the operands are such; ``batch``: how often ``vmap`` makes the grid run; ``unscaled``: the
-    body without what only scales, and whatever numbers that are not whole it computes with."""
+    body without what only scales, and whatever numbers that are not whole it computes with;
+    ``scratch``: what the body allocates is in it; ``core``: of a kernel for a mesh of cores;
+    ``source``: the file and line that make the call, ``scope``: where in the model."""
 
     name: str
     grid: tuple[int, ...]
@@ -48,34 +62,57 @@ class PallasCall:
     unscaled: str
     batch: int
     limit_bytes: int | None
+    scratch: tuple[BlockedArray, ...] = ()
+    core: str = ""
+    source: str = field(default="", compare=False)
+    scope: str = field(default="", compare=False)
 
     @property
     def undeclared(self) -> UndeclaredKernel:
-        moved = [
-            operand for operand in self.operands if operand.space not in ("any", "hbm", "smem")
-        ]
+        elsewhere = ("any", "hbm", "smem")
+        moved = [operand for operand in self.operands if operand.space not in elsewhere]
+        buffers = [array for array in self.scratch if array.space not in elsewhere]
         return UndeclaredKernel(
             name=self.name,
+            core=self.core,
+            source=self.source,
+            scope=self.scope,
+            operands=tuple(map(str, self.operands)),
             grid=self.grid if self.batch == 1 else (self.batch, *self.grid),
             blocks=tuple(operand.block for operand in self.operands),
+            scratch=tuple(map(str, self.scratch)),
             vmem_bytes=sum(
-                _BUFFERS * prod(operand.block) * bits(operand.dtype) // 8 for operand in moved
+                buffered * prod(array.block) * bits(array.dtype) // 8
+                for buffered, arrays in ((_BUFFERS, moved), (1, buffers))
+                for array in arrays
             ),
             limit_bytes=self.limit_bytes,
         )
 
-    def could_be(self, other: "PallasCall") -> bool:
-        """In another config: of the same name, on the same arrays. Some of what it gives back may
-        have the size of a block."""
+    @property
+    def blocks(self) -> list[tuple[int, ...]]:
+        return [operand.block for operand in self.operands]
+
+    @property
+    def features(self) -> Counter[Any]:
+        """What is the same in every config: the words of its name, and its arrays. Whole numbers,
+        masks and results may have the size of a block."""
+        words = [("name", word) for word in self.name.split("_")]
         arrays = [
-            [
-                (operand.shape, operand.dtype)
-                for operand in call.operands[: call.inputs]
-                if operand.space != "smem"
-            ]
-            for call in (self, other)
+            (
+                place < self.inputs,
+                operand.dtype,
+                operand.shape
+                if place < self.inputs and "float" in operand.dtype and operand.space != "smem"
+                else len(operand.shape),
+            )
+            for place, operand in enumerate(self.operands)
         ]
-        return self.name == other.name and arrays[0] == arrays[1]
+        return Counter([*words, *arrays])
+
+    def could_be(self, other: "PallasCall") -> bool:
+        """In another config."""
+        return self.features == other.features
 
     def same_as(self, other: "PallasCall") -> bool:
         """To the last instruction. The limit may be another one: it is no part of a kernel's
@@ -93,10 +130,12 @@ class PallasCall:
         )
 
 
-def _read(eqn: Any) -> PallasCall:
+def _read(eqn: Any, scope: str = "") -> PallasCall:
     mapping = eqn.params["grid_mapping"]
     added = tuple(getattr(mapping, "vmapped_dims", ()))
-    grid = [size if isinstance(size, int) else 0 for size in mapping.grid]
+    meshes = meshes_of(eqn)
+    sizes = tuple(meshes[0].shape.values()) if meshes else mapping.grid
+    grid = [size if isinstance(size, int) else 0 for size in sizes]
     first = mapping.num_dynamic_grid_bounds
     scalars = eqn.invars[first : first + mapping.num_index_operands]
     params = compiler_params(eqn)
@@ -104,14 +143,46 @@ def _read(eqn: Any) -> PallasCall:
     return PallasCall(
         name=name_of(eqn),
         grid=tuple(size for axis, size in enumerate(grid) if axis not in added),
-        operands=tuple(_operand(block_mapping, added) for block_mapping in mapping.block_mappings),
+        operands=operands_of(mapping),
         inputs=mapping.num_inputs,
         others=tuple((tuple(var.aval.shape), str(var.aval.dtype)) for var in scalars),
         body=_ADDRESS.sub("", str(body)),
         unscaled=_FRACTION.sub("", _ADDRESS.sub("", str(_unscaled(body)))),
         batch=prod(grid[axis] for axis in added),
         limit_bytes=params.get("vmem_limit_bytes"),
+        scratch=tuple(_scratch(body, mapping.num_scratch_operands)),
+        core="+".join(dict.fromkeys(map(core_of, meshes))),
+        source=_source(eqn),
+        scope=scope,
     )
+
+
+def operands_of(mapping: Any) -> tuple[BlockedArray, ...]:
+    """Of a ``GridMapping``."""
+    added = tuple(getattr(mapping, "vmapped_dims", ()))
+    return tuple(_operand(block_mapping, added) for block_mapping in mapping.block_mappings)
+
+
+def _scratch(body: Any, declared: int) -> Iterator[BlockedArray]:
+    """Buffers that the call declares, or that its body allocates, as a pipeline in it does."""
+    scoped = [eqn.params["jaxpr"] for eqn in walked(body) if eqn.primitive.name == "run_scoped"]
+    first = len(body.invars) - declared
+    for var in (*body.invars[first:], *(v for jaxpr in scoped for v in open_jaxpr(jaxpr).invars)):
+        space = memory_space(var.aval)
+        if "sem" not in space and hasattr(var.aval, "dtype"):
+            shape = tuple(var.aval.shape)
+            yield BlockedArray(
+                shape, str(var.aval.dtype), shape, "vmem" if space == "default" else space
+            )
+
+
+def _source(eqn: Any) -> str:
+    """The file and line that make a call: the innermost that are no machinery."""
+    traceback = eqn.source_info.traceback
+    for frame in traceback.frames if traceback is not None else ():
+        if not any(part in frame.file_name for part in MACHINERY):
+            return f"{frame.file_name}:{getattr(frame, 'line_num', None) or frame.start_line}"
+    return ""
 
 
 def _unscaled(jaxpr: Any) -> Any:
@@ -152,7 +223,7 @@ def _scaled(eqn: Any) -> Any | None:
 def _batch(eqn: Any, around: int) -> int:
     """How often the ``vmap`` around a decorated function makes its grids run, of so many; others
     are its own."""
-    call = as_pallas_call(eqn)
+    call = as_any_kernel(eqn)
     if call is None:
         inner = inner_jaxprs(eqn, [None] * max(1, len(eqn.invars)))
         within = (inner_eqn for jaxpr, _ in inner for inner_eqn in open_jaxpr(jaxpr).eqns)
@@ -204,10 +275,10 @@ class ModelCalls:
                 which = int(mark[1]), back
                 mapped = (around + before).count("vmap(")
                 here[which] = max(here.get(which, 1), _batch(eqn, mapped))
-            call = as_pallas_call(eqn)
+            call = as_any_kernel(eqn)
             if call is not None:
                 if not (counted or mark):
-                    self.found[_read(call)] += times
+                    self.found[_read(call, _TRANSFORM.sub("", f"{around}{stack}"))] += times
                 continue
             for inner, turns in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
                 often = times * (1 if turns is None else turns)

@@ -175,7 +175,8 @@ class CompilerWorker:
         from autotune.compiling.child.collecting import collect
 
         known = dict(zip(question.names, question.refs, strict=True))
-        return collect(self.loader, question.ref, question.chip, known)
+        declare = question.declare
+        return collect(self.loader, question.ref, question.chip, known, declare=declare)
 
     def do_executable(self, question: questions.WriteExecutable) -> None:
         from autotune.compiling.child.measure import device as executables

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from autotune import Axis, Kernel, Option, Problem
+from autotune import Problem
 from autotune.declaring.kernel import block_sizes
-from autotune_kernels.parts import not_multiple
 
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)
 
@@ -35,13 +34,14 @@ def local(q_len: int, kv_len: int, window: int) -> Any:
     return (key <= row) & (key >= row - window)
 
 
-def scores(q: Any, k: Any, visible: Any | None, scale: float) -> Any:
+def scores(q: Any, k: Any, visible: Any | None, scale: float, cap: float | None = None) -> Any:
     """[..., heads, q_len, head_dim] x [..., kv_heads, kv_len, head_dim], grouped query heads, to
-    [..., kv_heads, group, q_len, kv_len] in float32."""
-    logits = jnp.einsum(
+    [..., kv_heads, group, q_len, kv_len] in float32, between -``cap`` and ``cap``."""
+    logits = scale * jnp.einsum(
         "...hgqd,...hkd->...hgqk", grouped(q, k), k, preferred_element_type=jnp.float32
     )
-    return logits * scale if visible is None else jnp.where(visible, logits * scale, _HIDDEN)
+    logits = logits if cap is None else cap * jnp.tanh(logits / cap)
+    return logits if visible is None else jnp.where(visible, logits, _HIDDEN)
 
 
 def grouped(q: Any, k: Any) -> Any:
@@ -52,14 +52,27 @@ def grouped(q: Any, k: Any) -> Any:
 
 def forward(q: Any, k: Any, v: Any, visible: Any | None, scale: float) -> Any:
     """softmax(q k^T) v; the weights in the dtype of ``v``."""
-    logits = scores(q, k, visible, scale)
+    return weighted(scores(q, k, visible, scale), v)[0]
+
+
+def weighted(logits: Any, v: Any, sinks: Any | None = None) -> tuple[Any, Any]:
+    """softmax(``logits``) v, the weights in the dtype of ``v``; and the log of the row sums,
+    [..., heads, q_len]. ``sinks``, [kv_heads, group, 1, 1]: a logit of each head without a value.
+    """
     top = jnp.max(logits, axis=-1, keepdims=True)
+    top = top if sinks is None else jnp.maximum(top, sinks)
     weights = jnp.exp(logits - top)
-    weights /= jnp.sum(weights, axis=-1, keepdims=True)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    total = total if sinks is None else total + jnp.exp(sinks - top)
     out = jnp.einsum(
-        "...hgqk,...hkd->...hgqd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32
+        "...hgqk,...hkd->...hgqd",
+        (weights / total).astype(v.dtype),
+        v,
+        preferred_element_type=jnp.float32,
     )
-    return out.reshape(*q.shape[:-1], v.shape[-1])
+    lead, (kv_heads, group, q_len) = logits.shape[:-4], logits.shape[-4:-1]
+    rows = (*lead, kv_heads * group, q_len)
+    return out.reshape(*rows, v.shape[-1]), (jnp.log(total) + top).reshape(rows)
 
 
 def gradients(
@@ -71,6 +84,7 @@ def gradients(
     weights: Callable[[Any], Any],
     visible: Any | None,
     scale: float,
+    cap: float | None = None,
 ) -> tuple[Any, Any, Any]:
     """dq, dk, dv in float32, from the statistics that the forward pass has saved.
 
@@ -78,7 +92,8 @@ def gradients(
     output times its gradient. Source: Dao et al., FlashAttention (2022), algorithm 4.
     """
     dtype = v.dtype
-    probabilities = weights(scores(q, k, visible, scale))  # [..., kv_heads, group, q_len, kv_len]
+    logits = scores(q, k, visible, scale, cap)
+    probabilities = weights(logits)  # [..., kv_heads, group, q_len, kv_len]
     if visible is not None:
         probabilities = jnp.where(visible, probabilities, 0.0)
     do_grouped, q_grouped = grouped(do, k), grouped(q, k)
@@ -86,6 +101,8 @@ def gradients(
     dv = jnp.einsum("...hgqk,...hgqd->...hkd", probabilities.astype(dtype), do_grouped, **product)
     slopes = jnp.einsum("...hgqd,...hkd->...hgqk", do_grouped, v, **product)
     ds = probabilities * (slopes - grouped(di[..., None], k)) * scale
+    if cap is not None:  # what is hidden is far below -cap
+        ds *= 1 - jnp.clip(logits / cap, -1, 1) ** 2
     dq = jnp.einsum("...hgqk,...hkd->...hgqd", ds.astype(dtype), k, **product)
     dk = jnp.einsum("...hgqk,...hgqd->...hkd", ds.astype(dtype), q_grouped, **product)
     return dq.reshape(q.shape), dk, dv
@@ -109,52 +126,3 @@ def plain(
         return forward(q, k, v, visible(problem), scale(problem)).astype(problem.dtype)
 
     return attend
-
-
-def splash_kernel(
-    name: str, dims: tuple[str, ...], blocks: tuple[str, ...], **parts: Any
-) -> Kernel:
-    """A splash attention whose default for every block size is 128. A block that only the loop
-    inside runs over (*compute*) cuts no dimension."""
-    return Kernel(
-        name=name,
-        dims=("heads", "kv_heads", "seq", *dims),
-        dtypes=("bfloat16", "float32"),
-        options=(
-            Option(name="mask", choices=("causal", "local", "full"), default="causal"),
-            Option(name="window", choices=(128, 256, 512, 1024, 2048, 4096), default=1024),
-        ),
-        axes=tuple(
-            Axis(
-                name=block,
-                choices=lambda problem: dividing_blocks(problem["seq"]),
-                dim=None if block.endswith("compute") else "seq",
-            )
-            for block in blocks
-        ),
-        default=lambda _: dict.fromkeys(blocks, 128),
-        **parts,
-    )
-
-
-def splash_visible(problem: Problem) -> Any:
-    """Its mask: bool [seq, seq], or None where every position sees all."""
-    shape = (problem["seq"], problem["seq"])
-    if problem.option("mask") == "full":
-        return None
-    if problem.option("mask") == "causal":
-        return causal(*shape)
-    return local(*shape, int(problem.option("window")))
-
-
-def splash_check(problem: Problem) -> str | None:
-    """What splash attention refuses, in a sentence."""
-    return not_multiple(problem, "heads", "kv_heads") or not_multiple(problem, "seq", 128)
-
-
-def splash_reduced(window: int, problem: Problem) -> Problem:
-    """Two heads of keys with two of queries each; a ``window`` so narrow that it skips blocks."""
-    kv_heads = min(2, problem["kv_heads"])
-    group = min(2, problem["heads"] // problem["kv_heads"])
-    small = problem.with_dims(kv_heads=kv_heads, heads=kv_heads * group)
-    return small.with_options(window=window) if small.option("mask") == "local" else small

@@ -16,34 +16,36 @@ from jax import lax
 from autotune import Array, Axis, Config, Kernel, Option, Problem, block
 from autotune.declaring.kernel import block_sizes
 from autotune_kernels.from_jax import versions
-from autotune_kernels.parts import equal_groups
+from autotune_kernels.parts import Check, equal_groups
 
 _SEED = 0
 _TILE = 128  # JAX's own default tiling is 128 x 128 x 128
 _LEAST_TILE_M, _LARGEST_TILE = 64, 2048
 
-_gmm = versions.op("megablox.gmm", "gmm")
-_tgmm = versions.op("megablox.gmm", "tgmm")
+Made = Callable[[], Callable[..., Any]]
+"""Imports a package's own function when it is built."""
 
 
-def _build_gmm(problem: Problem, config: Config) -> Callable[..., Any]:
+def _build_gmm(function: Made, problem: Problem, config: Config) -> Callable[..., Any]:
+    gmm = function()
     settings = versions.settings(
-        _gmm,
+        gmm,
         preferred_element_type=jnp.dtype(problem.dtype),
         tiling=_tiling(config),
         transpose_rhs=bool(problem.option("transpose_rhs")),
     )
-    return partial(_gmm, **settings)
+    return partial(gmm, **settings)
 
 
-def _build_tgmm(problem: Problem, config: Config) -> Callable[..., Any]:
+def _build_tgmm(function: Made, problem: Problem, config: Config) -> Callable[..., Any]:
+    multiply = function()
     settings = versions.settings(
-        _tgmm, preferred_element_type=jnp.dtype(problem.dtype), tiling=_tiling(config)
+        multiply, preferred_element_type=jnp.dtype(problem.dtype), tiling=_tiling(config)
     )
 
     def tgmm(lhs: Any, rhs: Any, group_sizes: Any) -> Any:
         """It takes lhs as [k, m] and turns it again: the two cancel, as in JAX's own gradient."""
-        return _tgmm(lhs.swapaxes(0, 1), rhs, group_sizes, **settings)
+        return multiply(lhs.swapaxes(0, 1), rhs, group_sizes, **settings)
 
     return tgmm
 
@@ -134,7 +136,7 @@ def _default(problem: Problem) -> dict[str, int]:
     }
 
 
-def _check(problem: Problem) -> str | None:
+def check(problem: Problem) -> str | None:
     if not _tile_m(problem):
         return f"m={problem['m']} must be a multiple of {_LEAST_TILE_M}, or at most {_LARGEST_TILE}"
     return None
@@ -153,34 +155,51 @@ _AXES = (
     block("tile_n", "n", maximum=_LARGEST_TILE),
 )
 
-GMM = Kernel(
-    name="jax_gmm",
-    dims=_DIMS,
-    dtypes=_DTYPES,
-    options=(Option(name="transpose_rhs", choices=(False, True), default=False), _SIZES),
-    axes=_AXES,
-    default=_default,
-    inputs=_gmm_inputs,
-    build=_build_gmm,
-    reference=lambda problem: _plain_gmm(problem, convert=jnp.float32),
-    baseline=_plain_gmm,
-    check=_check,
-    reduced=_reduced,
-    doc="JAX's megablox gmm: rows in groups, each group times its own weights",
-)
+def gmm(name: str, function: Made, doc: str, check: Check = check) -> Kernel:
+    """Its rows times weights, as ``function`` has it."""
+    return Kernel(
+        name=name,
+        dims=_DIMS,
+        dtypes=_DTYPES,
+        options=(Option(name="transpose_rhs", choices=(False, True), default=False), _SIZES),
+        axes=_AXES,
+        default=_default,
+        inputs=_gmm_inputs,
+        build=partial(_build_gmm, function),
+        reference=lambda problem: _plain_gmm(problem, convert=jnp.float32),
+        baseline=_plain_gmm,
+        check=check,
+        reduced=_reduced,
+        doc=doc,
+    )
 
-TGMM = Kernel(
-    name="jax_tgmm",
-    dims=_DIMS,
-    dtypes=_DTYPES,
-    options=(_SIZES,),
-    axes=_AXES,
-    default=_default,
-    inputs=_tgmm_inputs,
-    build=_build_tgmm,
-    reference=lambda problem: _plain_tgmm(problem, convert=jnp.float32),
-    baseline=_plain_tgmm,
-    check=_check,
-    reduced=_reduced,
-    doc="JAX's megablox tgmm: for each group lhs.T @ rhs over its rows, the gradient of weights",
+
+def tgmm(name: str, function: Made, doc: str, check: Check = check) -> Kernel:
+    """The gradient of its weights."""
+    return Kernel(
+        name=name,
+        dims=_DIMS,
+        dtypes=_DTYPES,
+        options=(_SIZES,),
+        axes=_AXES,
+        default=_default,
+        inputs=_tgmm_inputs,
+        build=partial(_build_tgmm, function),
+        reference=lambda problem: _plain_tgmm(problem, convert=jnp.float32),
+        baseline=_plain_tgmm,
+        check=check,
+        reduced=_reduced,
+        doc=doc,
+    )
+
+
+GMM = gmm(
+    "jax_gmm",
+    partial(versions.op, "megablox.gmm", "gmm"),
+    "JAX's megablox gmm: rows in groups, each group times its own weights",
+)
+TGMM = tgmm(
+    "jax_tgmm",
+    partial(versions.op, "megablox.gmm", "tgmm"),
+    "JAX's megablox tgmm: for each group lhs.T @ rhs over its rows, the gradient of weights",
 )

@@ -11,68 +11,17 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
-from autotune import Array, Config, Kernel, Problem
-from autotune_kernels.from_jax import attention, versions
-from autotune_kernels.from_jax.attention import splash_visible
+from autotune import Config, Kernel, Problem
+from autotune_kernels.from_jax import splash, versions
 
 _MODULE = "splash_attention.splash_attention_kernel"
-_MASKS = "splash_attention.splash_attention_mask"
-_NARROW = 128
 
 
 def _mask(problem: Problem) -> Any:
     """JAX's description of the mask, for all heads."""
-    shape = (problem["seq"], problem["seq"])
-    if problem.option("mask") == "local":
-        window = (int(problem.option("window")), 0)
-        mask = versions.op(_MASKS, "LocalMask")(shape, window, 0)
-    else:
-        name = "CausalMask" if problem.option("mask") == "causal" else "FullMask"
-        mask = versions.op(_MASKS, name)(shape)
-    return versions.op(_MASKS, "MultiHeadMask")([mask] * problem["heads"])
-
-
-def _inputs(problem: Problem) -> list[Array]:
-    seq, qk_dim = problem["seq"], problem["qk_dim"]
-    shapes = {
-        "q": (problem["heads"], seq, qk_dim),
-        "k": (problem["kv_heads"], seq, qk_dim),
-        "v": (problem["kv_heads"], seq, problem["v_dim"]),
-    }
-    std = {"q": attention.scale_of(qk_dim)}
-    return [
-        Array(name=n, shape=shapes[n], dtype=problem.dtype, row_major=True, std=std.get(n, 1.0))
-        for n in shapes
-    ]
-
-
-def _backward_inputs(problem: Problem) -> list[Array]:
-    """q, k, v, the log of the row sums of the forward pass, and the output's gradient."""
-    rows = (problem["heads"], problem["seq"])
-    values = partial(_logsumexp, problem)
-    do = (*rows, problem["v_dim"])
-    return [
-        *_inputs(problem),
-        Array(name="logsumexp", shape=rows, dtype="float32", values=values),
-        Array(name="do", shape=do, dtype=problem.dtype, row_major=True),
-        Array(name="di", shape=rows, dtype="float32"),
-    ]
-
-
-def _logsumexp(problem: Problem) -> Any:
-    """What normal scores give: the log of the number of keys that a row sees, and a half."""
-    seen = np.minimum(np.arange(problem["seq"]) + 1, _seen(problem)) + 0.0
-    if problem.option("mask") == "full":
-        seen[:] = problem["seq"]
-    return np.broadcast_to(np.log(seen) + 0.5, (problem["heads"], problem["seq"])).astype("f4")
-
-
-def _seen(problem: Problem) -> int:
-    """The most keys that a row sees."""
-    is_local = problem.option("mask") == "local"
-    return int(problem.option("window")) + 1 if is_local else problem["seq"]
+    masks = versions.op("splash_attention", "splash_attention_mask")
+    return masks.MultiHeadMask([splash.described(problem, masks)] * problem["heads"])
 
 
 def _made(problem: Problem, **sizes: Any) -> Any:
@@ -80,12 +29,31 @@ def _made(problem: Problem, **sizes: Any) -> Any:
     blocks = versions.op(_MODULE, "BlockSizes")
     make = versions.op(_MODULE, "make_splash_mha_single_device")
     forward = dict.fromkeys(("block_q", "block_kv", "block_kv_compute"), 128)
-    return make(_mask(problem), block_sizes=blocks(**{**forward, **sizes}))
+    return make(
+        _mask(problem),
+        block_sizes=blocks(**{**forward, **sizes}),
+        save_residuals=bool(dict(problem.options).get("residuals")),
+        attn_logits_soft_cap=splash.soft_cap(problem),
+    )
+
+
+def _segments(problem: Problem, given: tuple[Any, ...]) -> dict[str, Any]:
+    """``segment_ids``, and ``sinks`` where there are any: some releases have none."""
+    more = splash.by_name(problem, given)
+    ids = (more["q_segments"], more["kv_segments"])
+    sinks = {} if more["sinks"] is None else {"sinks": more["sinks"]}
+    segments = None if ids[0] is None else versions.op(_MODULE, "SegmentIds")(*ids)
+    return {"segment_ids": segments, **sinks}
 
 
 def _build(problem: Problem, config: Config) -> Callable[..., Any]:
-    made: Callable[..., Any] = _made(problem, **dict(config.axes))
-    return made
+    made = _made(problem, **dict(config.axes))
+
+    def attend(q: Any, k: Any, v: Any, *given: Any) -> Any:
+        out = made(q, k, v, **_segments(problem, given))
+        return (out[0], *out[1]) if problem.option("residuals") else out
+
+    return attend
 
 
 def _backward(kind: str, problem: Problem, config: Config) -> Callable[..., Any]:
@@ -105,15 +73,15 @@ def _backward(kind: str, problem: Problem, config: Config) -> Callable[..., Any]
         mask_info=made.dq_mask_info if name == "dq" else made.dkv_mask_info,
         mask_function=made.kwargs["mask_function"],
         mask_value=made.kwargs["mask_value"],
-        attn_logits_soft_cap=None,
+        attn_logits_soft_cap=splash.soft_cap(problem),
         is_mqa=False,
         interpret=False,
-        segment_ids=None,
         sinks=None,
     )
 
-    def gradient(q: Any, k: Any, v: Any, logsumexp: Any, do: Any, di: Any) -> Any:
-        gradients = function(q=q, k=k, v=v, logsumexp=logsumexp, do=do, di=di, **settings)
+    def gradient(*given: Any) -> Any:
+        named = dict(zip(("q", "k", "v", "logsumexp", "do", "di"), given, strict=False))
+        gradients = function(**named, **{**settings, **_segments(problem, given[6:])})
         gradients = (gradients,) if name == "dq" else gradients
         return [array for array in gradients if array is not None]
 
@@ -121,19 +89,9 @@ def _backward(kind: str, problem: Problem, config: Config) -> Callable[..., Any]
 
 
 def _plain_backward(kind: str, problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
-    dtype = jnp.dtype(problem.dtype)
-
-    def gradient(q: Any, k: Any, v: Any, logsumexp: Any, do: Any, di: Any) -> Any:
-        q, k, v, do = (x if convert is None else x.astype(convert) for x in (q, k, v, do))
-
-        def weights(scores: Any) -> Any:
-            return jnp.exp(scores - attention.grouped(logsumexp[..., None], k))
-
-        dq, dk, dv = attention.gradients(q, k, v, do, di, weights, splash_visible(problem), 1.0)
-        expected = {"dq": [dq], "dkv": [dk, dv], "fused": [dq, dk, dv]}[kind]
-        return [array.astype(dtype) for array in expected]
-
-    return gradient
+    gradients = splash.plain_gradients(problem, convert=convert)
+    wanted = {"dq": slice(1), "dkv": slice(1, 3), "fused": slice(3)}[kind]
+    return lambda *given: gradients(*given)[wanted]
 
 
 _BLOCKS = {
@@ -144,19 +102,16 @@ _BLOCKS = {
 
 
 _kernel = partial(
-    attention.splash_kernel,
-    dims=("qk_dim", "v_dim"),
-    check=attention.splash_check,
-    reduced=partial(attention.splash_reduced, _NARROW),
+    splash.kernel, dims=("qk_dim", "v_dim"), check=splash.check, reduced=splash.reduced
 )
-_plain = partial(attention.plain, splash_visible, lambda _: 1.0)
 
 
 def _backward_kernel(name: str, kind: str, blocks: tuple[str, ...], doc: str) -> Kernel:
     return _kernel(
         name,
         blocks=blocks,
-        inputs=_backward_inputs,
+        options=(splash.flag("sinks"),),
+        inputs=splash.backward_inputs,
         build=partial(_backward, kind),
         reference=partial(_plain_backward, kind, convert=jnp.float32),
         baseline=partial(_plain_backward, kind),
@@ -167,10 +122,11 @@ def _backward_kernel(name: str, kind: str, blocks: tuple[str, ...], doc: str) ->
 FORWARD = _kernel(
     "jax_splash_attention",
     blocks=_BLOCKS["forward"],
-    inputs=_inputs,
+    options=(splash.flag("sinks"), splash.flag("residuals")),
+    inputs=splash.forward_inputs,
     build=_build,
-    reference=partial(_plain, convert=jnp.float32),
-    baseline=_plain,
+    reference=partial(splash.plain, convert=jnp.float32),
+    baseline=splash.plain,
     doc="jax.experimental.pallas.ops.tpu.splash_attention; heads share keys in groups",
 )
 DKV = _backward_kernel(

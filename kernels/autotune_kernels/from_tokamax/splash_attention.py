@@ -2,101 +2,141 @@
 training step. The gradient is the forward kernel, which also keeps the log of the row sums, and
 the fused backward kernel: two calls, whose times add up. The queries are scaled by the caller."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from autotune import Array, Config, Problem
-from autotune_kernels.from_jax import attention
-from autotune_kernels.from_jax.attention import splash_visible
+from autotune import Array, Axis, Config, Problem
+from autotune_kernels.from_jax import splash
 from autotune_kernels.parts import dividing, needing, part
 
 _SPLASH = "tokamax._src.ops.experimental.tpu.splash_attention.splash_attention"
+_LOG2_E = 1 / math.log(2)
 _FORWARD = ("block_q", "block_kv", "block_kv_compute")
 _BACKWARD = ("block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute")
 
 
-def _mask(problem: Problem) -> Any:
-    masks, shape = part(f"{_SPLASH}_mask"), (problem["seq"], problem["seq"])
-    if problem.option("mask") == "local":
-        return masks.LocalMask(shape, (int(problem.option("window")), 0), 0)
-    return masks.CausalMask(shape) if problem.option("mask") == "causal" else masks.FullMask(shape)
-
-
-def _inputs(problem: Problem) -> list[Array]:
-    seq, dim = problem["seq"], problem["head_dim"]
-    heads = {"q": problem["heads"], "k": problem["kv_heads"], "v": problem["kv_heads"]}
-    std = {"q": attention.scale_of(dim)}
-    return [
-        Array(
-            name=name,
-            shape=(count, seq, dim),
-            dtype=problem.dtype,
-            row_major=True,
-            std=std.get(name, 1.0),
-        )
-        for name, count in heads.items()
-    ]
-
-
 def _gradient_inputs(problem: Problem) -> list[Array]:
-    shape = (problem["heads"], problem["seq"], problem["head_dim"])
-    return [*_inputs(problem), Array(name="do", shape=shape, dtype=problem.dtype, row_major=True)]
+    q, k, v, *extras = splash.forward_inputs(problem)
+    return [q, k, v, splash.slope(problem), *extras]
+
+
+def _kernel_object(problem: Problem, config: Config, **settings: Any) -> Any:
+    kernel = part(f"{_SPLASH}_kernel")
+    blocks = {**dict.fromkeys((*_FORWARD, *_BACKWARD), 128), **dict(config.axes)}
+    return kernel.make_splash_mha_single_device(
+        splash.described(problem, part(f"{_SPLASH}_mask")),
+        config=kernel.SplashConfig(**blocks, attn_logits_soft_cap=splash.soft_cap(problem)),
+        **settings,
+    )
+
+
+def _segments(problem: Problem, given: Sequence[Any]) -> Any:
+    more = splash.by_name(problem, given)
+    if more["q_segments"] is None:
+        return None
+    return part(f"{_SPLASH}_kernel").SegmentIds(more["q_segments"], more["kv_segments"])
 
 
 def _made(problem: Problem, config: Config) -> Callable[..., Any]:
-    splash = part(f"{_SPLASH}_kernel")
-    blocks = {**dict.fromkeys((*_FORWARD, *_BACKWARD), 128), **dict(config.axes)}
-    made: Callable[..., Any] = splash.make_splash_mha_single_device(
-        _mask(problem), config=splash.SplashConfig(**blocks)
-    )
-    return made
+    residuals = bool(dict(problem.options).get("residuals"))
+    made = _kernel_object(problem, config, save_residuals=residuals)
+
+    def attend(q: Any, k: Any, v: Any, *given: Any) -> Any:
+        sinks = splash.by_name(problem, given)["sinks"]
+        out = made(q, k, v, _segments(problem, given), sinks)
+        return (out[0], out[1]["logsumexp"]) if residuals else out
+
+    return attend
 
 
 def _gradient(problem: Problem, config: Config) -> Callable[..., Any]:
     made = _made(problem, config)
-    return lambda q, k, v, do: jax.vjp(made, q, k, v)[1](do)
+
+    def gradient(q: Any, k: Any, v: Any, do: Any, *given: Any) -> Any:
+        return jax.vjp(lambda *qkv: made(*qkv, *given), q, k, v)[1](do)
+
+    return gradient
+
+
+def _backward(problem: Problem, config: Config) -> Callable[..., Any]:
+    """The fused backward kernel alone. Its logits are of base 2, and so is their logsumexp."""
+    kernel = part(f"{_SPLASH}_kernel")
+    made = _kernel_object(problem, config)
+    settings = {
+        name: made.kwargs[name]
+        for name in ("is_mqa", "mask_value", "mask_function", "config", "dkv_mask_sparsity")
+    }
+    tiles = dict(zip(("bq", "bkv", "bkv_compute"), dict(config.axes).values(), strict=True))
+
+    def gradients(q: Any, k: Any, v: Any, logsumexp: Any, do: Any, di: Any, *given: Any) -> Any:
+        return kernel._splash_attention_bwd_dkv(
+            q,
+            k,
+            v,
+            _segments(problem, given),
+            logsumexp * _LOG2_E,
+            do,
+            di,
+            **tiles,
+            **settings,
+            mask_info=made.dkv_mask_info,
+        )
+
+    return gradients
 
 
 def _plain_gradient(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
     """As any flash attention has it: the sums of output times its gradient are those of the output
     that the forward pass has rounded."""
+    attend = splash.plain(problem, convert=convert, residuals=True)
+    back = splash.plain_gradients(problem, convert=convert)
 
-    def gradient(*given: Any) -> Any:
-        q, k, v, do = (x if convert is None else x.astype(convert) for x in given)
-        out = attention.forward(q, k, v, splash_visible(problem), 1.0).astype(problem.dtype)
+    def gradient(q: Any, k: Any, v: Any, do: Any, *given: Any) -> Any:
+        out, rows = attend(q, k, v, *given)
         di = jnp.sum(out.astype(jnp.float32) * do.astype(jnp.float32), axis=-1)
-        weights = partial(jax.nn.softmax, axis=-1)
-        gradients = attention.gradients(q, k, v, do, di, weights, splash_visible(problem), 1.0)
-        return [array.astype(problem.dtype) for array in gradients]
+        return back(q, k, v, rows, do, di, *given)
 
     return gradient
 
 
-_plain = partial(attention.plain, splash_visible, lambda _: 1.0)
-_kernel = partial(  # tokamax's own default, too: SplashConfig.get_default
-    attention.splash_kernel,
+_kernel = partial(
+    splash.kernel,
     dims=("head_dim",),
-    check=needing("tokamax", "tokamax", attention.splash_check),
+    check=needing("tokamax", "tokamax", splash.check),
     constraint=dividing({f"{whole}_compute": whole for whole in ("block_kv", "block_kv_dkv")}),
-    reduced=partial(attention.splash_reduced, 128),
+    reduced=splash.reduced,
 )
 
 FORWARD = _kernel(
     "tokamax_splash_attention",
     blocks=_FORWARD,
-    inputs=_inputs,
+    options=(splash.flag("sinks"), splash.flag("residuals")),
+    axes=(Axis(name="use_experimental_scheduler", choices=lambda _: (False, True)),),
+    inputs=splash.forward_inputs,
     build=_made,
-    reference=partial(_plain, convert=jnp.float32),
-    baseline=_plain,
+    reference=partial(splash.plain, convert=jnp.float32),
+    baseline=splash.plain,
     doc="tokamax splash attention; heads share keys in groups",
+)
+BACKWARD = _kernel(
+    "tokamax_splash_attention_backward",
+    blocks=_BACKWARD,
+    options=(),
+    inputs=splash.backward_inputs,
+    build=_backward,
+    reference=partial(splash.plain_gradients, convert=jnp.float32),
+    baseline=splash.plain_gradients,
+    doc="its fused backward kernel alone",
 )
 GRADIENT = _kernel(
     "tokamax_splash_attention_gradient",
     blocks=(*_FORWARD, *_BACKWARD),
+    options=(),
     inputs=_gradient_inputs,
     build=_gradient,
     reference=partial(_plain_gradient, convert=jnp.float32),

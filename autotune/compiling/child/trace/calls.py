@@ -20,14 +20,33 @@ from autotune.compiling.child.trace.scalars import called_jaxpr, constants, open
 def as_pallas_call(eqn: Any) -> Any | None:
     """What ``Call`` reads of a ``pallas_call``; None for any other equation, and for kernels of
     several meshes or of SparseCores."""
+    call = as_any_kernel(eqn)
+    is_one = call is not None and [core_of(mesh) for mesh in meshes_of(call)] in ([], [TENSORCORE])
+    return call if is_one else None
+
+
+TENSORCORE, SPARSECORE = "TensorCore", "SparseCore"
+
+
+def meshes_of(eqn: Any) -> Sequence[Any]:
+    """The meshes of cores that a kernel is written for; none of a ``pallas_call``."""
+    if eqn.primitive.name == "core_map":
+        return (eqn.params["mesh"],)
+    return tuple(eqn.params.get("meshes", ()))
+
+
+def core_of(mesh: Any) -> str:
+    return TENSORCORE if TENSORCORE in type(mesh).__name__ else SPARSECORE
+
+
+def as_any_kernel(eqn: Any) -> Any | None:
+    """The same of kernels for other cores, and the first of those for several meshes; None of what
+    is no kernel."""
     if eqn.primitive.name == "pallas_call":
         return eqn
-    if eqn.primitive.name != "mpmd_map":
+    if eqn.primitive.name not in ("mpmd_map", "core_map"):
         return None
-    meshes = eqn.params["meshes"]
-    if len(meshes) != 1 or "TensorCore" not in type(meshes[0]).__name__:
-        return None
-    (jaxpr,) = eqn.params["jaxprs"]
+    jaxpr = eqn.params["jaxpr"] if "jaxpr" in eqn.params else eqn.params["jaxprs"][0]
     refs = open_jaxpr(jaxpr).invars
     arrays = [var.aval for var in (*eqn.invars, *eqn.outvars)]
     mapping = SimpleNamespace(
@@ -40,7 +59,11 @@ def as_pallas_call(eqn: Any) -> Any | None:
     )
     params = {**eqn.params, "jaxpr": jaxpr, "grid_mapping": mapping}
     return SimpleNamespace(
-        primitive=eqn.primitive, invars=eqn.invars, outvars=eqn.outvars, params=params
+        primitive=eqn.primitive,
+        invars=eqn.invars,
+        outvars=eqn.outvars,
+        params=params,
+        source_info=eqn.source_info,
     )
 
 

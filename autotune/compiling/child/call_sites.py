@@ -1,0 +1,125 @@
+"""Who makes the kernels of a model: the functions on the way to each call, with their arguments as
+they were called, noted while the model is traced."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FrameType, SimpleNamespace
+from typing import Any
+
+from autotune.compiling.child.chips import patched
+from autotune.compiling.child.pallas_calls import MACHINERY, PallasCall, operands_of
+from autotune.compiling.child.trace.calls import as_any_kernel
+from autotune.compiling.child.trace.pallas_call import name_of
+from autotune.declaring.calls import text as texts
+
+_MOST_FUNCTIONS = 8  # on the way to one call, from within
+
+
+@dataclass(frozen=True)
+class Site:
+    """A function that can be imported, as it was called. ``records``: what it has made of classes
+    with fields, as of sizes that it has chosen itself."""
+
+    function: Callable[..., Any]
+    arguments: dict[str, Any]
+    records: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return str(inspect.unwrap(self.function).__name__)
+
+
+class CallSites:
+    """By kernel name and operands: transformations of JAX make a call anew, but keep these."""
+
+    def __init__(self) -> None:
+        self._running: dict[FrameType, dict[str, Any]] = {}
+        self._can_be: dict[CodeType, bool] = {}
+        self._sites: dict[Any, list[Site]] = {}
+
+    def of(self, call: PallasCall) -> list[Site]:
+        """The functions that made a call, the innermost first."""
+        return self._sites.get((call.name, call.operands), [])
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        profiler = sys.getprofile()
+        with ExitStack() as stack:
+            for primitive in _primitives():
+                bind = partial(self._bind, primitive, primitive.bind)
+                stack.enter_context(patched(primitive, bind=bind))
+            sys.setprofile(self._profile)
+            try:
+                yield
+            finally:
+                sys.setprofile(profiler)
+                self._running.clear()
+
+    def _bind(self, primitive: Any, bind: Callable[..., Any], *args: Any, **params: Any) -> Any:
+        import jax
+
+        given = [SimpleNamespace(aval=jax.typeof(argument)) for argument in args]
+        made = [SimpleNamespace(aval=aval) for aval in params.get("out_avals", ())]
+        equation = SimpleNamespace(
+            primitive=primitive, params=params, invars=given, outvars=made, source_info=None
+        )
+        call: Any = as_any_kernel(equation)
+        key = name_of(call), operands_of(call.params["grid_mapping"])
+        if key not in self._sites:
+            self._sites[key] = list(self._on_the_way(sys._getframe(1)))
+        return bind(*args, **params)
+
+    def _profile(self, frame: FrameType, event: str, _: Any) -> None:
+        """Parameters are bound anew in many a function: what it was given is known as it begins."""
+        if event == "call" and self._is_candidate(frame.f_code):
+            self._running[frame] = dict(frame.f_locals)
+        elif event == "return":
+            self._running.pop(frame, None)
+
+    def _is_candidate(self, code: CodeType) -> bool:
+        if code not in self._can_be:
+            is_ours = any(part in code.co_filename for part in MACHINERY)
+            self._can_be[code] = not is_ours and code.co_qualname.isidentifier()
+        return self._can_be[code]
+
+    def _on_the_way(self, frame: FrameType | None) -> Iterator[Site]:
+        found = 0
+        while frame is not None and found < _MOST_FUNCTIONS:
+            given = self._running.get(frame)
+            function = None if given is None else _imported(frame)
+            if function is not None and given is not None:
+                found += 1
+                yield Site(function, given, tuple(_records(frame.f_locals.values())))
+            frame = frame.f_back
+
+
+def _primitives() -> list[Any]:
+    """What kernels are bound with, over JAX versions."""
+    from jax._src.pallas.pallas_call import pallas_call_p
+
+    primitives = [pallas_call_p]
+    with suppress(ImportError):  # before jax 0.9
+        from jax._src.pallas import mpmd
+
+        primitives.append(mpmd.mpmd_map_p)
+    return primitives
+
+
+def _records(values: Iterable[Any]) -> Iterator[Any]:
+    """And those that are fields of one."""
+    for value in list(values):
+        if texts.is_named_tuple(value) or texts.is_record(value):
+            yield value
+            yield from _records(texts.record_fields(value).values())
+
+
+def _imported(frame: FrameType) -> Callable[..., Any] | None:
+    """The function of a frame under the name that others import it by."""
+    home = sys.modules.get(str(frame.f_globals.get("__name__")))
+    function = getattr(home, frame.f_code.co_name, None)
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    return function if code is frame.f_code else None

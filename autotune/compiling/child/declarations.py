@@ -1,0 +1,273 @@
+"""Declarations for kernels of a model that have none: a decorated function that calls the one that
+made the kernel, with its block sizes as axes. Tracing decides what a block size is."""
+
+import copy
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from textwrap import indent
+from typing import Any
+
+from autotune.compiling.child.call_sites import Site
+from autotune.compiling.child.pallas_calls import ModelCalls, PallasCall
+from autotune.declaring.calls import text as texts
+from autotune.declaring.calls.function import abstract
+from autotune.domain.compilers import DeclaredCall
+from autotune.domain.errors import InvalidInputError
+
+_SIZE_NAME = re.compile(r"block|tile|tiling|chunk|^b[a-z]?(q|k|kv|m|n|d)?(_sz|_size)?$|_per_", re.I)
+_NO_SIZE_NAME = re.compile(r"window|cap|seed|head|dim", re.I)
+_IMPORTED = re.compile(r"\b([A-Za-z_]\w*(?:\.\w+)+)")
+_STAND_IN = 10**12  # for a number in a text that a name takes the place of
+_LEAST, _SUBLANES = 128, 8
+
+
+@dataclass(frozen=True)
+class _Size:
+    """A number among the arguments, as ``tiling.0``: what it is called, and the values to try."""
+
+    path: tuple[Any, ...]
+    value: int
+    name: str
+    values: str
+
+
+def declared(sites: Sequence[Site], call: PallasCall) -> DeclaredCall | None:
+    """Of the innermost function that makes the same call from arguments that can be written down,
+    sizes of blocks among them; None where there is none."""
+    for site in sites:
+        with suppress(InvalidInputError, TypeError, ValueError):
+            given = _chosen(site, _given(site), call)
+            sizes = list(_sizes(site.function, given, call))
+            if sizes:
+                return _written(site, given, sizes)
+    return None
+
+
+def _given(site: Site) -> dict[str, Any]:
+    """Its arguments, arrays as ``AbstractArray``. Raises ``InvalidInputError`` for what cannot be
+    given by name."""
+    import jax
+
+    given = {}
+    for name, parameter in inspect.signature(site.function).parameters.items():
+        value = site.arguments.get(name)
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            if value:
+                raise InvalidInputError(f"{name} of {site.name} takes any arguments")
+        elif parameter.kind is parameter.POSITIONAL_ONLY:
+            raise InvalidInputError(f"{name} of {site.name} has no name")
+        else:
+            leaves = jax.tree_util.tree_leaves(value)
+            is_known = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+            given[name] = abstract(value, contents=is_known)
+    return given
+
+
+def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[PallasCall], Any]:
+    """The calls that it makes, and what it gives back. Raises what it raises."""
+    import jax
+
+    arrays: dict[str, Any] = {}
+
+    def note(path: str, leaf: Any) -> None:
+        if isinstance(leaf, texts.AbstractArray):
+            arrays[path] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+    for name, value in given.items():
+        texts.mapped(value, name, note)
+
+    def called(*values: Any) -> Any:
+        by_path = dict(zip(arrays, values, strict=True))
+        every = {
+            name: texts.mapped(value, name, lambda path, leaf: by_path.get(path, leaf))
+            for name, value in given.items()
+        }
+        return function(**every)
+
+    closed, calls = jax.make_jaxpr(called)(*arrays.values()), ModelCalls()
+    calls.walk(closed, 1, counted=False)
+    return list(calls.found), [str(aval) for aval in closed.out_avals]
+
+
+def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, Any]:
+    """With the sizes that the function has chosen itself, where it is given none or a function:
+    those with which it makes the same call."""
+    sizes = {size for array in (*call.operands, *call.scratch) for size in array.block}
+    for name, parameter in inspect.signature(site.function).parameters.items():
+        chosen: list[Any] = []
+        if given[name] is None or callable(given[name]):
+            kinds = str(parameter.annotation)
+            chosen += [r for r in site.records if re.search(rf"\b{type(r).__name__}\b", kinds)]
+            chosen += sorted(sizes, reverse=True) if _SIZE_NAME.search(name) else []
+        for value in chosen:
+            with suppress(Exception):  # what it refuses
+                other = {**given, name: value}
+                if any(made.alike(call) for made in _traced(site.function, other)[0]):
+                    given = other
+                    break
+    return given
+
+
+def _sizes(
+    function: Callable[..., Any], given: dict[str, Any], call: PallasCall
+) -> Iterator[_Size]:
+    """Numbers that change blocks, grid or buffers, but neither what the kernel is given nor what
+    the function gives back; and what is called a block and has its size, where it cannot change
+    alone. Nothing where the function makes another call."""
+    calls, results = _traced(function, given)
+    if not any(made.alike(call) for made in calls):
+        return
+    for path, value in _numbers(given):
+        name = str(path[0] if isinstance(path[-1], int) else path[-1])
+        if value < 1 or _NO_SIZE_NAME.search(name):
+            continue
+        called = f"{name}_{path[-1]}" if isinstance(path[-1], int) else name
+        for other in (value // 2, value * 2):
+            with suppress(Exception):  # a size that it refuses
+                changed, gives = _traced(function, _replaced(given, path, other))
+                new = next((made for made in changed if made.could_be(call)), None)
+                if new is not None and gives == results and not _as_cut(new, call):
+                    yield _Size(path, value, called, _choices(given, call, new.blocks, value))
+                    break
+        else:
+            if _SIZE_NAME.search(name) and any(value in block for block in call.blocks):
+                yield _Size(path, value, called, _choices(given, call, None, value))
+
+
+def _as_cut(one: PallasCall, other: PallasCall) -> bool:
+    return (one.grid, one.blocks, one.scratch) == (other.grid, other.blocks, other.scratch)
+
+
+def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
+    if type(value) is int:
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(item, (*path, key))
+    elif texts.is_named_tuple(value) or texts.is_record(value):
+        if not texts.has_arrays(value):
+            yield from _numbers(texts.record_fields(value), path)
+    elif type(value) in (list, tuple):
+        for place, item in enumerate(value):
+            yield from _numbers(item, (*path, place))
+
+
+def _replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """The same tree with another leaf; what a class would refuse is tried all the same."""
+    if not path:
+        return new
+    first, *rest = path
+    if isinstance(value, dict):
+        return {**value, first: _replaced(value[first], tuple(rest), new)}
+    if texts.is_named_tuple(value):
+        return value._replace(**{first: _replaced(getattr(value, first), tuple(rest), new)})
+    if texts.is_record(value):
+        other = copy.copy(value)
+        object.__setattr__(other, first, _replaced(getattr(value, first), tuple(rest), new))
+        return other
+    items = list(value)
+    items[first] = _replaced(items[first], tuple(rest), new)
+    return type(value)(items)
+
+
+def _arrays(given: dict[str, Any]) -> dict[str, texts.AbstractArray]:
+    arrays: dict[str, texts.AbstractArray] = {}
+
+    def note(path: str, leaf: Any) -> None:
+        if isinstance(leaf, texts.AbstractArray):
+            arrays[path] = leaf
+
+    for name, value in given.items():
+        texts.mapped(value, name, note)
+    return arrays
+
+
+def _choices(
+    given: dict[str, Any], call: PallasCall, changed: Sequence[tuple[int, ...]] | None, value: int
+) -> str:
+    """Sizes of the dimension that a block cuts; powers of two around the value where none is an
+    argument's."""
+    least = next(size for size in (_LEAST, _SUBLANES, 1) if value % size == 0)
+    for number, operand in enumerate(call.operands):
+        for place, size in enumerate(operand.block):
+            cuts = size == value if changed is None else changed[number][place] != size
+            for path, array in _arrays(given).items() if cuts else ():
+                if array.shape == operand.shape:
+                    return f'autotune.block("{path}.{place}", minimum={least})'
+    return repr(tuple(sorted({max(1, value * 2**n // 4) for n in range(5)})))
+
+
+def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> DeclaredCall:
+    """Raises ``InvalidInputError`` for an argument that cannot be written down."""
+    parameters = inspect.signature(site.function).parameters
+    arrays = {name: value for name, value in given.items() if texts.has_arrays(value)}
+    if not arrays:
+        raise InvalidInputError(f"{site.name} is called without an array")
+    names = {size.path: _unused(size.name, arrays) for size in sizes}
+    words = [f"{name}={name}" for name in arrays]
+    for name, value in given.items():
+        inside = {n: size for n, size in enumerate(sizes) if size.path[0] == name}
+        if name in arrays or (not inside and value is parameters[name].default):
+            continue
+        for number, size in inside.items():
+            value = _replaced(value, size.path[1:], _STAND_IN + number)
+        text = texts.value_text(value)
+        for number, size in inside.items():
+            text = text.replace(str(_STAND_IN + number), names[size.path])
+        words.append(f"{name}={text}")
+    decorated = [f"{names[size.path]}={size.values}" for size in sizes]
+    rules = list(_rules(given))
+    decorated += [f"values={{\n{indent(''.join(rules), '    ')}}}"] if rules else []
+    signature = [*arrays, "*", *(f"{names[size.path]}={size.value}" for size in sizes)]
+    call = f"{texts.value_text(site.function)}(\n{_lines(words)})"
+    code = (
+        f"@autotune.tunable(\n{_lines(decorated)})\n"
+        f"def {{name}}({', '.join(signature)}):\n{indent(f'return {call}', '    ')}\n"
+    )
+    return DeclaredCall(site.name, _imports(code), code, texts.arguments_text(arrays))
+
+
+def _lines(words: Sequence[str]) -> str:
+    return indent("".join(f"{word},\n" for word in words), "    ")
+
+
+def _unused(name: str, taken: dict[str, Any]) -> str:
+    return f"{name}_size" if name in taken else name
+
+
+def _imports(code: str) -> tuple[str, ...]:
+    """The modules of the dotted names in a text."""
+    import sys
+
+    modules = set()
+    for dotted in _IMPORTED.findall(code):
+        parts = dotted.split(".")
+        longest = (".".join(parts[:n]) for n in range(len(parts) - 1, 0, -1))
+        modules.add(next((name for name in longest if name in sys.modules), ""))
+    return tuple(sorted(modules - {"", "np"}))
+
+
+def _rules(given: dict[str, Any]) -> Iterator[str]:
+    """What makes the whole numbers in an argument that only the model computes: by its name, or
+    zeros, which are marked."""
+    arrays = _arrays(given)
+    rows = next((path for path, array in arrays.items() if "float" in array.dtype), None)
+    for path, array in arrays.items():
+        if "int" not in array.dtype or len(array.shape) > 2 or array.dtype == "int8":
+            continue
+        root, name = path.split(".")[0], path.lower()
+        numbers, note = f"np.zeros({path}.shape, {path}.dtype)", "  # HOLE: what has your model?"
+        if rows is not None and len(array.shape) == 1:
+            starts = f"np.arange({path}.shape[0] + {{}}) * {rows}.shape[0] // {{}}"
+            if re.search(r"cu_|start|indptr|offset", name):
+                numbers, note = starts.format(0, f"max(1, {path}.shape[0] - 1)"), "  # equal parts"
+            elif re.search(r"size|count|group", name):
+                count = f"{path}.shape[0]"
+                numbers, note = f"np.diff({starts.format(1, count)})", "  # equal parts"
+        roots = dict.fromkeys(
+            (root, *((rows or root).split(".")[:1] if note.endswith("parts") else ()))
+        )
+        yield f'"{path}": lambda {", ".join(roots)}: {numbers},{note}\n'

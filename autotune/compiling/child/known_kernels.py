@@ -1,0 +1,215 @@
+"""Which kernel of the catalogue a ``pallas_call`` is, for which problem and in which config.
+
+A match is sure: what the declaration builds is the same call to the last instruction of its body,
+but for constants. The rest decides only what is tried, as each try is a trace.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import islice, product
+from typing import Any
+
+from autotune.compiling.child.loading import Loader, LoadError
+from autotune.compiling.child.pallas_calls import BlockedArray, ModelCalls, PallasCall
+from autotune.declaring.kernel import Kernel
+from autotune.domain.key import KernelRef
+from autotune.domain.problem import Config, Problem, make_config
+from autotune.domain.workload import WorkloadProblem, workload_problem
+
+_PRIMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103)
+_MOST_TRACED = 200  # configs of one problem, for one call
+
+
+class KnownKernels:
+    """Finds the declaration, problem and config of a call. A match is sure: what the declaration
+    builds for them is the same call to the last instruction of its body, but for constants."""
+
+    def __init__(self, loader: Loader, refs: Mapping[str, KernelRef]) -> None:
+        self._loader, self._refs = loader, refs
+        self._built: dict[Any, list[PallasCall]] = {}
+
+    def match(self, call: PallasCall) -> WorkloadProblem | None:
+        for name, ref in self._refs.items():
+            try:
+                kernel = self._loader.kernel(ref)
+            except LoadError:  # its package is not installed
+                continue
+            alike: list[list[PallasCall]] = []
+            cut: dict[str, Any] = {}
+            for problem in self._likely(ref, kernel, call):
+                default = self._made(ref, problem, _default(kernel, problem))
+                if default in alike or not any(made.could_be(call) for made in default):
+                    continue  # an option that changes nothing, or another kernel
+                alike.append(default)
+                config = self._config(ref, problem, call, cut)
+                if config is not None:
+                    axes = ",".join(f"{axis}={value}" for axis, value in config.axes)
+                    return replace(workload_problem(name, problem, 1.0), config=axes)
+        return None
+
+    def _likely(self, ref: KernelRef, kernel: Kernel, call: PallasCall) -> Iterator[Problem]:
+        """Problems whose call is like this one outside of its body, as far as it is known: what an
+        option changes of that is traced once, for it alone. The fewest options that are no default
+        come first."""
+        default = dict.fromkeys((option.name, option.default) for option in kernel.options)
+        groups: dict[Any, list[Problem]] = {}
+        for problem in dict.fromkeys(_problems(kernel, call)):
+            groups.setdefault((problem.dims, problem.dtype), []).append(problem)
+        for problems in groups.values():
+            problems.sort(key=lambda problem: sum(o not in default for o in problem.options))
+            features = {p: self._features(ref, kernel, p) for p in _tested(problems)}
+            for problem in problems:
+                expected = _expected(problem, problems[0], features)
+                if not expected or call.features in expected:
+                    yield problem
+
+    def _features(self, ref: KernelRef, kernel: Kernel, problem: Problem) -> list[Counter[Any]]:
+        return [made.features for made in self._made(ref, problem, _default(kernel, problem))]
+
+    def _config(
+        self, ref: KernelRef, problem: Problem, call: PallasCall, cut: dict[str, Any]
+    ) -> Config | None:
+        """The config that makes the call. ``cut``: the axes that cut its blocks, once they are
+        known: they are the same for each problem."""
+        kernel = self._loader.kernel(ref)
+        cutting = [axis.name for axis in kernel.axes if axis.dim]
+        for config in islice(_configs(kernel, problem, call), _MOST_TRACED):
+            if any(config[axis] != size for axis, size in cut.items()):
+                continue
+            made = self._made(ref, problem, config)
+            if any(same.alike(call) for same in made):
+                return config
+            if cut and not any(same.grid == call.grid for same in made):
+                return None  # what else there is changes no grid
+            if any(same.blocks == call.blocks for same in made):
+                cut |= {axis: config[axis] for axis in cutting}
+        return None
+
+    def is_just(self, ref: KernelRef, problem: Problem, call: PallasCall) -> bool:
+        """Whether a call is that of a kernel for a problem in one of the configs that are tried, to
+        the last instruction."""
+        if not self.is_of(ref, problem, call):
+            return False
+        configs = islice(_configs(self._loader.kernel(ref), problem, call), _MOST_TRACED)
+        return any(made.same_as(call) for c in configs for made in self._made(ref, problem, c))
+
+    def is_of(self, ref: KernelRef, problem: Problem, call: PallasCall) -> bool:
+        """Whether a call is that of a kernel for a problem, in some config: by its name, and its
+        arrays."""
+        try:
+            config = _default(self._loader.kernel(ref), problem)
+        except Exception:  # a declaration that is not where it was said to be
+            return False
+        return any(made.could_be(call) for made in self._made(ref, problem, config))
+
+    def _made(self, ref: KernelRef, problem: Problem, config: Config) -> list[PallasCall]:
+        import jax
+
+        key = ref, problem, config
+        if key not in self._built:
+            kernel, calls = self._loader.kernel(ref), ModelCalls()
+            with suppress(Exception):  # what a declaration refuses is no match
+                arrays = [
+                    jax.ShapeDtypeStruct(array.shape, array.dtype)
+                    for array in kernel.inputs(problem)
+                ]
+                closed = jax.make_jaxpr(kernel.build(problem, config))(*arrays)
+                calls.walk(closed, 1, counted=False)
+            self._built[key] = list(calls.found)
+        return self._built[key]
+
+
+def _problems(kernel: Kernel, call: PallasCall) -> Iterator[Problem]:
+    """Problems whose inputs are among the operands, in their order: where each dimension stands is
+    read from the inputs of a problem whose sizes are primes."""
+    primes = dict(zip(kernel.dims, _PRIMES, strict=False))
+    choices = [dict.fromkeys((option.default, *option.choices)) for option in kernel.options]
+    for values in product(*choices):
+        options = tuple(zip((option.name for option in kernel.options), values, strict=True))
+        for dtype in kernel.dtypes:
+            probe = Problem(dims=tuple(primes.items()), dtype=dtype, options=options)
+            with suppress(Exception):
+                arrays = [(array.shape, array.dtype) for array in kernel.inputs(probe)]
+                for sizes in _sizes(arrays, list(call.operands), primes, {}):
+                    problem = probe.with_dims(**sizes)
+                    if set(sizes) == set(primes) and not (kernel.check and kernel.check(problem)):
+                        yield problem
+
+
+def _sizes(
+    arrays: Sequence[tuple[tuple[int, ...], str]],
+    operands: Sequence[BlockedArray],
+    primes: Mapping[str, int],
+    known: dict[str, int],
+) -> Iterator[dict[str, int]]:
+    if not arrays:
+        yield known
+        return
+    (shape, dtype), *rest = arrays
+    names = {prime: name for name, prime in primes.items()}
+    for place, operand in enumerate(operands):
+        if len(operand.shape) != len(shape) or operand.dtype != str(dtype):
+            continue
+        bindings = dict(known)
+        pairs = list(zip(shape, operand.shape, strict=True))
+        if all(
+            bindings.setdefault(names[size], have) == have if size in names else size == have
+            for size, have in pairs
+        ):
+            yield from _sizes(rest, operands[place + 1 :], primes, bindings)
+    yield from _sizes(rest, operands, primes, known)  # it is reshaped ahead of the call
+
+
+def _tested(problems: Sequence[Problem]) -> list[Problem]:
+    """The first problem, and those that differ from it in one option; of an option with many sizes,
+    the first of them."""
+    base, *others = problems
+    seen, tested = Counter[str](), [base]
+    for problem in others:
+        changed = set(problem.options) - set(base.options)
+        for name, value in changed if len(changed) == 1 else ():
+            seen[name] += 1
+            if seen[name] == 1 or not isinstance(value, int):
+                tested.append(problem)
+    return tested
+
+
+def _expected(
+    problem: Problem, base: Problem, features: Mapping[Problem, list[Counter[Any]]]
+) -> list[Counter[Any]]:
+    """Of each call of a problem: that of ``base``, with what each of its options changes."""
+    expected = [Counter(of_call) for of_call in features[base]]
+    for name, value in set(problem.options) - set(base.options):
+        exact = base.with_options(**{name: value})
+        others = (tested for tested in features if tested.option(name) != base.option(name))
+        alone = features.get(exact if exact in features else next(others, base), [])
+        if len(alone) != len(expected):  # it cannot be alone
+            continue
+        for total, before, after in zip(expected, features[base], alone, strict=True):
+            total.update(after)
+            total.subtract(before)
+    return expected
+
+
+def _default(kernel: Kernel, problem: Problem) -> Config:
+    return make_config(kernel.default_axes(problem, None), grid_order=kernel.grid)
+
+
+def _configs(kernel: Kernel, problem: Problem, call: PallasCall) -> Iterator[Config]:
+    """The default, then those with the sizes of the call's blocks; axes that cut nothing change
+    last."""
+    yield _default(kernel, problem)
+    sizes = {size for operand in call.operands for size in operand.block}
+    columns = []
+    ordered = sorted(kernel.axes, key=lambda axis: axis.dim is not None)
+    for axis in ordered:
+        values = list(axis.choices(problem))
+        shown = [value for value in values if value in sizes]
+        rest = [value for value in values if value not in sizes]
+        columns.append(shown if shown and axis.dim else [*shown, *rest])
+    for chosen in product(*columns):
+        of_axis = dict(zip((axis.name for axis in ordered), chosen, strict=True))
+        axes = {axis.name: of_axis[axis.name] for axis in kernel.axes}
+        yield make_config(axes, grid_order=kernel.grid)
