@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ MODELS = Path(__file__).parents[1] / "samples" / "models"
 
 TUNIX = pytest.mark.skipif(
     not os.environ.get("TUNIX_PYTHON"), reason="TUNIX_PYTHON names no interpreter with google-tunix"
+)
+MAXTEXT = pytest.mark.skipif(
+    not os.environ.get("MAXTEXT_PYTHON"), reason="MAXTEXT_PYTHON names no interpreter with maxtext"
 )
 TOKAMAX = pytest.mark.skipif(
     not os.environ.get("TOKAMAX_PYTHON"), reason="TOKAMAX_PYTHON names no interpreter with tokamax"
@@ -29,8 +33,10 @@ def collected(model: str, call: str, chip: str, python: str) -> dict[str, float]
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    declared = {f"{one['kernel']} {one['shape']}": one["weight"] for one in found["problems"]}
-    return declared | {one["name"]: one["weight"] for one in found["undeclared"]}
+    weights = Counter[str]()  # of some, options differ
+    for one in found["problems"]:
+        weights[f"{one['kernel']} {one['shape']}"] += one["weight"]
+    return weights | {one["name"]: one["weight"] for one in found["undeclared"]}
 
 
 @TUNIX
@@ -39,13 +45,13 @@ def collected(model: str, call: str, chip: str, python: str) -> dict[str, float]
     [
         # vmap over two sequences; 28 layers
         ("dense", {"jax_splash_attention heads=16,kv_heads=8,seq=2048,qk_dim=128,v_dim=128": 56}),
-        # 4 layers, computed again: what has residuals is undeclared, its grid has the batch
+        # 4 layers, computed again, of two sequences
         (
             "trained",
             {
+                "jax_splash_attention heads=16,kv_heads=8,seq=2048,qk_dim=128,v_dim=128": 16,
                 "jax_splash_attention_dkv heads=16,kv_heads=8,seq=2048,qk_dim=128,v_dim=128": 8,
                 "jax_splash_attention_dq heads=16,kv_heads=8,seq=2048,qk_dim=128,v_dim=128": 8,
-                "splash_mha_fwd_residuals": 8,
             },
         ),
         # 48 layers: attention of two sequences; gate and up, down: 2 x 2048 tokens to 8 experts
@@ -71,4 +77,54 @@ def test_kernels_of_tokamax() -> None:
         "tokamax_ragged_dot m=2048,k=1024,n=512,groups=8": 12,
         "tokamax_ragged_dot m=2048,k=512,n=1024,groups=8": 12,
         "splash_mha_fwd_no_residuals": 12,
+    }
+
+
+def attention(heads: int, kv_heads: int, dim: int, calls: int, layers: int) -> dict[str, float]:
+    """Of packed sequences of 4,096: forward twice, as it is computed again."""
+    shape = f"heads={heads},kv_heads={kv_heads},seq=4096,qk_dim={dim},v_dim={dim}"
+    weights = {"": 2, "_dkv": 1, "_dq": 1}
+    return {f"jax_splash_attention{n} {shape}": w * calls * layers for n, w in weights.items()}
+
+
+@MAXTEXT
+@pytest.mark.parametrize(
+    ("model", "counts"),
+    [
+        # two sequences on each of eight chips
+        ("llama3.1-8b", attention(32, 8, 128, 2, 32)),
+        ("gemma3-4b", attention(8, 4, 256, 2, 34)),
+        # gate, up and down, two experts for each of 8,192 tokens: forward twice, and dlhs; drhs
+        (
+            "mixtral-8x7b",
+            attention(32, 8, 128, 2, 32)
+            | {
+                "maxtext_gmm m=16384,k=4096,n=14336,groups=8": (2 * 2 + 1) * 32,
+                "maxtext_gmm m=16384,k=14336,n=4096,groups=8": (2 + 2) * 32,
+                "maxtext_tgmm m=16384,k=4096,n=14336,groups=8": 2 * 32,
+                "maxtext_tgmm m=16384,k=14336,n=4096,groups=8": 32,
+            },
+        ),
+    ],
+)
+def test_kernels_of_a_step_of_training(model: str, counts: dict[str, float]) -> None:
+    assert collected("maxtext_steps.py:step", f"model={model!r}", "v6e", "MAXTEXT_PYTHON") == counts
+
+
+@MAXTEXT
+def test_undeclared_kernels_of_packages_are_declared(tmp_path: Path) -> None:
+    """All of them; `autotune tune` takes what is written as it is."""
+    done = autotune(
+        *("collect", f"{MODELS / 'undeclared.py'}:step", "--chip", "v6e"),
+        *("--args", "x=bf16[1024,2048],lengths=i32[4]", "--python", os.environ["MAXTEXT_PYTHON"]),
+        *("--declare", str(tmp_path / "found.py"), "--json"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["undeclared"] == []
+    names = {one["kernel"].rpartition(":")[2]: one["weight"] for one in found["problems"]}
+    assert names == {
+        **dict.fromkeys(("matmul", "fused_fp8_matmul_pallas", "_rope_call"), 1),
+        **dict.fromkeys(("ragged_gqa", "select", "gmm_v2", "mhc_pre_mixes"), 4),
     }

@@ -12,7 +12,13 @@ from autotune.compiling.child.verify import gate
 from autotune.declaring.kernel import Kernel
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
-from autotune_kernels.from_jax import attention, flash_attention, splash_attention, versions
+from autotune_kernels.from_jax import (
+    attention,
+    flash_attention,
+    splash,
+    splash_attention,
+    versions,
+)
 
 FLASH = "batch=1,heads=2,q_len=256,kv_len=256,head_dim=128"
 SPLASH = "heads=4,kv_heads=2,seq=256,qk_dim=128,v_dim=128"
@@ -46,28 +52,55 @@ def test_flash_gradients_are_those_that_jax_derives(option: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mask", ["causal", "local", "full"])
-def test_splash_gradients_are_those_that_jax_derives(mask: str) -> None:
-    options = [f"mask={mask}", "window=128"]
-    problem = splash_attention.FORWARD.problem_spec.parse(SPLASH, "float32", options)
-    q, k, v = numbers(splash_attention.FORWARD, problem)
+@pytest.mark.parametrize(
+    "options", ["mask=causal", "mask=local window=128", "mask=full", "segments=true soft_cap=true"]
+)
+def test_splash_gradients_are_those_that_jax_derives(options: str) -> None:
+    parsed = [
+        kernel.problem_spec.parse(SPLASH, "float32", options.split())
+        for kernel in (splash_attention.FORWARD, splash_attention.FUSED)
+    ]
+    q, k, v, *segments = numbers(splash_attention.FORWARD, parsed[0])
     do = jnp.asarray(np.random.default_rng(1).standard_normal(q.shape), jnp.float32)
-    out, back = jax.vjp(splash_attention.FORWARD.reference(problem), q, k, v)
-    visible = attention.splash_visible(problem)
-    logits = attention.scores(q, k, visible, 1.0).reshape(4, 256, 256)
-    saved = (jax.nn.logsumexp(logits, axis=-1), do, (out * do).sum(-1))
-    found = splash_attention.FUSED.reference(problem)(q, k, v, *saved)
-    for got, expected in zip(found, back(do), strict=True):
+    attend = splash.plain(parsed[0], residuals=True)
+    (out, rows), back = jax.vjp(lambda *qkv: attend(*qkv, *segments), q, k, v)
+    saved = (rows, do, (out * do).sum(-1), *segments)
+    found = splash_attention.FUSED.reference(parsed[1])(q, k, v, *saved)
+    for got, expected in zip(found, back((do, jnp.zeros_like(rows))), strict=True):
         np.testing.assert_allclose(got, expected, atol=2e-4)
 
 
-@pytest.mark.parametrize("mask", ["causal", "local", "full"])
-def test_our_mask_is_jaxs(mask: str) -> None:
-    options = [f"mask={mask}", "window=128"]
-    problem = splash_attention.FORWARD.problem_spec.parse(SPLASH, "float32", options)
+@pytest.mark.parametrize(
+    "options", ["mask=causal", "mask=local window=127 stored=true", "mask=full"]
+)
+def test_our_mask_is_jaxs(options: str) -> None:
+    problem = splash_attention.FORWARD.problem_spec.parse(SPLASH, "float32", options.split())
     theirs = np.asarray(splash_attention._mask(problem).masks[0][:, :])
-    ours = attention.splash_visible(problem)
+    ours = splash.visible(problem)
     assert (theirs == (np.ones((256, 256), bool) if ours is None else np.asarray(ours))).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("FORWARD", "segments=true residuals=true sinks=true"),
+        ("FORWARD", "mask=local window=255 stored=true soft_cap=true"),
+        ("FUSED", "segments=true soft_cap=true"),
+        ("DQ", "mask=local window=255 stored=true sinks=true"),
+    ],
+)
+def test_options_of_splash_attention_pass_the_gate(name: str, options: str) -> None:
+    kernel = getattr(splash_attention, name)
+    problem = kernel.problem_spec.parse(SPLASH, "bfloat16", options.split())
+    config = make_config(dict(kernel.default(problem)))
+    assert gate.check(kernel, problem, config, Chip.V6E).ok
+
+
+def test_splash_attention_says_which_options_do_not_go_together() -> None:
+    for options in (["mask=full", "stored=true"], ["mask=causal", "window=128"]):
+        problem = splash_attention.FORWARD.problem_spec.parse(SPLASH, "float32", options)
+        assert splash.check(problem)
 
 
 @pytest.mark.parametrize("extent", [128, 192, 384, 1024, 4096, 5120])

@@ -22,6 +22,7 @@ _NO_SIZE_NAME = re.compile(r"window|cap|seed|head|dim", re.I)
 _IMPORTED = re.compile(r"\b([A-Za-z_]\w*(?:\.\w+)+)")
 _STAND_IN = 10**12  # for a number in a text that a name takes the place of
 _LEAST, _SUBLANES = 128, 8
+_WHOLE = ("int32", "uint32", "int64")
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,8 @@ def _choices(
     least = next(size for size in (_LEAST, _SUBLANES, 1) if value % size == 0)
     for number, operand in enumerate(call.operands):
         for place, size in enumerate(operand.block):
-            cuts = size == value if changed is None else changed[number][place] != size
+            cuts = size == value != operand.shape[place]
+            cuts = cuts if changed is None else changed[number][place] != size
             for path, array in _arrays(given).items() if cuts else ():
                 if array.shape == operand.shape:
                     return f'autotune.block("{path}.{place}", minimum={least})'
@@ -252,22 +254,37 @@ def _imports(code: str) -> tuple[str, ...]:
 
 def _rules(given: dict[str, Any]) -> Iterator[str]:
     """What makes the whole numbers in an argument that only the model computes: by its name, or
-    zeros, which are marked."""
+    zeros, which are always places in an array. Guesses are marked."""
     arrays = _arrays(given)
-    rows = next((path for path, array in arrays.items() if "float" in array.dtype), None)
+    floats = {path: array for path, array in arrays.items() if "float" in array.dtype}
     for path, array in arrays.items():
-        if "int" not in array.dtype or len(array.shape) > 2 or array.dtype == "int8":
+        if array.dtype not in _WHOLE or len(array.shape) > 2:
             continue
-        root, name = path.split(".")[0], path.lower()
-        numbers, note = f"np.zeros({path}.shape, {path}.dtype)", "  # HOLE: what has your model?"
-        if rows is not None and len(array.shape) == 1:
-            starts = f"np.arange({path}.shape[0] + {{}}) * {rows}.shape[0] // {{}}"
-            if re.search(r"cu_|start|indptr|offset", name):
-                numbers, note = starts.format(0, f"max(1, {path}.shape[0] - 1)"), "  # equal parts"
-            elif re.search(r"size|count|group", name):
-                count = f"{path}.shape[0]"
-                numbers, note = f"np.diff({starts.format(1, count)})", "  # equal parts"
-        roots = dict.fromkeys(
-            (root, *((rows or root).split(".")[:1] if note.endswith("parts") else ()))
-        )
-        yield f'"{path}": lambda {", ".join(roots)}: {numbers},{note}\n'
+        numbers, of = f"np.zeros({path}.shape, np.int32)  # HOLE", path
+        if len(array.shape) == 1 and floats:
+            numbers, of = _by_name(path, array.shape[0], floats) or (numbers, of)
+        roots = dict.fromkeys(name.split(".")[0] for name in (path, of))
+        numbers, _, note = numbers.partition("  # ")
+        yield f'"{path}": lambda {", ".join(roots)}: {numbers},  # {note}\n'
+
+
+def _by_name(
+    path: str, count: int, floats: dict[str, texts.AbstractArray]
+) -> tuple[str, str] | None:
+    """An expression, and the array that it needs."""
+    rows, name = next(iter(floats)), path.lower()
+    starts = f"np.arange({path}.shape[0] + {{}}) * {rows}.shape[0] // {{}}"
+    if re.search(r"cu_|start|indptr|offset", name):
+        return starts.format(0, f"max(1, {path}.shape[0] - 1)") + "  # in equal parts", rows
+    if re.search(r"size|count|group", name):
+        return f"np.diff({starts.format(1, f'{path}.shape[0]')})  # in equal parts", rows
+    longest = [
+        (array.shape[place], other, place)
+        for other, array in floats.items()
+        for place in range(1, len(array.shape) - 1)
+        if array.shape[0] == count
+    ]
+    if "len" in name and longest:
+        _, other, place = max(longest)
+        return f"np.full({path}.shape, {other}.shape[{place}])  # HOLE: as long as can be", other
+    return None

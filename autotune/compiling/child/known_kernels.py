@@ -131,11 +131,25 @@ def _problems(kernel: Kernel, call: PallasCall) -> Iterator[Problem]:
         for dtype in kernel.dtypes:
             probe = Problem(dims=tuple(primes.items()), dtype=dtype, options=options)
             with suppress(Exception):
-                arrays = [(array.shape, array.dtype) for array in kernel.inputs(probe)]
+                arrays = _arrays(kernel, probe)
                 for sizes in _sizes(arrays, list(call.operands), primes, {}):
                     problem = probe.with_dims(**sizes)
                     if set(sizes) == set(primes) and not (kernel.check and kernel.check(problem)):
                         yield problem
+
+
+def _arrays(kernel: Kernel, probe: Problem) -> list[tuple[tuple[int, ...], str]]:
+    """Its inputs; and its results, where only they show a dimension: group sizes are made into
+    scalars ahead of the call."""
+    import jax
+
+    inputs = [(tuple(array.shape), str(array.dtype)) for array in kernel.inputs(probe)]
+    shown = {size for shape, dtype in inputs if "float" in dtype for size in shape}
+    if kernel.reference is None or shown.issuperset(size for _, size in probe.dims):
+        return inputs
+    given = [jax.ShapeDtypeStruct(*array) for array in inputs]
+    results = jax.tree_util.tree_leaves(jax.eval_shape(kernel.reference(probe), *given))
+    return inputs + [(tuple(result.shape), str(result.dtype)) for result in results]
 
 
 def _sizes(
@@ -206,8 +220,8 @@ def _configs(kernel: Kernel, problem: Problem, call: PallasCall) -> Iterator[Con
     ordered = sorted(kernel.axes, key=lambda axis: axis.dim is not None)
     for axis in ordered:
         values = list(axis.choices(problem))
-        shown = [value for value in values if value in sizes]
-        rest = [value for value in values if value not in sizes]
+        shown = [value for value in values if type(value) is int and value in sizes]
+        rest = [value for value in values if value not in shown]
         columns.append(shown if shown and axis.dim else [*shown, *rest])
     for chosen in product(*columns):
         of_axis = dict(zip((axis.name for axis in ordered), chosen, strict=True))

@@ -50,8 +50,9 @@ class PallasCall:
     """What two calls of one kernel for one problem and config have in common. ``inputs``: how many
     of the operands are such; ``batch``: how often ``vmap`` makes the grid run; ``unscaled``: the
     body without what only scales, and whatever numbers that are not whole it computes with;
-    ``scratch``: what the body allocates is in it; ``core``: of a kernel for a mesh of cores;
-    ``source``: the file and line that make the call, ``scope``: where in the model."""
+    ``flags``: of the compiler; ``scratch``: with what the body allocates; ``core``: of a kernel for
+    a mesh of cores; ``source``: the file and line that make the call, ``scope``: where in the
+    model."""
 
     name: str
     grid: tuple[int, ...]
@@ -62,6 +63,7 @@ class PallasCall:
     unscaled: str
     batch: int
     limit_bytes: int | None
+    flags: str = ""
     scratch: tuple[BlockedArray, ...] = ()
     core: str = ""
     source: str = field(default="", compare=False)
@@ -122,10 +124,11 @@ class PallasCall:
     def alike(self, other: "PallasCall") -> bool:
         """The same but for a scale, as that of attention, and constants as an epsilon: they are no
         part of a problem either."""
-        return (self.grid, self.operands, self.others, self.unscaled) == (
+        return (self.grid, self.operands, self.others, self.flags, self.unscaled) == (
             other.grid,
             other.operands,
             other.others,
+            other.flags,
             other.unscaled,
         )
 
@@ -150,6 +153,7 @@ def _read(eqn: Any, scope: str = "") -> PallasCall:
         unscaled=_FRACTION.sub("", _ADDRESS.sub("", str(_unscaled(body)))),
         batch=prod(grid[axis] for axis in added),
         limit_bytes=params.get("vmem_limit_bytes"),
+        flags=str(getattr(eqn.params["compiler_params"], "flags", None) or ""),
         scratch=tuple(_scratch(body, mapping.num_scratch_operands)),
         core="+".join(dict.fromkeys(map(core_of, meshes))),
         source=_source(eqn),
@@ -174,6 +178,11 @@ def _scratch(body: Any, declared: int) -> Iterator[BlockedArray]:
             yield BlockedArray(
                 shape, str(var.aval.dtype), shape, "vmem" if space == "default" else space
             )
+
+
+def _scope(stack: str) -> str:
+    """Without what JAX has made of it."""
+    return "/".join(filter(None, _TRANSFORM.sub("", stack).split("/")))
 
 
 def _source(eqn: Any) -> str:
@@ -210,7 +219,10 @@ def _unscaled(jaxpr: Any) -> Any:
 
 
 def _scaled(eqn: Any) -> Any | None:
-    """What ``eqn`` multiplies by a constant, and nothing else."""
+    """What ``eqn`` multiplies by a constant, and nothing else; or leaves as it is: some meshes
+    around a kernel have it moved, which is nothing in its body."""
+    if eqn.primitive.name == "reshard":
+        return eqn.invars[0]
     if eqn.primitive.name != "mul":
         return None
     variables = [var for var in eqn.invars if not hasattr(var, "val")]
@@ -278,7 +290,7 @@ class ModelCalls:
             call = as_any_kernel(eqn)
             if call is not None:
                 if not (counted or mark):
-                    self.found[_read(call, _TRANSFORM.sub("", f"{around}{stack}"))] += times
+                    self.found[_read(call, _scope(f"{around}{stack}"))] += times
                 continue
             for inner, turns in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
                 often = times * (1 if turns is None else turns)

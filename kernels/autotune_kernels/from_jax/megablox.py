@@ -155,6 +155,7 @@ _AXES = (
     block("tile_n", "n", maximum=_LARGEST_TILE),
 )
 
+
 def gmm(name: str, function: Made, doc: str, check: Check = check) -> Kernel:
     """Its rows times weights, as ``function`` has it."""
     return Kernel(

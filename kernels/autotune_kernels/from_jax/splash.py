@@ -206,8 +206,11 @@ def plain(problem: Problem, *, convert: Any = None, residuals: bool = False) -> 
     return attend
 
 
-def plain_gradients(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
-    """dq, dk and dv, in the problem's dtype, of q, k, v, logsumexp, do and di."""
+def plain_gradients(
+    problem: Problem, *, convert: Any = None, scaled: Callable[[Any], Any] = lambda q: q
+) -> Callable[..., Any]:
+    """dq, dk and dv, in the problem's dtype, of q, k, v, logsumexp, do and di. ``scaled``: the
+    queries as a kernel rounds them for its logits."""
 
     def gradients(*given: Any) -> Any:
         q, k, v, rows, do, di, *more_given = given
@@ -215,8 +218,9 @@ def plain_gradients(problem: Problem, *, convert: Any = None) -> Callable[..., A
         more = by_name(problem, more_given)
         seen = visible(problem, more["q_segments"], more["kv_segments"])
 
-        def weights(scores: Any) -> Any:
-            return jnp.exp(scores - attention.grouped(rows[..., None], k))
+        def weights(_: Any) -> Any:
+            logits = attention.scores(scaled(q), k, seen, 1.0, soft_cap(problem))
+            return jnp.exp(logits - attention.grouped(rows[..., None], k))
 
         every = attention.gradients(q, k, v, do, di, weights, seen, 1.0, soft_cap(problem))
         return [array.astype(problem.dtype) for array in every]

@@ -90,6 +90,21 @@ def _backward(problem: Problem, config: Config) -> Callable[..., Any]:
     return gradients
 
 
+def _plain_backward(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
+    """With the logits of its kernel, which rounds the queries once more: in base 2."""
+
+    def scaled(q: Any) -> Any:
+        return (q * _LOG2_E).astype(problem.dtype).astype(q.dtype) / _LOG2_E
+
+    return splash.plain_gradients(problem, convert=convert, scaled=scaled)
+
+
+def _check_gradient(problem: Problem) -> str | None:
+    if problem.option("segments"):
+        return "with segments its kernels are tuned one by one: forward with residuals, backward"
+    return splash.check(problem)
+
+
 def _plain_gradient(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
     """As any flash attention has it: the sums of output times its gradient are those of the output
     that the forward pass has rounded."""
@@ -107,7 +122,6 @@ def _plain_gradient(problem: Problem, *, convert: Any = None) -> Callable[..., A
 _kernel = partial(
     splash.kernel,
     dims=("head_dim",),
-    check=needing("tokamax", "tokamax", splash.check),
     constraint=dividing({f"{whole}_compute": whole for whole in ("block_kv", "block_kv_dkv")}),
     reduced=splash.reduced,
 )
@@ -115,6 +129,7 @@ _kernel = partial(
 FORWARD = _kernel(
     "tokamax_splash_attention",
     blocks=_FORWARD,
+    check=needing("tokamax", "tokamax", splash.check),
     options=(splash.flag("sinks"), splash.flag("residuals")),
     axes=(Axis(name="use_experimental_scheduler", choices=lambda _: (False, True)),),
     inputs=splash.forward_inputs,
@@ -126,16 +141,18 @@ FORWARD = _kernel(
 BACKWARD = _kernel(
     "tokamax_splash_attention_backward",
     blocks=_BACKWARD,
+    check=needing("tokamax", "tokamax", splash.check),
     options=(),
     inputs=splash.backward_inputs,
     build=_backward,
-    reference=partial(splash.plain_gradients, convert=jnp.float32),
+    reference=partial(_plain_backward, convert=jnp.float32),
     baseline=splash.plain_gradients,
     doc="its fused backward kernel alone",
 )
 GRADIENT = _kernel(
     "tokamax_splash_attention_gradient",
     blocks=(*_FORWARD, *_BACKWARD),
+    check=needing("tokamax", "tokamax", _check_gradient),
     options=(),
     inputs=_gradient_inputs,
     build=_gradient,

@@ -2,9 +2,11 @@
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import jax
 import pytest
+from jax.experimental import pallas as pl
 
 import autotune
 from autotune.cli.collect import hlo_kernels
@@ -109,6 +111,41 @@ def splash(q, block):
     mask = masks.MultiHeadMask([masks.CausalMask((q.shape[2],) * 2)] * q.shape[1])
     return jax.vmap(kernel.make_splash_mha_single_device(mask, block_sizes=sizes))(q, q, q)
 
+def packed(q, ids):
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+    names = "q kv kv_compute q_dkv kv_dkv kv_dkv_compute q_dq kv_dq"
+    sizes = kernel.BlockSizes(**{f"block_{name}": 256 for name in names.split()})
+    shape = (q.shape[2],) * 2
+    mask = masks.CausalMask(shape) & masks.LocalMask(shape, (255, 256), 0)
+    attend = kernel.make_splash_mha_single_device(
+        masks.MultiHeadMask([mask] * q.shape[1]), block_sizes=sizes, attn_logits_soft_cap=30.0
+    )
+    segmented = jax.vmap(lambda q, ids: attend(q, q, q, kernel.SegmentIds(ids, ids)))
+    return jax.grad(lambda q: segmented(q, ids).sum())(q)
+
+def product(x):
+    from jax.experimental.pallas.ops.tpu.matmul import matmul
+    layer = lambda x, _: (matmul(x, x, block_shape=(256, 128), block_k=512), None)
+    return jax.lax.scan(layer, x, length=3)[0]
+
+def pipelined(x):
+    def body(x_ref, o_ref):
+        def inner(x_ref, o_ref):
+            o_ref[...] = x_ref[...] * 2
+        spec = pl.BlockSpec((64, 128), lambda i: (i, 0))
+        pltpu.emit_pipeline(inner, grid=(4,), in_specs=[spec], out_specs=[spec])(x_ref, o_ref)
+    whole = pl.BlockSpec(memory_space=pl.ANY)
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    with jax.named_scope("layer"):
+        return pl.pallas_call(body, in_specs=[whole], out_specs=whole, out_shape=shape)(x)
+
+def scattered(x):
+    from jax.experimental.pallas import tpu_sc
+    mesh = tpu_sc.VectorSubcoreMesh(core_axis_name="c", subcore_axis_name="s", num_cores=2)
+    copy = lambda x_ref, o_ref: pltpu.sync_copy(x_ref, o_ref)
+    return pl.kernel(copy, jax.ShapeDtypeStruct(x.shape, x.dtype), mesh=mesh, name="copy")(x)
+
 def meshed(x):
     import numpy as np
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("rows",))
@@ -144,18 +181,20 @@ def broken(x):
 """
 
 
-def collected(folder: Path, function: str, call: str, chip: Chip | None = None) -> Collected:
+def collected(
+    folder: Path, function: str, call: str, chip: Chip | None = None, *, declare: bool = False
+) -> Collected:
     path = folder / "model.py"
     path.write_text(MODEL)
     known = (
         "matmul",
         "rmsnorm",
-        "jax_splash_attention",
+        *(f"jax_splash_attention{part}" for part in ("", "_dq", "_dkv")),
         *(f"jax_flash_attention{part}" for part in ("", "_dq", "_dkv")),
     )
     refs = {name: installed_kernels()[name] for name in known}
     ref = KernelRef(path=str(path), attribute=function, call=call)
-    return collect(Loader(), ref, chip, refs)
+    return collect(Loader(), ref, chip, refs, declare=declare)
 
 
 def weights(found: Collected) -> dict[str, float]:
@@ -209,6 +248,53 @@ def test_the_blocks_of_a_call_decide_the_size_of_what_it_gives_back(tmp_path: Pa
     (found,) = collected(tmp_path, "splash", "q=bf16[3,2,512,128], block=256").problems
     assert (found.kernel, found.weight) == ("jax_splash_attention", 3)
     assert found.config == "block_q=256,block_kv=256,block_kv_compute=256"
+
+
+def test_attention_of_packed_documents_and_its_gradient_are_problems(tmp_path: Path) -> None:
+    found = collected(tmp_path, "packed", "q=bf16[3,2,1024,128], ids=i32[3,1024]")
+    options = "mask=local", "stored=true", "segments=true", "soft_cap=true"
+    assert found.undeclared == []
+    assert {one.kernel: one.weight for one in found.problems} == {
+        f"jax_splash_attention{part}": 3 for part in ("", "_dkv", "_dq")
+    }
+    for one in found.problems:
+        assert set(options) <= set(one.options) and set(one.config.split("=")) & {"256"}
+    (forward,) = (one for one in found.problems if one.kernel == "jax_splash_attention")
+    assert "residuals=true" in forward.options
+
+
+def test_a_declaration_of_a_call_makes_the_same_call(tmp_path: Path) -> None:
+    found = collected(tmp_path, "product", "x=f32[512,512]", declare=True)
+    (made,) = found.declarations
+    assert (made.name, made.weight, found.undeclared) == ("matmul", 3, [])
+    assert made.args == "x=float32[512,512], y=float32[512,512]"
+    home: dict[str, Any] = {"autotune": autotune, "__name__": "found"}
+    home |= {name.partition(".")[0]: importlib.import_module("jax") for name in made.imports[1:]}
+    exec(compile(made.code.format(name=made.name), __file__, "exec"), home)
+    kernel = home["matmul"].declaration
+    assert kernel.defaults == {"block_shape_0": 256, "block_shape_1": 128, "block_k": 512}
+    x = jax.ShapeDtypeStruct((512, 512), "float32")
+    assert "grid=(2, 4, 1)" in str(jax.make_jaxpr(home["matmul"])(x, x))
+
+
+def test_whose_blocks_are_no_argument_is_not_declared(tmp_path: Path) -> None:
+    found = collected(tmp_path, "attention", "q=f32[1,1,128,64], scale=1.0", Chip.V5E, declare=True)
+    assert not found.declarations
+
+
+def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path: Path) -> None:
+    (found,) = collected(tmp_path, "pipelined", "x=f32[256,128]", Chip.V5E).undeclared
+    assert found.scratch == ("float32[2,64,128]",) * 2
+    assert found.vmem_bytes == 2 * 2 * 64 * 128 * 4
+    assert (found.scope, found.operands) == ("layer", ("float32[256,128]",) * 2)
+    line = next(n for n, text in enumerate(MODEL.split("\n"), 1) if "in_specs=[whole]" in text)
+    assert found.source == f"{tmp_path / 'model.py'}:{line}"
+
+
+@pytest.mark.skipif(not hasattr(pl, "kernel"), reason="this JAX has no kernels for SparseCores")
+def test_kernels_for_sparse_cores_are_listed(tmp_path: Path) -> None:
+    (found,) = collected(tmp_path, "scattered", "x=f32[256]", Chip.V6E).undeclared
+    assert (found.name, found.core, found.grid) == ("copy", "SparseCore", (2, 16))
 
 
 @pytest.mark.parametrize("function", ["meshed", "made", "entered", "placed"])
