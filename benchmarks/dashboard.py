@@ -7,7 +7,7 @@ Fills a SQLite file, or a real PostgreSQL, starts a real server, and asks for ea
 does.
 One key has 10,000 trials, the most that one tuning request may ask for, all others 99 each: 10,001
 problems; with ``--each 40``, as many as a search has by itself, 24,751. Every second one has a
-record, and the large one as many cells that the rules refuse as nearly can be. Medians of wall
+record, each a job and a check, a model runs 500 of them, and as many are missing. Medians of wall
 clock, and of the processor time of the server and of PostgreSQL, which depends less on what else
 the machine does: exit code 1 when that exceeds 200 ms, or a page 150 kB as sent or 2 MB unpacked.
 """
@@ -40,15 +40,17 @@ from autotune.domain.problem import Config, Problem, ProblemSpec
 from autotune.domain.record import Check, CheckVerdict, Evidence, Method, Record, Trial
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune.estimating.cost_model.estimate import MODEL
-from autotune_db import SqlStore, open_store
-from autotune_db.query import sum_up
+from autotune_db import open_store
+from autotune_db.checks import save_check
+from autotune_db.jobs import queue
+from autotune_db.query import key_ids, sum_up
 from autotune_db.rows import key_values, record_values, trial_values
 from autotune_db.tables import KEYS, RECORDS, TRIALS
 from benchmarks.harness.postgres import Postgres, postgres_server
 
 MOST_MS, MOST_BYTES, MOST_SENT = 200.0, 2_000_000, 150_000
 KERNELS, CHIPS = 20, (Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
-LARGEST, SNAPSHOTS = 10_000, 200
+LARGEST, SNAPSHOTS, IN_MODEL = 10_000, 200, 500
 Working = Callable[[], list[psutil.Process]]
 Spent = dict[psutil.Process, float]
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -178,29 +180,32 @@ def fill(database: str, trials: int, each: int) -> None:
         last = published[-SNAPSHOTS:]
         for number in range(SNAPSHOTS):
             store.save_record(record(key(last[number % len(last)])))
-        beside(store, keys)
+        wanted = {(replace(key(n), fingerprint="new"), "default"): n for n in range(1, keys)}
+        store.save_misses(wanted)
+        model = [TunedEntry(key=key(n), weight=n % 48 + 1, before_us=5000.0) for n in range(keys)]
+        store.workloads.save(TunedWorkload(name="model", entries=tuple(model[:IN_MODEL])))
+        store._work.write(lambda connection, _: beside(connection, keys))
         if database.startswith(
             "postgresql"
         ):  # autovacuum does it in time, SQLite is never asked to
             store._work.write(lambda connection, _: connection.execute(text("ANALYZE")))
 
 
-def beside(store: SqlStore, keys: int) -> None:
-    """As many misses as are kept, and a check, a job and a problem of a model for each key."""
-    wanted = {(replace(key(n), fingerprint="new"), "default"): n for n in range(1, keys)}
-    store.save_misses(wanted)
-    entries = (TunedEntry(key=key(n), weight=n % 48 + 1.0, before_us=5000.0) for n in range(keys))
-    store.workloads.save(TunedWorkload(name="model", entries=tuple(entries)))
+def beside(connection: Connection, keys: int) -> None:
+    """A job and a check for each key."""
     elsewhere = Toolchain(jax="0.13.0", jaxlib="0.13.0", libtpu="0.0.44")
     won = Estimated(estimate=estimate(17), program="p")
-    for n in range(keys):
-        request = Request(kernel=key(n).kernel, problem=key(n).problem, chip=key(n).chip, trials=n)
-        store.jobs.cancel(store.jobs.add(request)[0].number)
+    targets = [replace(key(n), toolchain=elsewhere) for n in range(keys)]
+    ids = key_ids(connection, [*map(key, range(keys)), *targets])
+    for n, target in enumerate(targets):
+        of = key(n)
+        request = Request(kernel=of.kernel, problem=of.problem, chip=of.chip, trials=n + 1)
+        queue(connection, request, "ci", NOON + timedelta(seconds=n))
         check = Check(
-            key=key(n),
+            key=of,
             config=config(17),
             toolchain=elsewhere,
-            chip=key(n).chip,
+            chip=of.chip,
             verdict=list(CheckVerdict)[n % len(CheckVerdict)],
             checked_at=NOON + timedelta(seconds=n * 7919 % 10_007),
             winner=won,
@@ -208,7 +213,7 @@ def beside(store: SqlStore, keys: int) -> None:
             after_us=101.0,
             least_limit_bytes=32 << 20,
         )
-        store.save_check(check)
+        save_check(connection, check, ids[of], ids[target])
 
 
 def insert(connection: Connection, table: Table, rows: Iterator[dict[str, Any]]) -> None:
