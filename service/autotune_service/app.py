@@ -244,10 +244,7 @@ def create_app(
         return open_store(database_url, create=False, wait_s=chosen.wait_s)
 
     return Router(
-        routes=[
-            *lookup.routes,
-            Mount("/", _api(chosen.closed)),
-        ],  # what FastAPI does for a call is not for a lookup
+        routes=[Mount("/", _api(chosen.closed))],
         lifespan=lifespan_with(opened or from_url, meter, chosen),
         middleware=_middleware(meter, chosen),
     )
@@ -299,4 +296,5 @@ def _middleware(meter: CallMeter, settings: Settings) -> list[Middleware]:
         Middleware(AccessMiddleware),
         Middleware(LimitsMiddleware, settings.reads_per_second, settings.writes_per_second),
         Middleware(BodyMiddleware),
+        Middleware(lookup.LookupMiddleware),
     ]

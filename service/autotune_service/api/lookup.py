@@ -8,19 +8,17 @@ thread, question by question.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Annotated, Any, NotRequired, cast
 
 import msgspec
 from fastapi import APIRouter, Body
-from fastapi.routing import APIRoute
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 from pydantic import Field, TypeAdapter, with_config
 from starlette.requests import Request
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from autotune.answering.matching import EXACT, KINDS, MatchKind, beside_default
@@ -95,55 +93,54 @@ _parts = msgspec.json.Decoder(LookupParts)
 _questions = msgspec.json.Decoder(list[Raw])
 
 
-class LookupApp:
-    """The route as an ASGI application, around an endpoint that takes the request and what was
-    asked, and gives the reply: all else that FastAPI does for a route takes longer than a lookup.
+class LookupMiddleware:
+    """Answers lookups before a route is looked for: what FastAPI does for a call takes longer.
 
-    It is for the rest only where something that is asked for is not published.
+    The route is for what is not published, and describes both.
     """
 
-    def __init__(self, endpoint: Callable[[Request, LookupRequest], Awaitable[Reply]]) -> None:
-        self._endpoint = endpoint
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["query_string"]:
-            refuse_parameters_but(Request(scope), ())
-        body: bytes = (await receive())["body"]  # in one piece: the middleware sees to it
-        state = scope["state"]
-        snapshots, claimed = state["snapshots"], state["claimed"]
-        reply = snapshots.replies.get(body) or claimed.replies.get(body)
-        if reply is None:
-            reply = await self._answer(scope, body)
-        state["meter"].answered(EXACT, reply.encoded)
-        content = reply.content
-        headers = [*_HEADERS, (b"content-length", b"%d" % len(content))]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
-
-    async def _answer(self, scope: Scope, body: bytes) -> Reply:
-        try:
-            call = _types.decode(body)
-        except (ValueError, RecursionError):
-            count_wrong(scope, len(body))
-            return await self._endpoint(Request(scope), _read(body, []))
-        snapshots = await snapshots_of(scope, claimed=call.accept_claimed)
-        snapshot, answers = _published(call, snapshots)
-        if not answers or None in answers:
-            asked = _read(body, answers)
-            if answers:
-                asked["snapshot"] = snapshot.number
-            return await self._endpoint(Request(scope), asked)
-        reply = _reply(snapshot, answers, len(answers))
-        snapshots.keep_reply(body, reply)
-        return reply
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http" and scope["path"] == LOOKUP and scope["method"] == "POST":
+            return _answer(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
-class LookupRoute(APIRoute):
-    """For FastAPI, which describes it by the model that reads the body."""
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    scope["route"] = router.routes[0]
+    if scope["query_string"]:
+        refuse_parameters_but(Request(scope), ())
+    body: bytes = (await receive())["body"]  # in one piece: the middleware sees to it
+    state = scope["state"]
+    reply = state["snapshots"].replies.get(body) or state["claimed"].replies.get(body)
+    if reply is None:
+        reply = await _reply_to(scope, body)
+    state["meter"].answered(EXACT, reply.encoded)
+    content = reply.content
+    headers = [*_HEADERS, (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.app = LookupApp(self.endpoint)
+
+async def _reply_to(scope: Scope, body: bytes) -> Reply:
+    """Raises ``HttpError``."""
+    try:
+        call = _types.decode(body)
+    except (ValueError, RecursionError):
+        count_wrong(scope, len(body))
+        return await lookup(Request(scope), _read(body, []))
+    snapshots = await snapshots_of(scope, claimed=call.accept_claimed)
+    snapshot, answers = _published(call, snapshots)
+    if not answers or None in answers:
+        asked = _read(body, answers)
+        if answers:
+            asked["snapshot"] = snapshot.number
+        return await lookup(Request(scope), asked)
+    reply = _reply(snapshot, answers, len(answers))
+    snapshots.keep_reply(body, reply)
+    return reply
 
 
 def _published(
@@ -158,10 +155,9 @@ def _published(
     versions = "".join(structs.astuple(toolchain)) if toolchain else ""
     if not f"{chip}{versions}".isprintable():  # it may be that no question uses them
         return snapshot, []
-    keys = [
-        forms.known_identity(question, chip, toolchain, snapshot) for question in call.questions
-    ]
-    return snapshot, [None if key is None else exact.get(key) for key in keys]
+    known = forms.known_identity
+    keys = (known(question, chip, toolchain, snapshot) for question in call.questions)
+    return snapshot, [key and exact.get(key) for key in keys]
 
 
 def _read(body: bytes, answers: Sequence[bytes | None]) -> LookupRequest:
@@ -199,7 +195,7 @@ def _split(questions: bytes) -> list[Raw]:
 # No policy as other answers have: of JSON that it must not take for anything else no browser makes
 # a page that could load or run something.
 _HEADERS = [(b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff")]
-router = APIRouter(route_class=LookupRoute, tags=["lookup"])
+router = APIRouter(tags=["lookup"])
 
 
 @router.post(LOOKUP, operation_id="lookup", response_model=LookupResponse, responses=ERRORS)
@@ -269,10 +265,6 @@ def _configs(given: Iterable[dict[str, Any]]) -> frozenset[Config]:
         return frozenset(from_data(Config, config) for config in given)
     except (ValueError, TypeError) as error:
         raise HttpError(422, "invalid_config", f"without: {error}", "without") from error
-
-
-routes = [Route(LOOKUP, LookupApp(lookup), methods=["POST"])]
-"""Where no part of FastAPI is passed."""
 
 
 def wanted_snapshot(given: int | str | None) -> int | None:
