@@ -168,6 +168,27 @@ async def wrong_lookups(a: Attacker) -> None:
         await a.call(post("/v1/lookup", bodies[number % len(bodies)]))
 
 
+async def crowds(a: Attacker) -> None:
+    """Large batches on as many connections as one address may have."""
+
+    async def ask() -> None:
+        while True:
+            await a.call(unknown(a, 1_000))
+
+    await many(ask)
+
+
+async def odd_heads(a: Attacker) -> None:
+    """A cookie that some versions of Python read for a second, names and parameters."""
+    odd = ['Cookie: a="' + "\\a" * 15_000 + '"', "\r\n".join(["a:"] * 7_000)]
+    heads = [
+        get("/healthz").replace(b"Connection", f"{line}\r\nConnection".encode()) for line in odd
+    ]
+    heads.append(get("/healthz?" + "a&" * 15_000))
+    for number in count():
+        await a.call(heads[number % len(heads)])
+
+
 async def pipelined(a: Attacker) -> None:
     call = get("/healthz").replace(b"Connection: close\r\n", b"")
     while True:
@@ -189,6 +210,8 @@ KINDS: dict[str, Callable[[Attacker], Coroutine[Any, Any, None]]] = {
         event_streams,
         large_answers,
         wrong_lookups,
+        crowds,
+        odd_heads,
         pipelined,
     )
 }

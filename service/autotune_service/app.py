@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 from fastapi import FastAPI
@@ -144,6 +145,7 @@ async def _filled(store: SqlStore, meter: CallMeter, settings: Settings) -> dict
         "error_page": error_page,
         "pushes": ThreadPoolExecutor(1, "pushes"),  # each may take a hundred times its size
         "matching": ThreadPoolExecutor(1, "matching"),  # more would only hold up exact answers
+        "turns": WeakValueDictionary(),  # at it, by caller
         "connections_per_address": settings.connections_per_address,
     }
     await state["snapshots"].load()

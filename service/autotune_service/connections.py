@@ -20,6 +20,7 @@ BODY_S = 30.0  # from then until its body is
 READ_S = 30.0  # that an answer may be taken more slowly than
 READ_BYTES_PER_S = 16 << 10
 MAX_HEAD_BYTES = 32 << 10  # also of what frames a body, between two pieces of it
+MOST_HEADERS = 100  # of a call: ten thousand fit into a head, and take ten milliseconds
 MOST_PIPELINED = 32  # calls that wait for the answer to the one before them
 KEEP_ALIVE_S = 5  # between two calls; uvicorn sees to it
 _EVERY_S = 1.0
@@ -83,6 +84,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._left_s = HEAD_S
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > MOST_HEADERS:
+            raise ValueError("too many headers")  # uvicorn answers 400
 
     def on_headers_complete(self) -> None:
         if self._chunk_bytes > MAX_HEAD_BYTES and self._is_head_too_large():

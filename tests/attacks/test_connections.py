@@ -186,6 +186,37 @@ def test_trailers_are_no_headers_and_have_an_end(service: Running, more: bytes) 
         assert rest_of(trailing).startswith(b"HTTP/1.1 422")  # not 421: it is for this host
 
 
+@pytest.mark.parametrize(
+    ("query", "lines", "status"),
+    [
+        (b"", [b"a:"] * (connections.MOST_HEADERS - 4), b"200"),
+        (b"", [b"a:"] * 7_000, b"400"),
+        (b"?" + b"&" * 30_000, [], b"422"),
+    ],
+    ids=["some headers", "many", "parameters"],
+)
+def test_a_head_has_few_parts(
+    service: Running, query: bytes, lines: list[bytes], status: bytes
+) -> None:
+    """Ten thousand take tens of milliseconds, in which nobody else is answered."""
+    head = _LAST.replace(b"healthz", b"healthz" + query).replace(
+        b"Connection", b"\r\n".join([*lines, b"Connection"])
+    )
+    with connected(service, head) as connection:
+        assert rest_of(connection).startswith(b"HTTP/1.1 " + status)
+
+
+def test_no_cookie_is_unquoted(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some versions of Python take a second of the one thread for one of 30 kB (CVE-2024-7592), and
+    FastAPI reads those of each call."""
+    read: list[str] = []
+    for module in ("http.cookies", "starlette.requests.http_cookies"):
+        monkeypatch.setattr(f"{module}._unquote", lambda text: read.append(text) or text)
+    for path in ("/healthz", "/", "/session", "/v1/audit", "/v1/records"):
+        service.raw("GET", path, Cookie='a="\\a\\a"; autotune_token="\\a\\a"')
+    assert not read
+
+
 def test_pipelined_calls_have_an_end(service: Running) -> None:
     """A piece of 256 KiB may hold ten thousand, all of which would be parsed at once."""
     call = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -201,3 +232,25 @@ def test_a_call_that_offers_another_protocol_is_answered_once(service: Running) 
     offer = _LAST.replace(b"close", b"Upgrade\r\nUpgrade: h2c")
     with connected(service, offer + offer) as connection:
         assert rest_of(connection).count(b"HTTP/1.1 200") == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (["Upgrade"], b"for the call has Upgrade"),
+        (["close, upgrade"], b"for the call has Upgrade"),
+        (["UPGRADE", "close"], b"for the call has Upgrade"),
+        (
+            ["close"],
+            b"HTTP/1.1 200",
+        ),  # a proxy takes ``Connection`` away, and may leave ``Upgrade``
+        (["close", "x-upgrade"], b"HTTP/1.1 200"),
+    ],
+)
+def test_the_body_of_such_a_call_is_not_read(
+    service: Running, lines: list[str], said: bytes
+) -> None:
+    head = [f"Connection: {line}" for line in lines] + ["Upgrade: h2c", "Content-Length: 17"]
+    start = "\r\n".join(["POST /v1/lookup HTTP/1.1", "Host: localhost", *head, "", ""])
+    with connected(service, start.encode() + b'{"questions": []}') as connection:
+        assert said in rest_of(connection)

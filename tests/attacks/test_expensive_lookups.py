@@ -2,6 +2,8 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from autotune_db import open_store
 from autotune_service import errors
 from autotune_service.api import lookup, questions
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, asked, running
+from tests.servers.service import Running, asked, running, until
 
 RECORDS, QUESTIONS = 480, 1_000
 
@@ -123,3 +125,44 @@ def test_others_are_answered_meanwhile(tmp_path: Path) -> None:
             answered += 1
         attack.join()
     assert answered >= 10
+
+
+def test_who_asks_on_many_connections_goes_before_nobody(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question of another address is the next but one to be looked for."""
+    read: list[object] = []
+    looked_for: list[int] = []
+    other_is_there = threading.Event()
+    know, look_for, look_for_some = lookup._known, lookup._look_for, lookup._look_for_some
+
+    def of(questions: int) -> bytes:
+        keys = [nearby(len(read) * QUESTIONS + number) for number in range(questions)]
+        return json.dumps({"questions": list(map(asked, keys))}).encode()
+
+    async def known(*given: Any) -> Any:
+        read.append(given)
+        return await know(*given)
+
+    async def some(state: Any, call: Any, *given: Any) -> None:
+        if len(call["questions"]) == 1:
+            other_is_there.set()
+        await look_for_some(state, call, *given)
+
+    def looked(call: Any, *given: Any) -> Any:
+        looked_for.append(len(call["questions"]))
+        assert other_is_there.wait(60)
+        return look_for(call, *given)
+
+    monkeypatch.setattr(lookup, "_known", known)
+    monkeypatch.setattr(lookup, "_look_for_some", some)
+    monkeypatch.setattr(lookup, "_look_for", looked)
+    with ThreadPoolExecutor() as pool:
+        for number in range(4):
+            pool.submit(service.raw, "POST", "/v1/lookup", of(20 + number))
+            until(lambda: len(read) == number + 1)  # noqa: B023 (at once)
+        other = HTTPConnection("127.0.0.1", service.port, 60, ("127.0.0.2", 0))
+        other.request("POST", "/v1/lookup", of(1))
+        assert other.getresponse().status == 200
+        other.close()
+    assert looked_for.index(1) == 1

@@ -2,7 +2,7 @@
 
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from inspect import signature
 from pathlib import Path
 from random import Random
@@ -185,6 +185,20 @@ class TestTrials:
         for thread in threads:
             thread.join()
         assert [tried.number for tried in store.trials(key())] == list(range(40))
+
+    def test_the_order_of_dimensions_does_not_make_a_key(self, store: SqlStore) -> None:
+        turned = replace(key().problem, dims=key().problem.dims[::-1])
+        save_trial(store, key(), trial())
+        assert store.trials(replace(key(), problem=turned)) == [trial()]
+
+    def test_times_are_utc_and_one_without_a_zone_is_a_bug(self, store: SqlStore) -> None:
+        in_tokyo = NOON.astimezone(timezone(timedelta(hours=9)))
+        save_trial(store, key(), replace(trial(), created_at=in_tokyo))
+        created_at = store.trials(key())[0].created_at
+        assert (created_at, created_at.utcoffset()) == (NOON, timedelta(0))
+        with pytest.raises(Exception, match="no time zone"):
+            save_trial(store, key(m=1), replace(trial(), created_at=NOON.replace(tzinfo=None)))
+        assert store.trials(key(m=1)) == []
 
 
 class TestReplaceOutcome:

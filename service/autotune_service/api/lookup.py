@@ -8,7 +8,7 @@ thread, question by question.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, MutableMapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Annotated, Any, NotRequired, cast
@@ -29,7 +29,7 @@ from autotune_service.api import questions as forms
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
 from autotune_service.dependencies import ERRORS, refuse_parameters_but, snapshots_of
 from autotune_service.errors import HttpError, unreadable
-from autotune_service.middleware.access import LOOKUP, count_wrong
+from autotune_service.middleware.access import LOOKUP, caller_of, count_wrong
 from autotune_service.middleware.metrics import OTHER, REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot, Reply, SnapshotCache
 
@@ -37,6 +37,7 @@ _log = logging.getLogger("autotune.service")
 
 _MOST_VALUES = 100_000  # in a call of which something is wrong: so many are split in milliseconds
 MOST_REFUSED = 16  # configs in a call: who asks gives up before
+_LARGE_BYTES = 16 << 10  # of a call: it takes a millisecond or more
 _AT_ONCE = 10  # questions, a millisecond or two each at worst: others go between
 _KERNEL: dict[str, Any] = {
     "kernel": "matmul",
@@ -126,18 +127,34 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _reply_to(scope: Scope, body: bytes) -> Reply:
     """Raises ``HttpError``."""
+    if len(body) <= _LARGE_BYTES:
+        known = await _known(scope, body)
+    else:
+        async with _turn_of(scope):
+            known = await _known(scope, body)
+    return known if isinstance(known, Reply) else await lookup(Request(scope), known)
+
+
+def _turn_of(scope: Scope) -> asyncio.Lock:
+    """Of a caller's calls one is at it, and others go between, on however many connections."""
+    turns: MutableMapping[int | str, asyncio.Lock] = scope["state"]["turns"]
+    return turns.setdefault(caller_of(scope), asyncio.Lock())
+
+
+async def _known(scope: Scope, body: bytes) -> Reply | LookupRequest:
+    """What was asked, with the answers that are known, where not all are. Raises ``HttpError``."""
     try:
         call = _types.decode(body)
     except (ValueError, RecursionError):
         count_wrong(scope, len(body))
-        return await lookup(Request(scope), _read(body, []))
+        return _read(body, [])
     snapshots = await snapshots_of(scope, claimed=call.accept_claimed)
     snapshot, answers = _published(call, snapshots)
     if not answers or None in answers:
         asked = _read(body, answers)
         if answers:
             asked["snapshot"] = snapshot.number
-        return await lookup(Request(scope), asked)
+        return asked
     reply = _reply(snapshot, answers, len(answers))
     snapshots.keep_reply(body, reply)
     return reply
@@ -210,8 +227,10 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> R
     answers = cast(list[bytes | forms.Unread], asked["questions"])
     unread = [place for place, answer in enumerate(answers) if isinstance(answer, forms.Unread)]
     known = len(answers) - len(unread)
+    turn = _turn_of(request.scope)
     for start in range(0, len(unread), _AT_ONCE):
-        await _look_for_some(state, asked, unread[start : start + _AT_ONCE], snapshot)
+        async with turn:
+            await _look_for_some(state, asked, unread[start : start + _AT_ONCE], snapshot)
     return _reply(snapshot, answers, known)
 
 

@@ -8,17 +8,16 @@ And how many calls a caller may make in a second.
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune.domain.token import READER, WRITER, Token
 from autotune_db.tokens import SqlTokens, digest_of
 from autotune_service.errors import DatabaseThreads, HttpError
-from autotune_service.middleware.body import MAX_BYTES, headers_of, refuse_doubled
+from autotune_service.middleware.body import MAX_BYTES, check_call, headers_of
 from autotune_service.middleware.throttle import Throttle
 
-_BYTES = 32 << 10  # of questions, some hundred: as much work as one call
+_BYTES = 4 << 10  # of questions, some thirty: as much work as one call
 _WRONG_BYTES = 2 << 10  # of a lookup that is wrong: as much work as one call
 _PAGE = 100  # a page, a list or an export takes as long as a hundred lookups
 _LIGHT = {"/v1/configs/": 1, "/v1/jobs/": 10, "/v1/snapshots/": 10}  # a snapshot is encoded once
@@ -40,7 +39,7 @@ class LimitsMiddleware:
         self._open = Throttle(reads_per_second)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and not self._allows(scope, _caller_of(scope)):
+        if scope["type"] == "http" and not self._allows(scope, caller_of(scope)):
             return refuse_late()
         return self._app(scope, receive, send)
 
@@ -60,10 +59,10 @@ class LimitsMiddleware:
 def count_wrong(scope: Scope, size: int) -> None:
     """As more calls counts a lookup of which some parts are wrong, once that is known."""
     reads: Throttle = scope[_READS]
-    reads.allows(_caller_of(scope), size // _WRONG_BYTES)
+    reads.allows(caller_of(scope), size // _WRONG_BYTES)
 
 
-def _caller_of(scope: Scope) -> int | str:
+def caller_of(scope: Scope) -> int | str:
     token = scope["state"].get("token")
     return token.number if token else address_of(scope)
 
@@ -108,7 +107,7 @@ class AccessMiddleware:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
-            refuse_doubled(scope)
+            check_call(scope)
             if scope["method"] in _WRITES:
                 _check_site(scope)
             access: Access = scope["state"]["access"]
@@ -190,7 +189,7 @@ def require(token: Token, role: str) -> None:
 
 def secret_of(scope: Scope) -> str:
     """The bearer token of a call, or the cookie of one that reads. Raises ``HttpError``."""
-    cookie = _cookie(scope) if scope["method"] in ("GET", "HEAD") else None
+    cookie = cookie_of(scope) if scope["method"] in ("GET", "HEAD") else None
     if cookie:
         return cookie
     text = headers_of(scope).get(b"authorization", b"").decode("latin-1")
@@ -199,13 +198,13 @@ def secret_of(scope: Scope) -> str:
     raise HttpError(401, "missing_token", f"give a token (Authorization: Bearer …): {_MAKE}")
 
 
-def _cookie(scope: Scope) -> str | None:
+def cookie_of(scope: Scope) -> str | None:
     """What a browser keeps of ``GET /session``; a header goes before it."""
     headers = headers_of(scope)
     if b"authorization" in headers:
         return None
-    try:
-        cookie = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1")).get(COOKIE)
-    except CookieError:
-        return None
-    return cookie.value if cookie else None
+    for cookie in headers.get(b"cookie", b"").decode("latin-1").split(";"):
+        name, _, value = cookie.strip().partition("=")
+        if name == COOKIE:
+            return value or None
+    return None

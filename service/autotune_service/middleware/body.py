@@ -30,14 +30,26 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return headers
 
 
-def refuse_doubled(scope: Scope) -> None:
-    """Raises ``HttpError`` for a header twice that decides who may do what."""
-    if len(headers_of(scope)) < len(scope["headers"]):
+MOST_PARAMETERS = 100
+"""In the query of a call: reading many takes longer than its answer."""
+
+
+def check_call(scope: Scope) -> None:
+    """Raises ``HttpError`` for a header twice that decides who may do what, and for many
+    parameters. From here on cookies are in ``headers_of`` alone: FastAPI would read them for each
+    call, and some versions of Python need a second for one of 30 kB."""
+    headers = headers_of(scope)
+    if len(headers) < len(scope["headers"]):
         names = [name for name, _ in scope["headers"]]
         for name in _ONCE:
             if names.count(name) > 1:
                 text = name.decode()
                 raise HttpError(400, "doubled_header", f"{text} is given twice: send it once", text)
+    if scope["query_string"].count(b"&") >= MOST_PARAMETERS:
+        message = f"give at most {MOST_PARAMETERS} parameters"
+        raise HttpError(422, "too_many_parameters", message)
+    if b"cookie" in headers:
+        scope["headers"] = [header for header in scope["headers"] if header[0] != b"cookie"]
 
 
 MAX_BYTES = 1 << 20

@@ -26,7 +26,7 @@ from autotune.wording.outcome import best_time
 from autotune.wording.publication import default_time, times_default, verified_label, who_says
 from autotune.wording.terms import TERMS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
-from autotune_service.middleware.access import COOKIE
+from autotune_service.middleware.access import cookie_of
 from autotune_service.middleware.body import headers_of
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.speed import time_lines
@@ -53,7 +53,7 @@ _TITLES = {
 
 async def page(request: Request, template: str, **values: Any) -> Response:
     """A page as HTML; made in a thread, so that no lookup waits for it."""
-    values["closed"] = request.state.access.closed and COOKIE in request.cookies
+    values["closed"] = request.state.access.closed and bool(cookie_of(request.scope))
 
     def render() -> Response:
         text = _environment().get_template(template).render(path=request.url.path, **values)
