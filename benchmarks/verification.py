@@ -4,7 +4,8 @@
 
 Kernels with long loops, many steps and whole rows in a block, and our own, each with one config;
 all of them are right. One at a time, in a compiler process that has started. Exit code 1 when one
-is not verified, or the median is above 15 s.
+is not verified, or the median is above 15 s of processor time, which others on a machine do not
+change much.
 """
 
 import argparse
@@ -12,6 +13,8 @@ import time
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+import psutil
 
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
@@ -61,17 +64,24 @@ def main() -> int:
         print(pool.ask(DescribeToolchain()), flush=True)
         verified = [_print(pool, case) for case in cases]
     middle = median(seconds for _, seconds in verified)
-    print(f"median {middle:.1f} s (at most {_MOST_MEDIAN_S:.0f})")
+    print(f"median {middle:.1f} s of processor time (at most {_MOST_MEDIAN_S:.0f})")
     return 0 if all(ok for ok, _ in verified) and middle <= _MOST_MEDIAN_S else 1
 
 
 def _print(pool: CompilerPool, case: Case) -> tuple[bool, float]:
     ref, problem, config = _asked(pool, case)
-    started = time.monotonic()
+    started, spent = time.monotonic(), _processor_s()
     verdict = pool.ask(VerifyConfig(ref=ref, problem=problem, config=config, chip=_CHIP))
-    seconds = time.monotonic() - started
-    print(f"{seconds:6.1f} s  {case.kernel} {problem} {config}: {words(verdict)}", flush=True)
-    return bool(verdict.ok), seconds
+    seconds, spent = time.monotonic() - started, _processor_s() - spent
+    times = f"{spent:6.1f} s of processor time, {seconds:6.1f} s"
+    print(f"{times}  {case.kernel} {problem} {config}: {words(verdict)}", flush=True)
+    return bool(verdict.ok), spent
+
+
+def _processor_s() -> float:
+    """Of the compiler processes so far."""
+    times = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
+    return float(sum(each.user + each.system for each in times))
 
 
 def _asked(pool: CompilerPool, case: Case) -> tuple[KernelRef, Problem, Config]:

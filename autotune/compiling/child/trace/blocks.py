@@ -82,18 +82,16 @@ def block_shape(mapping: Any) -> tuple[int, ...]:
 def moved_sizes(mapping: Any, index: Sequence[Any], rank: int) -> tuple[Any, ...]:
     """Elements that each visit moves, by dimension. ``index``: of the visited block, over a grid of
     so many axes."""
-    bounds = zip(
-        _starts(mapping, index), block_shape(mapping), array_of(mapping).shape, strict=True
-    )
+    bounds = zip(starts(mapping, index), block_shape(mapping), array_of(mapping).shape, strict=True)
     return tuple(_padded([_moved(*bound, rank) for bound in bounds], mapping))
 
 
-def _starts(mapping: Any, index: Sequence[Any]) -> list[Any]:
+def starts(mapping: Any, index: Sequence[Any]) -> list[Any]:
     """First element of the visited block in each dimension; ``Element`` indices are elements."""
-    starts = []
+    firsts = []
     for dimension, size, i in zip(mapping.block_shape, block_shape(mapping), index, strict=True):
-        starts.append(i if i is None or _is_in_elements(dimension) else i * size)
-    return starts
+        firsts.append(i if i is None or _is_in_elements(dimension) else i * size)
+    return firsts
 
 
 def _is_in_elements(dimension: Any) -> bool:

@@ -9,7 +9,7 @@ from operator import ge
 from typing import Any
 
 from autotune.compiling.child.trace import pallas_call
-from autotune.compiling.child.trace.blocks import array_of, block_shape
+from autotune.compiling.child.trace.blocks import array_of, block_shape, starts
 from autotune.compiling.child.trace.calls import as_pallas_call, walked
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.compiling.child.verify.conditions import (
@@ -130,24 +130,29 @@ def _of_call(call: Any) -> CallBorders:
     grid = tuple(size if isinstance(size, int) else None for size in mapping.grid)
     added = getattr(mapping, "vmapped_dims", ())
     counted = [size for axis, size in enumerate(grid) if axis not in added]
-    maps = [(operand.index_map_jaxpr, [*map(up_to, grid)]) for operand in mapping.block_mappings]
+    operands = mapping.block_mappings
+    maps = [(operand.index_map_jaxpr, [*map(up_to, grid)]) for operand in operands]
     blocks = tuple(
         pair
-        for operand in mapping.block_mappings
+        for operand in operands
         for pair in zip(block_shape(operand), array_of(operand).shape, strict=True)
     )
-    indices = [index for each in maps for index in results_of(*each)]
+    firsts = [  # of the last block
+        first
+        for operand, each in zip(operands, maps, strict=True)
+        for first in starts(operand, [index and index.high for index in results_of(*each)])
+    ]
     ways, ends = ways_of([*maps, (call.params["jaxpr"], ())], counted)
     walked_ends = [
-        end_of(index and Range(0, (index.high + 1) * block - 1), extent)
-        for index, (block, extent) in zip(indices, blocks, strict=True)
+        end_of(None if first is None else Range(0, first + block - 1), extent)
+        for first, (block, extent) in zip(firsts, blocks, strict=True)
     ]
     return CallBorders(
         grid=grid,
         blocks=blocks,
         inside=tuple(
-            index is not None and index.high * block < extent
-            for index, (block, extent) in zip(indices, blocks, strict=True)
+            first is not None and first < extent
+            for first, (_, extent) in zip(firsts, blocks, strict=True)
         ),
         loops=tuple(_loops(call.params["jaxpr"])),
         ways=ways,
@@ -203,7 +208,8 @@ class Coverage:
             by_data=sum(part.by_data for part in parts),
         )
 
-    def blocks_of(self, extent: int) -> frozenset[int]:
-        """The blocks that dimensions of this length are cut into."""
+    def cuts_near(self, extent: int) -> frozenset[tuple[int, int]]:
+        """Blocks, and lengths that they cut, of dimensions as long as this or, for a halo, less
+        than a block longer or shorter."""
         pairs = (pair for call in self.real or () for pair in call.blocks)
-        return frozenset(block for block, whole in pairs if whole == extent and block < extent)
+        return frozenset((b, whole) for b, whole in pairs if abs(whole - extent) < b < whole)

@@ -12,7 +12,7 @@ from typing import Any
 
 from autotune.compiling.child.chips import Axes, mesh_of, told_of
 from autotune.compiling.child.verify.grids import with_static_grids
-from autotune.compiling.child.verify.races import watched
+from autotune.compiling.child.verify.races import drained, watched
 from autotune.compiling.child.verify.repairs import repaired
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter
 from autotune.domain.evidence import FailedCheck, ProofLevel
@@ -98,6 +98,7 @@ def outputs(
             _forced(run, prod(axes.values())),
             repaired(unchecked=run.unchecked, count=meter.count),
             watched(run.unread) as raced,
+            drained() as left,
             _on_mesh(axes),
         ):
             compiled = _compiled(_built(build), given, chip, axes)
@@ -119,6 +120,9 @@ def outputs(
     if raced:
         reason = f"a data race between grid steps, cores or DMAs: {raced[0]}"
         raise WrongRunError(FailedCheck.RACE, reason)
+    if left:
+        reason = f"{left[0]} when the kernel ends: what was signalled is not waited for"
+        raise WrongRunError(FailedCheck.SEMAPHORE, reason)
     return arrays
 
 

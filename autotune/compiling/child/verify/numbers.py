@@ -1,6 +1,7 @@
 """The numbers that a kernel is run on, in the child."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -8,13 +9,17 @@ import numpy as np
 from autotune.declaring.kernel import Array
 from autotune.domain.evidence import IntegerRange
 
+Change = Callable[[Any], Any]
+"""Of random normal numbers."""
 
-def values(
-    array: Array, rng: np.random.Generator, *, signs: bool = False, times: float = 1.0
-) -> Any:
-    """Random normal numbers, so many ``times`` as large, small integers, or what the declaration
-    gives. ``signs``: one or minus one, which every way to scale a block to a few bits keeps as they
-    are."""
+_ENDS = {"reduce_max": -1, "argmax": -1, "cummax": -1, "top_k": -1}
+_ENDS |= {"reduce_min": 1, "argmin": 1, "cummin": 1}
+_SCALES = {"abs", "div", "exp"}  # with a maximum: of a softmax, or of what is rounded to few bits
+_ZERO_ROWS = 0.6  # half of them begin with less
+
+
+def values(array: Array, rng: np.random.Generator, change: Change = np.positive) -> Any:
+    """Random normal numbers, changed so, small integers, or what the declaration gives."""
     import jax.numpy as jnp
 
     dtype = getattr(jnp, array.dtype)
@@ -23,7 +28,32 @@ def values(
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.asarray(rng.integers(-100, 100, array.shape), dtype)
     normal = rng.standard_normal(array.shape, dtype=np.float32)
-    return jnp.asarray(times * array.std * (np.sign(normal) if signs else normal), dtype)
+    return jnp.asarray(array.std * change(normal), dtype)
+
+
+def special(primitives: Set[str]) -> Change:
+    """What random numbers never are, for a function of these: many equal ones, and all below zero
+    for a maximum, which may have begun with that, above for a minimum. Else zeros: blocks and rows,
+    which a body may leave out or divide by, as by the largest of a row."""
+    signs = [sign for name, sign in _ENDS.items() if name in primitives]
+    if signs and not primitives & _SCALES:
+        return lambda normal: signs[0] * _halves(normal)
+    return _with_zeros
+
+
+def _halves(normal: Any) -> Any:
+    """One half, 1, 3/2 …"""
+    return np.ceil(2.0 * np.abs(normal)) / 2.0
+
+
+def _with_zeros(normal: Any) -> Any:
+    """The second half of the first and of the last dimension is zero, too."""
+    changed = np.copysign(_halves(normal), normal)
+    if prod(normal.shape[:-1]) > 1:
+        changed *= np.abs(normal[..., :1]) > _ZERO_ROWS
+    for axis in (0, -1) if normal.ndim else ():
+        np.moveaxis(changed, axis, 0)[-(-normal.shape[axis] // 2) :] = 0.0
+    return changed
 
 
 def integer_ranges(

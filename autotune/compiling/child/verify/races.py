@@ -1,5 +1,5 @@
 """JAX's race detection, with its rule and less work: JAX compares each access with each one before
-it in Python, which was a third of what a loop over rows took."""
+it in Python, which was a third of what a loop over rows took. And what nobody waits for."""
 
 import inspect
 from collections import defaultdict
@@ -43,6 +43,28 @@ def watched(unread: Sequence[int]) -> Iterator[list[str]]:
         patched(SharedMemory, get_random_virtual_device_id=thread_of_dma),
     ):
         yield raced
+
+
+@contextmanager
+def drained() -> Iterator[list[str]]:
+    """What each call leaves signalled on a device when all have ended, which JAX only prints: who
+    takes that semaphore next does not wait."""
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call as calls
+
+    left: list[str] = []
+    clear = calls._clear_shared_memory
+
+    def cleared() -> None:
+        memory = calls._get_shared_memory()
+        for number, semaphore in (memory.sem | memory.fixed_id_sem).items():
+            counts = semaphore.count_by_core.reshape(-1, memory.num_cores_per_device).max(1)
+            name = f"semaphore {number - min(memory.sem, default=0)} of those that it allocates"
+            name = name if number in memory.sem else "the barrier semaphore"
+            left.extend(f"{name} is {n} on device {at}" for at, n in enumerate(counts) if n)
+        clear()
+
+    with patched(calls, _clear_shared_memory=cleared):
+        yield left
 
 
 def _buffer_ids(buffers: Sequence[int]) -> frozenset[int]:

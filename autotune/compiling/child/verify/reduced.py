@@ -103,12 +103,13 @@ def _shortened(
 def _lengths(kernel: Kernel, problem: Problem, dim: str, coverage: Coverage) -> set[int]:
     """Shorter lengths of a dimension that are worth trying: those that divide its real size, so
     that nothing is ragged that was not, and whole blocks of what it is cut into, with the real
-    rest."""
+    rest and halo."""
     size = problem[dim]
     counts = _only_counts(kernel, problem, dim)
     least = _FEW if counts else SHORT
     lengths = {least << n for n in range(size.bit_length()) if size % (least << n) == 0}
-    cut = {_extent(size, [block], max(BLOCK_COUNTS)) for block in coverage.blocks_of(size)}
+    cuts = coverage.cuts_near(size)
+    cut = {_extent(whole, [block], max(BLOCK_COUNTS)) + size - whole for block, whole in cuts}
     return {length for length in lengths | cut if length < size}
 
 

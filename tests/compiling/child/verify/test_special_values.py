@@ -1,0 +1,77 @@
+"""What random numbers do not show, and what is left when a kernel has ended."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from autotune.domain.evidence import FailedCheck
+from tests.compiling.child.verify.test_gate_runs import by_hand, checked, kernel
+
+pytestmark = pytest.mark.slow
+OfRows = Callable[[Any], Any]
+
+
+def top(x: Any, function: Any = jnp.max) -> Any:
+    return jnp.broadcast_to(function(x, axis=-1, keepdims=True).astype(x.dtype), x.shape)
+
+
+def last_of_equal(x: Any) -> Any:
+    return x.shape[-1] - 1 - top(x[:, ::-1], jnp.argmax)
+
+
+def unit(x: Any, least: float) -> Any:
+    return x * jax.lax.rsqrt(top(x * x, jnp.mean) + least)
+
+
+def scaled(x: Any, least: float) -> Any:
+    return x / jnp.maximum(top(jnp.abs(x)), least)
+
+
+CASES: dict[str, tuple[OfRows, OfRows]] = {
+    "a maximum that begins with zero": (top, lambda x: jnp.maximum(top(x), 0.0)),
+    "a minimum that begins with zero": (
+        lambda x: top(x, jnp.min),
+        lambda x: jnp.minimum(top(x, jnp.min), 0.0),
+    ),
+    "the last of equal numbers": (lambda x: top(x, jnp.argmax), last_of_equal),
+    "a root of a row of zeros": (lambda x: unit(x, 1e-6), lambda x: unit(x, 0.0)),
+    "the largest of a row of zeros": (lambda x: scaled(x, 1e-9), lambda x: scaled(x, 0.0)),
+    "zeros that are left out": (
+        lambda x: x + 1.0,
+        lambda x: jax.lax.cond(jnp.any(x != 0.0), lambda: x + 1.0, lambda: x),
+    ),
+}
+
+
+@pytest.mark.parametrize(("right", "wrong"), CASES.values(), ids=CASES)
+def test_numbers_that_random_ones_never_are(right: OfRows, wrong: OfRows) -> None:
+    def verdict_on(function: OfRows) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = function(x[...])
+
+        return checked(kernel(by_hand(body), right))
+
+    verdict = verdict_on(right)
+    assert verdict.ok is True, verdict
+    assert verdict_on(wrong).check is FailedCheck.SPECIAL
+
+
+@pytest.mark.parametrize("waits", [1, 2])
+def test_what_is_signalled_is_waited_for(waits: int) -> None:
+    def body(x: Any, out: Any) -> None:
+        def signal(semaphore: Any) -> None:
+            pl.semaphore_signal(semaphore, 2)
+            pl.semaphore_wait(semaphore, waits)
+
+        pl.run_scoped(signal, pltpu.SemaphoreType.REGULAR)
+        out[...] = x[...]
+
+    verdict = checked(kernel(by_hand(body), lambda x: x))
+    assert verdict.ok is (waits == 2), verdict
+    assert verdict.ok or verdict.check is FailedCheck.SEMAPHORE
+    assert verdict.ok or "of those that it allocates is 1 on device 0" in verdict.reason
