@@ -19,7 +19,8 @@ _ZERO_ROWS = 0.6  # half of them begin with less
 
 
 def values(array: Array, rng: np.random.Generator, change: Change = np.positive) -> Any:
-    """Random normal numbers, changed so, small integers, or what the declaration gives."""
+    """Random normal numbers, changed so, whether they are above zero, small integers, or what the
+    declaration gives."""
     import jax.numpy as jnp
 
     dtype = getattr(jnp, array.dtype)
@@ -28,7 +29,8 @@ def values(array: Array, rng: np.random.Generator, change: Change = np.positive)
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.asarray(rng.integers(-100, 100, array.shape), dtype)
     normal = rng.standard_normal(array.shape, dtype=np.float32)
-    return jnp.asarray(array.std * change(normal), dtype)
+    numbers = array.std * change(normal)
+    return jnp.asarray(numbers > 0.0 if dtype == jnp.bool_ else numbers, dtype)
 
 
 def special(primitives: Set[str]) -> Change:

@@ -5,10 +5,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from autotune.compiling.child.verify.numbers import values
+from autotune.declaring.kernel import Array
 from autotune.domain.evidence import FailedCheck
 from tests.compiling.child.verify.test_gate_runs import by_hand, checked, kernel
 
@@ -59,6 +62,12 @@ def test_numbers_that_random_ones_never_are(right: OfRows, wrong: OfRows) -> Non
     verdict = verdict_on(right)
     assert verdict.ok is True, verdict
     assert verdict_on(wrong).check is FailedCheck.SPECIAL
+
+
+def test_booleans_are_of_both_kinds() -> None:
+    """A mask that is left out was not seen: all were true."""
+    drawn = values(Array(name="mask", shape=(8, 128), dtype="bool"), np.random.default_rng(0))
+    assert drawn.any() and not drawn.all()
 
 
 @pytest.mark.parametrize("waits", [1, 2])
