@@ -267,6 +267,9 @@ def test_paper_has_all_sections_and_a_phone_sorts(browser: Browser, states: Runn
 
 
 def test_what_runs_takes_no_click_and_stays_true(own_seen: Seen, store: SqlStore) -> None:
+    store.searches.report(
+        question(), "", Progress(done=3, goal=9), over=False
+    )  # who is silent stops
     shown = own_seen.open("/").locator("[data-live=running]")
     expect(shown).to_contain_text("3 of 9 trials")
     store.searches.report(question(), "", Progress(done=4, goal=9), over=False)
