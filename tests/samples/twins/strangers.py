@@ -899,8 +899,8 @@ def _ring_body(x_ref: Any, out_ref: Any, mine: Any, sent: Any, received: Any) ->
     right, left = lax.rem(me + 1, DEVICES), lax.rem(me + DEVICES - 1, DEVICES)
     barrier = pltpu.get_barrier_semaphore()
     for neighbour in (left, right):
-        pltpu.semaphore_signal(barrier, device_id=(neighbour,))
-    pltpu.semaphore_wait(barrier, 2)
+        pl.semaphore_signal(barrier, device_id=(neighbour,))
+    pl.semaphore_wait(barrier, 2)
     own = pltpu.make_async_copy(x_ref, out_ref.at[pl.ds(me * rows, rows)], mine)
     own.start()
     own.wait()

@@ -49,10 +49,11 @@ def _halves(normal: Any) -> Any:
 
 
 def _with_zeros(normal: Any) -> Any:
-    """The second half of the first and of the last dimension is zero, too."""
+    """The second half of the first and of the last dimension is zero, too. No zero is negative:
+    some orders have that below zero."""
     changed = np.copysign(_halves(normal), normal)
     if prod(normal.shape[:-1]) > 1:
-        changed *= np.abs(normal[..., :1]) > _ZERO_ROWS
+        changed = np.where(np.abs(normal[..., :1]) > _ZERO_ROWS, changed, 0.0)
     for axis in (0, -1) if normal.ndim else ():
         np.moveaxis(changed, axis, 0)[-(-normal.shape[axis] // 2) :] = 0.0
     return changed

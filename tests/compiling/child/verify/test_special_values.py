@@ -10,7 +10,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.compiling.child.verify.numbers import values
+from autotune.compiling.child.verify.numbers import special, values
 from autotune.declaring.kernel import Array
 from autotune.domain.evidence import FailedCheck
 from tests.compiling.child.verify.test_gate_runs import by_hand, checked, kernel
@@ -68,6 +68,12 @@ def test_booleans_are_of_both_kinds() -> None:
     """A mask that is left out was not seen: all were true."""
     drawn = values(Array(name="mask", shape=(8, 128), dtype="bool"), np.random.default_rng(0))
     assert drawn.any() and not drawn.all()
+
+
+def test_no_zero_is_negative() -> None:
+    """``lax.top_k`` takes zero first, and a kernel that compares them the first of both."""
+    changed = special(set())(np.random.default_rng(0).standard_normal((64, 128)))
+    assert not np.signbit(changed[changed == 0.0]).any()
 
 
 @pytest.mark.parametrize("waits", [1, 2])
