@@ -3,8 +3,9 @@
     python -m benchmarks profile [--kernel NAME] [--chip CHIP] [--folder DIR] [--write]
 
 Every kernel of the catalogue is compiled with its default config on every chip, then again with the
-lines of its source, each twice in the same process: the second counts. What is finished is kept in
-the folder. ``--write`` puts the table into docs/results/profile.md. No TPU was used.
+lines of its source, each twice in the same process: the second counts. Then the winner that stands
+in docs/results/catalogue.md has a profile. What is finished is kept in the folder. ``--write`` puts
+the table into docs/results/profile.md. No TPU was used.
 """
 
 import argparse
@@ -25,28 +26,44 @@ from autotune.domain.profile import Profile
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import describe_subject
 from benchmarks.catalogue import CASES, CHIPS, CatalogueSearch
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from benchmarks.harness.documents import DOCS, markdown_table, write_below_mark
 
 _GOAL_SHARE, _GOAL_TIMES = 0.85, 2.5
 
 
+def winner(case: CatalogueSearch, chip: str) -> str:
+    """Of the table of the catalogue."""
+    problem = " ".join((case.shape, *case.options))
+    for line in (DOCS / "results" / "catalogue.md").read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[:3] == [case.kernel, problem, chip]:
+            return cells[6].replace(" ", ",")
+    return "default"
+
+
 def profiled(
-    case: CatalogueSearch, chip: str, folder: Path, plain: CompilerPool, lines: CompilerPool
+    case: CatalogueSearch,
+    chip: str,
+    folder: Path,
+    pools: Sequence[CompilerPool],
+    text: str = "default",
 ) -> Mapping[str, Any]:
-    """``shares``: of the cycles that the core issues or stalls; seconds of the compiles; or an
-    ``error``. What was finished before is read."""
-    file = folder / f"{str(case).replace(' ', '_')}-{chip}.json"
+    """Of the default, with the seconds of both compiles, or of the config in ``text``. ``shares``:
+    of the cycles that the core issues or stalls; or an ``error``. What was finished is read."""
+    kind = "" if text == "default" else "-winner"
+    file = folder / f"{str(case).replace(' ', '_')}-{chip}{kind}.json"
     if file.exists():
         earlier: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return earlier
+    plain, lines = pools
     words = ProblemWords(shape=case.shape, options=case.options)
     subject = describe_subject(plain, find_kernel(case.kernel), parse_chip(chip), words)
-    config = config_judge(plain, subject).default
+    config = config_judge(plain, subject).read(text)
     seconds = []
-    for pool, kind in ((plain, CompileConfig), (lines, ProfileConfig)):
-        for _ in range(2):
+    for pool, asked in ((plain, CompileConfig), (lines, ProfileConfig))[bool(kind) :]:
+        for _ in range(1 if kind else 2):
             started = time.perf_counter()
-            answer: Any = pool.ask(subject.question(kind, config=config))
+            answer: Any = pool.ask(subject.question(asked, config=config))
         seconds.append(time.perf_counter() - started)
     if not isinstance(answer, Profiled) or answer.refusal:
         return {"error": getattr(answer, "refusal", "") or str(answer)}
@@ -65,35 +82,40 @@ def _shares(profiles: Sequence[Profile]) -> dict[str, Any]:
     return {"shares": {name: cycles / whole for name, cycles in core.items()}}
 
 
-def row(case: CatalogueSearch, chip: str, answer: Mapping[str, Any]) -> list[str]:
-    name = " ".join((case.kernel, *case.options))
-    if "error" in answer:
-        return [name, chip, "–", f"nothing: {answer['error']}", "–"]
-    shares, (plain, lines) = answer["shares"], answer["seconds"]
-    parts = [(s, part) for part, s in shares.items() if part != "line" and s >= 0.005]
-    rest = ", ".join(f"{part} {s:.0%}" for s, part in sorted(parts, reverse=True))
-    return [name, chip, f"{shares.get('line', 0):.0%}", rest, f"{lines / plain:.1f}"]
+Row = tuple[CatalogueSearch, str, Mapping[str, Any], Mapping[str, Any]]
+"""A case, a chip, and what was said of the default and of the winner."""
 
 
-def report(answers: Sequence[tuple[CatalogueSearch, str, Mapping[str, Any]]]) -> str:
-    good = [answer for _, _, answer in answers if "error" not in answer]
-    shares = [answer["shares"].get("line", 0.0) for answer in good]
-    own = [
-        share / (1 - answer["shares"].get("steps of the pipeline", 0.0))
-        for share, answer in zip(shares, good, strict=True)
-    ]
-    times = [answer["seconds"][1] / answer["seconds"][0] for answer in good]
+def row(case: CatalogueSearch, chip: str, *answers: Mapping[str, Any]) -> list[str]:
+    cells = [" ".join((case.kernel, *case.options)), chip]
+    for answer in answers:
+        shares = answer.get("shares", {})
+        parts = [(s, part) for part, s in shares.items() if part != "line" and s >= 0.005]
+        rest = ", ".join(f"{part} {s:.0%}" for s, part in sorted(parts, reverse=True))
+        cells += [f"{shares['line']:.0%}" if shares else "–", answer.get("error") or rest]
+    plain, lines = answers[0].get("seconds", (0, 0))
+    return [*cells, f"{lines / plain:.1f}" if plain else "–"]
+
+
+def report(rows: Sequence[Row]) -> str:
+    times = [d["seconds"][1] / d["seconds"][0] for _, _, d, _ in rows if "seconds" in d]
     summary = (
-        f"{len(good)} of {len(answers)} have a profile. On a line of source: median "
-        f"{median(shares):.0%} of the cycles that the core issues or stalls, at least "
-        f"{_GOAL_SHARE:.0%} in {sum(s >= _GOAL_SHARE for s in shares)} of {len(good)}. Without the "
-        f"steps of the pipeline, which are no kernel's: median {median(own):.0%}, at least "
-        f"{_GOAL_SHARE:.0%} in {sum(s >= _GOAL_SHARE for s in own)} of {len(good)}. The compile "
-        f"with lines takes {median(times):.1f} times as long (median), at most {max(times):.1f}; "
-        f"{sum(t <= _GOAL_TIMES for t in times)} of {len(good)} at most {_GOAL_TIMES}."
+        f"{_summary('Default configs', [d for _, _, d, _ in rows])} "
+        f"{_summary('Winners', [w for *_, w in rows])} The compile with lines takes "
+        f"{median(times):.1f} times as long (median), at most {max(times):.1f}; "
+        f"{sum(t <= _GOAL_TIMES for t in times)} of {len(times)} take at most {_GOAL_TIMES}."
     )
-    head = ["kernel", "chip", "on a line", "the rest", "compile, times"]
-    return f"{summary}\n\n{markdown_table(head, *(row(*answer) for answer in answers))}"
+    head = ["kernel", "chip", "default", "the rest", "winner", "the rest", "compile, times"]
+    return f"{summary}\n\n{markdown_table(head, *(row(*each) for each in rows))}"
+
+
+def _summary(what: str, answers: Sequence[Mapping[str, Any]]) -> str:
+    shares = [answer["shares"].get("line", 0.0) for answer in answers if "shares" in answer]
+    return (
+        f"{what}: {len(shares)} of {len(answers)} have a profile; on a line are "
+        f"{median(shares):.0%} of the cycles (median), at least {_GOAL_SHARE:.0%} in "
+        f"{sum(s >= _GOAL_SHARE for s in shares)}."
+    )
 
 
 def main() -> int:
@@ -105,14 +127,17 @@ def main() -> int:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    answers = []
+    rows: list[Row] = []
     with CompilerPool(1) as plain, CompilerPool(1) as lines:
         for case in (case for case in CASES if options.kernel in (None, case.kernel)):
             for chip in (chip for chip in case.chips if options.chip in (None, chip)):
-                answer = profiled(case, chip, options.folder, plain, lines)
-                answers.append((case, chip, answer))
-                print(*row(*answers[-1]), sep=" | ", flush=True)
-    print(report(answers).partition("\n")[0])
+                default, best = (
+                    profiled(case, chip, options.folder, (plain, lines), text)
+                    for text in ("default", winner(case, chip))
+                )
+                rows.append((case, chip, default, best))
+                print(*row(*rows[-1]), sep=" | ", flush=True)
+    print(report(rows).partition("\n")[0])
     if options.write:
-        write_below_mark("results/profile.md", "profile", report(answers))
+        write_below_mark("results/profile.md", "profile", report(rows))
     return 0

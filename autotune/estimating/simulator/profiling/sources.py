@@ -1,7 +1,8 @@
 """From pieces of source to lines with their text, and only the calls that the text itself makes.
 
 JAX traces a function once for equal arguments: what is cached carries the calls of its first use.
-So a call is believed where its text names the function that the next piece stands in.
+So a call is believed where its text names the function that the next piece stands in, or calls what
+it was given as an argument.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from autotune.domain.profile import SourceLine
 from autotune.estimating.simulator.profiling.locations import Chain, Location
 
-_WORD = re.compile(r"\w+")
+_WORD, _CALLED = re.compile(r"\w+"), re.compile(r"\b(\w+)\(")
 _DEEPEST = 16  # calls
 _LONGEST = 200  # characters of a line
 
@@ -34,35 +36,53 @@ def frames(chain: Chain, read: Callable[[str], Sequence[str]] = _lines) -> tuple
     made = [_line(chain[0], read)]
     for outer, inner in pairwise(chain[:_DEEPEST]):
         line = _line(inner, read)
-        called = " ".join(read(outer.file)[outer.first - 1 : outer.last])
-        if not line.function or line.function not in _WORD.findall(called):
+        if not line.function or not _calls(outer, line.function, read):
             break
         made.append(line)
     return tuple(made)
 
 
+def _calls(place: Location, function: str, read: Callable[[str], Sequence[str]]) -> bool:
+    text = " ".join(read(place.file)[place.first - 1 : place.last])
+    given = {name for around in _around(place, read(place.file)) for name in around.arguments}
+    return function in _WORD.findall(text) or not given.isdisjoint(_CALLED.findall(text))
+
+
 def _line(place: Location, read: Callable[[str], Sequence[str]]) -> SourceLine:
     lines = read(place.file)
     text = lines[place.first - 1].strip() if 0 < place.first <= len(lines) else ""
-    inner = [
-        name for first, last, name in _functions("\n".join(lines)) if first <= place.first <= last
-    ]
-    return SourceLine(
-        file=place.file, line=place.first, function=inner[-1] if inner else "", text=text[:_LONGEST]
-    )
+    inner = _around(place, lines)
+    function = inner[-1].name if inner else ""
+    return SourceLine(file=place.file, line=place.first, function=function, text=text[:_LONGEST])
+
+
+class _Function(NamedTuple):
+    first: int
+    last: int
+    name: str
+    arguments: tuple[str, ...]
+
+
+def _around(place: Location, lines: Sequence[str]) -> list[_Function]:
+    """The functions that a place stands in, the innermost last."""
+    functions = _functions("\n".join(lines))
+    return [each for each in functions if each.first <= place.first <= each.last]
 
 
 @cache
-def _functions(text: str) -> tuple[tuple[int, int, str], ...]:
-    """First and last line of each function and its name, the outer ones first."""
+def _functions(text: str) -> tuple[_Function, ...]:
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError):
         return ()
     return tuple(
         sorted(
-            (node.lineno, node.end_lineno or node.lineno, node.name)
+            _Function(node.lineno, node.end_lineno or node.lineno, node.name, _arguments(node.args))
             for node in nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         )
     )
+
+
+def _arguments(given: ast.arguments) -> tuple[str, ...]:
+    return tuple(each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs))
