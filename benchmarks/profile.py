@@ -55,6 +55,8 @@ def profiled(
     if file.exists():
         earlier: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return earlier
+    if not pools:
+        return {}
     plain, lines = pools
     words = ProblemWords(shape=case.shape, options=case.options)
     subject = describe_subject(plain, find_kernel(case.kernel), parse_chip(chip), words)
@@ -92,7 +94,10 @@ def row(case: CatalogueSearch, chip: str, *answers: Mapping[str, Any]) -> list[s
         shares = answer.get("shares", {})
         parts = [(s, part) for part, s in shares.items() if part != "line" and s >= 0.005]
         rest = ", ".join(f"{part} {s:.0%}" for s, part in sorted(parts, reverse=True))
-        cells += [f"{shares['line']:.0%}" if shares else "–", answer.get("error") or rest]
+        cells += [
+            f"{shares.get('line', 0):.0%}" if shares else "–",
+            answer.get("error") or rest or "–",
+        ]
     plain, lines = answers[0].get("seconds", (0, 0))
     return [*cells, f"{lines / plain:.1f}" if plain else "–"]
 
@@ -124,6 +129,7 @@ def main() -> int:
     parser.add_argument("--kernel")
     parser.add_argument("--chip", choices=CHIPS)
     parser.add_argument("--folder", type=Path, default=Path("profiles"))
+    parser.add_argument("--finished", action="store_true", help="nothing new: what is there")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -131,8 +137,9 @@ def main() -> int:
     with CompilerPool(1) as plain, CompilerPool(1) as lines:
         for case in (case for case in CASES if options.kernel in (None, case.kernel)):
             for chip in (chip for chip in case.chips if options.chip in (None, chip)):
+                folder, pools = options.folder, () if options.finished else (plain, lines)
                 default, best = (
-                    profiled(case, chip, options.folder, (plain, lines), text)
+                    profiled(case, chip, folder, pools, text)
                     for text in ("default", winner(case, chip))
                 )
                 rows.append((case, chip, default, best))

@@ -98,11 +98,10 @@ class ProfileRow:
             units[UNITS[cause]] = units.get(UNITS[cause], 0) + cycles
         return max(units, key=lambda unit: units[unit], default="")
 
-    @property
-    def own(self) -> tuple[SourceLine, ...]:
-        """The frames up to the last in the kernel's own file, before the calls leave it."""
-        others = (n for n, frame in enumerate(self.frames) if frame.file != self.frames[0].file)
-        return self.frames[: next(others, None)]
+    def within(self, file: str) -> tuple[SourceLine, ...]:
+        """The frames up to the last in the file; of a row that has none in it the first."""
+        places = [n for n, frame in enumerate(self.frames, 1) if frame.file == file]
+        return self.frames[: max(places, default=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,20 +125,31 @@ class Profile:
         located = sum(row.total for row in self.rows if row.frames)
         return located / self.cycles if self.cycles else 0.0
 
+    @property
+    def file(self) -> str:
+        """The file of the kernel: most of the cycles pass through it."""
+        cycles: dict[str, int] = {}
+        for row in self.rows:
+            for file in {frame.file for frame in row.frames}:
+                cycles[file] = cycles.get(file, 0) + row.total
+        return max(cycles, key=lambda file: cycles[file], default="")
+
     def folded(self) -> tuple[ProfileRow, ...]:
-        """A row for each line of the kernel's own file, with what it calls in others, and for each
+        """A row for each line of the kernel's file, with what it calls in others, and for each
         part; those with the most cycles first."""
-        rows = merged(replace(row, frames=row.own[-1:]) for row in self.rows)
+        file = self.file
+        rows = merged(replace(row, frames=row.within(file)[-1:]) for row in self.rows)
         return tuple(sorted(rows, key=lambda row: -row.total))
 
     def called_from(self, line: ProfileRow) -> tuple[ProfileRow, ...]:
         """What is folded into a row of ``folded``: lines of other files that it calls."""
-        rows = (
-            replace(row, frames=row.frames[len(row.own) :])
-            for row in self.rows
-            if row.frames[len(row.own) :] and row.own[-1:] == line.frames
+        rows = ((row, row.within(self.file)) for row in self.rows)
+        below = merged(
+            replace(row, frames=row.frames[len(own) :])
+            for row, own in rows
+            if row.frames[len(own) :] and own[-1:] == line.frames
         )
-        return tuple(sorted(merged(rows), key=lambda row: -row.total))
+        return tuple(sorted(below, key=lambda row: -row.total))
 
 
 def merged(rows: Iterable[ProfileRow]) -> Iterator[ProfileRow]:

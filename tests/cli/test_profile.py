@@ -51,6 +51,13 @@ def test_they_unfold(capsys):
     assert lines[place + 1] == "50.0% 5k 3k 2k 4 MXU 20 └ other.py: return jnp.dot(x, x)"
 
 
+def test_a_line_behind_a_dispatcher_in_another_file_is_the_kernels(capsys):
+    """tpu-inference's quantized product runs its body from a helper."""
+    behind = row((HELPER, LOAD), MEMORY=1_000)
+    call = Profile(kernel="body", cycles=1_000, clock_hz=1e9, rows=(behind,))
+    assert "100.0% 1k 1k 4 load/store 3 x = x_ref[...]" in printed(capsys, [("d", [call])])
+
+
 def test_of_two_what_differs_the_most_comes_first(capsys):
     lines = printed(capsys, [("one", [made()]), ("two", [made(wait=1_000, note="no lines")])])
     assert "against two: 7.0 µs, 7,000 cycles of a core, 86% on a line" in lines
