@@ -4,10 +4,10 @@
 
 Each start is a process of its own that has imported JAX and the kernel. Medians, in processor time
 of its main thread, and by the clock: ``import autotune`` with all that ``install`` needs;
-``install`` with a workload (one call of a service that has a record for each problem, three for
-each shape); and JAX's lookups while each shape is traced. The first start of all reads the sources
-of the kernels. Without the workload each lookup is a call of the service. Python's bytecode is on
-disk, as where the package is installed.
+``install``, which reads the workload; and JAX's lookups while each shape is traced, the first of
+which makes the one call of a service that has a record for each problem, three for each shape. The
+first start of all reads the sources of the kernels. Without the workload each lookup is a call of
+the service. Python's bytecode is on disk, as where the package is installed.
 """
 
 import argparse

@@ -159,8 +159,15 @@ def _processor_s() -> float:
 
 
 def _run(command: list[str]) -> None:
+    """With bytecode on disk, as where the package is installed."""
+    folder = Path(tempfile.gettempdir(), "autotune-bytecode")
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
-        [sys.executable, "-m", "autotune", *command], capture_output=True, text=True
+        [sys.executable, "-m", "autotune", *command],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     if done.returncode:
         sys.exit(f"{' '.join(command)}: {done.stdout}{done.stderr}")

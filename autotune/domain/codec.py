@@ -19,7 +19,6 @@ from datetime import datetime
 from enum import Enum
 from functools import cache, partial
 from math import isfinite
-from threading import RLock
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -130,20 +129,9 @@ def _class(cls: type[Any], way: str) -> _Part:
     return _named_tuple(cls, way) if hasattr(cls, "_fields") else None
 
 
-_being_made: set[tuple[type[Any], str]] = set()
-_one_thread = RLock()
-
-
 def _dataclass(cls: type[Any], way: str) -> _Part:
-    with _one_thread:
-        if (cls, way) in _being_made:  # it holds values of its own class, which wait for it
-            return lambda given: _part(cls, way)(given)  # type: ignore[misc, arg-type]
-        _being_made.add((cls, way))
-        try:
-            fields_of = _fields(cls, way)
-            return _decoder_of(cls, fields_of) if way == _DECODE else _encoder_of(cls, fields_of)
-        finally:
-            _being_made.discard((cls, way))
+    fields_of = _fields(cls, way)
+    return _decoder_of(cls, fields_of) if way == _DECODE else _encoder_of(cls, fields_of)
 
 
 def _number_to_data(number: float) -> float | str:
@@ -196,7 +184,8 @@ def _union(args: tuple[Any, ...], way: str) -> _Part:
 
 
 def _when_met(hint: Any, way: str) -> _Part:
-    """Of what is often not there: the function of a dataclass is made when it meets one."""
+    """Of what is often not there, or of its own class: the function of a dataclass is made when it
+    meets one."""
     if not is_dataclass(hint):
         return _part(hint, way)
     return lambda given: _part(hint, way)(given)  # type: ignore[misc, arg-type]
