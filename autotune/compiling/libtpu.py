@@ -76,7 +76,6 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     libtpu's lock file; the rest keeps libtpu from asking a metadata server that does not exist.
     """
     flags = f"{_dumping(dump)} --xla_jf_dump_llo_pass_label_regex=final_bundles"
-    flags += f"|{_PASSES} {_LINES}" if SOURCE_LINES in base else ""
     host = {XLA_FLAGS: for_host(base[XLA_FLAGS])} if base.get(XLA_FLAGS) else {}
     inherited = {name: value for name, value in base.items() if name not in _NOT_INHERITED}
     return {
@@ -170,10 +169,15 @@ class _Packing:
 def log_the_packing(dump: Path) -> None:
     """Ask for the operations of each function and the packer's log in place of the final listing,
     where that is known to be the same and costs less. Called before libtpu is loaded, in a process
-    whose stderr is a file: the log goes there."""
+    whose stderr is a file: the log goes there. Where lines of source are wanted, ask for these and
+    the listing; an older libtpu would abort for a switch that it does not know."""
     first, last = _PACKING_LOGGED
     release = tuple(map(int, re.findall(r"\d+", version() or "")[:3]))
     is_file = stat.S_ISREG(os.fstat(2).st_mode)
+    if SOURCE_LINES in os.environ and release >= first:
+        regex = f"final_bundles|{_PASSES}"
+        flags = f"{_dumping(dump)} --xla_jf_dump_llo_pass_label_regex={regex} {_LINES}"
+        os.environ[INIT_ARGS] = f"{flags} {os.environ.get(READ_ONCE, '')}".rstrip()
     whole = {WHOLE_LISTING, SOURCE_LINES} & {*os.environ}
     if whole or not is_file or not first <= release <= last:
         return

@@ -45,3 +45,14 @@ def test_so_do_they_where_somebody_wants_it(asked, monkeypatch):
 
 def test_so_do_they_where_stderr_is_no_file(asked):
     assert asked(stderr=os.devnull) == "as it was"
+
+
+@pytest.mark.parametrize(("version", "asked_for"), [("0.0.42.1", True), ("0.0.17.1", False)])
+def test_lines_of_source_are_asked_for_where_libtpu_knows_the_switch(
+    asked, monkeypatch, version, asked_for
+):
+    monkeypatch.setenv(libtpu.SOURCE_LINES, "1")
+    flags = asked(version)
+    assert ("--xla_xprof_register_llo_debug_info=true" in flags) is asked_for
+    assert asked_for or flags == "as it was"
+    assert libtpu.tells_lines() and not libtpu.packing_is_logged()

@@ -29,8 +29,10 @@ from pathlib import Path
 import jax
 from jax.sharding import SingleDeviceSharding
 from autotune.compiling.child.chips import compile_only_device
+from autotune.compiling import libtpu
 from autotune.domain.key import Chip
 
+libtpu.log_the_packing(Path(sys.argv[3]))
 exec(compile(Path(sys.argv[2]).read_text(), Path(sys.argv[2]).name, "exec"))
 sharding = SingleDeviceSharding(compile_only_device(Chip(sys.argv[1])))
 jax.jit(function).trace(*arguments(sharding)).lower().compile()
@@ -63,7 +65,7 @@ def _compiled(python: str, chip: Chip, dump: Path) -> list[str]:
     """The versions of JAX and libtpu."""
     known = {**os.environ, "PYTHONPATH": str(_ROOT), libtpu.SOURCE_LINES: "1"}
     done = subprocess.run(
-        [python, "-c", _CODE, chip.value, str(_SOURCE)],
+        [python, "-c", _CODE, chip.value, str(_SOURCE), str(dump)],
         env=libtpu.child_environment(dump, known),
         check=True,
         stdout=subprocess.PIPE,
