@@ -71,14 +71,10 @@ def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[P
     """The calls that it makes, and what it gives back. Raises what it raises."""
     import jax
 
-    arrays: dict[str, Any] = {}
-
-    def note(path: str, leaf: Any) -> None:
-        if isinstance(leaf, texts.AbstractArray):
-            arrays[path] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-
-    for name, value in given.items():
-        texts.mapped(value, name, note)
+    arrays = {
+        path: jax.ShapeDtypeStruct(array.shape, array.dtype)
+        for path, array in _arrays(given).items()
+    }
 
     def called(*values: Any) -> Any:
         by_path = dict(zip(arrays, values, strict=True))

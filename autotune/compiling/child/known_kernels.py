@@ -215,13 +215,16 @@ def _configs(kernel: Kernel, problem: Problem, call: PallasCall) -> Iterator[Con
     """The default, then those with the sizes of the call's blocks; axes that cut nothing change
     last."""
     yield _default(kernel, problem)
-    sizes = {size for operand in call.operands for size in operand.block}
+    cuts = [pair for o in call.operands for pair in zip(o.block, o.shape, strict=True)]
+    sizes = {size for size, _ in cuts}
+    beyond = sorted({size for size, extent in cuts if size > extent})  # of the whole dimension
     columns = []
     ordered = sorted(kernel.axes, key=lambda axis: axis.dim is not None)
     for axis in ordered:
         values = list(axis.choices(problem))
-        shown = [value for value in values if type(value) is int and value in sizes]
+        shown: list[Any] = [value for value in values if type(value) is int and value in sizes]
         rest = [value for value in values if value not in shown]
+        shown += [size for size in beyond if axis.dim and size > problem[axis.dim]]
         columns.append(shown if shown and axis.dim else [*shown, *rest])
     for chosen in product(*columns):
         of_axis = dict(zip((axis.name for axis in ordered), chosen, strict=True))

@@ -124,6 +124,11 @@ def packed(q, ids):
     segmented = jax.vmap(lambda q, ids: attend(q, q, q, kernel.SegmentIds(ids, ids)))
     return jax.grad(lambda q: segmented(q, ids).sum())(q)
 
+def grouped(x, weights, sizes):
+    from jax.experimental.pallas.ops.tpu.megablox import gmm
+    loss = lambda w: gmm(x, w, sizes, jnp.bfloat16, (128, 256, 512)).astype(jnp.float32).sum()
+    return jax.grad(loss)(weights)
+
 def product(x):
     from jax.experimental.pallas.ops.tpu.matmul import matmul
     layer = lambda x, _: (matmul(x, x, block_shape=(256, 128), block_k=512), None)
@@ -191,6 +196,8 @@ def collected(
         "rmsnorm",
         *(f"jax_splash_attention{part}" for part in ("", "_dq", "_dkv")),
         *(f"jax_flash_attention{part}" for part in ("", "_dq", "_dkv")),
+        "jax_gmm",
+        "jax_tgmm",
     )
     refs = {name: installed_kernels()[name] for name in known}
     ref = KernelRef(path=str(path), attribute=function, call=call)
@@ -261,6 +268,18 @@ def test_attention_of_packed_documents_and_its_gradient_are_problems(tmp_path: P
         assert set(options) <= set(one.options) and set(one.config.split("=")) & {"256"}
     (forward,) = (one for one in found.problems if one.kernel == "jax_splash_attention")
     assert "residuals=true" in forward.options
+
+
+def test_groups_are_seen_in_a_gradient_and_tiles_may_be_larger_than_the_whole(
+    tmp_path: Path,
+) -> None:
+    call = "x=bf16[1024,512], weights=bf16[4,512,384], sizes=i32[4]"
+    found = collected(tmp_path, "grouped", call)
+    assert found.undeclared == []
+    assert {one.kernel: one.config for one in found.problems} == dict.fromkeys(
+        ("jax_gmm", "jax_tgmm"), "tile_m=128,tile_k=256,tile_n=512"
+    )
+    assert {one.shape for one in found.problems} >= {"m=1024,k=512,n=384,groups=4"}
 
 
 def test_a_declaration_of_a_call_makes_the_same_call(tmp_path: Path) -> None:
