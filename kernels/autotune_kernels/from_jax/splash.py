@@ -34,7 +34,6 @@ def kernel(
     dims: tuple[str, ...],
     blocks: tuple[str, ...],
     options: tuple[Option, ...],
-    axes: tuple[Axis, ...] = (),
     **parts: Any,
 ) -> Kernel:
     """A splash attention whose default for every block size is 128. A block that only the loop
@@ -56,9 +55,8 @@ def kernel(
                 dim=None if block.endswith("compute") else "seq",
             )
             for block in blocks
-        )
-        + axes,
-        default=lambda _: dict.fromkeys(blocks, 128) | {axis.name: False for axis in axes},
+        ),
+        default=lambda _: dict.fromkeys(blocks, 128),
         **parts,
     )
 

@@ -1,6 +1,10 @@
 """tokamax's splash attention, which skips what the mask hides: forward, and the gradient of a
 training step. The gradient is the forward kernel, which also keeps the log of the row sums, and
-the fused backward kernel: two calls, whose times add up. The queries are scaled by the caller."""
+the fused backward kernel: two calls, whose times add up. The queries are scaled by the caller.
+
+``scheduler``: its experimental one, which a model has for all its calls or for none;
+``wide_lists``: lists of blocks are of int32, as ``tokamax.dot_product_attention`` has them.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autotune import Array, Axis, Config, Problem
+from autotune import Array, Config, Problem
 from autotune_kernels.from_jax import splash
 from autotune_kernels.parts import dividing, needing, part
 
@@ -30,7 +34,12 @@ def _kernel_object(problem: Problem, config: Config, **settings: Any) -> Any:
     blocks = {**dict.fromkeys((*_FORWARD, *_BACKWARD), 128), **dict(config.axes)}
     return kernel.make_splash_mha_single_device(
         splash.described(problem, part(f"{_SPLASH}_mask")),
-        config=kernel.SplashConfig(**blocks, attn_logits_soft_cap=splash.soft_cap(problem)),
+        config=kernel.SplashConfig(
+            **blocks,
+            attn_logits_soft_cap=splash.soft_cap(problem),
+            use_experimental_scheduler=bool(dict(problem.options).get("scheduler")),
+        ),
+        downcast_smem_data=not dict(problem.options).get("wide_lists"),
         **settings,
     )
 
@@ -130,8 +139,7 @@ FORWARD = _kernel(
     "tokamax_splash_attention",
     blocks=_FORWARD,
     check=needing("tokamax", "tokamax", splash.check),
-    options=(splash.flag("sinks"), splash.flag("residuals")),
-    axes=(Axis(name="use_experimental_scheduler", choices=lambda _: (False, True)),),
+    options=(*map(splash.flag, ("scheduler", "wide_lists", "sinks", "residuals")),),
     inputs=splash.forward_inputs,
     build=_made,
     reference=partial(splash.plain, convert=jnp.float32),
@@ -142,7 +150,7 @@ BACKWARD = _kernel(
     "tokamax_splash_attention_backward",
     blocks=_BACKWARD,
     check=needing("tokamax", "tokamax", splash.check),
-    options=(),
+    options=(*map(splash.flag, ("scheduler", "wide_lists")),),
     inputs=splash.backward_inputs,
     build=_backward,
     reference=partial(_plain_backward, convert=jnp.float32),
