@@ -76,7 +76,7 @@ def test_kernels_of_tokamax() -> None:
     assert found == {
         "tokamax_ragged_dot m=2048,k=1024,n=512,groups=8": 12,
         "tokamax_ragged_dot m=2048,k=512,n=1024,groups=8": 12,
-        "splash_mha_fwd_no_residuals": 12,
+        "tokamax_splash_attention heads=8,kv_heads=8,seq=1024,head_dim=128": 24,
     }
 
 
