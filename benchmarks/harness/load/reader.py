@@ -157,6 +157,7 @@ class Connection:
 
 
 def main(spec: dict[str, Any]) -> None:
+    Path(spec["out"]).with_suffix(".begun").touch()
     readers = Readers(spec)
     asyncio.run(readers.run())
     seen = {

@@ -188,6 +188,9 @@ class Load:
         )
 
     def __enter__(self) -> "Load":
+        """All have begun: on a busy machine a fault would be over before."""
+        marks = [file.with_suffix(".begun") for file in self._files]
+        wait_for(lambda: all(mark.exists() for mark in marks), "the load begins")
         return self
 
     def __exit__(self, *_: object) -> None:

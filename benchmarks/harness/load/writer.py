@@ -84,6 +84,7 @@ def results(writer: int, number: int) -> list[Any]:
 
 
 def main(spec: dict[str, Any]) -> None:
+    Path(spec["out"]).with_suffix(".begun").touch()
     writer = Writer(spec)
     pushes: list[dict[str, Any]] = []
     end = time.time() + spec["seconds"]
