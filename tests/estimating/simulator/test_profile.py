@@ -144,7 +144,7 @@ def test_hidden_lines_come_back(kernel):
 def test_calls_that_jax_took_from_its_cache_are_not_believed():
     """A second use of a jitted function has the calls of the first behind its own line."""
     source = ["def body(x):", "    y = helper(x)", "    return other(y)", "def helper(x):", "    x"]
-    places = {n: Location("kernel.py", n, n, 4, 16) for n in (2, 3, 5)}
+    places = {n: Location("kernel.py", n, n) for n in (2, 3, 5)}
 
     def lines(*numbers):
         return [line.line for line in frames(tuple(places[n] for n in numbers), lambda _: source)]
@@ -156,11 +156,11 @@ def test_calls_that_jax_took_from_its_cache_are_not_believed():
 
 def test_a_function_that_was_given_is_believed():
     source = ["def each(visit):", "    visit(1)", "def body(x):", "    x", "", "each(body)"]
-    places = tuple(Location("kernel.py", n, n, 0, 9) for n in (2, 4))
+    places = tuple(Location("kernel.py", n, n) for n in (2, 4))
     assert [line.line for line in frames(places, lambda _: source)] == [2, 4]
 
 
 def test_what_cannot_be_read_is_its_line_alone():
-    place = Location("/nowhere/kernel.py", 7, 7, 0, 4)
+    place = Location("/nowhere/kernel.py", 7, 7)
     (line,) = frames((place, place))
     assert (line.line, line.text, line.function) == (7, "", "")

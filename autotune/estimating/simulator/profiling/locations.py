@@ -25,7 +25,7 @@ from autotune.estimating.simulator.bundles import is_vector
 
 _DESCRIPTION, _RECORD, _STRING = 12, 1, 2  # fields of a module, and of its description
 _LOCATION, _IDS = 1, 4  # fields of a record
-_FILE, _FIRST, _LAST, _BEGIN, _END = 1, 2, 3, 4, 5  # fields of a location
+_FILE, _FIRST, _LAST = 1, 2, 3  # fields of a location; its columns are not used
 
 _OPERATION = re.compile(r"^ *%[a-z]*(\d+)(?:_\w+)? = (\S+) *(.*)$", re.M)
 _OPERAND = re.compile(r"%[a-z]*(\d+)(?:_\w+)?")
@@ -38,13 +38,11 @@ _SLOT = re.compile(r"\[#allocation\d+_spill\]")
 
 
 class Location(NamedTuple):
-    """A piece of source: lines from 1, columns as Python counts them."""
+    """A piece of source: lines from 1."""
 
     file: str
     first: int
     last: int
-    begin: int
-    end: int
 
 
 Chain = tuple[Location, ...]
@@ -77,9 +75,7 @@ def read_lines(module: bytes) -> dict[int, Chain]:
 
 def _location(fields: Mapping[int, int], names: Sequence[str]) -> Location:
     first = fields.get(_FIRST, 0)
-    last = fields.get(_LAST, first)
-    begin, end = fields.get(_BEGIN, 0), fields.get(_END, 0)
-    return Location(names[fields.get(_FILE, 0)], first, last, begin, end)
+    return Location(names[fields.get(_FILE, 0)], first, fields.get(_LAST, first))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
