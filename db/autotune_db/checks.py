@@ -81,9 +81,10 @@ class SqlCheckPages(Adapter):
         self, only: CheckFilter, offset: int, limit: int, order: str = ""
     ) -> Sequence[NumberedCheck]:
         """``order``: a name of ``CHECK_ORDER``."""
-        wanted = _joined(select(CHECKS)).where(*_conditions(only))
-        wanted = query.ordered(wanted, order, CHECK_ORDER, _RANK, CHECKS.c.id.desc())
-        return self._rows(wanted.offset(offset).limit(limit), _numbered)
+        usual = order, CHECK_ORDER, _RANK, CHECKS.c.id.desc()
+        ids = query.ordered(_joined(select(CHECKS.c.id)).where(*_conditions(only)), *usual)
+        page = CHECKS.c.id.in_(ids.offset(offset).limit(limit).correlate(None))  # they are small
+        return self._rows(query.ordered(_joined(select(CHECKS)).where(page), *usual), _numbered)
 
     def failures(self, key_ids: Sequence[int]) -> Sequence[NumberedCheck]:
         """What does not work elsewhere, of the records of these keys."""
