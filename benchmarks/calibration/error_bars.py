@@ -11,6 +11,7 @@ What the bars cover is judged on families that were left out of them.
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, combinations
@@ -96,7 +97,7 @@ def by_chip(errors: Errors) -> dict[str, object]:
         "source": "with it bars of given rows are narrowest: benchmarks/calibration/error_bars.py",
     }
     return {
-        **{kind: _of_kind(_only(errors, kind), relayout) for kind in (_KERNELS, _XLA)},
+        **{kind: _of_kind(kind, _only(errors, kind), relayout) for kind in (_KERNELS, _XLA)},
         "other": {**constants.bars()["other"], "relayout": value},
     }
 
@@ -105,21 +106,29 @@ def _only(errors: Errors, kind: str) -> Errors:
     return {place: families for place, families in errors.items() if place[0] == kind}
 
 
-def _of_kind(errors: Errors, relayout: float) -> dict[str, object]:
+def _of_kind(kind: str, errors: Errors, relayout: float) -> dict[str, object]:
+    """Programs of XLA differ more by what they do than by chip: no chip has a bar of its own."""
     factor = caution(errors, relayout)
     chips = {chip: families for (_, chip), families in errors.items()}
     everywhere = max(width(families, relayout) for families in chips.values())
+    enough = _FEWEST_FAMILIES if kind == _KERNELS else math.inf
     return {
-        chip: _entry(chips.get(chip, {}), relayout, factor, everywhere) for chip in constants.CHIPS
+        chip: _entry(chips.get(chip, {}), relayout, factor, everywhere, enough)
+        for chip in constants.CHIPS
     }
 
 
 def _entry(
-    families: Mapping[str, Sequence[Error]], relayout: float, factor: float, everywhere: float
+    families: Mapping[str, Sequence[Error]],
+    relayout: float,
+    factor: float,
+    everywhere: float,
+    enough: float,
 ) -> dict[str, object]:
-    """One family says too little of others: no narrower than the widest of all chips."""
+    """Fewer families than are ``enough`` say too little of others: no narrower than the widest of
+    all chips."""
     known = width(families, relayout) if families else 0.0
-    used = max(known, everywhere) if len(families) < _FEWEST_FAMILIES else known
+    used = max(known, everywhere) if len(families) < enough else known
     return {
         "value": round(used * factor, 3),
         "source": f"nine of ten of {sum(map(len, families.values()))} times of "
