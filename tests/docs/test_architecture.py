@@ -43,7 +43,8 @@ def test_what_is_looked_for_is_found() -> None:
 @pytest.mark.parametrize(("what", "path", "symbol"), WHERE)
 def test_a_thing_is_where_the_page_says(what: str, path: str, symbol: str) -> None:
     source = (architecture.ROOT / path).read_text(encoding="utf-8")
-    pattern = symbol if " " in symbol else rf'^(def|class) {symbol}\b|"{symbol}"'
+    is_name = re.fullmatch(r"\w+", symbol)
+    pattern = rf'^(def|class) {symbol}\b|"{symbol}"' if is_name else re.escape(symbol)
     assert re.search(pattern, source, re.MULTILINE), f"{what}: {path} has no {symbol}"
 
 
