@@ -119,7 +119,7 @@ def test_a_splash_kernel_that_is_an_argument_is_not_taken_for_another_mask() -> 
     called = jax.jit(lambda kernel, *arrays: kernel(*arrays))
     for mask in (CausalMask((1024, 1024)), LocalMask((1024, 1024), (256, 0), 0)):
         called.trace(splash(mask), HEADS, HEADS, HEADS)
-    assert source.problem("jax_splash_attention").endswith("mask=local,window=256")
+    assert "mask=local,window=256," in source.problem("jax_splash_attention")
     sizes = splash().kwargs["block_sizes"]
     assert sizes == splash().kwargs["block_sizes"]
     assert pickle.loads(pickle.dumps(sizes)) == type(sizes).__base__.get_default()

@@ -30,7 +30,7 @@ from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import ShownTrial
 from autotune_service.pages.filters import number_of
 from autotune_service.pages.jobs import asked_for as jobs_asked_for
-from autotune_service.pages.problem import Table, drawn_trials
+from autotune_service.pages.problem import TrialTable, drawn_trials
 from autotune_service.pages.problems import Found, ProblemRow, asked_for
 from autotune_service.pages.upgrades import check_filter
 
@@ -114,7 +114,7 @@ def trials(call: PageCall) -> Iterable[Line]:
     """The trials of a key as its page lists them; as JSON with all that is known of each."""
     searched = call.searched()
     record = call.record(searched.key)
-    read = Table(call, searched, record, drawn_trials(call, searched, record)).read
+    read = TrialTable(call, searched, record, drawn_trials(call, searched, record)).read
     line = _whole if call.path["form"] == "json" else _trial
     return map(partial(line, record=record), _pages_of(lambda offset: read(offset, _AT_ONCE)))
 

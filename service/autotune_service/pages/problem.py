@@ -58,7 +58,7 @@ def show(call: PageCall) -> dict[str, Any]:
     if not searched.trials and record is None:
         return _never_searched(call, searched)
     drawn = drawn_trials(call, searched, record)
-    listed = Table(call, searched, record, drawn)
+    listed = TrialTable(call, searched, record, drawn)
     shown = pages(call.query, listed.total)
     address = str(call.request.base_url).rstrip("/") + config_call(searched.key)
     status = call.store.searches.status(searched.id)
@@ -157,7 +157,7 @@ class Parts:
         return lambda c: self.size(c.values[name]) if name in c.values else None
 
 
-class Table:
+class TrialTable:
     """The trials that fit the filters: by number and by time all, else those that are drawn."""
 
     def __init__(
