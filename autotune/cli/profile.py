@@ -184,15 +184,16 @@ def _differences(call: Profile, other: Profile) -> Rows:
 
 
 def _print(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The source has the room that the numbers leave."""
+    """The source has the room that the numbers leave; no number is cut on any screen."""
     console, table = screen(), Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     heads = [*heads, "line"]
     for head in heads:
         table.add_column(head, justify="left" if head == "busy" else "right", no_wrap=True)
     table.add_column("source", no_wrap=True)
     columns = zip(heads, *(cells[:-1] for cells in rows), strict=True)
-    widths = (max(map(len, column)) + _GAP for column in columns)
-    room = max(_LEAST_SOURCE, console.width - sum(widths) - 4)
+    numbers = sum(max(map(len, column)) + _GAP for column in columns) + 4
+    console.width = max(console.width, numbers + _LEAST_SOURCE)
+    room = console.width - numbers
     for *cells, source in rows:
         table.add_row(*cells, source if len(source) <= room else f"{source[: room - 1]}…")
     console.print(table)

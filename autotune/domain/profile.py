@@ -127,10 +127,10 @@ class Profile:
 
     @property
     def file(self) -> str:
-        """The file of the kernel: most of the cycles pass through it."""
+        """The file of the kernel: most cycles pass through it; of two alike the inner one."""
         cycles: dict[str, int] = {}
         for row in self.rows:
-            for file in {frame.file for frame in row.frames}:
+            for file in dict.fromkeys(frame.file for frame in reversed(row.frames)):
                 cycles[file] = cycles.get(file, 0) + row.total
         return max(cycles, key=lambda file: cycles[file], default="")
 
