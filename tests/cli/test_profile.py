@@ -13,6 +13,11 @@ LOAD = SourceLine(file="/k/kernel.py", line=3, function="body", text="x = x_ref[
 HELPER = SourceLine(file="/k/other.py", line=20, function="helper", text="return jnp.dot(x, x)")
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+
+
 def row(frames, runs=4, **cycles):
     counted = tuple((Cause[name], n) for name, n in cycles.items())
     return ProfileRow(frames=frames, cycles=counted, runs=runs)
