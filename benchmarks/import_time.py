@@ -65,7 +65,8 @@ def _lookup(file: Path) -> str:
     key = keys[0]
     shape = "x".join(str(size) for _, size in key.problem.dims)
     arguments = ["lookup", key.kernel, "--shape", shape, "--chip", key.chip.value]
-    versions = ",".join(f"{name}={value}" for name, value in asdict(key.toolchain).items())
+    named = asdict(key.toolchain).items()
+    versions = ",".join(f"{name}={value}" for name, value in named if name != "options")
     arguments += ["--toolchain", versions, "--db", str(file)]
     return f"from autotune.cli.main import main; main({arguments!r})"
 
