@@ -7,7 +7,7 @@ import click
 
 from autotune.cli import shared
 from autotune.cli.breakdown import differing_rows, print_breakdown
-from autotune.cli.problems import problem_options
+from autotune.cli.problems import configs_option, problem_options
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate, compare
@@ -21,13 +21,9 @@ from autotune.wording.output import echo
 @click.argument("kernel")
 @problem_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
-@click.option(
-    "--config",
-    "texts",
-    multiple=True,
-    metavar="block_m=256,…",
-    help="May be given several times; what is left out is as in the default, and `default` is the "
-    "default. Also order=n>m, semantics=PA and vmem=64MiB. [default: default]",
+@configs_option(
+    "May be given several times; what is left out is as in the default, and `default` is the "
+    "default. Also order=n>m, semantics=PA and vmem=64MiB."
 )
 @shared.compiler_options
 @shared.json_option
@@ -52,7 +48,7 @@ def estimate(
     with shared.new_pool(**compilers) as pool:
         subject = describe_subject(pool, ref, target, words)
         judge = config_judge(pool, subject)
-        configs = [judge.read(text) for text in texts or ("default",)]
+        configs = judge.read_all(texts)
         estimates = [ConfigEstimate(config=each, outcome=judge.outcome(each)) for each in configs]
     if as_json:
         data = [_data(*named) for named in _named(estimates)]

@@ -65,6 +65,17 @@ def problem_options(command: F, *, several: bool = False) -> F:
     return cast(F, taking)
 
 
+def configs_option(note: str) -> Callable[[F], F]:
+    """``--config``, as ``texts``, for a command that takes single configs of a kernel."""
+    return click.option(
+        "--config",
+        "texts",
+        multiple=True,
+        metavar="block_m=256,…",
+        help=f"{note} [default: default]",
+    )
+
+
 def wanted_problem(
     store: Store, kernel: str | None, words: ProblemWords
 ) -> tuple[str | None, Problem | None]:

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 
 from autotune.cli import shared
-from autotune.cli.problems import problem_options
+from autotune.cli.problems import configs_option, problem_options
 from autotune.compiling.pool import PooledCompilers
 from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain.arguments import ProblemWords
@@ -43,25 +43,17 @@ _HEADS = {
 Named = tuple[str, Sequence[Profile]]
 """A config or trial, and a profile for each call of its function."""
 
-unfold_option = click.option(
-    "--unfold",
-    is_flag=True,
-    help="Also the lines of other files, below the lines that call them.",
-)
-
 
 @click.command()
 @click.argument("kernel")
 @problem_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
+@configs_option("As for `estimate`; of two, the lines are those that differ the most.")
 @click.option(
-    "--config",
-    "texts",
-    multiple=True,
-    metavar="block_m=256,…",
-    help="As for `estimate`; of two, the lines are those that differ the most. [default: default]",
+    "--unfold",
+    is_flag=True,
+    help="Also the lines of other files, below the lines that call them.",
 )
-@unfold_option
 @shared.compiler_options
 @shared.json_option
 def profile(
@@ -108,7 +100,7 @@ def _of_configs(
 
     subject = describe_subject(pool, ref, chip, words)
     judge = config_judge(pool, subject)
-    configs = [judge.read(text) for text in texts or ("default",)]
+    configs = judge.read_all(texts)
     return {str(config): subject.question(ProfileConfig, config=config) for config in configs}
 
 

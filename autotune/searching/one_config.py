@@ -106,6 +106,10 @@ class ConfigJudge:
     default: Config
     passed_on: spaces.PassedOn
 
+    def read_all(self, texts: Sequence[str]) -> list[Config]:
+        """The default where there are none. Raises as ``read``."""
+        return [self.read(text) for text in texts or ("default",)]
+
     def read(self, text: str) -> Config:
         """``block_m=256,block_n=512``, and where wanted ``order=n>m``, ``semantics=PA`` and
         ``vmem=64MiB``: as a config is printed. *default* is the default. What is left out is as in

@@ -50,6 +50,12 @@ def test_lines_stand_in_the_order_of_the_source_with_what_they_call_folded(capsy
     assert not any("other.py" in line for line in lines)
 
 
+def test_no_number_is_cut_on_a_narrow_screen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = printed(capsys, [("default", [made()])])
+    assert any(line.startswith("55.0% 5.5k 500 3k 2k 4 MXU 7") for line in lines)
+
+
 def test_they_unfold(capsys):
     lines = printed(capsys, [("default", [made()])], unfold=True)
     place = lines.index("55.0% 5.5k 500 3k 2k 4 MXU 7 y = helper(x)")

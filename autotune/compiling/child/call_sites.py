@@ -87,12 +87,12 @@ class CallSites:
         return self._can_be[code]
 
     def _on_the_way(self, frame: FrameType | None) -> Iterator[Site]:
-        found = 0
-        while frame is not None and found < _MOST_FUNCTIONS:
+        count = 0
+        while frame is not None and count < _MOST_FUNCTIONS:
             given = self._running.get(frame)
             function = None if given is None else _imported(frame)
             if function is not None and given is not None:
-                found += 1
+                count += 1
                 yield Site(function, given, tuple(_records(frame.f_locals.values())))
             frame = frame.f_back
 

@@ -134,8 +134,8 @@ def _sizes(
                 yield _Size(path, value, called, _choices(given, call, None, value))
 
 
-def _as_cut(one: PallasCall, other: PallasCall) -> bool:
-    return (one.grid, one.blocks, one.scratch) == (other.grid, other.blocks, other.scratch)
+def _as_cut(call: PallasCall, other: PallasCall) -> bool:
+    return (call.grid, call.blocks, call.scratch) == (other.grid, other.blocks, other.scratch)
 
 
 def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:

@@ -154,42 +154,35 @@ _AXES = (
     block("tile_k", "k", maximum=_LARGEST_TILE),
     block("tile_n", "n", maximum=_LARGEST_TILE),
 )
+_grouped = partial(
+    Kernel, dims=_DIMS, dtypes=_DTYPES, axes=_AXES, default=_default, reduced=_reduced
+)
 
 
 def gmm(name: str, function: Made, doc: str, check: Check = check) -> Kernel:
     """Its rows times weights, as ``function`` has it."""
-    return Kernel(
+    return _grouped(
         name=name,
-        dims=_DIMS,
-        dtypes=_DTYPES,
         options=(Option(name="transpose_rhs", choices=(False, True), default=False), _SIZES),
-        axes=_AXES,
-        default=_default,
         inputs=_gmm_inputs,
         build=partial(_build_gmm, function),
         reference=lambda problem: _plain_gmm(problem, convert=jnp.float32),
         baseline=_plain_gmm,
         check=check,
-        reduced=_reduced,
         doc=doc,
     )
 
 
 def tgmm(name: str, function: Made, doc: str, check: Check = check) -> Kernel:
     """The gradient of its weights."""
-    return Kernel(
+    return _grouped(
         name=name,
-        dims=_DIMS,
-        dtypes=_DTYPES,
         options=(_SIZES,),
-        axes=_AXES,
-        default=_default,
         inputs=_tgmm_inputs,
         build=partial(_build_tgmm, function),
         reference=lambda problem: _plain_tgmm(problem, convert=jnp.float32),
         baseline=_plain_tgmm,
         check=check,
-        reduced=_reduced,
         doc=doc,
     )
 

@@ -6,13 +6,12 @@ microseconds. So the few fields that are needed are read here, exactly. Field nu
 ``tsl/profiler/protobuf/xplane.proto``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MODULE_STAT = "hlo_module"
+from autotune.domain.protobuf import Field, read_fields
 
-Field = tuple[int, int | bytes]
+_MODULE_STAT = "hlo_module"
 
 
 class UnreadableProfileError(Exception):
@@ -48,13 +47,13 @@ class Plane:
 def planes(serialized: bytes) -> list[Plane]:
     """All planes, in the order of the file. Raises ``UnreadableProfileError``."""
     try:
-        return [_plane(value) for number, value in _fields(serialized) if number == 1]
+        return [_plane(value) for number, value in read_fields(serialized) if number == 1]
     except (IndexError, ValueError, TypeError) as error:
         raise UnreadableProfileError(f"the profile cannot be read: {error}") from error
 
 
 def _plane(data: int | bytes) -> Plane:
-    fields = list(_fields(data))
+    fields = list(read_fields(data))
     events = dict(_entry(value) for number, value in fields if number == 4)
     stats = dict(_entry(value) for number, value in fields if number == 5)
     return Plane(
@@ -65,12 +64,12 @@ def _plane(data: int | bytes) -> Plane:
 
 def _entry(data: int | bytes) -> tuple[int, str]:
     """One entry of a map from an id to metadata: the id and the name."""
-    fields = list(_fields(data))
-    return _int(_last(fields, 1, 0)), _text(_last(list(_fields(_last(fields, 2, b""))), 2, b""))
+    fields = list(read_fields(data))
+    return _int(_last(fields, 1, 0)), _text(_last(list(read_fields(_last(fields, 2, b""))), 2, b""))
 
 
 def _line(data: int | bytes, names: Mapping[int, str], stats: Mapping[int, str]) -> Line:
-    fields = list(_fields(data))
+    fields = list(read_fields(data))
     origin_ps = _signed(_last(fields, 3, 0)) * 1000
     events = [_event(value, names, stats, origin_ps) for number, value in fields if number == 4]
     return Line(name=_text(_last(fields, 2, b"")), events=tuple(events))
@@ -79,7 +78,7 @@ def _line(data: int | bytes, names: Mapping[int, str], stats: Mapping[int, str])
 def _event(
     data: int | bytes, names: Mapping[int, str], stats: Mapping[int, str], origin_ps: int
 ) -> Event:
-    fields = list(_fields(data))
+    fields = list(read_fields(data))
     return Event(
         name=names.get(_int(_last(fields, 1, 0)), ""),
         start_ps=origin_ps + _signed(_last(fields, 2, 0)),
@@ -90,45 +89,10 @@ def _event(
 
 def _module(data: int | bytes, names: Mapping[int, str]) -> str:
     """The text of a stat, itself or by reference, when it names the HLO module; else nothing."""
-    fields = list(_fields(data))
+    fields = list(read_fields(data))
     if names.get(_int(_last(fields, 1, 0))) != _MODULE_STAT:
         return ""
     return _text(_last(fields, 5, b"")) or names.get(_int(_last(fields, 7, 0)), "")
-
-
-def _fields(data: int | bytes) -> Iterator[Field]:
-    """Number and value of each field of a message, as they come."""
-    if isinstance(data, int):
-        raise TypeError("a message was expected")
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
-        kind = tag & 7
-        if kind == _VARINT:
-            value, place = _varint(data, place)
-            yield tag >> 3, value
-        elif kind in (_BYTES, _FIXED64, _FIXED32):
-            size, place = (
-                _varint(data, place) if kind == _BYTES else (8 if kind == _FIXED64 else 4, place)
-            )
-            if place + size > len(data):
-                raise ValueError("it ends in the middle of a field")
-            yield tag >> 3, data[place : place + size]
-            place += size
-        else:
-            raise ValueError(f"it has a field of the unknown kind {kind}")
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 0x80:
-            return value, place
-        if shift > 63:
-            raise ValueError("it has a number of more than 64 bits")
 
 
 def _last(fields: list[Field], number: int, otherwise: int | bytes) -> int | bytes:

@@ -21,6 +21,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from autotune.domain.protobuf import read_fields, read_varint
 from autotune.estimating.simulator.bundles import is_vector
 
 _DESCRIPTION, _RECORD, _STRING = 12, 1, 2  # fields of a module, and of its description
@@ -58,54 +59,32 @@ class _PassOperation(NamedTuple):
 
 def read_lines(module: bytes) -> dict[int, Chain]:
     """By number of the operation, from libtpu's description of a compiled function."""
-    records, names = [], []
-    for field, value in _fields(module):
-        for part, inner in _fields(value) if field == _DESCRIPTION else ():
+    records: list[list[tuple[int, Any]]] = []
+    names: list[str] = []
+    for field, value in read_fields(module):
+        for part, inner in read_fields(value) if field == _DESCRIPTION else ():
             if part == _STRING:
                 names.append(bytes(inner).decode())
             elif part == _RECORD:
-                records.append(list(_fields(inner)))
+                records.append(list(read_fields(inner)))
     lines = {}
     for record in records:
-        chain = tuple(_location(dict(_fields(v)), names) for f, v in record if f == _LOCATION)
+        chain = tuple(_location(dict(read_fields(v)), names) for f, v in record if f == _LOCATION)
         numbers = [number for f, v in record if f == _IDS for number in _packed(v)]
         lines.update(dict.fromkeys(numbers, chain) if chain else {})
     return lines
 
 
-def _location(fields: Mapping[int, int], names: Sequence[str]) -> Location:
+def _location(fields: Mapping[int, Any], names: Sequence[str]) -> Location:
     first = fields.get(_FIRST, 0)
     return Location(names[fields.get(_FILE, 0)], first, fields.get(_LAST, first))
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """Of a protobuf message: number and value, an integer or the bytes within."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        if key & 7 == 0:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-            continue
-        size, at = _varint(data, at) if key & 7 == 2 else ({1: 8, 5: 4}[key & 7], at)
-        yield key >> 3, data[at : at + size]
-        at += size
 
 
 def _packed(data: bytes) -> Iterator[int]:
     at = 0
     while at < len(data):
-        number, at = _varint(data, at)
+        number, at = read_varint(data, at)
         yield number
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        number |= (data[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-        if data[at - 1] < 128:
-            return number, at
 
 
 def carry(lines: Mapping[int, Chain], texts: Iterable[str]) -> dict[int, Chain]:
