@@ -180,8 +180,6 @@ async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:
             await state["snapshots"].refresh()
             await state["claimed"].refresh()
             await state["access"].refresh()
-            if state["recheck"] and turn % _CLAIMS_EVERY == 1:  # those that nobody pushes again
-                await asyncio.to_thread(state["store"].check_claims)
             await _report(state, jobs=turn % _JOBS_EVERY == 0)
             database.is_up = True
         except StoreError as error:
@@ -191,6 +189,16 @@ async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:
         except Exception:  # the service answers from memory whatever it was
             _log.exception("a newer snapshot could not be taken over")
         state["meter"].database(up=database.is_up)
+        if state["recheck"] and turn % _CLAIMS_EVERY == 1:  # those that nobody pushes again
+            await _check_claims(state["store"])
+
+
+async def _check_claims(store: SqlStore) -> None:
+    """A write: where that fails, the database can be read all the same."""
+    try:
+        await asyncio.to_thread(store.check_claims)
+    except StoreError as error:  # they are looked at again the next time
+        _log.warning("claims could not be checked: %s", error)
 
 
 async def _report(state: dict[str, Any], *, jobs: bool) -> None:
