@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import pairwise
 from statistics import fmean
 
-from sqlalchemy import ColumnElement, Connection, Table, func, null, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, and_, false, func, null, or_, select
 
 from autotune.domain.browsing import (
     Improvement,
@@ -186,9 +186,14 @@ class SqlBrowse(SqlCheckPages):
         return self._first(_trials(key_id).where(same), _numbered)
 
     def with_configs(self, configs: Mapping[int, Config]) -> Mapping[int, NumberedTrial]:
-        """The trials with these configs; both by the number of the key."""
-        pairs = [(key_id, digest(to_data(config))) for key_id, config in configs.items()]
-        wanted = select(TRIALS).where(tuple_(TRIALS.c.key_id, TRIALS.c.config_digest).in_(pairs))
+        """The trials with these configs; both by the number of the key. For pairs in a list SQLite
+        would read all trials of the database: it has an index for each of these."""
+        c = TRIALS.c
+        each = (
+            and_(c.key_id == key_id, c.config_digest == digest(to_data(config)))
+            for key_id, config in configs.items()
+        )
+        wanted = select(TRIALS).where(or_(false(), *each))
         return dict(self._rows(wanted, lambda row: (row.key_id, _numbered(row))))
 
     def by_number(self, key_id: int, number: int) -> NumberedTrial | None:

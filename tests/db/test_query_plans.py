@@ -35,6 +35,11 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "a trial's key": lambda store: store.browse.key_of(1),
     "a trial of a key": lambda store: store.browse.by_number(1, 1),
     "a trial with a config": lambda store: store.browse.with_config(1, trial(1).config),
+    "trials with configs": lambda store: store.browse.with_configs(
+        {1: trial(1).config, 2: trial(2).config}
+    ),
+    "the same configs": lambda store: store.browse.same_configs([1, 2], 50),
+    "the best so far": lambda store: store.browse.best_so_far(1),
     "a key": lambda store: store.browse.searched(1),
     "the newest trial": lambda store: store.browse.newest(1),
 }
