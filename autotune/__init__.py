@@ -58,6 +58,7 @@ __all__ = [
     "override",
     "refresh",
     "search",
+    "step",
     "tunable",
     "uninstall",
 ]
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable
     from autotune.python.install import install, uninstall
-    from autotune.python.notebook import Tuning, compare, estimate, lookup, search
+    from autotune.python.notebook import Tuning, compare, estimate, lookup, search, step
     from autotune.python.sources import BundleSource, StoreSource
     from autotune.python.tuned import Tuned, TunedConfig
     from autotune.wording.outcome import ConfigEstimate
@@ -93,7 +94,7 @@ else:
         "python.collecting": ("collect",),
         "python.decorator": ("Tunable", "override", "tunable"),
         "python.install": ("install", "uninstall"),
-        "python.notebook": ("Tuning", "compare", "estimate", "lookup", "search"),
+        "python.notebook": ("Tuning", "compare", "estimate", "lookup", "search", "step"),
         "python.sources": ("BundleSource", "StoreSource"),
         "python.tuned": ("Tuned", "TunedConfig"),
         "wording.outcome": ("ConfigEstimate",),

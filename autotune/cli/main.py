@@ -25,6 +25,7 @@ _GROUPS = {
         "tune": ("autotune.cli.tune:tune", "Tune all problems of a model, on all its chips."),
         "collect": ("autotune.cli.collect:collect", "Find the kernels that a model calls."),
         "estimate": ("autotune.cli.estimate:estimate", "Estimate single configs, side by side."),
+        "step": ("autotune.cli.step:step", "Say what a step of a whole model takes, and where."),
     },
     "Look": {
         "history": ("autotune.cli.history:history", "List what has been searched."),

@@ -19,6 +19,7 @@ from autotune.domain.compilers import Attempt
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.evidence import Verdict
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, OutOfVmem, TimedOut
+from autotune.domain.step import CompiledStep
 
 Refusal = OutOfVmem | CompileFailed
 
@@ -236,6 +237,8 @@ class Compiler:
             self.start()
         answer = answer_of(self.process, question, self.limit_s)
         outcome = _failure(answer) if isinstance(answer, Raised) else answer
+        if isinstance(outcome, CompiledStep) and not outcome.is_whole:
+            self.process.stop()  # its compiler still runs
         if isinstance(question, questions.CompileConfig):
             return Attempt(answer=outcome, seconds=time.monotonic() - started)
         if isinstance(question, questions.VerifyConfig) and not isinstance(outcome, Verdict):
@@ -264,7 +267,7 @@ def _failure(raised: Raised) -> Failure:
         return Illegal(reason=raised.message)
     if raised.stage == COMPILE:
         return classify(raised.type, raised.message)
-    if raised.stage == REFUSED:
+    if raised.stage in (REFUSED, questions.LOAD, questions.NAME):
         return CompileFailed(reason=raised.message)
     reason = f"{raised.stage} raised {raised.type}: {raised.message}".rstrip(": ")
     return CompileFailed(

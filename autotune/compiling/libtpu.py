@@ -5,7 +5,7 @@ See docs/explanation/compiling-without-a-tpu.md."""
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from glob import escape
 from math import prod
@@ -26,6 +26,7 @@ _TOPOLOGIES = {
     Chip.V7X: "tpu7x:2x2x1",
 }
 
+_CHIPS_OF_HOST = 8  # at most; larger slices have several hosts
 _DEVICES_PER_CHIP = {Chip.V2: 2, Chip.V3: 2, Chip.V7X: 2}
 
 # Set by JAX when it is imported, for its own libtpu: a child under another interpreter with
@@ -134,21 +135,27 @@ def version(package: str = "libtpu") -> str | None:
     return installed_version(package)
 
 
-def topology(chip: Chip, devices: int = 1) -> dict[str, Any]:
+def topology(chip: Chip, devices: int = 1, bounds: Sequence[int] = ()) -> dict[str, Any]:
     """Arguments of ``get_topology_desc`` for a compile-only chip, v4 and v5p as megacore.
 
-    Of several ``devices`` it has just as many, all of one host. Raises ``ValueError`` for a number
-    that no slice of the chip has.
+    Of several ``devices`` it has just as many, all of one host; ``bounds``: chips along each axis
+    of the slice, where they are given. Raises ``ValueError`` for a number that no slice of the chip
+    has.
     """
     more: dict[str, Any] = {"chip_config_name": "megacore"} if chip is Chip.V4 else {}
     name = _TOPOLOGIES[chip]
-    if devices > 1:
-        rank = name.count("x", name.index(":")) + 1
+    rank = name.count("x", name.index(":")) + 1
+    if devices > 1 and not bounds:
         bounds = _bounds(devices // _DEVICES_PER_CHIP.get(chip, 1), rank)
         if prod(bounds) * _DEVICES_PER_CHIP.get(chip, 1) != devices:
             raise ValueError(f"a mesh of {devices} {chip} devices: their number is a power of two")
+    if len(bounds) not in (0, rank):
+        example = name.partition(":")[2]
+        raise ValueError(f"a slice of {chip} has {rank} axes, as in {example}")
+    if bounds:
         name = name.partition(":")[0] + ":" + "x".join(map(str, bounds))
-        more["chips_per_host_bounds"] = (*bounds, *[1] * (3 - rank))
+        if prod(bounds) <= _CHIPS_OF_HOST:
+            more["chips_per_host_bounds"] = (*bounds, *[1] * (3 - rank))
     return {"platform": "tpu", "topology_name": name, **more}
 
 
@@ -207,6 +214,12 @@ def packing_log() -> str:
 def operations(dump: Path) -> list[str]:
     """Of each function that was compiled last, registers allocated."""
     return [path.read_text() for path in _texts(dump, f"-{_OPERATIONS}.txt")]
+
+
+def scheduled_module(dump: Path) -> str:
+    """Of what is compiled: written before any code is, which may take minutes. Empty until then."""
+    texts = [path.read_text() for path in sorted(dump.glob("*-TLP-hlo.txt"))[-1:]]
+    return texts[0] if texts and texts[0].rstrip().endswith("}") else ""
 
 
 def opcodes(dump: Path) -> dict[str, str]:

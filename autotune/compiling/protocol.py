@@ -91,6 +91,7 @@ CompilerQuestion = (
     | questions.ListChoices
     | questions.CheckDeclaration
     | questions.CompileBaseline
+    | questions.CompileStep
     | questions.TraceConfig
     | questions.CompileConfig
     | DrawConfig

@@ -23,6 +23,7 @@ from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Toolchain
 from autotune.domain.outcome import Failure
 from autotune.domain.problem import Config, Problem
+from autotune.domain.step import CompiledStep
 from autotune.domain.trace import Trace
 from autotune.domain.workload import UndeclaredKernel, WorkloadProblem
 
@@ -263,14 +264,29 @@ class CompileConfig(Attempted[Attempt]):
 
 @dataclass(frozen=True, kw_only=True)
 class CompileBaseline(Attempted[XlaCost | Failure]):
-    """XLA's figures for the plain-XLA version; without a problem for the plain function at ``ref``,
-    called as its ``call`` says."""
+    """XLA's figures for the plain-XLA version."""
 
     kind = "baseline"
     form = XlaCost
     ref: KernelRef
-    problem: Problem | None = None
+    problem: Problem
     chip: Chip
+    options: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileStep(Attempted[CompiledStep | Failure]):
+    """The function at ``ref`` as its module jits it, called as its ``call`` says. ``bounds``:
+    chips of a slice along its axes; none for one device. ``budget_s``: the compiler
+    is stopped after so long, as soon as its scheduled module is there, and what was compiled until
+    then is simulated; that process answers no more."""
+
+    kind = "step"
+    form = CompiledStep
+    ref: KernelRef
+    chip: Chip
+    bounds: tuple[int, ...] = ()
+    budget_s: float
     options: str | None = None
 
 

@@ -8,7 +8,7 @@ from math import inf, isfinite
 from operator import itemgetter
 from typing import Annotated
 
-from autotune.domain.codec import OmitDefault
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.limits import MOST_NAMES, Bytes, Count, Limit, Micros, Text, Word
 
 
@@ -119,6 +119,27 @@ class Phase(StrEnum):
     DONE = "done"
 
 
+class Route(StrEnum):
+    """How an array crosses the links between devices, or that to the host."""
+
+    GATHER = "all-gather"
+    REDUCE = "all-reduce"
+    SCATTER = "reduce-scatter"
+    EXCHANGE = "all-to-all"
+    PERMUTE = "collective-permute"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """``size_bytes``: of the whole array on one device, gathered or before it is scattered;
+    ``devices``: in the group that exchanges it, 0 for all of the program."""
+
+    route: Route
+    size_bytes: int
+    devices: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledOperation:
     """One instruction of the compiled module, a kernel among it.
@@ -129,6 +150,11 @@ class ScheduledOperation:
     ``expected_cycles``: XLA's own ``estimated_cycles``; 0 where it has none. ``simulated_us``: of a
     run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
     it. ``is_ahead``: the run of the program before it has fetched it already.
+
+    ``flops``: of the matrix products of a run, multiply and add apart, of elements of ``dtype``.
+    ``scope``, ``line``: the model's names for it, and the line of its source. ``branches``: those
+    of conditionals that it is in, each the name of the conditional and a number.
+    ``undecided``: the line of the loop around it whose length depends on data.
     """
 
     name: str
@@ -142,23 +168,19 @@ class ScheduledOperation:
     simulated_us: float | None = None
     refusal: str = ""
     is_ahead: bool = False
+    is_kernel: OmitDefault[bool] = False
+    flops: OmitDefault[int] = 0
+    dtype: OmitDefault[str] = ""
+    transfer: OmitNone[Transfer | None] = None
+    scope: OmitDefault[str] = ""
+    line: OmitDefault[str] = ""
+    branches: OmitDefault[tuple[tuple[str, int], ...]] = ()
+    undecided: OmitDefault[str] = ""
 
     @property
     def is_collective(self) -> bool:
         """Whether it waits for other devices."""
-        return self.opcode.startswith(_COLLECTIVES)
-
-
-_COLLECTIVES = (
-    "all-gather",
-    "all-reduce",
-    "all-to-all",
-    "collective-",
-    "ragged-all",
-    "recv",
-    "reduce-scatter",
-    "send",
-)
+        return self.transfer is not None and self.transfer.route is not Route.HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

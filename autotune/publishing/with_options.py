@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from math import inf, prod
 
 from autotune.domain.compiler_options import over
-from autotune.domain.compilers import CompileBaseline, Compilers, DescribeChip, XlaCost
+from autotune.domain.compilers import Compilers, CompileStep, DescribeChip
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Failure
+from autotune.domain.step import Step
 from autotune.domain.store import Store
-from autotune.publishing.publish import Publication, expected_us
+from autotune.publishing.publish import Publication
+from autotune.publishing.step import timed_step
 from autotune.publishing.task import TuningResult, WithOptions
 from autotune.publishing.ties import better
 from autotune.searching.one_config import compile_config, keep_trials, outcome_of
@@ -53,12 +55,18 @@ def _with_default(compilers: Compilers, store: Store, part: SearchResult) -> Sea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionTrial:
-    """``options``: all that it was compiled with. ``time_us``: None where it depends on data, or
-    waits for other devices; ``failure``: where it does not compile."""
+    """``options``: all that it was compiled with. ``time_us``: None where it depends on
+    data; ``failure``: where it does not compile."""
 
     options: str
     time_us: float | None
     failure: Failure | None = None
+
+
+def _function_trial(options: str, timed: Step | Failure) -> FunctionTrial:
+    if not isinstance(timed, Step):
+        return FunctionTrial(options=options, time_us=None, failure=timed)
+    return FunctionTrial(options=options, time_us=None if timed.undecided else timed.time_us)
 
 
 def search_options(
@@ -75,16 +83,15 @@ def search_options(
     anyway. Raises ``InvalidInputError`` for what the compiler does not take."""
     from autotune.searching.study import try_options  # Optuna: for those who search
 
-    info = compilers.ask(DescribeChip(chip=chip, options=asked))
+    compilers.ask(DescribeChip(chip=chip, options=asked))
     done: dict[str, FunctionTrial] = {}
 
     def judge(options: Mapping[str, str]) -> float | None:
         text = over(asked, options)
         if text not in done:
-            cost = compilers.ask(CompileBaseline(ref=ref, chip=chip, options=text))
-            time_us = expected_us(cost, info) if isinstance(cost, XlaCost) else None
-            failure = None if isinstance(cost, XlaCost) else cost
-            done[text] = FunctionTrial(options=text, time_us=time_us, failure=failure)
+            question = CompileStep(ref=ref, chip=chip, budget_s=inf, options=text)
+            timed = timed_step(compilers, question)
+            done[text] = _function_trial(text, timed)
         return done[text].time_us
 
     values = {name: list(v) for name, v in taken(compilers, chip, asked, wanted, announce).items()}

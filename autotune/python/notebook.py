@@ -1,4 +1,4 @@
-"""What the commands do, from Python: ``autotune.search``, ``estimate``, ``compare``, ``lookup``.
+"""What the commands do, from Python: ``autotune.search``, ``estimate``, ``step``, ``lookup`` ….
 
 Each asks compiler processes of its own and leaves none behind. A kernel is a function under
 ``autotune.tunable``, followed by its arguments; or the name of a declaration, as on the command
@@ -10,11 +10,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from autotune.compiling.limits import CANDIDATE_LIMIT_S
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compiler_options import canonical, over, process_options, value_text
 from autotune.domain.errors import AutotuneError, InvalidInputError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from autotune.answering.sources import Source
     from autotune.compiling.pool import CompilerPool
     from autotune.domain.problem import Problem
+    from autotune.domain.step import Step
     from autotune.publishing.publish import Publication
     from autotune.publishing.task import TuningResult
     from autotune.python.tuned import TunedConfig
@@ -250,8 +252,69 @@ def lookup(
     return kernel.asking(opened).answer(*args, **arguments)
 
 
+def step(
+    function: Callable[..., Any] | str,
+    /,
+    *args: Any,
+    chip: str | None = None,
+    topology: str = "",
+    tokens: int = 0,
+    budget: float = 300.0,
+    python: str | None = None,
+    compiler_options: Mapping[str, object] | None = None,
+    **arguments: Any,
+) -> "Step":
+    """What a step of a whole model takes, as `autotune step` says it.
+
+    ``function``: at the top of a module, jitted or not, with its arguments, whose arrays may be
+    ``jax.ShapeDtypeStruct``; or the text ``path/to/model.py:NAME`` with the text of ``--args``,
+    which can name trees with shardings. ``topology``: chips along each axis of a slice, as in
+    ``2x4``; ``tokens``: of a step, on all devices; ``budget``: seconds. Raises ``AutotuneError``.
+    """
+    from autotune.domain.compilers import CompileStep
+    from autotune.domain.step import Step, slice_bounds
+    from autotune.measuring.attached import chip_or_attached
+    from autotune.publishing.step import LIMIT_AFTER_S, timed_step
+    from autotune.wording.outcome import reason_of
+
+    question = CompileStep(
+        ref=_called(function, args, arguments),
+        chip=chip_or_attached(chip),
+        bounds=slice_bounds(topology),
+        budget_s=budget,
+    )
+    limit_s = budget + LIMIT_AFTER_S
+    with _pool(python, 1, _options(compiler_options), limit_s=limit_s) as pool:
+        timed = timed_step(pool, question, tokens)
+    if not isinstance(timed, Step):
+        raise AutotuneError(reason_of(timed))
+    return timed
+
+
+def _called(
+    function: Callable[..., Any] | str, args: Sequence[Any], arguments: Mapping[str, Any]
+) -> KernelRef:
+    """Where a function is, and such a call of it. Raises ``InvalidInputError``."""
+    from autotune.declaring.calls.function import abstract
+    from autotune.declaring.calls.place import place_of
+    from autotune.declaring.calls.text import arguments_text
+    from autotune.declaring.discovery import find_kernel
+
+    if isinstance(function, str):
+        return replace(find_kernel(function), call=", ".join(args))
+    given = inspect.signature(function).bind(*args, **arguments).arguments
+    plain = inspect.unwrap(function)
+    home = vars(sys.modules[plain.__module__])
+    name = next((n for n, value in home.items() if value is function), plain.__qualname__)
+    text = arguments_text({n: abstract(value) for n, value in given.items()}, plain.__module__)
+    file = inspect.getsourcefile(plain) or ""
+    return replace(place_of(name, plain.__module__, file), call=text)
+
+
 @contextmanager
-def _pool(python: str | None, size: int, options: str) -> "Iterator[CompilerPool]":
+def _pool(
+    python: str | None, size: int, options: str, limit_s: float = CANDIDATE_LIMIT_S
+) -> "Iterator[CompilerPool]":
     from autotune.compiling.libtpu import IN_COMPILER
     from autotune.compiling.pool import CompilerPool
 
@@ -260,7 +323,8 @@ def _pool(python: str | None, size: int, options: str) -> "Iterator[CompilerPool
             "the module of this kernel searches as it is imported: put that under "
             'if __name__ == "__main__":'
         )
-    with CompilerPool(size, python=python or sys.executable, options=options) as pool:
+    python = python or sys.executable
+    with CompilerPool(size, python=python, options=options, limit_s=limit_s) as pool:
         yield pool
 
 

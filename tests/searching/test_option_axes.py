@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from autotune.domain.compiler_options import VMEM_LIMIT
-from autotune.domain.compilers import CompileBaseline, CompileConfig, DescribeChip, XlaCost
+from autotune.domain.compilers import CompileConfig, CompileStep, DescribeChip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.evidence import Verdict
-from autotune.domain.explanation import Phase, ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config
 from autotune.estimating.space import PassedOn
@@ -25,6 +24,7 @@ from autotune.searching.subject import SearchLimits, SearchResult
 from autotune.wording.option_lines import function_lines
 from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers, Quiet
+from tests.samples.operations import compiled_step, operation
 from tests.samples.searching import run_search
 from tests.searching import test_transfer as steps
 from tests.searching.test_transfer import store  # noqa: F401 (a fixture)
@@ -135,21 +135,10 @@ def test_what_the_compiler_does_not_take_and_what_a_parameter_does(capsys: Any) 
 def test_options_alone_of_a_function_that_is_no_kernel() -> None:
     class Functions(OptionCompilers):
         def answer(self, question: Any) -> Any:
-            if not isinstance(question, CompileBaseline):
+            if not isinstance(question, CompileStep):
                 return super().answer(question)
-            assert question.problem is None
             cycles = 500 if f"{FAST}=2" in (question.options or "") else 1000
-            operation = ScheduledOperation(
-                name="fusion",
-                opcode="fusion",
-                runs=1,
-                phase=Phase.WHOLE,
-                awaits="",
-                hbm_bytes=0,
-                expected_cycles=0,
-                simulated_us=float(cycles),
-            )
-            return XlaCost(flops=1.0, schedule=(operation,))
+            return compiled_step(operation("fusion", simulated_us=float(cycles)))
 
     ref, wanted = steps.subject(ROWS).ref, {**WANTED, VMEM_LIMIT: LISTED[VMEM_LIMIT]}
     compilers = Functions(chip=steps.V5E)

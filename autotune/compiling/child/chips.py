@@ -82,6 +82,16 @@ def compile_only_device(chip: Chip) -> Any:
     return _compile_only_devices(chip, 1)[0]
 
 
+def slice_devices(chip: Chip, bounds: Sequence[int]) -> Sequence[Any]:
+    """All devices of a slice with so many chips along its axes; one without any. Raises what JAX
+    raises, ``ValueError`` for bounds of another rank."""
+    from jax.experimental import topologies
+
+    if not bounds:
+        return _compile_only_devices(chip, 1)
+    return tuple(topologies.get_topology_desc(**libtpu.topology(chip, bounds=bounds)).devices)
+
+
 def compile_only_target(chip: Chip, axes: Axes) -> Any:
     """A device, or the mesh of as many as the axes need. Raises what JAX raises."""
     if not axes:
@@ -117,15 +127,16 @@ def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
 
 
 @contextmanager
-def attached(chip: Chip | None) -> Iterator[None]:
-    """To code under trace this machine has that chip, as many of it as JAX has devices here: models
-    ask ``jax.devices()`` which way they go, and make meshes of them."""
+def attached(chip: Chip | None, present: Sequence[Any] = ()) -> Iterator[None]:
+    """To code under trace this machine has that chip, as many of it as JAX has devices here or
+    those that are ``present``: models ask ``jax.devices()`` which way they go, and make meshes of
+    them."""
     import jax
 
     if chip is None:
         yield
         return
-    devices = list(_compile_only_devices(chip, jax.device_count()))
+    devices = list(present or _compile_only_devices(chip, jax.device_count()))
     asked = {name: getattr(jax, name) for name in ("devices", "local_devices", "make_mesh")}
 
     def given(name: str, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
@@ -147,6 +158,8 @@ def attached(chip: Chip | None) -> Iterator[None]:
         return asked["make_mesh"](*args, **kwargs)
 
     of_chip = {name: listing(name) for name in ("devices", "local_devices")}
+    if present:
+        of_chip |= dict.fromkeys(("device_count", "local_device_count"), lambda *_: len(devices))
     with patched(jax, default_backend=lambda: "tpu", make_mesh=make_mesh, **of_chip):
         yield
 

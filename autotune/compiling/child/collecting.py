@@ -6,7 +6,7 @@ Each ``pallas_call`` is matched with a kernel of the catalogue, a problem and a 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from inspect import signature
+from inspect import signature, unwrap
 from itertools import takewhile
 from typing import Any, TypeVar
 
@@ -45,7 +45,7 @@ def collect(
 def called(loader: Loader, ref: KernelRef) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The function at ``ref`` and its arguments. Raises ``LoadError``."""
     function = loader.function(ref)
-    home = getattr(function, "__globals__", {})
+    home = getattr(unwrap(function), "__globals__", {})
     given = {name: _abstract(value) for name, value in read_arguments(ref.call, home).items()}
     return function, given
 
@@ -62,7 +62,7 @@ def compile_only(
     device = chips.compile_only_device(chip)
     arrays = jax.tree_util.tree_map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=SingleDeviceSharding(device)),
-        {name: value for name, value in given.items() if _has_arrays(value)},
+        {name: value for name, value in given.items() if has_arrays(value)},
     )
     with chips.told_of(chip, {}):
         traced = jax.jit(lambda arrays: function(**{**given, **arrays})).trace(arrays)
@@ -83,12 +83,12 @@ def kernels_of(
     What has no arrays among the arguments is static."""
     placed = [str(place) for place in range(len(args))]
     given = {**dict(zip(placed, args, strict=True)), **kwargs}
-    dynamic = {name: value for name, value in given.items() if _has_arrays(value)}
+    dynamic = {name: value for name, value in given.items() if has_arrays(value)}
 
     def step(arrays: Any) -> Any:
         every = given | arrays
         first = [every.pop(place) for place in placed]
-        return function(*first, *_by_place(function, len(first), every), **every)
+        return function(*first, *by_place(function, len(first), every), **every)
 
     tries: list[tuple[Heard, Any]] = []
     for surroundings in _surroundings(chip):
@@ -109,7 +109,7 @@ def kernels_of(
         return None, _named(heard, calls, KnownKernels(loader, catalogue), sites)
 
 
-def _by_place(function: Callable[..., Any], first: int, named: dict[str, Any]) -> list[Any]:
+def by_place(function: Callable[..., Any], first: int, named: dict[str, Any]) -> list[Any]:
     """Takes those out of ``named`` that can be given by their place, behind the ``first`` ones: a
     ``jit`` with ``in_shardings`` takes none by name."""
     try:
@@ -228,19 +228,17 @@ class Heard:
 
 
 def _abstract(value: Any) -> Any:
-    """With JAX's abstract arrays."""
+    """With JAX's abstract arrays, in dataclasses that JAX knows as trees as well."""
     import jax
 
-    if isinstance(value, AbstractArray):
-        return jax.ShapeDtypeStruct(value.shape, value.dtype)
-    if isinstance(value, dict):
-        return {key: _abstract(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(_abstract, value))
-    return value
+    def leaf(part: Any) -> Any:
+        is_array = isinstance(part, AbstractArray)
+        return jax.ShapeDtypeStruct(part.shape, part.dtype) if is_array else part
+
+    return jax.tree_util.tree_map(leaf, value)
 
 
-def _has_arrays(value: Any) -> bool:
+def has_arrays(value: Any) -> bool:
     import jax
 
     return any(hasattr(leaf, "shape") for leaf in jax.tree_util.tree_leaves(value))

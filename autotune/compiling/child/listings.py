@@ -27,8 +27,9 @@ class FinalListing(NamedTuple):
     sources: libtpu.SourceTexts | None = None
 
 
-def listings(dump: Path, chip: Chip) -> dict[str, FinalListing]:
+def listings(dump: Path, chip: Chip, *, is_whole: bool = True) -> dict[str, FinalListing]:
     """By name of the instruction. Put together where libtpu was asked for operations and log.
+    Unless ``is_whole`` the compiler is at work: what it has not finished is left out.
 
     Raises ``StageError`` where those do not fit together: the question is to be asked again of a
     process that has libtpu print the listings.
@@ -43,15 +44,17 @@ def listings(dump: Path, chip: Chip) -> dict[str, FinalListing]:
     timed = chip.value in constants.CHIPS
     slots = constants.load(chip.value, libtpu.version()).delay_slots if timed else 0
     final = {}
-    try:
-        for text in libtpu.operations(dump):
-            name = assembly.function_name(text)
+    for text in libtpu.operations(dump):
+        name = assembly.function_name(text)
+        try:
             made = assembly.assemble(text, placed.get(name, {}), delay_slots=slots)
-            if name in opcodes and len(made.listing.bundles) > 1:  # else it does nothing
-                is_kernel = opcodes[name] == _KERNEL
-                final[name] = FinalListing(made.listing, is_kernel, made.digest)
-    except assembly.AssemblyError as error:
-        raise StageError(protocol.LISTING, error) from error
+        except assembly.AssemblyError as error:
+            if is_whole:
+                raise StageError(protocol.LISTING, error) from error
+            continue
+        if name in opcodes and len(made.listing.bundles) > 1:  # else it does nothing
+            is_kernel = opcodes[name] == _KERNEL
+            final[name] = FinalListing(made.listing, is_kernel, made.digest)
     return final
 
 

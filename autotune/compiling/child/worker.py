@@ -41,6 +41,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
+from autotune.domain.step import CompiledStep
 
 _OfCandidate = questions.CompileConfig | protocol.DrawConfig | questions.VerifyConfig
 _OfKernel = (
@@ -152,15 +153,13 @@ class CompilerWorker:
         )
 
     def do_baseline(self, question: questions.CompileBaseline) -> XlaCost:
-        problem, chip = question.problem, question.chip
-        if problem is None:
-            from autotune.compiling.child import collecting
-
-            function, given = collecting.called(self.loader, question.ref)
-            with collecting.compile_only(function, given, chip) as traced:
-                return build.xla_cost(traced, chip, self.dump, question.options)
-        kernel = self._kernel(question)
+        kernel, problem, chip = self._kernel(question), question.problem, question.chip
         return build.compile_baseline(kernel, problem, chip, self.dump, question.options)
+
+    def do_step(self, question: questions.CompileStep) -> CompiledStep:
+        from autotune.compiling.child.compile.step import compile_step
+
+        return compile_step(self.loader, question, self.dump)
 
     def do_verify(self, question: questions.VerifyConfig) -> Verdict:
         from autotune.compiling.child.verify import gate

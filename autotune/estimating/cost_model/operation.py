@@ -1,18 +1,23 @@
-"""How long what XLA does around the kernels keeps the chip, by the order of the compiled module.
+"""How long the operations of a compiled module keep the chip, by the order of its schedule.
 
 An operation takes what its own instruction schedule says (simulated as kernels are); one without,
 such as a copy by the DMA engine, what its bytes take at the chip's HBM rate; one whose schedule
-depends on data the longer of that and what XLA itself expects of it. A copy that was
+depends on data the longer of that and what XLA itself expects of it, a product at least its FLOPs
+at the rate of large ones. None is faster than its arithmetic at the chip's peak. What was
 started ahead is waited for only as far as nothing else has hidden it; what the program before
 fetches for the next one is there. Each program takes its time to start.
 """
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from autotune.domain.explanation import OperationTime, Phase, ScheduledOperation
+from autotune.domain.explanation import OperationTime, Phase, Route, ScheduledOperation, Transfer
 from autotune.domain.key import ChipInfo
+from autotune.domain.step import Basis
+from autotune.estimating.cost_model.links import Links
+from autotune.estimating.legality import peak_ops_per_s
 from autotune.estimating.simulator import constants
 
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data
@@ -35,39 +40,68 @@ class XlaTime:
     error: float | None
 
 
+class Timed(NamedTuple):
+    """What all runs of an operation take, and what of it nothing else hides. Of one that has a
+    start and a done it is the start."""
+
+    operation: ScheduledOperation
+    basis: Basis
+    busy_us: float
+    exposed_us: float
+
+    @property
+    def runs(self) -> int:
+        return 1 if self.operation.runs is None else self.operation.runs
+
+
 def xla_time(
     schedule: Sequence[ScheduledOperation], kernels_us: Sequence[float], chip: ChipInfo
 ) -> XlaTime:
     """``kernels_us``: of each call of the function, all its runs together."""
-    clock = _Clock(hbm_bytes_per_us(chip), _us_per_cycle(chip))
-    for operation in schedule:
-        if operation.kernel is not None:
-            clock.now += kernels_us[operation.kernel]
-        elif not operation.is_collective:
-            clock.run(operation)
-    others = [operation for operation in schedule if operation.kernel is None]
+    rates, taken = Rates(chip), longest_branches(schedule, Rates(chip))
+    others = [operation for operation in taken if operation.kernel is None]
+    collectives = [operation for operation in others if operation.is_collective]
+    timed = timeline([o for o in taken if o not in collectives], rates, kernels_us)
+    waited = [_operation_time(each) for each in timed if each.exposed_us > 0]
     start_us = constants.start_us() if schedule else 0.0
-    time_us = start_us + sum(operation.time_us for operation in clock.waited)
+    time_us = start_us + sum(operation.time_us for operation in waited)
+    whole_us = time_us - start_us + sum(kernels_us)
     unknown = tuple(
         operation.name
         for operation in others
-        if (operation.runs is None or operation.refusal)
-        and clock.once_us(operation) >= _MATTERS_SHARE * clock.now
+        if (operation.runs is None or operation.refusal or operation.branches)
+        and rates.once(operation)[1] >= _MATTERS_SHARE * whole_us
     )
-    share = relayout_us(clock.waited) / time_us if time_us else 0.0
+    share = relayout_us(waited) / time_us if time_us else 0.0
     return XlaTime(
         time_us=time_us,
         hbm_bytes=sum(operation.hbm_bytes * (operation.runs or 1) for operation in others),
-        operations=tuple(clock.waited),
+        operations=tuple(waited),
         unknown=unknown,
-        collectives=tuple(operation.name for operation in others if operation.is_collective),
+        collectives=tuple(operation.name for operation in collectives),
         error=None if unknown else constants.xla_error(chip.chip.value, share),
+    )
+
+
+def _operation_time(timed: Timed) -> OperationTime:
+    operation = timed.operation
+    return OperationTime(
+        name=operation.name,
+        opcode=operation.opcode,
+        runs=timed.runs,
+        time_us=timed.exposed_us,
+        hbm_bytes=operation.hbm_bytes * timed.runs,
     )
 
 
 def relayout_us(operations: Iterable[OperationTime]) -> float:
     """What copies take that change nothing but the layout."""
-    return sum(o.time_us for o in operations if _RELAYOUT.match(o.name))
+    return sum(o.time_us for o in operations if is_relayout(o.name))
+
+
+def is_relayout(name: str) -> bool:
+    """Whether an instruction of XLA of that name changes nothing but the layout."""
+    return bool(_RELAYOUT.match(name))
 
 
 def hbm_bytes_per_us(chip: ChipInfo) -> float:
@@ -80,57 +114,128 @@ def hbm_bytes_per_us(chip: ChipInfo) -> float:
     return read * 2 / (1 + core.write_cost)
 
 
-def _us_per_cycle(chip: ChipInfo) -> float:
-    known = chip.chip.value in constants.CHIPS
-    return 1e6 / constants.load(chip.chip.value).clock_hz if known else 0.0
+class Rates:
+    """Of a device, and of the ``links`` that it has; without them a device is alone."""
+
+    def __init__(self, chip: ChipInfo, links: Links | None = None) -> None:
+        self.chip, self.links = chip, links
+        self.bytes_per_us = hbm_bytes_per_us(chip)
+        known = chip.chip.value in constants.CHIPS
+        self._us_per_cycle = 1e6 / constants.load(chip.chip.value).clock_hz if known else 0.0
+        self._matrix_share = constants.matrix_share(chip.chip.value) if known else 1.0
+
+    def least_us(self, operation: ScheduledOperation) -> float:
+        """Of its arithmetic at the peak of all cores."""
+        peak = peak_ops_per_s(operation.dtype, self.chip) * self.chip.num_cores
+        return operation.flops / peak * 1e6
+
+    def once(self, operation: ScheduledOperation) -> tuple[Basis, float]:
+        """What a run takes by itself, and by what."""
+        if self.links and operation.transfer:
+            across_us = self.links.time_us(operation.transfer)
+            if across_us is not None:
+                return Basis.LINKS, max(across_us, operation.hbm_bytes / self.bytes_per_us)
+        least_us = self.least_us(operation)
+        if operation.simulated_us is not None:
+            return Basis.SIMULATED, max(operation.simulated_us, least_us)
+        moved_us = operation.hbm_bytes / self.bytes_per_us
+        if least_us:
+            return Basis.FLOPS, max(moved_us, least_us / self._matrix_share)
+        expected_us = operation.expected_cycles * self._us_per_cycle
+        return Basis.BYTES, max(moved_us, expected_us) if operation.refusal else moved_us
+
+
+def longest_branches(
+    schedule: Sequence[ScheduledOperation], rates: Rates
+) -> list[ScheduledOperation]:
+    """Without those branches of conditionals that another of the same takes longer than."""
+    sums: dict[str, dict[int, float]] = {}
+    for operation in schedule:
+        for name, number in operation.branches:
+            branches = sums.setdefault(name, {})
+            once_us = rates.once(operation)[1] * (operation.runs or 1)
+            branches[number] = branches.get(number, 0.0) + once_us
+    longest = {name: max(branches, key=lambda n: branches[n]) for name, branches in sums.items()}
+    return [o for o in schedule if all(longest[name] == n for name, n in o.branches)]
+
+
+def timeline(
+    schedule: Sequence[ScheduledOperation], rates: Rates, kernels_us: Sequence[float] = ()
+) -> list[Timed]:
+    """Each operation in order, kernels with times of their own apart."""
+    clock = _Clock(rates)
+    for operation in schedule:
+        if operation.kernel is not None:
+            clock.now += kernels_us[operation.kernel]
+        else:
+            clock.run(operation)
+    return clock.timed
+
+
+class _Way(NamedTuple):
+    """What copies that are under way share: they follow each other."""
+
+    is_hbm: bool
+    route: Route | None
+
+
+@dataclass(slots=True)
+class _Started:
+    operation: ScheduledOperation
+    basis: Basis
+    busy_us: float
+    way: _Way
+    end: float
 
 
 @dataclass(slots=True)
 class _Clock:
-    """``ends``: when each copy that was started ahead is done; they follow each other."""
+    """``free``: when each way is; ``started``: what is on it, until it is waited for."""
 
-    bytes_per_us: float
-    us_per_cycle: float
+    rates: Rates
     now: float = 0.0
-    channel: float = 0.0
-    ends: dict[str, float] = field(default_factory=dict)
-    waited: list[OperationTime] = field(default_factory=list)
+    free: dict[_Way, float] = field(default_factory=dict)
+    started: dict[str, _Started] = field(default_factory=dict)
+    timed: list[Timed] = field(default_factory=list)
 
     def run(self, operation: ScheduledOperation) -> None:
-        runs = 1 if operation.runs is None else operation.runs
-        takes = runs * self.once_us(operation)
         if operation.is_ahead:
             return
+        basis, once_us = self.rates.once(operation)
+        runs = 1 if operation.runs is None else operation.runs
+        takes = runs * once_us
         if operation.phase is Phase.START:
-            self.channel = max(self.channel, self.now) + takes
-            self.ends[operation.name] = self.channel
+            way = _way(operation.transfer)
+            end = max(self.free.get(way, 0.0), self.now) + takes
+            self.free[way] = end
+            self.started[operation.name] = _Started(operation, basis, takes, way, end)
             return
         if operation.phase is Phase.DONE:
-            takes = max(0.0, self.ends.get(operation.awaits, 0.0) - self.now)
-        else:
-            self._delay(takes, runs * operation.hbm_bytes / self.bytes_per_us)
+            begun = self.started.pop(operation.awaits, None)
+            if begun is not None:
+                waits = max(0.0, begun.end - self.now)
+                self.now += waits
+                done = replace(begun.operation, name=operation.name)
+                self.timed.append(Timed(done, begun.basis, begun.busy_us, waits))
+            return
+        self._delay(takes, runs * operation.hbm_bytes / self.rates.bytes_per_us)
         self.now += takes
-        if takes > 0:
-            self.waited.append(
-                OperationTime(
-                    name=operation.name,
-                    opcode=operation.opcode,
-                    runs=runs,
-                    time_us=takes,
-                    hbm_bytes=operation.hbm_bytes * runs,
-                )
-            )
+        self.timed.append(Timed(operation, basis, takes, takes))
 
     def _delay(self, takes: float, moves: float) -> None:
-        """Copies on their way move on only while an operation leaves HBM to them."""
-        left = max(0.0, self.channel - self.now)
-        late = min(takes, left) - min(max(0.0, takes - moves), left)
-        self.channel += late
-        self.ends = {name: end + late * (end > self.now) for name, end in self.ends.items()}
+        """Copies in HBM that are on their way move on only while an operation leaves it to them."""
+        for way, free in self.free.items():
+            if way.is_hbm:
+                left = max(0.0, free - self.now)
+                late = min(takes, left) - min(max(0.0, takes - moves), left)
+                self.free[way] = free + late
+                for begun in self.started.values():
+                    if begun.way == way and begun.end > self.now:
+                        begun.end += late
 
-    def once_us(self, operation: ScheduledOperation) -> float:
-        if operation.simulated_us is not None:
-            return operation.simulated_us
-        moved_us = operation.hbm_bytes / self.bytes_per_us
-        expected_us = operation.expected_cycles * self.us_per_cycle
-        return max(moved_us, expected_us) if operation.refusal else moved_us
+
+def _way(transfer: Transfer | None) -> _Way:
+    """Through HBM, to the host and back, or through the links."""
+    if transfer is None:
+        return _Way(is_hbm=True, route=None)
+    return _Way(is_hbm=False, route=Route.HOST if transfer.route is Route.HOST else None)

@@ -130,7 +130,26 @@ def xla_error(chip: str, relayout_share: float) -> float | None:
 
 def start_us() -> float:
     """Return what a program takes beside its operations, on any chip."""
-    return float(_hardware()["all"]["program_start_us"]["value"])
+    return hardware("program_start_us")
+
+
+def hardware(name: str, chip: str = "all") -> float:
+    """Return a figure of ``chips/hardware.json``; KeyError for one that it does not have."""
+    return float(_hardware()[chip][name]["value"])
+
+
+def kernel_error(chip: str) -> float | None:
+    """Return the error bar of kernels of a chip, whatever limits them; None where none is known."""
+    if chip not in bars()["kernels"]:
+        return None
+    return max(_bar("kernels", chip), *(_bar("error", kind) for kind in bars()["error"]))
+
+
+def matrix_share(chip: str) -> float:
+    """Return the part of the rated peak that a large product of XLA reaches."""
+    core = load(chip)
+    rated = float(json.loads(files(chip)[core.libtpu].read_text())["clock_hz"]["value"])
+    return hardware("matrix_fill") * core.clock_hz / rated / (1 + core.matrix_slowdown)
 
 
 def resolution(limited_by: str) -> float:

@@ -13,7 +13,7 @@ from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.simulator.constants import error_bar, start_us, xla_error
 from autotune.wording.outcome import reason_of
-from tests.samples.operations import KERNEL, operation
+from tests.samples.operations import KERNEL, SUM, operation
 from tests.samples.simulations import compiled, simulation
 from tests.samples.traces import V5E, operand, trace
 
@@ -198,7 +198,7 @@ def test_a_libtpu_without_constants_of_its_own_has_a_wider_bar() -> None:
 def test_what_depends_on_data_leaves_no_error_bar() -> None:
     e = around(operation("gather.7", runs=None, simulated_us=25.0), KERNEL)
     assert e.error is None and "gather.7" in e.notes[-1]
-    e = around(operation("all-reduce", opcode="all-reduce", hbm_bytes=1 << 30), KERNEL)
+    e = around(operation("all-reduce", transfer=SUM, hbm_bytes=1 << 30), KERNEL)
     assert e.time_us == 100 + start_us() and "all-reduce" in e.notes[-1]
 
 

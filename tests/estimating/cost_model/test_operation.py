@@ -7,7 +7,7 @@ import pytest
 from autotune.domain.explanation import Phase, ScheduledOperation
 from autotune.estimating.cost_model.operation import hbm_bytes_per_us, xla_time
 from autotune.estimating.simulator.constants import start_us
-from tests.samples.operations import KERNEL, operation
+from tests.samples.operations import KERNEL, SUM, operation
 from tests.samples.traces import V5E
 
 RATE = hbm_bytes_per_us(V5E)
@@ -83,5 +83,5 @@ def test_what_cannot_be_simulated_takes_the_longer_of_its_bytes_and_what_xla_exp
 
 
 def test_collectives_are_named_and_not_timed() -> None:
-    found = xla_time([operation("r", opcode="all-reduce", hbm_bytes=moved(50))], [], V5E)
+    found = xla_time([operation("r", transfer=SUM, hbm_bytes=moved(50))], [], V5E)
     assert (found.time_us, found.collectives) == (start_us(), ("r",))

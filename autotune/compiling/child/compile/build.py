@@ -153,21 +153,15 @@ def compile_baseline(
     target = compile_only_target(chip, kernel.mesh_axes(problem))
     with abstract_mesh(target):
         traced = _traced(in_hbm(function, arrays), arrays, target)
-        return xla_cost(traced, chip, dump, options)
-
-
-def xla_cost(traced: Any, chip: Chip, dump: Path, options: str | None) -> XlaCost:
-    """Of what JAX has traced, under the ambient mesh."""
-    libtpu.clear(dump)
-    done = compile_with(traced.lower(), options)
+        libtpu.clear(dump)
+        done = compile_with(traced.lower(), options)
     text = done.as_text()
     listed = module.shared(text, listings(dump, chip))
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost
     return XlaCost(
-        flops=float(cost.get("flops", 0.0)),
-        schedule=tuple(_scheduled(text, listed, None, chip)),
+        flops=float(cost.get("flops", 0.0)), schedule=tuple(scheduled(text, listed, chip))
     )
 
 
@@ -217,8 +211,24 @@ def listed(staged: Staged, chip: Chip, dump: Path, options: str | None) -> tuple
         seconds=seconds,
         program=program(own.values()),
         calls=made,
-        schedule=_scheduled(text, programs, [call.name for call in made], chip),
+        schedule=scheduled(text, programs, chip, [call.name for call in made]),
     )
+
+
+def scalars_by_name(
+    calls: Sequence[Call], compiled: Sequence[KernelCall]
+) -> dict[str, dict[int, list[int]]]:
+    """Known contents of operands of compiled calls; those that XLA has copied have them as well."""
+    known: dict[str, dict[int, list[int]]] = {}
+    while compiled:
+        made = [
+            pair for pair in zip(calls, matching.match(calls, compiled), strict=True) if pair[1]
+        ]
+        if not made:
+            break
+        known |= {kernel.name: _flat(call.scalar_operands()) for call, kernel in made if kernel}
+        compiled = [kernel for kernel in compiled if kernel.name not in known]
+    return known
 
 
 def _by_call(
@@ -376,12 +386,17 @@ def _simulated(call: MadeCall, chip: Chip) -> dict[str, Any]:
     }
 
 
-def _scheduled(
-    text: str, listed: Mapping[str, FinalListing], kernels: Sequence[str] | None, chip: Chip
+def scheduled(
+    text: str,
+    listed: Mapping[str, FinalListing],
+    chip: Chip,
+    kernels: Sequence[str] | None = None,
+    scalars: Mapping[str, dict[int, list[int]]] | None = None,
 ) -> list[ScheduledOperation]:
     """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
     the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
-    has unrolled, which count as runs of the call. None: of a plain version, which is XLA's."""
+    has unrolled, which count as runs of the call. None: each is simulated where it stands, with
+    the ``scalars`` that are known of it by its name."""
     operations = []
     for operation in module.schedule(text):
         if kernels is not None and operation.name in kernels:
@@ -390,7 +405,11 @@ def _scheduled(
         final = listed.get(operation.name)
         if kernels is not None and final and final.is_kernel:
             continue
-        result = _of_xla(final.listing, chip) if final else None
+        known = (scalars or {}).get(operation.name)
+        result = _of_xla(final.listing, chip) if final and not known else None
+        if final and known:
+            version = libtpu.version()
+            result = simulate(final.listing, chip=chip.value, libtpu=version, scalars=known)
         us = result.us_shared if isinstance(result, Simulation) else None
         refusal = result.reason if isinstance(result, NotSimulated) else ""
         operations.append(replace(operation, simulated_us=us, refusal=refusal))

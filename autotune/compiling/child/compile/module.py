@@ -3,75 +3,60 @@ in which the chip runs it."""
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from autotune.compiling.child.compile.hlo import CYCLES, instructions
+from autotune.compiling.child.compile.arithmetic import products
+from autotune.compiling.child.compile.computations import (
+    Computation,
+    Instruction,
+    Scope,
+    arrays_bytes,
+    copied,
+    copied_arrays,
+    next_element,
+    padded_bytes,
+    parameter,
+    parsed,
+    root,
+    space,
+    users,
+)
+from autotune.compiling.child.compile.hlo import CYCLES, PALLAS_CALL
+from autotune.compiling.child.compile.origins import Origins
+from autotune.compiling.child.compile.transfers import transfer
 from autotune.domain.explanation import Phase, ScheduledOperation
-from autotune.domain.problem import round_up
 
 T = TypeVar("T")
 
-_COMPUTATION = re.compile(r"^(ENTRY )?%([\w.-]+) \(.*\{$", re.M)
-_HEAD = re.compile(r"%([\w.-]+) = (.*?) ([a-z][\w-]*)\(", re.S)
-_ARRAY = re.compile(r"\b([a-z]+)(\d*)(e\d+m\d+\w*)?\[([\d,]*)\](?:\{([^{}]*)\})?")
-_NAME = re.compile(r"%([\w.-]+)")
-_CALLED = re.compile(r"\b(calls|to_apply|body|condition|\w+_computations?)=(\{[^}]*\}|%[\w.-]+)")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
-_TILE = re.compile(r"T\(([\d,]+)\)")
-_SPACE = re.compile(r"S\((\d+)\)")
-_NUMBER = re.compile(r"^\d+")
-_REMARKS = re.compile(r", (?:metadata|backend_config|sharding|frontend_attributes)=")
+_DIRECTION = re.compile(r"direction=(\w+)")
 _NO_IDEA = 2**62  # what XLA writes where it has no idea of the cycles
 
 _FREE = (
     *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all"),
-    *("partition-id", "replica-id", "opt-barrier", "domain"),
+    *("partition-id", "replica-id", "opt-barrier", "domain", "async-update"),
 )
+_NO_CODE = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Sharding)"')
 _ASYNC = ("-start", "-done")
+_FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Instruction:
-    name: str
-    opcode: str
-    result: str
-    operands: tuple[str, ...]
-    text: str
-    """What follows the opcode: operands and attributes."""
-    is_root: bool
-
-    @property
-    def attributes(self) -> str:
-        """Without names and remarks; of a custom call with what it is to do."""
-        text = (
-            self.text if self.opcode == "custom-call" else _REMARKS.split(self.text, maxsplit=1)[0]
-        )
-        return _NAME.sub("", text)
-
-    @property
-    def called(self) -> tuple[str, ...]:
-        """Computations that it calls, a loop's condition apart."""
-        called = (n for what, n in _CALLED.findall(self.text) if what != "condition")
-        return tuple(name for names in called for name in _NAME.findall(names))
-
-
-_Computation = Mapping[str, _Instruction]
+_MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
+_UP, _DOWN = ("LT", "LE", "NE"), ("GT", "GE", "NE")
 
 
 def schedule(hlo: str) -> tuple[ScheduledOperation, ...]:
     """What runs of a scheduled module, kernels among it; loops are unrolled into ``runs``."""
-    computations, entry = _parsed(hlo)
-    return tuple(_Walk(computations).operations(entry, 1))
+    computations, entry = parsed(hlo)
+    walk = _Walk(computations, Origins.of(hlo))
+    return tuple(walk.operations(_Place(Scope(computations.get(entry, {})))))
 
 
 def shared(hlo: str, programs: Mapping[str, T]) -> dict[str, T]:
     """``programs`` by name of the instruction, with those of instructions that are equal but for
     their names: the compiler makes one program for all of them, and lists it once."""
-    computations, _ = _parsed(hlo)
-    walk, alike, names = _Walk(computations), dict[str, T](), dict[str, str]()
+    computations, _ = parsed(hlo)
+    walk, alike, names = _Walk(computations, Origins({})), dict[str, T](), dict[str, str]()
     for computation in computations.values():
         for name, instruction in computation.items():
             if instruction.opcode not in _FREE and not instruction.opcode.endswith(_ASYNC):
@@ -82,70 +67,51 @@ def shared(hlo: str, programs: Mapping[str, T]) -> dict[str, T]:
     return {**twins, **programs}
 
 
-def _parsed(hlo: str) -> tuple[dict[str, _Computation], str]:
-    """All computations by name, and the name of the entry."""
-    heads = list(_COMPUTATION.finditer(hlo))
-    ends = [head.start() for head in heads[1:]] + [len(hlo)]
-    computations: dict[str, _Computation] = {
-        head[2]: {
-            instruction.name: instruction for instruction in _instructions(hlo[head.end() : end])
-        }
-        for head, end in zip(heads, ends, strict=True)
-    }
-    return computations, next((head[2] for head in heads if head[1]), "")
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an instruction runs, and how often: None where data decide that, by the loop at the
+    line ``undecided``; ``branches`` as ``ScheduledOperation`` has them."""
 
-
-def _instructions(body: str) -> Iterator[_Instruction]:
-    for root, text in instructions(body):
-        head = _HEAD.match(text)
-        if head is None:
-            continue
-        rest = text[head.end() :]
-        operands = _NAME.findall(rest[: _closing(rest)])
-        yield _Instruction(
-            name=head[1],
-            result=head[2],
-            opcode=head[3],
-            operands=tuple(operands),
-            text=rest,
-            is_root=root,
-        )
-
-
-def _closing(text: str) -> int:
-    """Where the parenthesis that is open at the start closes."""
-    depth = 1
-    for place, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0:
-            return place
-    return len(text)
+    scope: Scope
+    runs: int | None = 1
+    branches: tuple[tuple[str, int], ...] = ()
+    undecided: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    computations: Mapping[str, _Computation]
+    computations: Mapping[str, Computation]
+    origins: Origins
 
-    def operations(self, name: str, runs: int | None) -> Iterator[ScheduledOperation]:
-        """Those of a computation and of what it calls. ``runs``: None where it is not known."""
-        computation = self.computations.get(name, {})
-        for instruction in computation.values():
-            if instruction.opcode == "while":
-                trips = self._trips(instruction, computation)
-                often = None if runs is None or trips is None else runs * trips
-                yield from self._of_all(instruction, often)
-            elif instruction.opcode == "conditional":
-                yield from self._of_all(instruction, None)
-            elif instruction.opcode == "call":
-                yield from self._of_all(instruction, runs)
-            elif instruction.opcode not in _FREE and "S(6)" not in instruction.result:
-                yield self._operation(instruction, computation, runs)
+    def operations(self, place: _Place) -> Iterator[ScheduledOperation]:
+        """Those of a computation and of what it calls."""
+        for instruction in place.scope.computation.values():
+            if instruction.opcode in ("while", "conditional", "call"):
+                for inner in self._inside(instruction, place):
+                    yield from self.operations(inner)
+            elif _runs(instruction):
+                yield self._operation(instruction, place)
 
-    def _of_all(self, instruction: _Instruction, runs: int | None) -> Iterator[ScheduledOperation]:
-        for called in instruction.called:
-            yield from self.operations(called, runs)
+    def _inside(self, instruction: Instruction, place: _Place) -> Iterator[_Place]:
+        if instruction.opcode == "while":
+            yield self._turns(instruction, place)
+            return
+        for number, name in enumerate(instruction.called):
+            scope = Scope(self.computations.get(name, {}))
+            branches = place.branches
+            if instruction.opcode == "conditional":
+                branches = (*branches, (instruction.name, number))
+            yield replace(place, scope=scope, branches=branches)
 
-    def signature(self, instruction: _Instruction, computation: _Computation) -> str:
+    def _turns(self, loop: Instruction, place: _Place) -> _Place:
+        body, trips = self._named("body", loop), self._trips(loop, place.scope)
+        scope = Scope(body, loop, body, place.scope)
+        if trips is None:
+            line = self.origins.origin(iter([loop.text])).line or loop.name
+            return replace(place, scope=scope, runs=None, undecided=place.undecided or line)
+        return replace(place, scope=scope, runs=None if place.runs is None else place.runs * trips)
+
+    def signature(self, instruction: Instruction, computation: Computation) -> str:
         """What an instruction does, and to what: equal for two that differ by names alone."""
         given = [computation[name].result for name in instruction.operands if name in computation]
         inside = [self._body(name) for name in instruction.called]
@@ -163,196 +129,169 @@ class _Walk:
             for instruction in computation.values()
         ]
 
-    def _operation(
-        self, instruction: _Instruction, computation: _Computation, runs: int | None
-    ) -> ScheduledOperation:
+    def _operation(self, instruction: Instruction, place: _Place) -> ScheduledOperation:
         cycles = CYCLES.search(instruction.text)
         expected = int(cycles[1]) if cycles else 0
-        phase = next(
-            (p for p in (Phase.START, Phase.DONE) if instruction.opcode.endswith(f"-{p}")), None
-        )
+        opcode, phase, awaits = self._phase(instruction, place.scope.computation)
+        crossing = None if phase is Phase.DONE else transfer(instruction, self.computations)
+        made = list(products(instruction, place.scope.computation, self.computations))
+        origin = self.origins.origin(self._texts(instruction))
+        moved = phase is not Phase.DONE and (crossing is None or phase is Phase.WHOLE)
         return ScheduledOperation(
             name=instruction.name,
-            opcode=instruction.opcode.removesuffix(f"-{phase}") if phase else instruction.opcode,
-            runs=runs,
-            phase=phase or Phase.WHOLE,
-            awaits=instruction.operands[0] if phase == Phase.DONE and instruction.operands else "",
+            opcode=opcode,
+            runs=place.runs,
+            phase=phase,
+            awaits=awaits,
             is_ahead="cross_program_prefetch_index" in instruction.text,
-            hbm_bytes=0 if phase == Phase.DONE else self._hbm_bytes(instruction, computation),
+            hbm_bytes=self._hbm_bytes(instruction, place.scope.computation) if moved else 0,
             expected_cycles=0 if expected >= _NO_IDEA else expected,
+            is_kernel=PALLAS_CALL in instruction.text,
+            flops=sum(flops for flops, _ in made),
+            dtype=max(made)[1] if made else "",
+            transfer=crossing,
+            scope=origin.scope,
+            line=origin.line,
+            branches=place.branches,
+            undecided=place.undecided,
         )
 
-    def _hbm_bytes(self, instruction: _Instruction, computation: _Computation) -> int:
+    def _phase(self, instruction: Instruction, computation: Computation) -> tuple[str, Phase, str]:
+        """The opcode without its phase, and of what is waited for the start."""
+        if fused := _FUSED.match(instruction.name):  # a fusion hands it on from start to done
+            start = f"{fused[1]}-{Phase.START}{fused[3]}"
+            phase = Phase(fused[2])
+            return instruction.opcode, phase, start if phase is Phase.DONE else ""
+        for phase in (Phase.START, Phase.DONE):
+            if instruction.opcode.endswith(f"-{phase}"):
+                begun = computation.get(next(iter(instruction.operands), ""))
+                while begun is not None and begun.opcode == "async-update":
+                    begun = computation.get(begun.operands[0])
+                awaits = begun.name if begun is not None and phase is Phase.DONE else ""
+                return instruction.opcode.removesuffix(f"-{phase}"), phase, awaits
+        return instruction.opcode, Phase.WHOLE, ""
+
+    def _texts(self, instruction: Instruction) -> Iterator[str]:
+        """Of an instruction and, where it is a fusion, of what is fused."""
+        yield instruction.text
+        for name in instruction.called if instruction.opcode == "fusion" else ():
+            for inner in self.computations.get(name, {}).values():
+                yield inner.text
+
+    def _hbm_bytes(self, instruction: Instruction, computation: Computation) -> int:
         """What it reads and writes in HBM, tiles padded."""
         if instruction.opcode.endswith("-start"):
-            return _copied_bytes(instruction.result)
-        written = sum(_arrays_bytes(instruction.result))
+            is_update = instruction.opcode.startswith("dynamic-update")
+            arrays = copied_arrays(instruction.result, is_update=is_update)
+            moved = min(map(padded_bytes, arrays[:1] if is_update else arrays), default=0)
+            return moved * sum(space(array) == "0" for array in arrays)
+        written = sum(arrays_bytes(instruction.result))
         operands = [
             computation[name].result for name in instruction.operands if name in computation
         ]
         if instruction.opcode in _PARTIAL:
             operands = [instruction.result]
         if instruction.opcode == "dynamic-update-slice":
-            return 2 * sum(_arrays_bytes(operands[1])) if len(operands) > 1 else 0
+            return 2 * sum(arrays_bytes(operands[1])) if len(operands) > 1 else 0
         if instruction.opcode == "fusion" and instruction.called:
             return self._fused_bytes(instruction.called[0], operands, written)
-        return written + sum(sum(_arrays_bytes(text)) for text in operands)
+        return written + sum(sum(arrays_bytes(text)) for text in operands)
 
     def _fused_bytes(self, name: str, operands: list[str], written: int) -> int:
         """Of a fusion: an operand that is only sliced is read in slices; one that is updated in
-        place is written where it is updated."""
+        place is written where it is updated. What it only hands on, or another device writes, it
+        does not move."""
         inner = self.computations.get(name, {})
+        result, handed = root(inner), set[str]()
+        if result is not None and result.opcode == "tuple":
+            given = [inner[name] for name in result.operands if name in inner]
+            passed = [i for i in given if i.opcode == "parameter" or transfer(i, {})]
+            written -= sum(sum(arrays_bytes(i.result)) for i in passed)
+            handed = {i.name for i in passed}
         total = written
         for number, text in enumerate(operands):
-            users, readers = _users(inner, number), self._readers(name, number)
-            whole = sum(_arrays_bytes(text))
+            if self._is_handed_on(inner, number, handed):
+                continue
+            using, readers = users(inner, number), self._readers(name, number)
+            whole = sum(arrays_bytes(text))
             if readers and all(reader.opcode in _PARTIAL for reader in readers):
-                total += min(whole, sum(sum(_arrays_bytes(r.result, text)) for r in readers))
-            elif users and all(user.opcode == "dynamic-update-slice" for user in users):
-                changed = sum(sum(_arrays_bytes(inner[u.operands[1]].result, text)) for u in users)
+                total += min(whole, sum(sum(arrays_bytes(r.result, text)) for r in readers))
+            elif using and all(user.opcode == "dynamic-update-slice" for user in using):
+                changed = sum(sum(arrays_bytes(inner[u.operands[1]].result, text)) for u in using)
                 total += changed - min(written, whole)
             else:
                 total += whole
         return max(0, total)
 
-    def _readers(self, name: str, number: int) -> list[_Instruction]:
+    def _is_handed_on(self, inner: Computation, number: int, handed: set[str]) -> bool:
+        given = parameter(inner, number)
+        using = [i for i in inner.values() if given in i.operands and not i.is_root]
+        return given in handed and all(transfer(i, {}) for i in using)
+
+    def _readers(self, name: str, number: int) -> list[Instruction]:
         """What takes a parameter of a fused computation, in the fusions within it too."""
-        readers = list[_Instruction]()
-        for user in _users(self.computations.get(name, {}), number):
+        readers = list[Instruction]()
+        for user in users(self.computations.get(name, {}), number):
             within = user.opcode == "fusion" and user.called
-            place = user.operands.index(_parameter(self.computations[name], number))
+            place = user.operands.index(parameter(self.computations[name], number))
             readers += self._readers(user.called[0], place) if within else [user]
         return readers
 
-    def _trips(self, loop: _Instruction, computation: _Computation) -> int | None:
-        """How often a loop runs, where XLA says it, or where nothing but a count from zero by one
-        to a constant ends it."""
-        known = _TRIPS.search(loop.text)
-        if known:
+    def _trips(self, loop: Instruction, outer: Scope) -> int | None:
+        """How often a loop runs, where XLA says it, or where its counter goes in equal steps from
+        one known number to another."""
+        if known := _TRIPS.search(loop.text):
             return int(known[1])
-        condition, body = (self._named(what, loop) for what in ("condition", "body"))
-        root = _root(condition)
-        if root is None or "direction=LT" not in root.text:
+        condition, body = self._named("condition", loop), self._named("body", loop)
+        scope, compared = Scope(condition, loop, body, outer), root(condition)
+        if compared is None or compared.opcode != "compare":
             return None
-        counter, limit = (condition.get(name) for name in root.operands)
-        place = _place(counter)
-        if place is None or not _counts_by_one(body, place):
-            return None
-        start = self._constant(counter, loop, computation)
-        last = self._constant(limit, loop, computation)
-        return last if start == 0 and last is not None and last >= 0 else None
+        found = _DIRECTION.search(compared.text)
+        for name, limit, direction in zip(
+            compared.operands,
+            reversed(compared.operands),
+            (found and found[1], found and _MIRRORED.get(found[1])),
+            strict=True,
+        ):
+            counter = copied(condition.get(name), condition)
+            if counter is not None and counter.element is not None and direction:
+                start, step = scope.start(counter.element), _step(body, counter.element, scope)
+                return _turns(start, scope.integer(limit), step, direction)
+        return None
 
-    def _named(self, what: str, loop: _Instruction) -> _Computation:
+    def _named(self, what: str, loop: Instruction) -> Computation:
         match = re.search(rf"{what}=%([\w.-]+)", loop.text)
         return self.computations.get(match[1], {}) if match else {}
 
-    def _constant(
-        self, instruction: _Instruction | None, loop: _Instruction, computation: _Computation
-    ) -> int | None:
-        """An integer of a loop's condition, through the tuple that the loop begins with."""
-        place = _place(instruction)
-        if place is not None:
-            start = computation.get(loop.operands[0])
-            if start is None or start.opcode != "tuple":
-                return None
-            instruction = computation.get(start.operands[place])
-        return _integer(_copied(instruction, computation))
+
+def _runs(instruction: Instruction) -> bool:
+    """Whether it takes any time, and is not of scalars alone."""
+    is_free = instruction.opcode in _FREE or "S(6)" in instruction.result
+    return not is_free and not _NO_CODE.search(instruction.text)
 
 
-def _root(computation: _Computation) -> _Instruction | None:
-    """What a computation returns."""
-    return next((instruction for instruction in computation.values() if instruction.is_root), None)
-
-
-def _copied(instruction: _Instruction | None, computation: _Computation) -> _Instruction | None:
-    """What an instruction is a copy of, or itself."""
-    while instruction is not None and instruction.opcode in ("copy", "bitcast"):
-        instruction = computation.get(instruction.operands[0])
-    return instruction
-
-
-def _place(instruction: _Instruction | None) -> int | None:
-    """Which element of a tuple an instruction takes."""
-    if instruction is None or instruction.opcode != "get-tuple-element":
+def _step(body: Computation, place: int, condition: Scope) -> int | None:
+    """What a turn adds to an element of a loop's tuple."""
+    made, scope = next_element(body, place), replace(condition, computation=body)
+    if made is None or made.opcode not in ("add", "subtract"):
         return None
-    index = re.search(r"index=(\d+)", instruction.text)
-    return int(index[1]) if index else None
+    first, second = (copied(body.get(name), body) for name in made.operands)
+    if first is not None and second is not None:
+        if first.element == place and (step := scope.integer(second.name)) is not None:
+            return step if made.opcode == "add" else -step
+        if second.element == place and made.opcode == "add":
+            return scope.integer(first.name)
+    return None
 
 
-def _integer(instruction: _Instruction | None) -> int | None:
-    if (
-        instruction is None
-        or instruction.opcode != "constant"
-        or not instruction.result.startswith(("s32", "u32"))
-    ):
+def _turns(start: int | None, limit: int | None, step: int | None, direction: str) -> int | None:
+    """None for a loop that has no known end."""
+    if start is None or limit is None or not step:
         return None
-    match = _NUMBER.match(instruction.text)
-    return int(match[0]) if match else None
-
-
-def _counts_by_one(body: _Computation, place: int) -> bool:
-    """Whether a loop's body adds one to this element of its tuple."""
-    root = _root(body)
-    if root is None or root.opcode != "tuple" or place >= len(root.operands):
-        return False
-    step = _copied(body.get(root.operands[place]), body)
-    if step is None or step.opcode != "add":
-        return False
-    added = [_copied(body.get(name), body) for name in step.operands]
-    return place in map(_place, added) and 1 in map(_integer, added)
-
-
-def _users(inner: _Computation, number: int) -> list[_Instruction]:
-    """What takes a parameter of a fused computation as its first operand, and fusions within; none
-    where something else takes it as another one."""
-    given = _parameter(inner, number)
-    users = [instruction for instruction in inner.values() if given in instruction.operands]
-    first = all(user.operands[0] == given or user.opcode == "fusion" for user in users)
-    return users if first else []
-
-
-def _parameter(inner: _Computation, number: int) -> str:
-    """Its name; empty where the computation has none of the number."""
-    parameters = (i for i in inner.values() if i.opcode == "parameter")
-    return next((i.name for i in parameters if i.text.startswith(f"{number})")), "")
-
-
-def _arrays_bytes(types: str, placed_as: str | None = None) -> list[int]:
-    """Bytes in HBM of each array of a type; 0 for those that lie elsewhere. ``placed_as``: the
-    type whose memory counts, for what a fusion has inside."""
-    arrays = list(_ARRAY.finditer(types))
-    where = [_in_hbm(a[5] or "") for a in arrays]
-    if placed_as is not None:
-        outer = _ARRAY.search(placed_as)
-        where = [outer is None or _in_hbm(outer[5] or "")] * len(arrays)
-    return [_padded_bytes(a) if hbm else 0 for a, hbm in zip(arrays, where, strict=True)]
-
-
-def _copied_bytes(types: str) -> int:
-    """Of a copy or slice that is started: operand and result, in either order, of which the smaller
-    is what moves, then its context. Where an index is among the operands, they stand together."""
-    arrays = list(_ARRAY.finditer(types))
-    if types.startswith("(("):
-        rest = types[2 + _closing(types[2:]) :]
-        arrays = [arrays[0], *_ARRAY.finditer(rest)]
-    moved = min(map(_padded_bytes, arrays[:2]), default=0)
-    return moved * sum(_in_hbm(array[5] or "") for array in arrays[:2])
-
-
-def _in_hbm(layout: str) -> bool:
-    space = _SPACE.search(layout)
-    return space is None or space[1] == "0"
-
-
-def _padded_bytes(array: re.Match[str]) -> int:
-    """With the padding of its tiles: the last sizes, in the order of the layout."""
-    width = 8 if array[1] == "pred" else int(array[2] or 0)
-    sizes = [int(size) for size in array[4].split(",") if size]
-    order, _, tiles = (array[5] or "").partition(":")
-    minor = [int(axis) for axis in order.split(",") if axis] or [*reversed(range(len(sizes)))]
-    tile = _TILE.search(tiles)
-    shape = [sizes[axis] for axis in reversed(minor)]
-    for back, least in enumerate(reversed(tile[1].split(",") if tile else []), 1):
-        if back <= len(shape):
-            shape[-back] = round_up(shape[-back], int(least))
-    return prod(shape) * width // 8
+    if direction not in (_UP if step > 0 else _DOWN):
+        return None
+    way = (limit - start) * (1 if step > 0 else -1) + (direction in ("LE", "GE"))
+    turns, rest = divmod(max(0, way), abs(step))
+    if direction == "NE":
+        return turns if rest == 0 and way >= 0 else None
+    return turns + (rest > 0)

@@ -127,21 +127,34 @@ BOTH = f"""{LESS.removeprefix("ROOT ")}
   ROOT %both = pred[]{{:T(512)}} and(%less, %large)"""
 
 
+SEVEN = "s32[]{:T(128)} constant(7)"
+MORE = "ROOT %more = pred[]{:T(512)} compare(%limit, %i.1), direction=GT"
+
+
 @pytest.mark.parametrize(
     ("step", "limit", "root", "runs"),
     [
-        ("1", "s32[]{:T(128)} constant(7)", LESS, 7),
-        ("2", "s32[]{:T(128)} constant(7)", LESS, None),
+        ("1", SEVEN, LESS, 7),
+        ("2", SEVEN, LESS, 4),
+        ("2", SEVEN, LESS.replace("LT", "LE"), 4),
+        ("1", SEVEN, LESS.replace("LT", "NE"), 7),
+        ("1", SEVEN, MORE, 7),
+        ("2", SEVEN, LESS.replace("LT", "NE"), None),  # it never meets 7
+        ("-1", SEVEN, LESS, None),
         ("1", "f32[]{:T(128)} constant(7.5)", LESS, None),
-        ("1", "s32[]{:T(128)} constant(7)", BOTH, None),
-        ("1", "s32[]{:T(128)} constant(7)", LESS.replace("LT", "NE"), None),
+        ("1", SEVEN, BOTH, None),
     ],
 )
-def test_only_a_loop_that_counts_to_a_constant_has_a_known_length(
+def test_a_loop_in_equal_steps_between_constants_has_a_known_length(
     step: str, limit: str, root: str, runs: int | None
 ) -> None:
     found = schedule(LOOP.format(step=step, limit=limit, root=root))
     assert {one.name: one.runs for one in found}["work"] == runs
+
+
+def test_a_loop_whose_length_depends_on_data_is_named() -> None:
+    open_loop = LOOP.format(step="1", limit=SEVEN, root=BOTH)
+    assert {one.name: one.undecided for one in schedule(open_loop)}["work"] == "w"
 
 
 def test_a_counter_that_is_copied_before_it_is_raised_counts() -> None:

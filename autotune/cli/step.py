@@ -1,0 +1,135 @@
+"""``autotune step``: the time of a whole step of a model, and which chip it is best on."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune.cli import shared
+from autotune.cli.tune import Duration
+from autotune.declaring.calls.text import with_contents
+from autotune.domain.errors import AutotuneError, InvalidInputError
+from autotune.domain.key import Chip, KernelRef, parse_chip
+from autotune.domain.step import Step, slice_bounds
+from autotune.measuring.attached import attached_chip
+from autotune.wording.output import echo
+
+
+@click.command()
+@click.argument("function")
+@click.option(
+    "--args",
+    "call",
+    default="",
+    metavar="x=bf16[8,128],params=PARAMS…",
+    help="How it is called: arrays, constants, and names of the file for anything else, such as "
+    "a tree of jax.ShapeDtypeStruct.",
+)
+@click.option("--chip", "chips", multiple=True, help="May be given several times: side by side.")
+@click.option(
+    "--topology",
+    metavar="2x4|2x2x1",
+    default="",
+    help="Chips along each axis of the slice that the step is sharded over. [default: one device]",
+)
+@click.option("--tokens", type=click.IntRange(min=1), help="Of a step, on all devices together.")
+@click.option(
+    "--prices",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A TOML file with a line `v5e = 1.2` for each chip, its price for an hour.",
+)
+@click.option(
+    "--budget",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="Stop the compiler after this time (90s, 20m): what it has not compiled by then is timed "
+    "by its FLOPs and bytes.",
+)
+@shared.compiler_options
+@shared.json_option
+def step(
+    function: str,
+    call: str,
+    chips: tuple[str, ...],
+    topology: str,
+    tokens: int | None,
+    prices: Path | None,
+    budget: float,
+    as_json: bool,
+    **compilers: Any,
+) -> None:
+    """Say what a step of FUNCTION takes, path/to/model.py:NAME, without a TPU.
+
+    It is compiled as the model jits it, with its shardings and what it donates. Nothing is kept.
+    Exit code 1 when it does not compile for one of the chips.
+    """
+    from autotune.declaring.discovery import find_kernel
+    from autotune.wording.step import print_chips, print_step, step_data
+
+    targets = [parse_chip(chip) for chip in chips] or [attached_chip()]
+    costs = _prices(prices)
+    bounds = slice_bounds(topology)
+    ref = replace(find_kernel(function), call=with_contents(call))
+    steps, failed = list[Step](), dict[str, str]()
+    for chip in dict.fromkeys(targets):
+        try:
+            steps.append(_step(ref, chip, bounds, budget, tokens or 0, compilers))
+        except _NoStepError as error:
+            failed[chip.value] = str(error)
+    if as_json:
+        data = [step_data(each, costs) for each in steps]
+        shared.print_json({"function": function, "steps": data, "failed": failed})
+    else:
+        for each in steps:
+            print_step(function, each, costs)
+        if len(steps) > 1:
+            print_chips(steps, costs)
+        for name, reason in failed.items():
+            echo(f"{function} on {name}: {reason}", err=True)
+    raise SystemExit(1 if failed else 0)
+
+
+class _NoStepError(AutotuneError):
+    """Why a chip has no time for the step."""
+
+
+def _step(
+    ref: KernelRef,
+    chip: Chip,
+    bounds: tuple[int, ...],
+    budget_s: float,
+    tokens: int,
+    compilers: Mapping[str, Any],
+) -> Step:
+    """By a compiler of its own: what a module makes when it is imported is for one slice."""
+    from autotune.domain.compilers import CompileStep
+    from autotune.publishing.step import LIMIT_AFTER_S, timed_step
+    from autotune.wording.outcome import reason_of
+
+    limit_s = max(compilers["candidate_timeout"], budget_s + LIMIT_AFTER_S)
+    question = CompileStep(ref=ref, chip=chip, bounds=bounds, budget_s=budget_s)
+    with shared.new_pool(**{**compilers, "compilers": 1, "candidate_timeout": limit_s}) as pool:
+        timed = timed_step(pool, question, tokens)
+    if not isinstance(timed, Step):
+        raise _NoStepError(reason_of(timed))
+    return timed
+
+
+def _prices(file: Path | None) -> dict[Chip, float]:
+    """Raises ``InvalidInputError``."""
+    if file is None:
+        return {}
+    try:
+        given = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{file} cannot be read: {error}") from error
+    for name, price in given.items():
+        if not isinstance(price, int | float) or isinstance(price, bool) or price < 0:
+            raise InvalidInputError(
+                f"{file}: {name} = {price!r} is no price of an hour: write {name} = 1.2"
+            )
+    return {parse_chip(name): float(price) for name, price in given.items()}

@@ -1,0 +1,142 @@
+"""What a step of a model takes on a chip, and what that is made of."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from math import fsum, prod
+from typing import Annotated
+
+from autotune.domain.codec import OmitDefault
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.explanation import ScheduledOperation
+from autotune.domain.key import Chip
+from autotune.domain.limits import Bytes, Count, Limit, Micros, Share, Text, Word
+
+_MOST_CHIPS = 1024
+
+
+def slice_bounds(text: str) -> tuple[int, ...]:
+    """``2x4``: chips along each axis of a slice; none for an empty text. Raises
+    ``InvalidInputError``."""
+    if not text:
+        return ()
+    sizes = text.lower().split("x")
+    if not all(size.isascii() and size.isdigit() and int(size) > 0 for size in sizes):
+        raise InvalidInputError(f"{text!r} is no slice: write chips along each axis, as in 2x4")
+    bounds = tuple(map(int, sizes))
+    if prod(bounds) > _MOST_CHIPS:
+        raise InvalidInputError(f"{text} is {prod(bounds):,} chips: at most {_MOST_CHIPS:,}")
+    return bounds
+
+
+class StepKind(StrEnum):
+    """What a part of a step is, in the order in which it is shown."""
+
+    KERNEL = "Pallas kernels"
+    PRODUCT = "products"
+    ELEMENTWISE = "elementwise"
+    COPY = "copies"
+    COLLECTIVE = "collectives"
+    HOST = "host transfers"
+    START = "start of the program"
+
+
+class Basis(StrEnum):
+    """What the time of an operation is taken from, the best first."""
+
+    SIMULATED = "its schedule"
+    FLOPS = "its FLOPs"
+    BYTES = "its bytes"
+    LINKS = "the links"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledStep:
+    """What the compiler made of a step. ``is_whole``: the compiler was not stopped before its end.
+    ``hbm_bytes``: that the program needs on a device, arguments, results and temporaries; 0 where
+    that is not known. ``devices``: that run it; ``bounds``: chips along each axis of the slice."""
+
+    schedule: tuple[ScheduledOperation, ...]
+    devices: int
+    bounds: tuple[int, ...]
+    is_whole: bool
+    hbm_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPart:
+    """Operations of a kind, at one place of the model. ``scope``: as the model names it, ``line``:
+    of its source, both may be empty. ``name``: of the longest of them. ``runs``: of all of them;
+    ``time_us``: what they add to the step; ``hidden_us``: what runs beside others. ``error``: as a
+    share of the time; ``flops`` and ``hbm_bytes``: of all runs."""
+
+    kind: StepKind
+    basis: Basis
+    scope: Text
+    line: Text
+    name: Text
+    runs: Count
+    time_us: Micros
+    hidden_us: Micros
+    error: Share
+    flops: Annotated[int, Limit(least=0, most=10**30)]
+    hbm_bytes: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The time of a step on one device, the sum of its ``parts``.
+
+    ``error``: the time lies within that share of it for nine of ten steps; None where data decide
+    how often a loop runs, each in ``undecided`` by its line: its body is counted once.
+    ``alternatives``: conditionals, of which the longest branch is counted. ``peak_flops_per_s`` and
+    ``hbm_capacity_bytes``: of a device. ``is_whole`` and ``hbm_bytes`` as ``CompiledStep`` has
+    them. ``tokens``: of a step on all devices, 0 where nobody has said.
+    """
+
+    chip: Chip
+    devices: Count
+    chips: Count
+    parts: Annotated[tuple[StepPart, ...], Limit(longest=100_000)]
+    error: Share | None
+    undecided: tuple[Text, ...]
+    alternatives: Count
+    peak_flops_per_s: float
+    hbm_bytes: Bytes
+    hbm_capacity_bytes: Bytes
+    is_whole: bool
+    model: Word
+    tokens: OmitDefault[Count] = 0
+
+    @property
+    def time_us(self) -> float:
+        return fsum(part.time_us for part in self.parts)
+
+    @property
+    def flops_share(self) -> float:
+        """Of the peak: the operations of its products by the time."""
+        flops = sum(part.flops for part in self.parts)
+        return flops / (self.time_us * self.peak_flops_per_s / 1e6) if self.time_us else 0.0
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all devices."""
+        return self.tokens / self.time_us * 1e6 if self.time_us else 0.0
+
+    def share_us(self, basis: Basis) -> float:
+        """Microseconds of the parts whose time is taken from it."""
+        return fsum(part.time_us for part in self.parts if part.basis is basis)
+
+    def sums(self, key: Callable[[StepPart], str]) -> list[tuple[str, float, float]]:
+        """For each key the time and the hidden time of its parts, the longest first."""
+        groups: dict[str, list[StepPart]] = {}
+        for part in self.parts:
+            groups.setdefault(key(part), []).append(part)
+        rows = [(name, *_times(parts)) for name, parts in groups.items()]
+        return sorted(rows, key=lambda row: -row[1])
+
+
+def _times(parts: Iterable[StepPart]) -> tuple[float, float]:
+    each = list(parts)
+    return fsum(part.time_us for part in each), fsum(part.hidden_us for part in each)

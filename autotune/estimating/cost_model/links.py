@@ -1,0 +1,84 @@
+"""What it takes to send an array to other devices of a slice, or to the host, by public figures.
+
+A collective moves at the rate of the links that a device has into the part of the slice that takes
+part: one along each axis, two where the axis is closed to a ring (JAX's scaling book, "TPU
+networking" and "Sharded matrices"). Of a device at a corner, which is the slowest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from autotune.domain.explanation import Route, Transfer
+from autotune.domain.key import Chip
+from autotune.estimating.simulator import constants
+
+_DEVICES_PER_CHIP = {Chip.V2: 2, Chip.V3: 2, Chip.V7X: 2}
+_CLOSED = {Chip.V4: 4, Chip.V5P: 4, Chip.V7X: 4, Chip.V5E: 16, Chip.V6E: 16}
+"""Chips along an axis that is a ring: multiples of a cube's edge, or the whole of a pod's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """``size``: chips along it."""
+
+    size: int
+    is_ring: bool
+
+    @property
+    def links(self) -> int:
+        return 2 if self.is_ring else 1
+
+    @property
+    def hops(self) -> int:
+        """To the farthest."""
+        return self.size // 2 if self.is_ring else self.size - 1
+
+    @property
+    def mean_hops(self) -> float:
+        return self.size / (4 if self.is_ring else 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Of a slice with ``bounds`` chips along its axes, and as many ``devices``."""
+
+    chip: Chip
+    bounds: Sequence[int]
+    devices: int
+
+    def time_us(self, transfer: Transfer) -> float | None:
+        """None for a chip whose links nobody has published."""
+        if transfer.route is Route.HOST:
+            host_bytes_per_us = constants.hardware("host_gigabytes_per_second") * 1e3
+            return transfer.size_bytes * self._per_chip / host_bytes_per_us
+        if self.chip.value not in constants.CHIPS:
+            return None
+        devices = transfer.devices or self.devices
+        axes = self._axes(ceil(devices / self._per_chip))
+        link = constants.hardware("link_gigabytes_per_second", self.chip.value) * 1e3
+        link /= self._per_chip
+        start_us, hop_us = constants.hardware("link_start_us"), constants.hardware("link_hop_us")
+        if transfer.route is Route.PERMUTE:
+            return start_us + hop_us + transfer.size_bytes / link
+        rate = link * sum(axis.links for axis in axes)
+        moved = transfer.size_bytes * (devices - 1) / devices
+        if transfer.route is Route.REDUCE:
+            moved *= 2
+        if transfer.route is Route.EXCHANGE:
+            moved *= max(1.0, sum(axis.mean_hops for axis in axes))
+        return start_us + hop_us * sum(axis.hops for axis in axes) + moved / rate
+
+    @property
+    def _per_chip(self) -> int:
+        """Devices, which share its links."""
+        return _DEVICES_PER_CHIP.get(self.chip, 1)
+
+    def _axes(self, chips: int) -> list[Axis]:
+        """Those of the slice that a group of so many chips takes, the longest first; how the mesh
+        of a program lies in the slice is not known."""
+        ring, axes = _CLOSED[self.chip], list[Axis]()
+        for size in sorted((size for size in self.bounds if size > 1), reverse=True):
+            if prod(axis.size for axis in axes) < chips:
+                axes.append(Axis(size, size % ring == 0))
+        return axes or [Axis(2, is_ring=False)]

@@ -1,0 +1,131 @@
+"""The time of a step of a model: the sum over its scheduled module."""
+
+from collections.abc import Iterable, Sequence
+from math import fsum, prod
+
+from autotune.domain.explanation import Route
+from autotune.domain.key import ChipInfo
+from autotune.domain.step import Basis, CompiledStep, Step, StepKind, StepPart
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.cost_model.links import Links
+from autotune.estimating.cost_model.operation import (
+    Rates,
+    Timed,
+    is_relayout,
+    longest_branches,
+    timeline,
+)
+from autotune.estimating.legality import peak_ops_per_s
+from autotune.estimating.simulator import constants
+
+_COPIES = (
+    *("copy", "slice", "dynamic-slice", "dynamic-update-slice", "concatenate", "pad"),
+    *("transpose", "reshape", "gather", "bitcast-convert"),
+)
+
+
+def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
+    """``tokens``: of a step on all devices. Each part's error counts by its share of the time."""
+    rates = Rates(chip, Links(chip.chip, compiled.bounds, compiled.devices))
+    timed = timeline(longest_branches(compiled.schedule, rates), rates)
+    parts = [*_parts(timed, chip), _start(compiled.schedule)]
+    undecided = dict.fromkeys(o.undecided for o in compiled.schedule if o.undecided)
+    branches = {name for operation in compiled.schedule for name, _ in operation.branches}
+    time_us = fsum(part.time_us for part in parts)
+    known = constants.kernel_error(chip.chip.value) is not None and not undecided
+    return Step(
+        chip=chip.chip,
+        devices=compiled.devices,
+        chips=prod(compiled.bounds),
+        parts=tuple(parts),
+        error=fsum(p.error * p.time_us for p in parts) / time_us if known and time_us else None,
+        undecided=tuple(undecided),
+        alternatives=len(branches),
+        peak_flops_per_s=_peak_flops_per_s(timed, chip),
+        hbm_bytes=compiled.hbm_bytes,
+        hbm_capacity_bytes=chip.hbm_capacity_bytes * chip.num_cores,
+        is_whole=compiled.is_whole,
+        model=MODEL,
+        tokens=tokens,
+    )
+
+
+def _peak_flops_per_s(timed: Iterable[Timed], chip: ChipInfo) -> float:
+    """Of the dtype that most operations of the step are of."""
+    flops: dict[str, int] = {}
+    for each in timed:
+        dtype = each.operation.dtype
+        flops[dtype] = flops.get(dtype, 0) + each.operation.flops * each.runs
+    dtype = max(flops, key=lambda name: flops[name], default="")
+    return peak_ops_per_s(dtype, chip) * chip.num_cores
+
+
+def _start(schedule: Sequence[object]) -> StepPart:
+    return StepPart(
+        kind=StepKind.START,
+        basis=Basis.BYTES,
+        scope="",
+        line="",
+        name="",
+        runs=1,
+        time_us=constants.start_us() if schedule else 0.0,
+        hidden_us=0.0,
+        error=0.0,
+        flops=0,
+        hbm_bytes=0,
+    )
+
+
+def _parts(timed: Iterable[Timed], chip: ChipInfo) -> list[StepPart]:
+    """Operations that are alike in all that a part says of them are one."""
+    groups: dict[tuple[StepKind, Basis, str, str], list[Timed]] = {}
+    for each in timed:
+        operation = each.operation
+        key = _kind(each), each.basis, operation.scope, operation.line
+        groups.setdefault(key, []).append(each)
+    parts = [_part(*key, group, chip) for key, group in groups.items()]
+    return sorted(parts, key=lambda part: -part.time_us)
+
+
+def _part(
+    kind: StepKind, basis: Basis, scope: str, line: str, group: Sequence[Timed], chip: ChipInfo
+) -> StepPart:
+    return StepPart(
+        kind=kind,
+        basis=basis,
+        scope=scope,
+        line=line,
+        name=max(group, key=lambda each: each.exposed_us).operation.name,
+        runs=sum(each.runs for each in group),
+        time_us=fsum(each.exposed_us for each in group),
+        hidden_us=fsum(each.busy_us - each.exposed_us for each in group),
+        error=_error(kind, basis, chip.chip.value),
+        flops=sum(each.operation.flops * each.runs for each in group),
+        hbm_bytes=sum(each.operation.hbm_bytes * each.runs for each in group),
+    )
+
+
+def _kind(timed: Timed) -> StepKind:
+    operation = timed.operation
+    if operation.transfer is not None:
+        is_host = operation.transfer.route is Route.HOST
+        return StepKind.HOST if is_host else StepKind.COLLECTIVE
+    if operation.is_kernel:
+        return StepKind.KERNEL
+    if operation.flops:
+        return StepKind.PRODUCT
+    is_copy = operation.opcode in _COPIES or is_relayout(operation.name)
+    return StepKind.COPY if is_copy else StepKind.ELEMENTWISE
+
+
+def _error(kind: StepKind, basis: Basis, chip: str) -> float:
+    """Of the times of such a part."""
+    if basis is Basis.LINKS:
+        return constants.hardware("host_error" if kind is StepKind.HOST else "links_error")
+    known = constants.kernel_error(chip) if kind is StepKind.KERNEL else None
+    if basis is Basis.SIMULATED:
+        relayout = 1.0 if kind is StepKind.COPY else 0.0
+        error = known if known is not None else constants.xla_error(chip, relayout)
+        if error is not None:
+            return error
+    return constants.hardware("arithmetic_error")

@@ -1,0 +1,140 @@
+"""The time of a step of a model, for people and for machines."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from autotune.domain.codec import to_data
+from autotune.domain.key import Chip
+from autotune.domain.step import Basis, Step, StepPart
+from autotune.wording.screen import screen
+from autotune.wording.units import counted, error_bar, mebibytes, micros
+
+_SHOWN_SHARE, _MOST_SHOWN = 0.005, 12
+_MOST_DIRECTORIES = 2
+_NO_SCOPE, _NO_LINE = "(no name)", "(no line)"
+_BY = {
+    Basis.SIMULATED: "by their schedules",
+    Basis.FLOPS: "by their FLOPs",
+    Basis.BYTES: "by their bytes",
+    Basis.LINKS: "by published rates of links",
+}
+
+Prices = Mapping[Chip, float]
+"""Of a chip for an hour."""
+
+
+def step_data(step: Step, prices: Prices) -> dict[str, Any]:
+    return {
+        **to_data(step),
+        "time_us": step.time_us,
+        "tokens_per_s": step.tokens_per_s or None,
+        "cost_per_million_tokens": cost_per_million_tokens(step, prices),
+        "flops_share": step.flops_share,
+        "bases": [
+            {"basis": basis, "us": us, "share": us / step.time_us if us else 0.0}
+            for basis in Basis
+            for us in (step.share_us(basis),)
+        ],
+        "kinds": [
+            {"kind": kind, "us": us, "hidden_us": hidden_us}
+            for kind, us, hidden_us in step.sums(_kind)
+        ],
+    }
+
+
+def cost_per_million_tokens(step: Step, prices: Prices) -> float | None:
+    """In the currency of the prices; None where tokens or a price are not known."""
+    price = prices.get(step.chip)
+    if price is None or not step.tokens_per_s:
+        return None
+    return price * step.chips / 3600 / step.tokens_per_s * 1e6
+
+
+def print_step(name: str, step: Step, prices: Prices) -> None:
+    """The time, and what it is made of."""
+    console = screen()
+    for line in _facts(name, step, prices):
+        console.print(line, soft_wrap=True)
+    groups: list[tuple[str, Callable[[StepPart], str]]] = [
+        ("kind", _kind),
+        ("scope", lambda part: part.scope or _NO_SCOPE),
+        ("line", lambda part: _short(part.line) or _NO_LINE),
+    ]
+    for head, key in groups:
+        console.print(_table(head, step, step.sums(key)))
+
+
+def print_chips(steps: Sequence[Step], prices: Prices) -> None:
+    """Side by side."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for head in ("chip", "step", "", "tokens/s", "per 1M tokens", "of peak", "HBM", "most of it"):
+        table.add_column(head, justify="left" if head in ("chip", "most of it") else "right")
+    for step in steps:
+        cost = cost_per_million_tokens(step, prices)
+        table.add_row(
+            f"{step.devices} × {step.chip}",
+            micros(step.time_us),
+            error_bar(step.error),
+            f"{step.tokens_per_s:,.0f}" if step.tokens else "–",
+            f"{cost:,.3f}" if cost is not None else "–",
+            f"{step.flops_share:.0%}",
+            _hbm(step),
+            step.sums(_kind)[0][0],
+        )
+    screen().print(table)
+
+
+def _kind(part: StepPart) -> str:
+    return part.kind
+
+
+def _facts(name: str, step: Step, prices: Prices) -> Iterator[str]:
+    devices = counted(step.devices, f"{step.chip} device")
+    yield f"{name} on {devices}: {micros(step.time_us)} {error_bar(step.error)} a step"
+    if step.tokens:
+        cost = cost_per_million_tokens(step, prices)
+        price = "" if cost is None else f", {cost:,.3f} per million tokens"
+        yield f"{step.tokens_per_s:,.0f} tokens a second{price}"
+    peak = step.peak_flops_per_s / 1e12
+    yield f"products: {step.flops_share:.0%} of {peak:,.0f} TFLOP/s a device; HBM {_hbm(step)}"
+    shares = [(basis, step.share_us(basis) / step.time_us) for basis in Basis]
+    yield "timed " + ", ".join(f"{share:.0%} {_BY[basis]}" for basis, share in shares if share)
+    hidden_us = sum(part.hidden_us for part in step.parts)
+    if hidden_us:
+        yield f"{micros(hidden_us)} of copies and collectives run beside what is shown"
+    if not step.is_whole:
+        yield "the compiler was stopped before its end: --budget gives it more time"
+    for line in step.undecided:
+        yield f"data decide how often the loop at {_short(line)} runs: it is counted once"
+    if step.alternatives:
+        where = counted(step.alternatives, "conditional")
+        yield f"of {where} the longest branch is counted"
+
+
+def _hbm(step: Step) -> str:
+    capacity = mebibytes(step.hbm_capacity_bytes)
+    return f"{mebibytes(step.hbm_bytes)} of {capacity}" if step.hbm_bytes else f"of {capacity}"
+
+
+def _table(head: str, step: Step, rows: Sequence[tuple[str, float, float]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column(head, no_wrap=True)
+    for name in ("time", "share", "hidden"):
+        table.add_column(name, justify="right", no_wrap=True)
+    worth = [row for row in rows if max(row[1:]) >= _SHOWN_SHARE * step.time_us][:_MOST_SHOWN]
+    left = [row for row in rows if row not in worth]
+    if any(time_us or hidden_us for _, time_us, hidden_us in left):
+        worth.append(("others", sum(row[1] for row in left), sum(row[2] for row in left)))
+    for name, time_us, hidden_us in worth:
+        hidden = micros(hidden_us) if hidden_us else ""
+        table.add_row(name, micros(time_us), f"{time_us / step.time_us:.1%}", hidden)
+    return table
+
+
+def _short(line: str) -> str:
+    """The file with the folder that it is in."""
+    return "/".join(Path(line).parts[-_MOST_DIRECTORIES:])
