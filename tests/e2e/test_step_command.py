@@ -1,0 +1,143 @@
+"""Whole steps of models through the real compiler, first answers alone: they take seconds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from click.testing import CliRunner
+
+import autotune
+from autotune.cli.main import cli
+from autotune.domain.errors import AutotuneError
+
+MODEL = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+
+def layer(x, w):
+    with jax.named_scope("mlp"):
+        return x + jnp.tanh(x @ w["up"]) @ w["down"]
+
+
+def weights(layers):
+    shape = lambda *sizes: jax.ShapeDtypeStruct((layers, *sizes), jnp.bfloat16)
+    return {"up": shape(2048, 8192), "down": shape(8192, 2048)}
+
+
+@jax.jit
+def forward(w, x):
+    return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(x, w), None), x, w)[0]
+
+
+def loss(w, x):
+    return jnp.sum(forward(w, x).astype(jnp.float32) ** 2)
+
+
+def update(w, x):
+    return jax.tree.map(lambda w, g: (w - 1e-3 * g).astype(w.dtype), w, jax.grad(loss)(w, x))
+
+
+train = jax.jit(update, donate_argnums=0)
+FOUR, EIGHT = weights(4), weights(8)
+
+
+def until(x, w):
+    return jax.lax.while_loop(lambda x: jnp.max(x) < 9.0, lambda x: x @ w, x)
+
+
+devices = jax.devices()
+mesh = jax.make_mesh((len(devices),), ("x",))
+rows = NamedSharding(mesh, PartitionSpec("x"))
+total = jax.jit(
+    jax.shard_map(
+        lambda x: jax.lax.psum(x, "x"), mesh=mesh, in_specs=rows.spec, out_specs=PartitionSpec()
+    )
+)
+ROWS = jax.ShapeDtypeStruct((8192, 4096), jnp.float32, sharding=rows)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    return path
+
+
+def answer(function: str, *options: str, code: int = 0) -> Any:
+    command = ["step", function, "--chip", "v5e", "--budget", "0s", "--json", *options]
+    result = CliRunner().invoke(cli, command)
+    assert result.exit_code == code, (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def step(function: str, *options: str) -> Any:
+    (found,) = answer(function, *options)["steps"]
+    assert sum(part["time_us"] for part in found["parts"]) == pytest.approx(found["time_us"])
+    return found
+
+
+def test_a_step_counts_each_layer_once(model: Path) -> None:
+    """Four more layers take what their arithmetic takes, twice: forward, recomputed, gradients."""
+    four, eight = (
+        step(f"{model}:train", "--args", f"w={name},x=bf16[4096,2048]", "--tokens", "4096")
+        for name in ("FOUR", "EIGHT")
+    )
+    flops = 2 * 4096 * 2048 * 8192 * 2  # of a layer, forward
+    made = [sum(part["flops"] for part in found["parts"]) for found in (four, eight)]
+    assert 3 * 4 * flops <= made[1] - made[0] <= 4 * 4 * flops
+    assert four["time_us"] > made[0] / 197e12 * 1e6
+    assert eight["time_us"] / four["time_us"] == pytest.approx(2, rel=0.01)
+    assert {"mlp", "mlp (backward)"} <= {part["scope"] for part in four["parts"]}
+    assert four["tokens_per_s"] == pytest.approx(4096e6 / four["time_us"])
+    assert not four["is_whole"] and four["error"] > 0.2
+    lines = {part["line"].rpartition("/")[2] for part in four["parts"]}
+    assert "model.py:9" in lines
+
+
+def test_a_loop_that_data_end_is_said_and_not_guessed(model: Path) -> None:
+    found = step(f"{model}:until", "--args", "x=f32[1024,1024],w=f32[1024,1024]")
+    (line,) = found["undecided"]
+    assert line.startswith(f"{model}:") and found["error"] is None
+
+
+def test_a_sum_over_a_slice_goes_over_its_links(model: Path) -> None:
+    found = step(f"{model}:total", "--args", "x=ROWS", "--topology", "2x2")
+    assert found["devices"] == 4
+    (links,) = (part for part in found["parts"] if part["kind"] == "collectives")
+    shard = 8192 * 4096 * 4 / 4
+    assert links["time_us"] > 2 * shard * 3 / 4 / (2 * 45e3)  # both links of a corner
+    assert answer(f"{model}:total", "--args", "x=ROWS", "--topology", "2x2x2", code=1)["failed"]
+
+
+def test_chips_side_by_side_with_prices(model: Path, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text("v5e = 1.0\nv6e = 2.0\n")
+    args = ("--args", "w=FOUR,x=bf16[4096,2048]", "--tokens", "4096", "--prices", str(prices))
+    both = answer(f"{model}:forward", *args, "--chip", "v6e")["steps"]
+    assert [found["chip"] for found in both] == ["v5e", "v6e"]
+    assert both[1]["time_us"] < both[0]["time_us"]
+    for found, price in zip(both, (1.0, 2.0), strict=True):
+        cost = price / 3600 / found["tokens_per_s"] * 1e6
+        assert found["cost_per_million_tokens"] == pytest.approx(cost)
+    prices.write_text('v5e = "cheap"\n')
+    refused = CliRunner().invoke(cli, ["step", f"{model}:forward", "--chip", "v5e", *args])
+    assert "is no price" in str(refused.exception)
+
+
+def test_from_python_and_until_the_end(model: Path) -> None:
+    """With its code compiled, all is simulated, and HBM known."""
+    found = autotune.step(f"{model}:forward", "w=FOUR", "x=bf16[256,2048]", chip="v5e")
+    assert found.is_whole and found.share_us("its schedule") > 0.9 * found.time_us
+    assert 4 * 2 * 2048 * 8192 * 2 < found.hbm_bytes < found.hbm_capacity_bytes
+    with pytest.raises(AutotuneError, match="no function nothing"):
+        autotune.step(f"{model}:nothing", chip="v5e")
+
+
+def test_a_function_that_nobody_else_can_find_is_refused() -> None:
+    with pytest.raises(AutotuneError, match="defined inside a function"):
+        autotune.step(lambda x: x, jax.ShapeDtypeStruct((8,), "float32"), chip="v5e")

@@ -1,0 +1,129 @@
+"""A step is the sum of its parts, and never faster than its arithmetic or its traffic."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.explanation import Phase, Route, ScheduledOperation, Transfer
+from autotune.domain.key import Chip
+from autotune.domain.step import Basis, Step, StepKind, slice_bounds
+from autotune.estimating.cost_model.links import Links
+from autotune.estimating.cost_model.step import step_time
+from tests.samples.operations import compiled_step, operation
+from tests.samples.traces import V5E
+
+GATHER = Transfer(route=Route.GATHER, size_bytes=100_000_000, devices=8)
+PRODUCT = operation("product", flops=10**11, dtype="bfloat16")
+
+
+def step(*schedule: ScheduledOperation, **fields: Any) -> Step:
+    return step_time(compiled_step(*schedule, **fields), V5E, tokens=1000)
+
+
+def sharded(*schedule: ScheduledOperation) -> Step:
+    return step(*schedule, devices=8, bounds=(2, 4))
+
+
+OPERATIONS = st.builds(
+    operation,
+    st.sampled_from("abcdef"),
+    runs=st.integers(0, 50),
+    hbm_bytes=st.integers(0, 10**10),
+    flops=st.integers(0, 10**13),
+    dtype=st.sampled_from(["bfloat16", "float32", "int8"]),
+    simulated_us=st.none() | st.floats(0, 1e5),
+    scope=st.sampled_from(["", "mlp", "attention"]),
+)
+
+
+@given(st.lists(OPERATIONS, max_size=12))
+def test_the_parts_are_the_step_and_physics_is_a_bound(schedule: list[ScheduledOperation]) -> None:
+    found = step(*schedule)
+    for key in ("kind", "basis", "scope", "line"):
+        sums = found.sums(lambda part, key=key: getattr(part, key))  # type: ignore[misc]
+        assert sum(us for _, us, _ in sums) == pytest.approx(found.time_us, rel=1e-12)
+    assert sum(found.share_us(basis) for basis in Basis) == pytest.approx(found.time_us)
+    fastest = max(V5E.int8_ops_per_s, V5E.bf16_ops_per_s)
+    assert found.time_us >= sum(o.flops * o.runs for o in schedule) / fastest * 1e6 * (1 - 1e-9)
+    told = [o for o in schedule if o.simulated_us is None]
+    moved_us = sum(o.hbm_bytes * o.runs for o in told) / V5E.hbm_bytes_per_s * 1e6
+    assert found.time_us >= moved_us * (1 - 1e-9)
+
+
+def test_a_loop_of_layers_is_so_many_times_a_layer() -> None:
+    layer = [
+        operation("start", phase=Phase.START, hbm_bytes=10**7),
+        PRODUCT,
+        operation("done", phase=Phase.DONE, awaits="start"),
+        operation("norm", simulated_us=3.0),
+    ]
+    one, many = step(*layer), step(*(replace(o, runs=32) for o in layer))
+    start_us = one.sums(lambda part: part.kind)[-1][1]
+    assert many.time_us - start_us == pytest.approx(32 * (one.time_us - start_us))
+
+
+def test_a_collective_hides_behind_what_runs_meanwhile() -> None:
+    start = operation("start", phase=Phase.START, transfer=GATHER)
+    done = operation("done", phase=Phase.DONE, awaits="start")
+    alone, beside = sharded(start, done), sharded(start, PRODUCT, done)
+    (part,) = (part for part in beside.parts if part.kind is StepKind.COLLECTIVE)
+    (whole,) = (part for part in alone.parts if part.kind is StepKind.COLLECTIVE)
+    assert part.time_us + part.hidden_us == pytest.approx(whole.time_us)
+    assert part.hidden_us == pytest.approx(step(PRODUCT).time_us - 0.7)
+    assert part.basis is Basis.LINKS and part.error >= 0.5
+
+
+def test_of_a_conditional_the_longest_branch_counts() -> None:
+    long = operation("long", simulated_us=50.0, branches=(("cond", 0),))
+    short = operation("short", simulated_us=5.0, branches=(("cond", 1),))
+    found = step(short, long)
+    assert found.time_us == pytest.approx(50.7) and found.alternatives == 1
+
+
+def test_a_loop_that_data_end_leaves_no_bar() -> None:
+    found = step(operation("a", runs=None, undecided="m.py:7", simulated_us=50.0))
+    assert (found.error, found.undecided) == (None, ("m.py:7",))
+    assert step(operation("a", simulated_us=50.0)).error == pytest.approx(0.16, abs=0.01)
+
+
+def test_what_is_told_by_less_has_a_wider_bar() -> None:
+    simulated = replace(PRODUCT, simulated_us=700.0)
+    first, refined = step(PRODUCT), step(simulated)
+    assert first.share_us(Basis.FLOPS) > 0 == refined.share_us(Basis.FLOPS)
+    assert first.error is not None and refined.error is not None
+    assert first.error > refined.error
+    assert first.tokens_per_s == pytest.approx(1e9 / first.time_us)
+
+
+@pytest.mark.parametrize(("rows", "gb_per_s"), [(64, 71.77), (1024, 161.90), (16384, 178.77)])
+def test_gathers_of_a_real_v7x(rows: int, gb_per_s: float) -> None:
+    """Its benchmark counts twice what a device receives: both devices of a chip do (2x2x1; each has
+    the others of its group on other chips, and half of the links)."""
+    shard = rows * 8 * 128 * 4
+    real_us = 6 * shard / gb_per_s / 1e3
+    gather = Transfer(route=Route.GATHER, size_bytes=4 * shard, devices=0)
+    found_us = Links(Chip.V7X, (2, 2, 1), 8).time_us(gather)
+    assert found_us is not None and abs(found_us / real_us - 1) < 0.5
+
+
+def test_what_is_reduced_moves_twice_and_permutes_use_one_link() -> None:
+    links = Links(Chip.V6E, (2, 4), 8)
+    times = {
+        route: links.time_us(Transfer(route=route, size_bytes=10**9, devices=8)) or 0.0
+        for route in Route
+    }
+    assert times[Route.REDUCE] == pytest.approx(2 * times[Route.GATHER], rel=0.01)
+    assert times[Route.GATHER] == times[Route.SCATTER] < times[Route.EXCHANGE]
+    assert times[Route.PERMUTE] > times[Route.GATHER]
+    assert Links(Chip.V2, (2, 2), 8).time_us(GATHER) is None
+
+
+def test_a_slice_in_words() -> None:
+    assert slice_bounds("2X4") == (2, 4) and slice_bounds("") == ()
+    for text in ("2x", "x", "0x2", "2*4", "-2x4", "9999x9999"):
+        with pytest.raises(InvalidInputError):
+            slice_bounds(text)
