@@ -43,6 +43,7 @@ NAMES = [
     "override",
     "refresh",
     "search",
+    "step",
     "tunable",
     "uninstall",
 ]

@@ -131,7 +131,7 @@ class Route(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class LinkTransfer:
     """``size_bytes``: of the whole array on one device, gathered or before it is scattered;
     ``devices``: in the group that exchanges it, 0 for all of the program."""
 
@@ -171,7 +171,7 @@ class ScheduledOperation:
     is_kernel: OmitDefault[bool] = False
     flops: OmitDefault[int] = 0
     dtype: OmitDefault[str] = ""
-    transfer: OmitNone[Transfer | None] = None
+    transfer: OmitNone[LinkTransfer | None] = None
     scope: OmitDefault[str] = ""
     line: OmitDefault[str] = ""
     branches: OmitDefault[tuple[tuple[str, int], ...]] = ()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from autotune.domain.explanation import Phase, Route, ScheduledOperation, Transfer
+from autotune.domain.explanation import LinkTransfer, Phase, Route, ScheduledOperation
 from autotune.domain.step import CompiledStep
 
 _NONE = ScheduledOperation(
@@ -11,7 +11,7 @@ _NONE = ScheduledOperation(
 )
 KERNEL = replace(_NONE, name="kernel", opcode="custom-call", kernel=0)
 
-SUM = Transfer(route=Route.REDUCE, size_bytes=1 << 20)
+SUM = LinkTransfer(route=Route.REDUCE, size_bytes=1 << 20)
 
 
 def operation(name: str, **fields: Any) -> ScheduledOperation:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
-from autotune.domain.explanation import Route, Transfer
+from autotune.domain.explanation import LinkTransfer, Route
 from autotune.domain.key import Chip
 from autotune.estimating.simulator import constants
 
@@ -19,7 +19,7 @@ _CLOSED = {Chip.V4: 4, Chip.V5P: 4, Chip.V7X: 4, Chip.V5E: 16, Chip.V6E: 16}
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class TorusAxis:
     """``size``: chips along it."""
 
     size: int
@@ -47,7 +47,7 @@ class Links:
     bounds: Sequence[int]
     devices: int
 
-    def time_us(self, transfer: Transfer) -> float | None:
+    def time_us(self, transfer: LinkTransfer) -> float | None:
         """None for a chip whose links nobody has published."""
         if transfer.route is Route.HOST:
             host_bytes_per_us = constants.hardware("host_gigabytes_per_second") * 1e3
@@ -74,11 +74,11 @@ class Links:
         """Devices, which share its links."""
         return _DEVICES_PER_CHIP.get(self.chip, 1)
 
-    def _axes(self, chips: int) -> list[Axis]:
+    def _axes(self, chips: int) -> list[TorusAxis]:
         """Those of the slice that a group of so many chips takes, the longest first; how the mesh
         of a program lies in the slice is not known."""
-        ring, axes = _CLOSED[self.chip], list[Axis]()
+        ring, axes = _CLOSED[self.chip], list[TorusAxis]()
         for size in sorted((size for size in self.bounds if size > 1), reverse=True):
             if prod(axis.size for axis in axes) < chips:
-                axes.append(Axis(size, size % ring == 0))
-        return axes or [Axis(2, is_ring=False)]
+                axes.append(TorusAxis(size, size % ring == 0))
+        return axes or [TorusAxis(2, is_ring=False)]

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from autotune.domain.explanation import OperationTime, Phase, Route, ScheduledOperation, Transfer
+from autotune.domain.explanation import (
+    LinkTransfer,
+    OperationTime,
+    Phase,
+    Route,
+    ScheduledOperation,
+)
 from autotune.domain.key import ChipInfo
 from autotune.domain.step import Basis
 from autotune.estimating.cost_model.links import Links
@@ -40,7 +46,7 @@ class XlaTime:
     error: float | None
 
 
-class Timed(NamedTuple):
+class TimedOperation(NamedTuple):
     """What all runs of an operation take, and what of it nothing else hides. Of one that has a
     start and a done it is the start."""
 
@@ -83,7 +89,7 @@ def xla_time(
     )
 
 
-def _operation_time(timed: Timed) -> OperationTime:
+def _operation_time(timed: TimedOperation) -> OperationTime:
     operation = timed.operation
     return OperationTime(
         name=operation.name,
@@ -161,7 +167,7 @@ def longest_branches(
 
 def timeline(
     schedule: Sequence[ScheduledOperation], rates: Rates, kernels_us: Sequence[float] = ()
-) -> list[Timed]:
+) -> list[TimedOperation]:
     """Each operation in order, kernels with times of their own apart."""
     clock = _Clock(rates)
     for operation in schedule:
@@ -196,7 +202,7 @@ class _Clock:
     now: float = 0.0
     free: dict[_Way, float] = field(default_factory=dict)
     started: dict[str, _Started] = field(default_factory=dict)
-    timed: list[Timed] = field(default_factory=list)
+    timed: list[TimedOperation] = field(default_factory=list)
 
     def run(self, operation: ScheduledOperation) -> None:
         if operation.is_ahead:
@@ -216,11 +222,11 @@ class _Clock:
                 waits = max(0.0, begun.end - self.now)
                 self.now += waits
                 done = replace(begun.operation, name=operation.name)
-                self.timed.append(Timed(done, begun.basis, begun.busy_us, waits))
+                self.timed.append(TimedOperation(done, begun.basis, begun.busy_us, waits))
             return
         self._delay(takes, runs * operation.hbm_bytes / self.rates.bytes_per_us)
         self.now += takes
-        self.timed.append(Timed(operation, basis, takes, takes))
+        self.timed.append(TimedOperation(operation, basis, takes, takes))
 
     def _delay(self, takes: float, moves: float) -> None:
         """Copies in HBM that are on their way move on only while an operation leaves it to them."""
@@ -234,7 +240,7 @@ class _Clock:
                         begun.end += late
 
 
-def _way(transfer: Transfer | None) -> _Way:
+def _way(transfer: LinkTransfer | None) -> _Way:
     """Through HBM, to the host and back, or through the links."""
     if transfer is None:
         return _Way(is_hbm=True, route=None)

@@ -10,7 +10,7 @@ from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.operation import (
     Rates,
-    Timed,
+    TimedOperation,
     is_relayout,
     longest_branches,
     timeline,
@@ -50,7 +50,7 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
     )
 
 
-def _peak_flops_per_s(timed: Iterable[Timed], chip: ChipInfo) -> float:
+def _peak_flops_per_s(timed: Iterable[TimedOperation], chip: ChipInfo) -> float:
     """Of the dtype that most operations of the step are of."""
     flops: dict[str, int] = {}
     for each in timed:
@@ -76,9 +76,9 @@ def _start(schedule: Sequence[object]) -> StepPart:
     )
 
 
-def _parts(timed: Iterable[Timed], chip: ChipInfo) -> list[StepPart]:
+def _parts(timed: Iterable[TimedOperation], chip: ChipInfo) -> list[StepPart]:
     """Operations that are alike in all that a part says of them are one."""
-    groups: dict[tuple[StepKind, Basis, str, str], list[Timed]] = {}
+    groups: dict[tuple[StepKind, Basis, str, str], list[TimedOperation]] = {}
     for each in timed:
         operation = each.operation
         key = _kind(each), each.basis, operation.scope, operation.line
@@ -88,7 +88,12 @@ def _parts(timed: Iterable[Timed], chip: ChipInfo) -> list[StepPart]:
 
 
 def _part(
-    kind: StepKind, basis: Basis, scope: str, line: str, group: Sequence[Timed], chip: ChipInfo
+    kind: StepKind,
+    basis: Basis,
+    scope: str,
+    line: str,
+    group: Sequence[TimedOperation],
+    chip: ChipInfo,
 ) -> StepPart:
     return StepPart(
         kind=kind,
@@ -105,7 +110,7 @@ def _part(
     )
 
 
-def _kind(timed: Timed) -> StepKind:
+def _kind(timed: TimedOperation) -> StepKind:
     operation = timed.operation
     if operation.transfer is not None:
         is_host = operation.transfer.route is Route.HOST

@@ -44,7 +44,7 @@ def show(call: PageCall) -> dict[str, Any]:
     }
 
 
-class Step(NamedTuple):
+class UpgradeStep(NamedTuple):
     """From a toolchain to another; ``chips``: from a chip to another, None on the same."""
 
     made_with: Toolchain
@@ -52,12 +52,14 @@ class Step(NamedTuple):
     chips: tuple[Chip, Chip] | None
 
 
-def steps(counts: Sequence[CheckCount]) -> list[tuple[Step, Counter[CheckVerdict]]]:
+def steps(counts: Sequence[CheckCount]) -> list[tuple[UpgradeStep, Counter[CheckVerdict]]]:
     """How many checks there are of each, by verdict. To the newest toolchain first."""
-    by_step: dict[Step, Counter[CheckVerdict]] = {}
+    by_step: dict[UpgradeStep, Counter[CheckVerdict]] = {}
     for c in counts:
         chips = None if c.made_on is c.chip else (c.made_on, c.chip)
-        by_step.setdefault(Step(c.made_with, c.toolchain, chips), Counter())[c.verdict] += c.count
+        by_step.setdefault(UpgradeStep(c.made_with, c.toolchain, chips), Counter())[c.verdict] += (
+            c.count
+        )
     order = newest_first({t for step in by_step for t in (step.made_with, step.toolchain)})
     return sorted(
         by_step.items(),

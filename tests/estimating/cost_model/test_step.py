@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.explanation import Phase, Route, ScheduledOperation, Transfer
+from autotune.domain.explanation import LinkTransfer, Phase, Route, ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.domain.step import Basis, Step, StepKind, slice_bounds
 from autotune.estimating.cost_model.links import Links
@@ -16,7 +16,7 @@ from autotune.estimating.cost_model.step import step_time
 from tests.samples.operations import compiled_step, operation
 from tests.samples.traces import V5E
 
-GATHER = Transfer(route=Route.GATHER, size_bytes=100_000_000, devices=8)
+GATHER = LinkTransfer(route=Route.GATHER, size_bytes=100_000_000, devices=8)
 PRODUCT = operation("product", flops=10**11, dtype="bfloat16")
 
 
@@ -105,7 +105,7 @@ def test_gathers_of_a_real_v7x(rows: int, gb_per_s: float) -> None:
     the others of its group on other chips, and half of the links)."""
     shard = rows * 8 * 128 * 4
     real_us = 6 * shard / gb_per_s / 1e3
-    gather = Transfer(route=Route.GATHER, size_bytes=4 * shard, devices=0)
+    gather = LinkTransfer(route=Route.GATHER, size_bytes=4 * shard, devices=0)
     found_us = Links(Chip.V7X, (2, 2, 1), 8).time_us(gather)
     assert found_us is not None and abs(found_us / real_us - 1) < 0.5
 
@@ -113,7 +113,7 @@ def test_gathers_of_a_real_v7x(rows: int, gb_per_s: float) -> None:
 def test_what_is_reduced_moves_twice_and_permutes_use_one_link() -> None:
     links = Links(Chip.V6E, (2, 4), 8)
     times = {
-        route: links.time_us(Transfer(route=route, size_bytes=10**9, devices=8)) or 0.0
+        route: links.time_us(LinkTransfer(route=route, size_bytes=10**9, devices=8)) or 0.0
         for route in Route
     }
     assert times[Route.REDUCE] == pytest.approx(2 * times[Route.GATHER], rel=0.01)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from math import prod
 
-from autotune.compiling.child.compile.computations import ARRAY, Computation, Instruction, sizes
+from autotune.compiling.child.compile.computations import ARRAY, Computation, HloInstruction, sizes
 
 _WINDOW = re.compile(r"window=\{([^}]*)\}")
 _LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
@@ -15,7 +15,7 @@ _NARROW = {"s4": "int4", "u4": "uint4"}
 
 
 def products(
-    instruction: Instruction, computation: Computation, computations: Mapping[str, Computation]
+    instruction: HloInstruction, computation: Computation, computations: Mapping[str, Computation]
 ) -> Iterator[tuple[int, str]]:
     """Operations and the dtype of the operands of each product that an instruction makes, those in
     the computations that it calls among them."""

@@ -23,7 +23,7 @@ HOST = "5"  # the memory space of arrays that lie with the host
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instruction:
+class HloInstruction:
     name: str
     opcode: str
     result: str
@@ -53,7 +53,7 @@ class Instruction:
         return int(index[1]) if index else None
 
 
-Computation = Mapping[str, Instruction]
+Computation = Mapping[str, HloInstruction]
 
 
 def parsed(hlo: str) -> tuple[dict[str, Computation], str]:
@@ -69,14 +69,14 @@ def parsed(hlo: str) -> tuple[dict[str, Computation], str]:
     return computations, next((head[2] for head in heads if head[1]), "")
 
 
-def _instructions(body: str) -> Iterator[Instruction]:
+def _instructions(body: str) -> Iterator[HloInstruction]:
     for is_root, text in instructions(body):
         head = _HEAD.match(text)
         if head is None:
             continue
         rest = text[head.end() :]
         operands = _NAME.findall(rest[: closing(rest)])
-        yield Instruction(
+        yield HloInstruction(
             name=head[1],
             result=head[2],
             opcode=head[3],
@@ -96,12 +96,12 @@ def closing(text: str) -> int:
     return len(text)
 
 
-def root(computation: Computation) -> Instruction | None:
+def root(computation: Computation) -> HloInstruction | None:
     """What a computation returns."""
     return next((instruction for instruction in computation.values() if instruction.is_root), None)
 
 
-def copied(instruction: Instruction | None, computation: Computation) -> Instruction | None:
+def copied(instruction: HloInstruction | None, computation: Computation) -> HloInstruction | None:
     """What an instruction is a copy of, or itself."""
     while instruction is not None and instruction.opcode in _SAME:
         instruction = computation.get(instruction.operands[0])
@@ -114,7 +114,7 @@ class Scope:
     loop stands in: what is known of integers there."""
 
     computation: Computation
-    loop: Instruction | None = None
+    loop: HloInstruction | None = None
     body: Computation | None = None
     outer: "Scope | None" = None
 
@@ -135,7 +135,7 @@ class Scope:
             return first + second if instruction.opcode == "add" else first - second
         return None
 
-    def _element(self, taken: Instruction) -> int | None:
+    def _element(self, taken: HloInstruction) -> int | None:
         """An element of a tuple; of one that a loop hands on, where no turn changes it."""
         source, place = self.computation.get(taken.operands[0]), taken.element
         if source is None or place is None:
@@ -156,7 +156,7 @@ class Scope:
         return self.outer.integer(tuple_.operands[place])
 
 
-def next_element(body: Computation, place: int) -> Instruction | None:
+def next_element(body: Computation, place: int) -> HloInstruction | None:
     """What a turn of a loop gives to the next one."""
     result = root(body)
     if result is None or result.opcode != "tuple" or place >= len(result.operands):
@@ -171,7 +171,7 @@ def _is_handed_on(body: Computation, place: int) -> bool:
     return given is not None and is_parameter and given.element == place
 
 
-def users(inner: Computation, number: int) -> list[Instruction]:
+def users(inner: Computation, number: int) -> list[HloInstruction]:
     """What takes a parameter of a fused computation as its first operand, and fusions within; none
     where something else takes it as another one."""
     given = parameter(inner, number)

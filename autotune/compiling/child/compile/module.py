@@ -9,7 +9,7 @@ from typing import TypeVar
 from autotune.compiling.child.compile.arithmetic import products
 from autotune.compiling.child.compile.computations import (
     Computation,
-    Instruction,
+    HloInstruction,
     Scope,
     arrays_bytes,
     copied,
@@ -92,7 +92,7 @@ class _Walk:
             elif _runs(instruction):
                 yield self._operation(instruction, place)
 
-    def _inside(self, instruction: Instruction, place: _Place) -> Iterator[_Place]:
+    def _inside(self, instruction: HloInstruction, place: _Place) -> Iterator[_Place]:
         if instruction.opcode == "while":
             yield self._turns(instruction, place)
             return
@@ -103,7 +103,7 @@ class _Walk:
                 branches = (*branches, (instruction.name, number))
             yield replace(place, scope=scope, branches=branches)
 
-    def _turns(self, loop: Instruction, place: _Place) -> _Place:
+    def _turns(self, loop: HloInstruction, place: _Place) -> _Place:
         body, trips = self._named("body", loop), self._trips(loop, place.scope)
         scope = Scope(body, loop, body, place.scope)
         if trips is None:
@@ -111,7 +111,7 @@ class _Walk:
             return replace(place, scope=scope, runs=None, undecided=place.undecided or line)
         return replace(place, scope=scope, runs=None if place.runs is None else place.runs * trips)
 
-    def signature(self, instruction: Instruction, computation: Computation) -> str:
+    def signature(self, instruction: HloInstruction, computation: Computation) -> str:
         """What an instruction does, and to what: equal for two that differ by names alone."""
         given = [computation[name].result for name in instruction.operands if name in computation]
         inside = [self._body(name) for name in instruction.called]
@@ -129,7 +129,7 @@ class _Walk:
             for instruction in computation.values()
         ]
 
-    def _operation(self, instruction: Instruction, place: _Place) -> ScheduledOperation:
+    def _operation(self, instruction: HloInstruction, place: _Place) -> ScheduledOperation:
         cycles = CYCLES.search(instruction.text)
         expected = int(cycles[1]) if cycles else 0
         opcode, phase, awaits = self._phase(instruction, place.scope.computation)
@@ -156,7 +156,9 @@ class _Walk:
             undecided=place.undecided,
         )
 
-    def _phase(self, instruction: Instruction, computation: Computation) -> tuple[str, Phase, str]:
+    def _phase(
+        self, instruction: HloInstruction, computation: Computation
+    ) -> tuple[str, Phase, str]:
         """The opcode without its phase, and of what is waited for the start."""
         if fused := _FUSED.match(instruction.name):  # a fusion hands it on from start to done
             start = f"{fused[1]}-{Phase.START}{fused[3]}"
@@ -171,14 +173,14 @@ class _Walk:
                 return instruction.opcode.removesuffix(f"-{phase}"), phase, awaits
         return instruction.opcode, Phase.WHOLE, ""
 
-    def _texts(self, instruction: Instruction) -> Iterator[str]:
+    def _texts(self, instruction: HloInstruction) -> Iterator[str]:
         """Of an instruction and, where it is a fusion, of what is fused."""
         yield instruction.text
         for name in instruction.called if instruction.opcode == "fusion" else ():
             for inner in self.computations.get(name, {}).values():
                 yield inner.text
 
-    def _hbm_bytes(self, instruction: Instruction, computation: Computation) -> int:
+    def _hbm_bytes(self, instruction: HloInstruction, computation: Computation) -> int:
         """What it reads and writes in HBM, tiles padded."""
         if instruction.opcode.endswith("-start"):
             is_update = instruction.opcode.startswith("dynamic-update")
@@ -228,16 +230,16 @@ class _Walk:
         using = [i for i in inner.values() if given in i.operands and not i.is_root]
         return given in handed and all(transfer(i, {}) for i in using)
 
-    def _readers(self, name: str, number: int) -> list[Instruction]:
+    def _readers(self, name: str, number: int) -> list[HloInstruction]:
         """What takes a parameter of a fused computation, in the fusions within it too."""
-        readers = list[Instruction]()
+        readers = list[HloInstruction]()
         for user in users(self.computations.get(name, {}), number):
             within = user.opcode == "fusion" and user.called
             place = user.operands.index(parameter(self.computations[name], number))
             readers += self._readers(user.called[0], place) if within else [user]
         return readers
 
-    def _trips(self, loop: Instruction, outer: Scope) -> int | None:
+    def _trips(self, loop: HloInstruction, outer: Scope) -> int | None:
         """How often a loop runs, where XLA says it, or where its counter goes in equal steps from
         one known number to another."""
         if known := _TRIPS.search(loop.text):
@@ -259,12 +261,12 @@ class _Walk:
                 return _turns(start, scope.integer(limit), step, direction)
         return None
 
-    def _named(self, what: str, loop: Instruction) -> Computation:
+    def _named(self, what: str, loop: HloInstruction) -> Computation:
         match = re.search(rf"{what}=%([\w.-]+)", loop.text)
         return self.computations.get(match[1], {}) if match else {}
 
 
-def _runs(instruction: Instruction) -> bool:
+def _runs(instruction: HloInstruction) -> bool:
     """Whether it takes any time, and is not of scalars alone."""
     is_free = instruction.opcode in _FREE or "S(6)" in instruction.result
     return not is_free and not _NO_CODE.search(instruction.text)

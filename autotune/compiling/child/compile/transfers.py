@@ -7,12 +7,12 @@ from autotune.compiling.child.compile.computations import (
     ARRAY,
     HOST,
     Computation,
-    Instruction,
+    HloInstruction,
     copied_arrays,
     padded_bytes,
     space,
 )
-from autotune.domain.explanation import Route, Transfer
+from autotune.domain.explanation import LinkTransfer, Route
 
 _ROUTES = {
     "all-gather": Route.GATHER,
@@ -34,14 +34,16 @@ _NAMED = re.compile(r"replica_groups=\w+\[([^\]]*)\] \{([^}]*)\}")
 _AXIS = re.compile(r"'(\w+)'=(\d+)")
 
 
-def transfer(instruction: Instruction, computations: Mapping[str, Computation]) -> Transfer | None:
+def transfer(
+    instruction: HloInstruction, computations: Mapping[str, Computation]
+) -> LinkTransfer | None:
     """None for what a device does by itself, and for the products that steps of a collective are
     fused into: it has a start and a done of its own."""
     plain = instruction.opcode.removesuffix("-start").removesuffix("-done")
     if plain in _ROUTES:
         return _collective(instruction, _ROUTES[plain])
     if plain in _HOSTS:
-        return Transfer(route=Route.HOST, size_bytes=_all_bytes(instruction.result))
+        return LinkTransfer(route=Route.HOST, size_bytes=_all_bytes(instruction.result))
     if plain in ("fusion", "async"):
         for name in instruction.called:
             for inner in computations.get(name, {}).values():
@@ -52,13 +54,13 @@ def transfer(instruction: Instruction, computations: Mapping[str, Computation]) 
     return _to_host(instruction) if instruction.opcode.endswith("-start") else None
 
 
-def _collective(instruction: Instruction, route: Route | None) -> Transfer:
+def _collective(instruction: HloInstruction, route: Route | None) -> LinkTransfer:
     arrays = [padded_bytes(array) for array in ARRAY.finditer(instruction.result)]
     route = route or _ROUTES[instruction.opcode]
     size = max(arrays, default=0) if instruction.opcode.endswith("-start") else sum(arrays)
     devices = _group(instruction.text)
     is_cut = instruction.opcode.startswith("reduce-scatter")
-    return Transfer(route=route, size_bytes=size * (devices if is_cut else 1), devices=devices)
+    return LinkTransfer(route=route, size_bytes=size * (devices if is_cut else 1), devices=devices)
 
 
 def _group(text: str) -> int:
@@ -75,14 +77,14 @@ def _group(text: str) -> int:
     return len(listed[1].split(",")) if listed and listed[1] else 0
 
 
-def _to_host(instruction: Instruction) -> Transfer | None:
+def _to_host(instruction: HloInstruction) -> LinkTransfer | None:
     """Of a copy or slice between HBM and the memory of the host: what moves."""
     is_update = instruction.opcode == "dynamic-update-slice-start"
     arrays = copied_arrays(instruction.result, is_update=is_update)
     if not any(space(array) == HOST for array in arrays):
         return None
     moved = padded_bytes(arrays[0]) if is_update else min(map(padded_bytes, arrays))
-    return Transfer(route=Route.HOST, size_bytes=moved)
+    return LinkTransfer(route=Route.HOST, size_bytes=moved)
 
 
 def _all_bytes(types: str) -> int:
