@@ -17,7 +17,7 @@ from typing import Any
 import autotune
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.declaring.calls.text import AbstractArray
-from autotune.declaring.discovery import fingerprint
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.key import Chip, installed_toolchain
 from benchmarks.harness.servers import sample
 from benchmarks.kernels.scaled import scaled

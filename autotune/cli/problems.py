@@ -122,7 +122,8 @@ def read_problem(
 
 def _spec(store: Store, name: str) -> KernelSpec:
     """The kernel as it is here if it was ever searched, else as last searched."""
-    from autotune.declaring.discovery import catalogue, find_kernel, fingerprint
+    from autotune.declaring.discovery import catalogue, find_kernel
+    from autotune.declaring.fingerprint import fingerprint
 
     specs = store.kernels()
     try:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.declaring.calls.text import called
-from autotune.declaring.discovery import find_kernel, fingerprint
+from autotune.declaring.discovery import find_kernel
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.errors import AutotuneError
 from autotune.domain.key import KernelRef, Key
 from autotune.wording.match import earlier_source

@@ -3,14 +3,12 @@
 Nothing is imported here: a kernel's module may need JAX, so it is loaded where compiling happens.
 """
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from autotune.declaring.sources import code, whole_text
 from autotune.domain.errors import KernelImportError, UnknownNameError
 from autotune.domain.key import KernelRef
 from autotune.domain.version import NAME
@@ -67,31 +65,6 @@ def _ours() -> metadata.EntryPoints:
         return metadata.distribution(NAME).entry_points
     except metadata.PackageNotFoundError:  # not installed, but on the path
         return metadata.EntryPoints()
-
-
-def fingerprint(ref: KernelRef, form: str = "") -> str:
-    """Twelve hex digits of what the kernel runs, and of its ``form`` of call: the statements that
-    its declaration rests on, here and in the modules that it imports from beside it. Not of
-    comments, docstrings, layout, its default config and the choices of its axes. Raises
-    ``OSError``."""
-    return fingerprint_of(code(Path(ref.path), ref.attribute, ref.source), ref, form)
-
-
-def fingerprint_of(reached: Mapping[Path, Sequence[str]], ref: KernelRef, form: str) -> str:
-    """Of what ``code`` has read."""
-    statements = [line for text in reached.values() for line in text]
-    parts = [*statements, ref.attribute, *filter(None, [form])]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-
-
-def searched_source(ref: KernelRef) -> str:
-    """The same of all that is written there: with another default, or other choices, there may be
-    more to try. Empty where it cannot be read."""
-    try:
-        text = whole_text(Path(ref.path), ref.source)
-    except OSError:
-        return ""
-    return hashlib.sha256("\n".join([*text, ref.attribute]).encode()).hexdigest()[:12]
 
 
 def _from_file(text: str) -> KernelRef:

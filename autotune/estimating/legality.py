@@ -10,6 +10,7 @@ from autotune.domain import outcome as outcomes
 from autotune.domain.key import Chip, ChipInfo
 from autotune.domain.problem import ARBITRARY, PARALLEL, memory_bits, values_per_word
 from autotune.domain.trace import Operand, Trace
+from autotune.estimating.block_visits import bad_output_visits, is_read, unread_input
 
 # What one grid step costs at least, apart from its work. The Pallas documentation speaks of about
 # 0.35 us on v5e; the published v5e rows give 525 cycles of 1.5 GHz. Only orders candidates.
@@ -128,55 +129,6 @@ def misaligned(trace: Trace, chip: ChipInfo) -> outcomes.MisalignedBlock | None:
     return None
 
 
-def bad_output_visits(
-    trace: Trace,
-) -> outcomes.RevisitedOutput | outcomes.UnwrittenOutput | outcomes.UnsafeAlias | None:
-    """Why an output would be wrong in this grid order whatever the semantics, or None. What nobody
-    reads cannot be wrong."""
-    for call in trace.calls:
-        aliased = [call.operands[out] for _, out in call.aliases]
-        for op in (op for op in call.operands if _counts(op) and op.is_pipelined):
-            if op.fetches != op.blocks:
-                return outcomes.RevisitedOutput(
-                    operand=op.name, visits=op.fetches, blocks=op.blocks
-                )
-            if op.blocks < op.blocks_total and all(op is not other for other in aliased):
-                total = op.blocks_total
-                return outcomes.UnwrittenOutput(
-                    operand=op.name, blocks=op.blocks, blocks_total=total
-                )
-        if not call.alias_safe:
-            return outcomes.UnsafeAlias()
-    return None
-
-
-def unread_input(trace: Trace, default: Trace | None) -> outcomes.UnreadInput | None:
-    """The first input of which less is read than the default reads, which reads it whole; None
-    where the calls differ, or nothing is known of the default.
-
-    An array that XLA makes may be padded for any config, and the default's last block be padding:
-    of such a one at least such a block must be missing.
-    """
-    if default is None or len(trace.calls) != len(default.calls):
-        return None
-    for call, other in zip(trace.calls, default.calls, strict=True):
-        if len(call.operands) == len(other.operands):
-            for op, whole in zip(call.operands, other.operands, strict=True):
-                if unread := _unread_input(op, whole):
-                    return unread
-    return None
-
-
-def _unread_input(op: Operand, default: Operand) -> outcomes.UnreadInput | None:
-    if op.is_output or not op.is_pipelined or op.shape != default.shape:
-        return None
-    for place, (read, whole) in enumerate(zip(op.reached, default.reached, strict=True)):
-        least = 1 if op.at_boundary else default.block[place]
-        if read is not None and whole == op.shape[place] and whole - read >= least:
-            return outcomes.UnreadInput(operand=op.name, dimension=place, read=read, whole=whole)
-    return None
-
-
 def illegal_semantics(
     trace: Trace,
 ) -> outcomes.SemanticsRank | outcomes.ParallelAfterArbitrary | outcomes.SequentialAxis | None:
@@ -204,11 +156,11 @@ def _dependencies(
     trace: Trace, axis: int, *, shown: bool
 ) -> Iterator[tuple[outcomes.Dependency, str]]:
     """What ties the positions of an axis together, and the name of the buffer."""
-    for op in (op for op in trace.operands if _counts(op) and op.is_pipelined):
+    for op in (op for op in trace.operands if is_read(op) and op.is_pipelined):
         if not op.exclusive[axis]:
             yield outcomes.Dependency.SHARED_OUTPUT, op.name
     for op in trace.operands:
-        if shown and _counts(op) and not op.is_pipelined and op.space != "semaphore":
+        if shown and is_read(op) and not op.is_pipelined and op.space != "semaphore":
             yield outcomes.Dependency.OUTPUT_BY_HAND, op.name
     for number, scratch in enumerate(trace.scratch):
         if not scratch.carried:
@@ -299,11 +251,6 @@ def bad_blocks(trace: Trace, chip: ChipInfo, default: Trace | None) -> outcomes.
 def illegal(broken: outcomes.Violation) -> outcomes.Illegal:
     """The outcome of a candidate that breaks a rule."""
     return outcomes.Illegal(rule=broken.kind, violation=broken)
-
-
-def _counts(op: Operand) -> bool:
-    """An output that somebody reads."""
-    return op.is_output and not op.is_unread
 
 
 def _misaligned_block(op: Operand, chip: ChipInfo) -> outcomes.MisalignedBlock | None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from autotune.compiling.environments.environment import environments, environments_folder
-from autotune.declaring.discovery import fingerprint, searched_source
+from autotune.declaring.fingerprint import fingerprint, searched_source
 from autotune.domain.arguments import ProblemWords, asked
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Progress
@@ -20,9 +20,9 @@ from autotune.domain.record import Record, Trial, default_trial, gate_state
 from autotune.domain.store import Searches, Store
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import Space
+from autotune.publishing.estimated_ties import contenders
 from autotune.publishing.publish import Publication, finalists
 from autotune.publishing.task import Plan, TuningResult, TuningTask
-from autotune.publishing.ties import contenders
 from autotune.searching.subject import SearchObserver
 
 _EVERY_S = 1.0

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from autotune.domain.compilers import Compilers
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
+from autotune.publishing.estimated_ties import Measure
 from autotune.publishing.task import Plan
-from autotune.publishing.ties import Measure
 from autotune.searching.subject import Subject
 
 

@@ -12,7 +12,7 @@ from math import inf
 from threading import Event
 from typing import TYPE_CHECKING
 
-from autotune.declaring.discovery import searched_source
+from autotune.declaring.fingerprint import searched_source
 from autotune.domain.arguments import NODES_JAX, asked
 from autotune.domain.compilers import Compilers, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
@@ -21,10 +21,10 @@ from autotune.domain.key import Key
 from autotune.domain.problem import Config
 from autotune.domain.store import Store
 from autotune.estimating.space import Space
+from autotune.publishing.estimated_ties import Measure
 from autotune.publishing.progress import Reported, ended_search, searched_before
 from autotune.publishing.publish import NewCompilers, OpenStore, Publication, publish, unpublished
 from autotune.publishing.task import NotTuned, Plan, TuningObserver, TuningResult, TuningTask
-from autotune.publishing.ties import Measure
 from autotune.publishing.with_options import with_options
 from autotune.searching.one_config import announce_other_sources, config_judge, tuned_elsewhere
 from autotune.searching.option_axes import OptionAxes, option_axes

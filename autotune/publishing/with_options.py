@@ -11,10 +11,10 @@ from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Failure
 from autotune.domain.step import Step
 from autotune.domain.store import Store
+from autotune.publishing.estimated_ties import better
 from autotune.publishing.publish import Publication
 from autotune.publishing.step import timed_step
 from autotune.publishing.task import TuningResult, WithOptions
-from autotune.publishing.ties import better
 from autotune.searching.one_config import compile_config, keep_trials, outcome_of
 from autotune.searching.option_axes import OptionAxes, taken
 from autotune.searching.subject import SearchResult

@@ -57,7 +57,7 @@ from autotune.domain.problem import (
 )
 from autotune.domain.record import Record, Times
 from autotune.domain.visible import Shown
-from autotune.python.fingerprints import known_fingerprint
+from autotune.python.fingerprint_cache import known_fingerprint
 from autotune.python.verdicts import refused_by_rules
 from autotune.wording.match import why
 from autotune.wording.units import micros

@@ -10,6 +10,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip, Key
 from autotune.domain.record import Check, CheckVerdict
 from autotune_db import audit, in_force, query, rows
+from autotune_db.damage import readable
 from autotune_db.known_checks import Finding, noted, publish
 from autotune_db.rows import AnyRow
 from autotune_db.tables import CHECKS, KEYS, from_text, to_text
@@ -54,9 +55,7 @@ class SqlChecks(Adapter):
     def check(self, connection: Connection, key: Key, target: Key) -> Check | None:
         ids = query.find_key(connection, key), query.find_key(connection, target)
         wanted = select(CHECKS).where(CHECKS.c.key_id == ids[0], CHECKS.c.target_id == ids[1])
-        return (
-            None if None in ids else next(query.readable(connection, wanted, check_from_row), None)
-        )
+        return None if None in ids else next(readable(connection, wanted, check_from_row), None)
 
     def checks(self, limit: int = 1000) -> Sequence[Check]:
         newest = select(CHECKS).order_by(CHECKS.c.checked_at.desc(), CHECKS.c.id.desc())

@@ -1,43 +1,40 @@
-"""Rows that cannot be read."""
+"""A row that cannot be read costs that row, not the query: it is left out, and logged once."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, TypeVar
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, Select
 
-from autotune_db import query, rows
-from autotune_db import tables as t
-from autotune_db.checks import check_from_row
-from autotune_db.known_configs import config_from_row
-from autotune_db.transaction import Adapter, reads
-from autotune_db.workloads import workload_from_row
+from autotune_db.rows import AnyRow
 
-_IS_IN_USE = or_(t.RECORDS.c.until_id.is_(None), t.RECORDS.c.until_id > 0)
-_READS = (
-    (select(t.KERNELS), rows.kernel_from_row),
-    (select(t.KEYS), rows.key_from_row),
-    (select(t.TRIALS), rows.trial_from_row),
-    (select(t.RECORDS).where(_IS_IN_USE), lambda row: rows.record_from_row(row, None)),
-    (query.with_keys(t.MISSES), rows.miss_from_row),
-    (select(t.SNAPSHOTS), lambda row: row.created_at.tzinfo),
-    (select(t.CHECKS), check_from_row),
-    (select(t.KNOWN_CONFIGS), config_from_row),
-    (select(t.WORKLOADS), workload_from_row),
-    (select(t.CANDIDATES), rows.candidate_from_row),
-    (select(t.JOBS), rows.job_from_row),
-    (select(t.SEARCHES), rows.status_from_row),
-    (select(t.AUDIT), rows.audit_entry_from_row),
-    (select(t.TOKENS), rows.token_from_row),
-)
+T = TypeVar("T")
+
+_log = logging.getLogger("autotune.db")
 
 
-class SqlDamage(Adapter):
-    """What reads of all else leave out."""
+@cache
+def _log_once(table: str, number: int, why: str) -> None:
+    place = f"row {number} of {table}"
+    _log.warning("%s cannot be read and is left out (%s): see autotune db check", place, why)
 
-    @reads
-    def damaged(self, connection: Connection) -> Sequence[tuple[str, int, str]]:
-        """Table, number and why."""
-        found: list[tuple[str, int, str]] = []
-        for statement, make in _READS:
-            for _ in query.readable(connection, statement, make, lambda *row: found.append(row)):
-                pass
-        return found
+
+def readable(
+    connection: Connection,
+    statement: Select[*tuple[Any, ...]],
+    make: Callable[[AnyRow], T],
+    tell: Callable[[str, int, str], object] = _log_once,
+) -> Iterator[T]:
+    """What ``make`` makes of each row. One that cannot be read costs that row: ``tell`` is given
+    its table, its number and why."""
+    number = statement.selected_columns.get("id")
+    table = getattr(number, "table", None)
+    for row in connection.execute(statement):
+        try:
+            made = make(row)
+        except Exception as error:  # whatever a value makes of it
+            why = f"{type(error).__name__}: {error}"
+            tell(table.name if table is not None else "", row._mapping.get("id", 0), why)
+        else:
+            yield made

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from autotune.domain.record import Method, Record
 from autotune_db import query
+from autotune_db.damage import readable
 from autotune_db.rows import AnyRow
 from autotune_db.tables import PINS, RECORDS, SNAPSHOTS
 
@@ -122,7 +123,7 @@ def _read(connection: Connection, ids: Any, *only: ColumnElement[bool]) -> list[
     """Sorted here: a database would copy the rows for it."""
     wanted = query.with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only)
     return sorted(
-        query.readable(connection, wanted, query.numbered_record), key=itemgetter(0), reverse=True
+        readable(connection, wanted, query.numbered_record), key=itemgetter(0), reverse=True
     )
 
 

@@ -17,6 +17,7 @@ from autotune.domain.key import Key
 from autotune.domain.problem import Config
 from autotune.domain.record import Record, RecordCheck, Standing
 from autotune_db import in_force, query, rows, snapshots
+from autotune_db.damage import readable
 from autotune_db.in_force import Draft
 from autotune_db.rows import AnyRow
 from autotune_db.tables import RECORDS, from_text, to_text
@@ -145,7 +146,7 @@ def _known(
     oldest_first = wanted.order_by(RECORDS.c.key_id, RECORDS.c.claimed, RECORDS.c.id)
     for part in query.in_parts(key_ids):
         of_part = oldest_first.where(RECORDS.c.key_id.in_(part))
-        known |= dict(query.readable(connection, of_part, _checks_of))
+        known |= dict(readable(connection, of_part, _checks_of))
     return known
 
 

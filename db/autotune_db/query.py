@@ -32,6 +32,7 @@ from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, Standing
 from autotune_db import rows
+from autotune_db.damage import readable
 from autotune_db.rows import AnyRow
 from autotune_db.tables import IDENTITY, KERNELS, KEYS, RECORDS, TRIALS
 
@@ -45,32 +46,6 @@ S = TypeVar("S", bound=Query)
 _log = logging.getLogger("autotune.db")
 
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
-
-
-@cache
-def _log_once(table: str, number: int, why: str) -> None:
-    place = f"row {number} of {table}"
-    _log.warning("%s cannot be read and is left out (%s): see autotune db check", place, why)
-
-
-def readable(
-    connection: Connection,
-    statement: Select[*tuple[Any, ...]],
-    make: Callable[[AnyRow], T],
-    tell: Callable[[str, int, str], object] = _log_once,
-) -> Iterator[T]:
-    """What ``make`` makes of each row. One that cannot be read costs that row: ``tell`` is given
-    its table, its number and why."""
-    number = statement.selected_columns.get("id")
-    table = getattr(number, "table", None)
-    for row in connection.execute(statement):
-        try:
-            made = make(row)
-        except Exception as error:  # whatever a value makes of it
-            why = f"{type(error).__name__}: {error}"
-            tell(table.name if table is not None else "", row._mapping.get("id", 0), why)
-        else:
-            yield made
 
 
 def read(

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 from autotune.domain.key import Key
 from autotune.domain.record import Change, Record
 from autotune_db import query
+from autotune_db.damage import readable
 from autotune_db.in_force import Members, by_id, latest, layers, members, pin_in_force
 from autotune_db.rows import AnyRow, key_from_row
 from autotune_db.tables import KEYS, PINS, RECORDS, SNAPSHOTS
@@ -136,7 +137,7 @@ def _keys(connection: Connection, numbers: Iterable[int]) -> dict[int, Key]:
     return {
         number: key
         for part in query.in_parts(numbers)
-        for number, key in query.readable(
+        for number, key in readable(
             connection,
             select(KEYS).where(KEYS.c.id.in_(part)),
             lambda row: (row.id, key_from_row(row)),

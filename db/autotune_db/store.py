@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from autotune_db.audit import SqlAudit
 from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
-from autotune_db.damage import SqlDamage
+from autotune_db.damage_list import SqlDamage
 from autotune_db.engine import bring_to_head, open_engine, require_head
 from autotune_db.jobs import SqlJobs
 from autotune_db.known_configs import SqlKnownConfigs

@@ -9,8 +9,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection, Engine, Select
 from sqlalchemy.exc import DBAPIError
 
+from autotune_db.damage import readable
 from autotune_db.engine import FileWatch, writing
-from autotune_db.query import readable
 from autotune_db.rows import AnyRow
 from autotune_db.url import Database, may_work_again, translated
 

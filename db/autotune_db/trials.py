@@ -13,6 +13,7 @@ from autotune.domain.outcome import Outcome
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Trial
 from autotune_db import query, rows
+from autotune_db.damage import readable
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
 from autotune_db.tables import KERNELS, KEYS, TRIALS, digest
@@ -175,4 +176,4 @@ def _add_at_once(connection: Connection, key_id: int, values: Sequence[dict[str,
 
 def _is_there(connection: Connection, key: Key, trial: Trial) -> bool:
     same_number = _of_key(key).where(TRIALS.c.number == trial.number)
-    return trial in query.readable(connection, same_number, rows.trial_from_row)
+    return trial in readable(connection, same_number, rows.trial_from_row)

@@ -36,12 +36,6 @@ def arrays(problem: Problem, **shapes: tuple[int, ...]) -> list[Array]:
     return [Array(name=name, shape=shapes[name], dtype=problem.dtype) for name in shapes]
 
 
-def equal_groups(problem: Problem) -> Any:
-    """Rows of each group, about as many each: int32 [groups], of sum m."""
-    groups = problem["groups"]
-    return np.diff(np.arange(groups + 1) * problem["m"] // groups).astype(np.int32)
-
-
 def page_table(used: Any, pages: int) -> Any:
     """Where each page of each sequence is, ``used`` of them in any order: int32 [seqs, pages]."""
     table = np.zeros((len(used), pages), np.int32)

@@ -23,7 +23,7 @@ from autotune.answering.sources import (
     refresh,
     settings,
 )
-from autotune.declaring.discovery import fingerprint
+from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.errors import AutotuneError, InvalidInputError, StoreError, UnknownNameError
 from autotune.domain.key import Chip, KernelRef, KernelSpec, Key

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from autotune.declaring.discovery import find_kernel, fingerprint, searched_source
+from autotune.declaring.discovery import find_kernel
+from autotune.declaring.fingerprint import fingerprint, searched_source
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import Verdict
 from autotune.domain.job import Progress

@@ -9,7 +9,8 @@ import pytest
 
 from autotune.cli.checks import find_refs
 from autotune.cli.searched_source import kernel_of
-from autotune.declaring.discovery import find_kernel, fingerprint
+from autotune.declaring.discovery import find_kernel
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.job import Progress
 from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
 from autotune.domain.outcome import Estimated

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.declaring.discovery import find_kernel, fingerprint
+from autotune.declaring.discovery import find_kernel
+from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.kernel import block_sizes
 from autotune.declaring.pallas import Grid
 from autotune.domain.codec import from_data, to_data

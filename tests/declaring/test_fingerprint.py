@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.declaring.discovery import fingerprint
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.key import KernelRef
 
 DECLARED = '''"""What it is for."""

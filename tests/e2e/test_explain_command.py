@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.declaring.discovery import find_kernel, fingerprint
+from autotune.declaring.discovery import find_kernel
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.compilers import ASSEMBLED
 from autotune.domain.key import Key, installed_toolchain
 from autotune.domain.outcome import Estimated

@@ -15,9 +15,9 @@ from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Evidence, Record
 from autotune.publishing import progress, tuning
 from autotune.publishing import task as task_module
+from autotune.publishing.estimated_ties import better
 from autotune.publishing.publish import opened, running
 from autotune.publishing.task import Plan, Timing, TuningObserver, TuningResult, TuningTask
-from autotune.publishing.ties import better
 from autotune.publishing.tuning import limits_of, tune_one
 from autotune.searching.subject import SearchLimits
 from autotune.wording.publication import default_note, record_reason, times_default

@@ -9,7 +9,7 @@ from autotune.answering.push import _of_measurement
 from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, make_config
-from autotune.publishing.ties import shortlist
+from autotune.publishing.estimated_ties import shortlist
 from autotune.wording.publication import record_reason
 from tests.publishing.test_publish import estimated, run, verified_blocks
 

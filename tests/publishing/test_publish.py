@@ -17,8 +17,8 @@ from autotune.domain.record import Decision, GateState, Record, Trial
 from autotune.domain.trace import Trace
 from autotune.estimating.legality import Roofline
 from autotune.estimating.space import Candidate, Space
+from autotune.publishing.estimated_ties import by_rule, ties
 from autotune.publishing.publish import Publication, finalists, publish, same_verdict
-from autotune.publishing.ties import by_rule, ties
 from autotune.searching.subject import SearchResult, Subject
 from autotune.wording.publication import (
     TIE_RULE,

@@ -55,7 +55,7 @@ def published(tmp_path: Path, config: dict[str, Any]) -> str:
     toolchain = process_toolchain()
     assert toolchain is not None
     kernel = scaled.kernel(X, W)
-    from autotune.declaring.discovery import fingerprint
+    from autotune.declaring.fingerprint import fingerprint
 
     key = Key(
         kernel="plain_scaled",

@@ -10,7 +10,7 @@ import pytest
 from autotune.answering.bundle import bundle_from_bytes
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.matching import Index
-from autotune.declaring.discovery import fingerprint
+from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import KernelRef, Toolchain

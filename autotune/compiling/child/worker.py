@@ -33,7 +33,7 @@ from autotune.compiling.child.devices import READS
 from autotune.compiling.child.loading import Loader, LoadError, NameLoadError
 from autotune.compiling.child.serving import answered, serve
 from autotune.declaring.calls.sizes import call_in_words
-from autotune.declaring.discovery import fingerprint
+from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.kernel import Kernel
 from autotune.domain import compilers as questions
 from autotune.domain.compilers import XlaCost

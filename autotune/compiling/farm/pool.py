@@ -19,7 +19,7 @@ from autotune.compiling.process import (
     ChildTimedOutError,
     CompilerInterruptedError,
 )
-from autotune.declaring.discovery import fingerprint
+from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.sources import all_files
 from autotune.domain.codec import from_data
 from autotune.domain.compilers import CompilerQuestion

@@ -15,7 +15,8 @@ from typing import Any
 
 from autotune.compiling import process as processes
 from autotune.compiling.client import Compiler
-from autotune.declaring.discovery import catalogue, fingerprint
+from autotune.declaring.discovery import catalogue
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.key import KernelRef, installed_toolchain

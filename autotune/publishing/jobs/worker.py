@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from autotune.declaring.calls.text import call_text
-from autotune.declaring.discovery import fingerprint
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolchain
 from autotune.domain.errors import AutotuneError, KernelImportError, StoreError
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, Queue, State, log_end

@@ -1,24 +1,18 @@
-"""JAX's grouped matrix products for TPU (megablox): rows in groups, each with weights of its own.
-
-What the kernels fetch depends on the group sizes, so these are known: ``balanced``, or ``skewed``
-as after a mixture-of-experts router: Zipf's law with exponent 1 over the groups in random order,
-each row drawn on its own from NumPy's ``default_rng(0)``. They sum to m, so every row is written.
-"""
+"""JAX's grouped matrix products for TPU (megablox): rows in groups, each with its own weights."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem, block
 from autotune.declaring.kernel import block_sizes
 from autotune_kernels.from_jax import versions
-from autotune_kernels.parts import Check, equal_groups
+from autotune_kernels.group_sizes import group_sizes
+from autotune_kernels.parts import Check
 
-_SEED = 0
 _TILE = 128  # JAX's own default tiling is 128 x 128 x 128
 _LEAST_TILE_M, _LARGEST_TILE = 64, 2048
 
@@ -87,16 +81,6 @@ def _plain_tgmm(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
     return _ragged_dot(problem, contracting=(0, 0), weights=False, convert=convert)
 
 
-def _group_sizes(problem: Problem) -> Any:
-    """Rows of each group: int32 [groups], of sum m."""
-    m, groups = problem["m"], problem["groups"]
-    if problem.option("sizes") == "balanced":
-        return equal_groups(problem)
-    rng = np.random.default_rng(_SEED)
-    shares = 1 / (1 + rng.permutation(groups))
-    return rng.multinomial(m, shares / shares.sum()).astype(np.int32)
-
-
 def _inputs(problem: Problem, lhs: tuple[int, ...], rhs: tuple[int, ...]) -> list[Array]:
     return [
         Array(name="lhs", shape=lhs, dtype=problem.dtype),
@@ -105,7 +89,7 @@ def _inputs(problem: Problem, lhs: tuple[int, ...], rhs: tuple[int, ...]) -> lis
             name="group_sizes",
             shape=(problem["groups"],),
             dtype="int32",
-            values=partial(_group_sizes, problem),
+            values=partial(group_sizes, problem),
         ),
     ]
 

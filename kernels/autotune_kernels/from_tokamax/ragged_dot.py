@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem, block
-from autotune_kernels.parts import arrays, equal_groups, needing, part
+from autotune_kernels.group_sizes import equal_groups
+from autotune_kernels.parts import arrays, needing, part
 
 _OPS = "tokamax._src.ops.ragged_dot"
 _TILE = 128

@@ -9,7 +9,8 @@ from jax import lax
 
 from autotune import Array, Axis, Config, Kernel, Problem, block
 from autotune_kernels.from_tpu_inference import checked
-from autotune_kernels.parts import arrays, equal_groups, not_multiple, part
+from autotune_kernels.group_sizes import equal_groups
+from autotune_kernels.parts import arrays, not_multiple, part
 
 _PACKAGE = "tpu_inference.kernels.megablox"
 

@@ -29,7 +29,8 @@ from autotune_service.api import questions as forms
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
 from autotune_service.dependencies import ERRORS, refuse_parameters_but, snapshots_of
 from autotune_service.errors import HttpError, unreadable
-from autotune_service.middleware.access import LOOKUP, caller_of, count_wrong
+from autotune_service.middleware.access import LOOKUP
+from autotune_service.middleware.limits import caller_of, count_wrong
 from autotune_service.middleware.metrics import OTHER, REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot, Reply, SnapshotCache
 

@@ -2,8 +2,6 @@
 
 POST, PUT, PATCH and DELETE write, but for the lookup, and need a token, whatever their route says:
 a new route cannot be forgotten.
-
-And how many calls a caller may make in a second.
 """
 
 import asyncio
@@ -14,64 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from autotune.domain.token import READER, WRITER, Token
 from autotune_db.tokens import SqlTokens, digest_of
 from autotune_service.errors import DatabaseThreads, HttpError
-from autotune_service.middleware.body import MAX_BYTES, check_call, headers_of
-from autotune_service.middleware.throttle import Throttle
-
-_BYTES = 4 << 10  # of questions, some thirty: as much work as one call
-_WRONG_BYTES = 2 << 10  # of a lookup that is wrong: as much work as one call
-_PAGE = 100  # a page, a list or an export takes as long as a hundred lookups
-_LIGHT = {"/v1/configs/": 1, "/v1/jobs/": 10, "/v1/snapshots/": 10}  # a snapshot is encoded once
-
-
-_READS = "autotune.reads"
-"""In the scope of a lookup: where it is counted."""
-
-
-class LimitsMiddleware:
-    """Calls that read and calls that write; by token where one was looked at, else by address.
-
-    What is open to everybody is counted by itself: a probe is answered however many others read.
-    """
-
-    def __init__(self, app: ASGIApp, reads_per_second: int, writes_per_second: int) -> None:
-        self._app = app
-        self._reads, self._writes = Throttle(reads_per_second), Throttle(writes_per_second)
-        self._open = Throttle(reads_per_second)
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and not self._allows(scope, caller_of(scope)):
-            return refuse_late()
-        return self._app(scope, receive, send)
-
-    def _allows(self, scope: Scope, caller: int | str) -> bool:
-        if scope["path"] == LOOKUP:  # the busiest first
-            scope[_READS] = self._reads
-            return self._reads.allows(caller, _lookups(scope))
-        if writes(scope):
-            return self._writes.allows(caller)
-        path: str = scope["path"]
-        if is_open(path):
-            return self._open.allows(caller)
-        light = (calls for start, calls in _LIGHT.items() if path.startswith(start))
-        return self._reads.allows(caller, next(light, _PAGE))
-
-
-def count_wrong(scope: Scope, size: int) -> None:
-    """As more calls counts a lookup of which some parts are wrong, once that is known."""
-    reads: Throttle = scope[_READS]
-    reads.allows(caller_of(scope), size // _WRONG_BYTES)
-
-
-def caller_of(scope: Scope) -> int | str:
-    token = scope["state"].get("token")
-    return token.number if token else address_of(scope)
-
-
-def _lookups(scope: Scope) -> int:
-    """As how many of one question the lookup counts."""
-    length = headers_of(scope).get(b"content-length", b"")
-    return 1 + (int(length) if length.isdigit() else MAX_BYTES) // _BYTES
-
+from autotune_service.middleware.body import check_call, headers_of
+from autotune_service.middleware.throttle import Throttle, refuse_late
 
 COOKIE = "autotune_token"
 """Holds the token of a browser where reading is closed; worth nothing for what writes."""
@@ -88,7 +30,6 @@ _OPEN = ("/healthz", "/readyz", "/metrics")
 tuned."""
 _STATIC = "/static/"
 _FAILURES_PER_SECOND = 20
-_REFUSAL_S = 0.25
 
 
 def writes(scope: Scope) -> bool:
@@ -144,12 +85,6 @@ def _check_site(scope: Scope) -> None:
 def address_of(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else ""
-
-
-async def refuse_late() -> None:
-    """Who asks again at once is answered so often only as there are connections for an address."""
-    await asyncio.sleep(_REFUSAL_S)
-    raise HttpError(429, "too_many_calls", "too many calls in this second: try again")
 
 
 def is_open(path: str) -> bool:

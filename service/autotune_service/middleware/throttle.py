@@ -1,8 +1,12 @@
 """How often somebody may do something in a second."""
 
+import asyncio
 import time
 from collections.abc import Callable, Hashable
 
+from autotune_service.errors import HttpError
+
+_REFUSAL_S = 0.25
 _MOST_CALLERS = 100_000  # in one second; who comes later is not counted
 
 
@@ -31,3 +35,9 @@ class Throttle:
         if before or len(self._counts) < _MOST_CALLERS:
             self._counts[caller] = before + calls
         return before == 0 or before + calls <= self._limit
+
+
+async def refuse_late() -> None:
+    """Who asks again at once is answered so often only as there are connections for an address."""
+    await asyncio.sleep(_REFUSAL_S)
+    raise HttpError(429, "too_many_calls", "too many calls in this second: try again")

@@ -12,7 +12,8 @@ import pytest
 
 from autotune.compiling.farm.pool import read_answer, sources_of
 from autotune.compiling.farm.slot import CompilerSlot
-from autotune.declaring.discovery import find_kernel, fingerprint
+from autotune.declaring.discovery import find_kernel
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.codec import to_data
 from autotune.domain.errors import CompilerUnavailableError
 from autotune.domain.key import KernelRef

@@ -11,19 +11,20 @@ from pathlib import Path
 
 from autotune.answering.bundle import write_whole
 from autotune.answering.sources import cache_folder
-from autotune.declaring import discovery, slices, sources
+from autotune.declaring import fingerprint as rule
+from autotune.declaring import slices, sources
 from autotune.domain.key import KernelRef
 
-_READS = [Path(str(module.__file__)) for module in (discovery, sources, slices)]
+_READS = [Path(str(module.__file__)) for module in (rule, sources, slices)]
 _SETTLED_NS = 2 * 10**9  # a file that changes once more so soon may keep its time
 
 
 def known_fingerprint(ref: KernelRef, form: str) -> str:
-    """As ``discovery.fingerprint``: from disk, where no file has changed since that it rests on, or
+    """As ``declaring.fingerprint``: from disk, where no file has changed since that it rests on, or
     that could have come between. Raises ``OSError``."""
     folder = cache_folder()
     if ref.source or folder is None:
-        return discovery.fingerprint(ref, form)
+        return rule.fingerprint(ref, form)
     asked = (str(Path(ref.path).resolve()), ref.attribute, form, sys.version)
     file = folder / f"{sha256(repr(asked).encode()).hexdigest()[:16]}.fingerprint"
     with suppress(OSError, ValueError, TypeError):
@@ -31,7 +32,7 @@ def known_fingerprint(ref: KernelRef, form: str) -> str:
         if isinstance(known, str) and _stamps(stamps) == stamps:
             return known
     reached = sources.code(Path(ref.path), ref.attribute)
-    fingerprint = discovery.fingerprint_of(reached, ref, form)
+    fingerprint = rule.fingerprint_of(reached, ref, form)
     with suppress(OSError):
         stamps = _stamps(map(str, _read_with(reached)))
         if max(changed for changed, _ in stamps.values()) < time.time_ns() - _SETTLED_NS:

@@ -1,0 +1,44 @@
+"""Rows that cannot be read."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, or_, select
+
+from autotune_db import query, rows
+from autotune_db import tables as t
+from autotune_db.checks import check_from_row
+from autotune_db.damage import readable
+from autotune_db.known_configs import config_from_row
+from autotune_db.transaction import Adapter, reads
+from autotune_db.workloads import workload_from_row
+
+_IS_IN_USE = or_(t.RECORDS.c.until_id.is_(None), t.RECORDS.c.until_id > 0)
+_READS = (
+    (select(t.KERNELS), rows.kernel_from_row),
+    (select(t.KEYS), rows.key_from_row),
+    (select(t.TRIALS), rows.trial_from_row),
+    (select(t.RECORDS).where(_IS_IN_USE), lambda row: rows.record_from_row(row, None)),
+    (query.with_keys(t.MISSES), rows.miss_from_row),
+    (select(t.SNAPSHOTS), lambda row: row.created_at.tzinfo),
+    (select(t.CHECKS), check_from_row),
+    (select(t.KNOWN_CONFIGS), config_from_row),
+    (select(t.WORKLOADS), workload_from_row),
+    (select(t.CANDIDATES), rows.candidate_from_row),
+    (select(t.JOBS), rows.job_from_row),
+    (select(t.SEARCHES), rows.status_from_row),
+    (select(t.AUDIT), rows.audit_entry_from_row),
+    (select(t.TOKENS), rows.token_from_row),
+)
+
+
+class SqlDamage(Adapter):
+    """What reads of all else leave out."""
+
+    @reads
+    def damaged(self, connection: Connection) -> Sequence[tuple[str, int, str]]:
+        """Table, number and why."""
+        found: list[tuple[str, int, str]] = []
+        for statement, make in _READS:
+            for _ in readable(connection, statement, make, lambda *row: found.append(row)):
+                pass
+        return found
