@@ -15,7 +15,7 @@ from autotune.answering import push
 from autotune.domain.job import Ability, Progress, Request
 from autotune.domain.key import Key
 from autotune.domain.token import ADMIN
-from autotune_db import open_store, query
+from autotune_db import open_store
 from autotune_service.app import create_app
 from tests.samples.dashboard import fill
 from tests.samples.database import new_store
@@ -86,7 +86,7 @@ def test_a_row_that_cannot_be_read_costs_that_row(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    query._log_once.cache_clear()
+    damage._log_once.cache_clear()
     monkeypatch.setattr(push, "_PAUSES_S", ())  # nobody listens: no try after the first helps
     with closing(sqlite3.connect(database)) as connection, connection:
         (number,) = connection.execute(f"SELECT min(id) FROM autotune_{table}").fetchone()
