@@ -15,7 +15,7 @@ from autotune.answering import push
 from autotune.domain.job import Ability, Progress, Request
 from autotune.domain.key import Key
 from autotune.domain.token import ADMIN
-from autotune_db import open_store
+from autotune_db import damage, open_store
 from autotune_service.app import create_app
 from tests.samples.dashboard import fill
 from tests.samples.database import new_store
