@@ -56,6 +56,7 @@ __all__ = [
     "install",
     "lookup",
     "override",
+    "profile",
     "refresh",
     "search",
     "step",
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable
     from autotune.python.install import install, uninstall
-    from autotune.python.notebook import Tuning, compare, estimate, lookup, search, step
+    from autotune.python.notebook import Tuning, compare, estimate, lookup, profile, search, step
     from autotune.python.sources import BundleSource, StoreSource
     from autotune.python.tuned import Tuned, TunedConfig
     from autotune.wording.outcome import ConfigEstimate
@@ -94,7 +95,7 @@ else:
         "python.collecting": ("collect",),
         "python.decorator": ("Tunable", "override", "tunable"),
         "python.install": ("install", "uninstall"),
-        "python.notebook": ("Tuning", "compare", "estimate", "lookup", "search", "step"),
+        "python.notebook": ("Tuning", "compare", "estimate", "lookup", "profile", "search", "step"),
         "python.sources": ("BundleSource", "StoreSource"),
         "python.tuned": ("Tuned", "TunedConfig"),
         "wording.outcome": ("ConfigEstimate",),

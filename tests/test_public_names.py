@@ -41,6 +41,7 @@ NAMES = [
     "install",
     "lookup",
     "override",
+    "profile",
     "refresh",
     "search",
     "step",

@@ -2,20 +2,28 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
 from autotune.cli.problems import problem_options, wanted_problem
+from autotune.cli.profile_output import (
+    Format,
+    check_writable,
+    checked,
+    output_options,
+    profile_data,
+    write,
+)
 from autotune.cli.searched_source import source_change
 from autotune.cli.shared import (
     chip_named,
     database_and_json,
     one_compiler,
     open_database,
-    print_json,
 )
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.domain.arguments import ProblemWords
@@ -30,13 +38,15 @@ from autotune.domain.comparison import (
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import OutcomeKind
-from autotune.domain.profile import Profile
 from autotune.domain.record import Record, Trial, gate_state, measured_config
 from autotune.domain.store import Store
 from autotune.wording.facts import effect_text, explanation_data, faster_text, why
 from autotune.wording.measurement import measured_line
 from autotune.wording.outcome import kind_and_reason, reason_of, trial_data
 from autotune.wording.output import echo
+
+if TYPE_CHECKING:
+    from autotune.searching.profiles import ConfigProfile
 
 
 @click.command()
@@ -61,7 +71,6 @@ from autotune.wording.output import echo
     is_flag=True,
     help="Compile again, and say which lines of its source the time goes to.",
 )
-@click.option("--unfold", is_flag=True, help="For --source: also lines of other files.")
 @click.option(
     "--kernel",
     metavar="FILE.py:NAME",
@@ -73,6 +82,7 @@ from autotune.wording.output import echo
     metavar="INTERPRETER",
     help="For --trace and --source: compile with the JAX of this interpreter (3.11+).",
 )
+@output_options
 @problem_options
 @click.option("--chip", help="For a KERNEL: the TPU generation; default: that searched last.")
 @database_and_json
@@ -88,7 +98,8 @@ def explain(
     words: ProblemWords,
     chip: str | None,
     database: str | None,
-    as_json: bool,
+    form: Format,
+    output: Path | None,
 ) -> None:
     """Say where the time of TRIAL goes; with OTHER, why one of them is faster.
 
@@ -101,11 +112,10 @@ def explain(
             "the number of a trial is a whole number from 1, and a kernel needs --shape or --args"
         )
         raise InvalidInputError(f"{trial!r} is neither: {wanted}")
-    target, done = None, "profiled" if by_line else "drawn"
-    if trace is not None or by_line:
-        from autotune.cli.trace import check_writable, unchanged_kernel
-
-        target = trace and check_writable(trace)
+    by_line = by_line or form.is_file or (output is not None)
+    trace = trace and check_writable(trace)
+    output = checked(form, output)
+    silent = form is Format.JSON or (form.is_file and output is None)
     with open_database(database, create=False) as store:
         first = _number(store, trial, words, chip_named(chip))
         stored = [find_trial(store, number) for number in (first, other) if number is not None]
@@ -119,32 +129,32 @@ def explain(
         others = store.trials(stored[0].key) if len(stored) == 1 else ()
         ids = store.trial_ids(stored[0].key) if others else {}
         record = store.record(stored[0].key)
-        again = stored if target or by_line else []
-        refs = [unchanged_kernel(store, t, kernel, done) for t in again]
+        refs = _refs(store, stored, kernel) if trace or by_line else []
     if len(stored) == 2:
         _check_same_problem(*stored)
     sentences = [s for s in map(_missing, stored) if s]
     comparison = _compared(stored)
-    if not as_json:
+    if not silent:
         _print(stored, comparison, sentences, measured_lines)
         if not sentences:
             for line in _tried_lines(stored[0].trial, others, ids, record):
                 echo(line)
         for line in changed:
             echo(line, err=True)
-    if target is not None:
-        _write_trace(stored, refs, target, steps, python, silent=as_json)
-    profiles = _profiles(stored, refs, python) if by_line else None
-    if profiles is not None and not as_json:
-        from autotune.cli.profile import print_profiles
-
-        print_profiles(profiles, unfold=unfold)
-    if as_json:
-        from autotune.cli.profile import profile_data
-
-        data = _data(stored, comparison, sentences, target)
-        data["source"] = None if profiles is None else profile_data(profiles)
-        print_json({**data, "measured": measured_lines, "source_changed": bool(changed)})
+    steps = steps if trace or form.is_drawn else 0
+    named = _profiles(stored, refs, python, steps, silent=silent) if trace or by_line else []
+    data = {
+        **_data(stored, comparison, sentences, trace),
+        "source": profile_data(named) if by_line else None,
+        "measured": measured_lines,
+        "source_changed": bool(changed),
+    }
+    title = " ".join(_heading(stored))
+    written = partial(write, named=named, title=title, data=data, unfold=unfold)
+    if trace is not None:
+        written(Format.PERFETTO, trace)
+    if by_line or form is Format.JSON:
+        written(form, output)
     sys.exit(1 if sentences else 0)
 
 
@@ -294,39 +304,24 @@ def _trial_data(stored: StoredTrial) -> dict[str, Any]:
     }
 
 
+def _refs(store: Store, trials: list[StoredTrial], kernel: str | None) -> list[KernelRef]:
+    from autotune.cli.compiled_again import unchanged_kernel
+
+    return [unchanged_kernel(store, trial, kernel) for trial in trials]
+
+
 def _profiles(
-    trials: list[StoredTrial], refs: list[KernelRef], python: str
-) -> list[tuple[str, Sequence[Profile]]]:
-    from autotune.cli.trace import compiled_again
-    from autotune.compiling.protocol import ProfileConfig
-
-    with one_compiler(python) as pool:
-        return [
-            (
-                f"trial {trial.id}: {trial.trial.config}",
-                compiled_again(pool, trial, ref, ProfileConfig, "profiled").profiles,
-            )
-            for trial, ref in zip(trials, refs, strict=True)
-        ]
-
-
-def _write_trace(
-    trials: list[StoredTrial],
-    refs: list[KernelRef],
-    file: Path,
-    steps: int,
-    python: str,
-    *,
-    silent: bool,
-) -> None:
-    from autotune.cli.trace import write_trace
+    trials: list[StoredTrial], refs: list[KernelRef], python: str, steps: int, *, silent: bool
+) -> "list[ConfigProfile]":
+    """Of trials that are compiled again. ``silent``: nothing is said of it."""
+    from autotune.cli.compiled_again import changes, profiles_again
 
     def say(line: str) -> None:
         if not silent:
             echo(line, err=True)
 
-    notes = write_trace(trials, refs, file, steps=steps, python=python, say=say)
-    if not silent:
-        for note in notes:
-            echo(note)
-        echo(f"trace written to {file}: open it at https://ui.perfetto.dev")
+    with one_compiler(python) as pool:
+        named = profiles_again(pool, trials, refs, steps, say)
+    for line in changes(trials, named):
+        say(line)
+    return named

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from autotune.domain import compilers as questions
+from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Failure
 from autotune.domain.problem import Config, Problem
@@ -37,41 +38,21 @@ class Raised:
     raised_at: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """A picture of the run of a program (its hash), or None and the ``refusal`` why."""
-
-    program: str
-    picture: Picture | None
-    refusal: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawConfig(questions.Attempted[Drawn | Failure]):
-    """Compile it again and draw its first and last grid steps."""
-
-    kind = "draw"
-    form = Drawn
-    ref: KernelRef
-    problem: Problem
-    config: Config
-    chip: Chip
-    steps: int
-    options: str | None = None
-
-
 class Profiled(NamedTuple):
-    """Profiles of the calls of a program (its hash), or the ``refusal`` why there are none."""
+    """Profiles of the calls of a program (its hash), or the ``refusal`` why there are none; and
+    ``pictures`` of their first and last grid steps, if asked. ``schedule``: of the whole module."""
 
     program: str
     profiles: tuple[Profile, ...]
     refusal: str = ""
+    pictures: tuple[Picture, ...] = ()
+    schedule: tuple[ScheduledOperation, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileConfig(questions.Attempted[Profiled | Failure]):
     """Compile it again, with the lines of its source; without problem and config the plain function
-    at ``ref``, called as its ``call`` says."""
+    at ``ref``, called as its ``call`` says. ``steps``: so many at either end are drawn."""
 
     kind = "profile"
     form = Profiled
@@ -80,6 +61,7 @@ class ProfileConfig(questions.Attempted[Profiled | Failure]):
     config: Config | None = None
     chip: Chip
     options: str | None = None
+    steps: int = 0
 
 
 CompilerQuestion = (
@@ -94,7 +76,6 @@ CompilerQuestion = (
     | questions.CompileStep
     | questions.TraceConfig
     | questions.CompileConfig
-    | DrawConfig
     | ProfileConfig
     | questions.VerifyConfig
     | questions.WriteExecutable

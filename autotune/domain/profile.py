@@ -59,6 +59,13 @@ class NamedPart(StrEnum):
     NO_LOCATION = "operations without a line"
 
 
+class ProfileNote(StrEnum):
+    """What has to be said of a profile."""
+
+    NOTHING = ""
+    NO_LINES = "this libtpu names no lines"
+
+
 Cycles = Annotated[tuple[tuple[Cause, Bytes], ...], Limit(longest=len(Cause))]
 """By cause, those that took some."""
 
@@ -99,21 +106,21 @@ class ProfileRow:
         return max(units, key=lambda unit: units[unit], default="")
 
     def within(self, file: str) -> tuple[SourceLine, ...]:
-        """The frames up to the last in the file; of a row that has none in it the first."""
-        places = [n for n, frame in enumerate(self.frames, 1) if frame.file == file]
-        return self.frames[: max(places, default=1)]
+        return within(self.frames, file)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Of one ``pallas_call``, one core of it. ``cycles``: of the whole run, the sum of all rows;
-    ``clock_hz`` makes them a time. ``note``: why lines are missing, where they are."""
+    ``clock_hz`` makes them a time. ``source``: the lines of the kernel's file around those that
+    have cycles, by their numbers."""
 
     kernel: Text
     cycles: Bytes
     clock_hz: float
     rows: Annotated[tuple[ProfileRow, ...], Limit(longest=100_000)]
-    note: Text = ""
+    note: ProfileNote = ProfileNote.NOTHING
+    source: Annotated[tuple[tuple[Count, Text], ...], Limit(longest=100_000)] = ()
 
     @property
     def us(self) -> float:
@@ -150,6 +157,12 @@ class Profile:
             if row.frames[len(own) :] and own[-1:] == line.frames
         )
         return tuple(sorted(below, key=lambda row: -row.total))
+
+
+def within(frames: tuple[SourceLine, ...], file: str) -> tuple[SourceLine, ...]:
+    """The frames up to the last in the file; where none is in it the first."""
+    places = [n for n, frame in enumerate(frames, 1) if frame.file == file]
+    return frames[: max(places, default=1)]
 
 
 def merged(rows: Iterable[ProfileRow]) -> Iterator[ProfileRow]:

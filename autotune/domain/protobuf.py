@@ -1,6 +1,6 @@
 """The wire format of protocol buffers, without their descriptions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
@@ -45,3 +45,23 @@ def read_varint(data: bytes, place: int) -> tuple[int, int]:
             return value, place
         if shift > 63:
             raise ValueError("it has a number of more than 64 bits")
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """A field of a message, an integer of at least 0 or bytes. ``read_fields`` is the inverse."""
+    if isinstance(value, int):
+        return _varint(number << 3 | _VARINT) + _varint(value)
+    return _varint(number << 3 | _BYTES) + _varint(len(value)) + value
+
+
+def packed(numbers: Iterable[int]) -> bytes:
+    """Integers as the value of one field."""
+    return b"".join(map(_varint, numbers))
+
+
+def _varint(number: int) -> bytes:
+    pieces = bytearray()
+    while number >= 0x80:
+        pieces.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*pieces, number])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from autotune.publishing.task import TuningResult
     from autotune.python.tuned import TunedConfig
     from autotune.wording.outcome import ConfigEstimate
+    from autotune.wording.profile import Profiles
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -217,6 +218,47 @@ def estimate(
         )
 
 
+@_apart
+def profile(
+    kernel: Callable[..., Any] | str,
+    /,
+    *args: Any,
+    configs: Configs | Sequence[Configs] = (),
+    shape: str | Mapping[str, int] | None = None,
+    dtype: Any = None,
+    options: Mapping[str, OptionValue] | None = None,
+    chip: str | None = None,
+    python: str | None = None,
+    compiler_options: Mapping[str, object] | None = None,
+    **arguments: Any,
+) -> "Profiles":
+    """Which lines of the source the time of some configs goes to: ``print`` shows a table, a
+    notebook beside each line when it is busy in one grid step.
+
+    ``kernel``: any function that makes a ``pallas_call`` as well, followed by its arguments. The
+    rest is as in ``estimate``. Raises ``AutotuneError``.
+    """
+    from autotune.domain.compilers import DescribeChip
+    from autotune.measuring.attached import chip_or_attached
+    from autotune.searching.profiles import STEPS, ask_profiles
+    from autotune.wording.profile import Profiles, config_profile
+
+    target, asked = chip_or_attached(chip), None
+    if isinstance(kernel, Tunable | str):
+        ref, asked = _problem(kernel, args, arguments, shape, dtype, options)
+    else:
+        ref = _call_of(kernel, args, arguments)
+    given = [configs] if isinstance(configs, Config | Mapping) else list(configs)
+    with _pool(python, 1, _options(compiler_options)) as pool:
+        answers = ask_profiles(
+            *(pool, ref, target, asked),
+            lambda judge: map(judge.complete, given or [judge.default]),
+            STEPS,
+        )
+        info = pool.ask(DescribeChip(chip=target, options=_options(compiler_options)))
+    return Profiles(config_profile(name, answer, info) for name, answer in answers.items())
+
+
 def compare(
     kernel: Tunable[..., Any] | str, /, *args: Any, configs: Sequence[Configs], **asked: Any
 ) -> str:
@@ -331,6 +373,21 @@ def _pool(
 def _options(given: Mapping[str, object] | None) -> str:
     """Over those of this process."""
     return over(canonical(process_options(os.environ)), given or {})
+
+
+def _call_of(
+    function: Callable[..., Any], args: Sequence[Any], arguments: Mapping[str, Any]
+) -> KernelRef:
+    """Of a plain function. Raises ``InvalidInputError`` where nobody else can find it."""
+    from autotune.declaring.calls.function import abstract
+    from autotune.declaring.calls.place import place_of
+    from autotune.declaring.calls.text import arguments_text
+
+    bound = inspect.signature(function).bind(*args, **arguments).arguments
+    inner = inspect.unwrap(function)
+    file = inner.__code__.co_filename
+    place = place_of(function.__qualname__, inner.__module__, file)
+    return replace(place, call=arguments_text(abstract(dict(bound), contents=True)))
 
 
 def _problem(

@@ -155,7 +155,14 @@ _MEASURED = {
     "median_us": (float, None),
     **without(of(Timed, whole=True), "config"),
 }
-_PROFILES = Named("ProfilesOfConfig", {"name": str, "calls": [of(Profile, whole=True)]})
+_PROFILES = Named(
+    "ProfilesOfConfig",
+    {
+        "name": str,
+        "calls": [{**of(Profile, whole=True), "note": str}],
+        "around": [{**of(OperationTime, whole=True), "line": str}],
+    },
+)
 _MADE = {"snapshot": int}
 
 FORMS: dict[str, Any] = {

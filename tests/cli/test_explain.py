@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from autotune.cli.trace import with_xla
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
 from autotune.domain.key import Key
@@ -22,6 +21,7 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.record import Evidence, Method
 from autotune.estimating.simulator.drawing.picture import Picture
+from autotune.wording.profile_files import with_xla
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
@@ -161,7 +161,7 @@ def test_a_wrong_result_is_explained_as_such(tmp_path: Path) -> None:
         (("7",), "there is no trial 7"),
         (("1", "7"), "there is no trial 7"),
         (("1", "--trace", "absent/trace.json"), "there is no folder"),
-        (("1", "--trace", "."), "is not a file that a trace could be written to"),
+        (("1", "--trace", "."), "is not a file that could be written to"),
         (
             ("1", "--trace", "t.json", "--kernel", "absent.py:K"),
             "there is no kernel file absent.py",
@@ -228,15 +228,15 @@ def test_a_measurement_stands_beside_the_estimate(tmp_path: Path) -> None:
 def test_a_trace_has_what_xla_does_around_the_kernel() -> None:
     names = {"copy.1": 2.5, "fusion.3": 1.0}
     operations = tuple(
-        OperationTime(name=name, opcode="fusion", runs=1, time_us=took_us, hbm_bytes=1024)
+        (OperationTime(name=name, opcode="fusion", runs=1, time_us=took_us, hbm_bytes=1024), "")
         for name, took_us in names.items()
     )
     kernel = Picture(tracks=(), steps=1, total_us=10.0, drawn_us=10.0, notes=())
-    found = with_xla(kernel, estimate(parts(issue=10.0), operations=operations))
+    found = with_xla(kernel, operations)
     (track,) = found.tracks
     assert [(one.name, one.begin_us, one.end_us) for one in track.slices] == [
         ("copy.1", 0.0, 2.5),
         ("fusion.3", 2.5, 3.5),
     ]
     assert found.notes == ("XLA adds 3.5 µs around the kernel: its track says how long, not when",)
-    assert with_xla(kernel, estimate(parts(issue=10.0))) is kernel
+    assert with_xla(kernel, ()) is kernel

@@ -2,11 +2,19 @@
 
 import pytest
 
-from autotune.cli.profile import print_profiles, profiles_of
 from autotune.compiling.protocol import Profiled
 from autotune.domain.errors import AutotuneError
 from autotune.domain.outcome import CompileFailed
-from autotune.domain.profile import Cause, NamedPart, Profile, ProfileRow, SourceLine
+from autotune.domain.profile import (
+    Cause,
+    NamedPart,
+    Profile,
+    ProfileNote,
+    ProfileRow,
+    SourceLine,
+)
+from autotune.searching.profiles import ConfigProfile
+from autotune.wording.profile import config_profile, print_profiles
 
 DOT = SourceLine(file="/k/kernel.py", line=7, function="body", text="y = helper(x)")
 LOAD = SourceLine(file="/k/kernel.py", line=3, function="body", text="x = x_ref[...]")
@@ -23,7 +31,7 @@ def row(frames, runs=4, **cycles):
     return ProfileRow(frames=frames, cycles=counted, runs=runs)
 
 
-def made(wait=4_000, note=""):
+def made(wait=4_000, note=ProfileNote.NOTHING):
     rows = (
         row((DOT, HELPER), MATRIX=3_000, MATRIX_STALL=2_000),
         row((DOT,), VECTOR=500),
@@ -35,6 +43,7 @@ def made(wait=4_000, note=""):
 
 
 def printed(capsys, named, **options):
+    named = [ConfigProfile(name=name, calls=tuple(calls)) for name, calls in named]
     print_profiles(named, **options)
     return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
@@ -70,12 +79,14 @@ def test_a_line_behind_a_dispatcher_in_another_file_is_the_kernels(capsys):
 
 
 def test_of_two_what_differs_the_most_comes_first(capsys):
-    lines = printed(capsys, [("one", [made()]), ("two", [made(wait=1_000, note="no lines")])])
+    lines = printed(
+        capsys, [("one", [made()]), ("two", [made(wait=1_000, note=ProfileNote.NO_LINES)])]
+    )
     assert "against two: 7.0 µs, 7,000 cycles of a core, 86% on a line" in lines
     assert lines[lines.index("first µs other µs difference busy busy line source") + 2] == (
         "4.00 1.00 -3.00 HBM HBM DMA waits of the pipeline"
     )
-    assert "no lines" in lines
+    assert "this libtpu names no lines of source: what has a name is named" in lines
 
 
 def test_what_has_no_profile_says_why():
@@ -83,4 +94,4 @@ def test_what_has_no_profile_says_why():
     failed = CompileFailed(reason="it does not compile")
     for answer, reason in ((refused, "its loop depends on data"), (failed, "does not compile")):
         with pytest.raises(AutotuneError, match=f"default has no profile: .*{reason}"):
-            profiles_of(answer, "default")
+            config_profile("default", answer, None)

@@ -11,7 +11,7 @@ from autotune.compiling.process import (
     ChildTimedOutError,
     CompilerInterruptedError,
 )
-from autotune.compiling.protocol import DrawConfig, Drawn
+from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import (
     CompileConfig,
@@ -44,7 +44,7 @@ CANDIDATE: dict[str, Any] = {
     "config": make_config({"block": 0}),
     "chip": Chip.V5E,
 }
-COMPILE, DRAW = CompileConfig(**CANDIDATE), DrawConfig(**CANDIDATE, steps=3)
+COMPILE, DRAW = CompileConfig(**CANDIDATE), ProfileConfig(**CANDIDATE, steps=3)
 TRACED: dict[str, Any] = {"ok": to_data(Traces([]))}
 
 Reply = Callable[[dict[str, Any]], Any]
@@ -161,20 +161,20 @@ def test_the_compilers_own_refusal_is_classified() -> None:
 
 def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
     picture = {
-        "tracks": [["core", [["vector issue", 0.0, 1.5, {}]]]],
+        "tracks": [["core", [["vector issue", 0.0, 1.5, {}]], None]],
         "steps": 1,
         "total_us": 1.5,
         "drawn_us": 1.5,
         "notes": [],
+        "step": "",
     }
-    compiler, process = client({"ok": {"program": "ab", "picture": picture, "refusal": ""}})
+    compiler, process = client({"ok": ["ab", [], "", [picture], []]})
     drawn = compiler.ask(DRAW)
-    assert isinstance(drawn, Drawn)
-    assert drawn.picture is not None
-    assert drawn.picture.tracks == (Track("core", [TraceSlice("vector issue", 0.0, 1.5, {})]),)
-    assert (process.asked[-1]["kind"], process.asked[-1]["steps"]) == ("draw", 3)
-    compiler, _ = client({"ok": {"program": "ab", "picture": None, "refusal": "no loop"}})
-    assert compiler.ask(DRAW) == Drawn(program="ab", picture=None, refusal="no loop")
+    assert isinstance(drawn, Profiled)
+    assert drawn.pictures[0].tracks == (Track("core", [TraceSlice("vector issue", 0.0, 1.5, {})]),)
+    assert (process.asked[-1]["kind"], process.asked[-1]["steps"]) == ("profile", 3)
+    compiler, _ = client({"ok": ["ab", [], "no loop", [], []]})
+    assert compiler.ask(DRAW) == Profiled("ab", (), "no loop")
     compiler, _ = client(failing("MosaicError", "no", "compile"))
     assert isinstance(compiler.ask(DRAW), CompileFailed)
 

@@ -43,7 +43,7 @@ from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, 
 from autotune.domain.problem import Config, Problem
 from autotune.domain.step import CompiledStep
 
-_OfCandidate = questions.CompileConfig | protocol.DrawConfig | questions.VerifyConfig
+_OfCandidate = questions.CompileConfig | questions.VerifyConfig
 _OfKernel = (
     questions.ListChoices
     | questions.CheckDeclaration
@@ -138,19 +138,12 @@ class CompilerWorker:
     def do_compile(self, question: questions.CompileConfig) -> questions.CompiledConfig:
         return build.compile_config(*self._candidate(question), self.dump, question.options)
 
-    def do_draw(self, question: protocol.DrawConfig) -> protocol.Drawn:
-        candidate, steps = self._candidate(question), question.steps
-        return build.draw_config(*candidate, self.dump, question.options, steps=steps)
-
     def do_profile(self, question: protocol.ProfileConfig) -> protocol.Profiled:
         from autotune.compiling.child.compile import profile
 
         if question.problem is None or question.config is None:
             return profile.profile_function(self.loader, question, self.dump)
-        kernel, options = self._kernel(question), question.options
-        return profile.profile_config(
-            kernel, question.problem, question.config, question.chip, self.dump, options
-        )
+        return profile.profile_config(self._kernel(question), question, self.dump)
 
     def do_baseline(self, question: questions.CompileBaseline) -> XlaCost:
         kernel, problem, chip = self._kernel(question), question.problem, question.chip

@@ -14,6 +14,8 @@ from autotune.domain.explanation import FILL, HBM, ISSUE, LANES, LATENCY, MATRIX
 from autotune.domain.profile import Cause, NamedPart
 from autotune.estimating.simulator import NotSimulated, simulate
 from autotune.estimating.simulator.bundles import all_operations
+from autotune.estimating.simulator.drawing.picture import SHARE
+from autotune.estimating.simulator.drawing.timeline import timeline
 from autotune.estimating.simulator.lowering import number
 from autotune.estimating.simulator.profiling.attribution import profile
 from autotune.estimating.simulator.profiling.locations import Location, carry, read_lines
@@ -54,6 +56,23 @@ def profiled(kernel):
     return profile(
         kernel["listing"], known, kernel="known costs", chip=kernel["chip"], libtpu=version
     )
+
+
+def test_a_line_has_its_part_of_a_step(kernel):
+    """The kernel's steps are alike, but where its pipeline fills and drains."""
+    lines = {n: frames(c, lambda _: KERNEL) for n, c in lines_of(kernel)[1].items()}
+    result = profiled(kernel)
+    given = {"chip": kernel["chip"], "libtpu": kernel["libtpu"], "file": result.file}
+    picture = timeline(kernel["listing"], lines, **given)
+    cycles = {
+        track.line: sum(s.details[SHARE] * (s.end_us - s.begin_us) for s in track.slices)
+        * result.clock_hz
+        / 1e6
+        for track in picture.tracks
+        if track.line
+    }
+    rows = {row.frames[-1]: row.total / picture.steps for row in result.folded() if row.frames}
+    assert cycles == pytest.approx(rows, rel=0.05, abs=0.01 * result.cycles / picture.steps)
 
 
 def by_cause(result):

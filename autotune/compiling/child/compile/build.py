@@ -20,7 +20,6 @@ from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.pallas_call import Call
-from autotune.compiling.protocol import Drawn
 from autotune.declaring.kernel import Array, Kernel
 from autotune.domain.compilers import Compiled, CompiledConfig, XlaCost
 from autotune.domain.explanation import ScheduledOperation
@@ -29,8 +28,6 @@ from autotune.domain.problem import Config, Problem
 from autotune.domain.trace import Trace
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
 from autotune.estimating.simulator.bundles import Listing
-from autotune.estimating.simulator.drawing.picture import Picture
-from autotune.estimating.simulator.drawing.timeline import timeline
 
 _DEPENDS_ON_DATA = (
     "how often it runs depends on data, by a branch or a loop around it: where integers decide "
@@ -111,37 +108,6 @@ def compile_config(
         for call in made.calls
     ]
     return CompiledConfig(trace, replace(first, more=tuple(more), schedule=tuple(made.schedule)))
-
-
-def draw_config(
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
-    chip: Chip,
-    dump: Path,
-    options: str | None,
-    *,
-    steps: int,
-) -> Drawn:
-    """The picture of the first and last steps of the program that a config compiles to."""
-    _, made = listed_config(kernel, problem, config, chip, dump, options)
-    call, *more = made.calls
-    drawn: Picture | NotSimulated
-    if more:
-        drawn = NotSimulated(f"the function makes {len(more) + 1} pallas_calls: one is drawn")
-    elif call.listing is None:
-        drawn = NotSimulated(call.refusal)
-    else:
-        drawn = timeline(
-            call.listing,
-            chip=chip.value,
-            libtpu=libtpu.version(),
-            scalars=call.scalars,
-            steps=steps,
-        )
-    if isinstance(drawn, NotSimulated):
-        return Drawn(program=made.program, picture=None, refusal=drawn.reason)
-    return Drawn(program=made.program, picture=drawn, refusal="")
 
 
 def compile_baseline(

@@ -1,5 +1,6 @@
 """Profiles of a config by line of source, in the child."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from autotune.compiling import libtpu, protocol
@@ -8,30 +9,29 @@ from autotune.compiling.child.compile import build
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import pallas_call as reader
-from autotune.compiling.protocol import Profiled
+from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.declaring.kernel import Array, Kernel
-from autotune.domain.key import Chip
-from autotune.domain.problem import Config, Problem
-from autotune.domain.profile import Profile
+from autotune.domain.profile import Profile, ProfileNote
 from autotune.domain.trace import Trace
 from autotune.estimating.simulator import NotSimulated
+from autotune.estimating.simulator.drawing.picture import Picture
+from autotune.estimating.simulator.drawing.timeline import timeline
 from autotune.estimating.simulator.profiling.attribution import profile
 from autotune.estimating.simulator.profiling.locations import carry, read_lines
-from autotune.estimating.simulator.profiling.sources import frames
-
-_NO_LINES = "this libtpu names no lines of source: what has a name is named"
+from autotune.estimating.simulator.profiling.sources import around, frames
 
 
-def profile_config(
-    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, options: str | None
-) -> Profiled:
+def profile_config(kernel: Kernel, question: ProfileConfig, dump: Path) -> Profiled:
     """Of each call of the function. Raises ``StageError``, as well for a process that was not
     started to say lines: it is to be asked again of one that was."""
     _check_lines()
-    return _profiled(build.listed_config(kernel, problem, config, chip, dump, options), chip)
+    problem, config, chip = question.problem, question.config, question.chip
+    assert problem is not None and config is not None
+    listed = build.listed_config(kernel, problem, config, chip, dump, question.options)
+    return _profiled(listed, question)
 
 
-def profile_function(loader: Loader, question: protocol.ProfileConfig, dump: Path) -> Profiled:
+def profile_function(loader: Loader, question: ProfileConfig, dump: Path) -> Profiled:
     """Of any function that makes pallas_calls, called as its reference says. Raises as above."""
     from autotune.compiling.child.collecting import called, compile_only
 
@@ -47,7 +47,7 @@ def profile_function(loader: Loader, question: protocol.ProfileConfig, dump: Pat
         except reader.NotTunableError as error:
             raise StageError(protocol.REFUSED, error) from error
         staged = build.Staged(calls, traced, compile_only_device(chip))
-        return _profiled(build.listed(staged, chip, dump, question.options), chip)
+        return _profiled(build.listed(staged, chip, dump, question.options), question)
 
 
 def _check_lines() -> None:
@@ -55,29 +55,47 @@ def _check_lines() -> None:
         raise StageError(protocol.LINES, ValueError("libtpu was loaded without lines of source"))
 
 
-def _profiled(listed: tuple[Trace, build.MadeConfig], chip: Chip) -> Profiled:
+def _profiled(listed: tuple[Trace, build.MadeConfig], question: ProfileConfig) -> Profiled:
     trace, made = listed
-    profiles = []
+    results = []
     for call, compiled in zip(trace.calls, made.calls, strict=True):
-        result = _profile(call.name, compiled, chip)
+        result = _of_call(call.name, compiled, question)
         if isinstance(result, NotSimulated):
             return Profiled(made.program, (), f"{call.name}: {result.reason}")
-        profiles.append(result)
-    return Profiled(made.program, tuple(profiles))
+        results.append(result)
+    pictures = tuple(picture for _, picture in results if picture)
+    profiles, schedule = tuple(profile for profile, _ in results), tuple(made.schedule)
+    return Profiled(made.program, profiles, pictures=pictures, schedule=schedule)
 
 
-def _profile(name: str, call: build.MadeCall, chip: Chip) -> Profile | NotSimulated:
+def _of_call(
+    name: str, call: build.MadeCall, question: ProfileConfig
+) -> tuple[Profile, Picture | None] | NotSimulated:
+    """Its profile, and its picture if asked."""
     if not isinstance(call.listing, str):
         return NotSimulated(call.refusal)
     lines = read_lines(call.sources.module) if call.sources else {}
     chains = carry(lines, call.sources.passes) if call.sources and lines else {}
     known = {chain: frames(chain) for chain in set(chains.values())}
-    return profile(
-        call.listing,
-        {number: known[chain] for number, chain in chains.items()},
-        kernel=name,
-        chip=chip.value,
-        libtpu=libtpu.version(),
-        scalars=call.scalars,
-        note="" if lines else _NO_LINES,
+    located = {number: known[chain] for number, chain in chains.items()}
+    chip, version, scalars = question.chip.value, libtpu.version(), call.scalars
+    note = ProfileNote.NOTHING if lines else ProfileNote.NO_LINES
+    result = profile(
+        *(call.listing, located), kernel=name, note=note, chip=chip, libtpu=version, scalars=scalars
     )
+    if isinstance(result, NotSimulated):
+        return result
+    file, picture = result.file, None
+    if question.steps:
+        picture = timeline(
+            *(call.listing, located),
+            chip=chip,
+            libtpu=version,
+            scalars=scalars,
+            steps=question.steps,
+            file=file,
+        )
+    if isinstance(picture, NotSimulated):
+        return picture
+    numbers = {frame.line for row in result.rows for frame in row.frames if frame.file == file}
+    return replace(result, source=around(file, numbers)), picture

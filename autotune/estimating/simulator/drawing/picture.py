@@ -9,9 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from autotune.domain.profile import SourceLine
+
 STEPS, CORE, READS, WRITES = "grid steps", "core", "HBM reads", "HBM writes"
 XLA = "operations of XLA, in their order"
 BYTES, ISSUED_IN = "bytes", "issued in"
+LINE, SHARE, OPERATIONS = "line", "share of the time", "operations"
 
 
 class TraceSlice(NamedTuple):
@@ -24,22 +27,26 @@ class TraceSlice(NamedTuple):
 
 
 class Track(NamedTuple):
-    """Slices in order of their begin; two of them lie apart, or one lies within the other."""
+    """Slices in order of their begin; two of them lie apart, or one lies within the other.
+    ``line``: of the source, of which it is the track."""
 
     name: str
     slices: list[TraceSlice]
+    line: SourceLine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """One core, in the reading of real time. ``total_us``: the whole run; ``drawn_us``: where the
-    simulation ended, before that if the rest was extrapolated."""
+    simulation ended, before that if the rest was extrapolated. ``step``: the slice of ``STEPS``
+    that is drawn by line of the source as well, one like most."""
 
     tracks: tuple[Track, ...]
     steps: int
     total_us: float
     drawn_us: float
     notes: tuple[str, ...]
+    step: str = ""
 
 
 def trace_json(pictures: Sequence[tuple[str, Picture]]) -> str:

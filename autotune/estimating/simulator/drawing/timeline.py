@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
 
+from autotune.domain.profile import NamedPart, SourceLine, within
 from autotune.estimating.simulator import constants, dma
-from autotune.estimating.simulator.bundles import Listing, parse
+from autotune.estimating.simulator.bundles import parse
 from autotune.estimating.simulator.dma import RunningTotals
 from autotune.estimating.simulator.drawing import activity as activities
+from autotune.estimating.simulator.drawing.columns import Columns, Row, label
 from autotune.estimating.simulator.drawing.picture import (
     BYTES,
     CORE,
@@ -27,6 +31,7 @@ from autotune.estimating.simulator.extrapolation import finish
 from autotune.estimating.simulator.lowering import HBM_READ, HBM_WRITE, ON_CHIP, WAITED
 from autotune.estimating.simulator.memory import Scalars
 from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
+from autotune.estimating.simulator.profiling.attribution import Frames, Owner, Places
 from autotune.estimating.simulator.run import record, settle
 
 MOST_DMAS = 5000  # in one picture
@@ -54,19 +59,23 @@ class Transfer(NamedTuple):
 
 
 def timeline(
-    listing: str | Listing,
+    text: str,
+    lines: Mapping[int, Frames],
     *,
     chip: str,
     libtpu: str | None = None,
     scalars: Scalars | None = None,
     steps: int = 4,
+    file: str = "",
 ) -> Picture | NotSimulated:
-    """Return the first and the last ``steps`` grid steps; the rest is as in ``simulate``."""
+    """Return the first and the last ``steps`` grid steps; ``file``: whose lines have a track each.
+    The rest is as in ``profile``."""
     try:
         known = constants.load(chip, libtpu)
-        parsed, given = parse(listing), scalars or {}
+        parsed, given = parse(text), scalars or {}
         passes = settle(parsed, known, given)[0].passes  # as many as simulate walks
-        return _Drawing(parsed, known, given, steps, passes).picture()
+        places = Places(text, lines, parsed, known)
+        return _Drawing(places, known, given, steps, passes, file).picture()
     except UnfitError as reason:
         return NotSimulated(str(reason))
 
@@ -77,13 +86,15 @@ class _Drawing:
 
     def __init__(
         self,
-        listing: Listing,
+        places: Places,
         chip: constants.ChipConstants,
         scalars: Scalars,
         steps: int,
         max_steps: int,
+        file: str,
     ) -> None:
-        self._listing, self._chip = listing, chip
+        listing = places.listing
+        self._places, self._listing, self._chip, self._file = places, listing, chip, file
         # The pipeline's first pass only reads, its last one only writes: one more of each.
         self._each_end = steps + listing.pipelined
         self._visits = activities.VisitCollector(self._each_end)
@@ -99,9 +110,20 @@ class _Drawing:
 
     def picture(self) -> Picture:
         shown = self._shown()
-        dmas = _dma_tracks(islice(self._drawn(shown), MOST_DMAS), self._us)
+        steady = self._steady(shown)
+        tracks = self._activity(shown, steady)
+        lines = sorted(track for track in tracks if isinstance(track, SourceLine))
+        parts = [part for part in NamedPart if part in tracks]
+        units = sorted({*tracks}.difference(lines, parts, [CORE]), key=str)
         return Picture(
-            tracks=(Track(STEPS, list(self._sections(shown))), *self._activity(shown), *dmas),
+            tracks=(
+                Track(STEPS, list(self._sections(shown))),
+                *(Track(str(name), tracks[name]) for name in (CORE, *units)),
+                *_dma_tracks(islice(self._drawn(shown), MOST_DMAS), self._us),
+                *(Track(label(line), tracks[line], line) for line in lines),
+                *(Track(part.value, tracks[part]) for part in parts),
+            ),
+            step=self._name(steady),
             steps=self._steps,
             total_us=self._us(finish(self._line, self._recording, self._listing).cycles),
             drawn_us=self._us(self._bounds[-1]),
@@ -112,7 +134,7 @@ class _Drawing:
         self, kind: int, issued: float, begun: float, moved: float, arrived: float, size: float
     ) -> None:
         if kind == WAITED:
-            self._waits.append(activities.Wait(issued, moved, arrived))
+            self._waits.append(activities.Wait(issued, moved, arrived, int(size)))
         else:
             self._transfers.append(Transfer(kind, issued, begun, moved, arrived, size))
 
@@ -173,23 +195,37 @@ class _Drawing:
             index.append(place)
         return {"grid index": str(tuple(reversed(index)))}
 
-    def _activity(self, shown: list[int]) -> Iterator[Track]:
-        activity = activities.Activity(self._listing, self._chip, activities.Clock(self._waits))
-        visits = [self._visits.sections.get(section, []) for section in shown]
-        yield Track(CORE, [self._core_slice(stretch) for stretch in activity.core(visits)])
-        for unit, stretches in activity.units(list(chain.from_iterable(visits))).items():
-            name = f"{_UNITS[unit[:3]]} {unit[3:]}"
-            yield Track(name, [self._unit_slice(stretch) for stretch in stretches])
+    def _steady(self, shown: list[int]) -> int:
+        """A section whose length is in the middle of those of steps; without any the longest."""
 
-    def _core_slice(self, stretch: activities.Stretch) -> TraceSlice:
-        parts = {f"{kind}, µs": round(self._us(n), 4) for kind, n in stretch.cycles.items()}
-        details = parts if len(parts) > 1 else {}
-        return TraceSlice(stretch.kind, self._us(stretch.begin), self._us(stretch.end), details)
+        def cycles(section: int) -> float:
+            return self._bounds[section + 1] - self._bounds[section]
 
-    def _unit_slice(self, stretch: activities.Stretch) -> TraceSlice:
-        busy = round(self._us(sum(stretch.cycles.values())), 4)
-        details = {"busy, µs": busy, "operations": stretch.operations}
-        return TraceSlice("busy", self._us(stretch.begin), self._us(stretch.end), details)
+        steps = [n for n in shown if self._name(n).startswith(("step", "pass"))]
+        ordered = sorted(steps or shown, key=cycles)
+        return ordered[len(ordered) // 2 if steps else -1]
+
+    def _row(self, owner: Owner) -> Row:
+        return owner if isinstance(owner, NamedPart) else within(owner, self._file)[-1]
+
+    def _activity(self, shown: list[int], steady: int) -> dict[str | Row, list[TraceSlice]]:
+        """Of the core and of each unit, and in the steady section of each line of the file."""
+        activity = activities.Activity(self._places, self._chip, self._waits)
+        name = cache(lambda owner: label(self._row(owner)))
+        tracks: dict[str | Row, list[TraceSlice]] = {CORE: []}
+        for section in shown:
+            begin, end = self._bounds[section : section + 2]
+            columns = defaultdict[str | Row, Columns](partial(Columns, begin, end))
+            visits = self._visits.sections.get(section, [])
+            for (owner, cause, opcode), at, stop, cycles in activity.core(visits, begin, end):
+                for track in (CORE, self._row(owner))[: 1 + (section == steady)]:
+                    columns[track].add(cause.value, name(owner), at, stop, cycles, opcode)
+            for unit, owner, at, stop in activity.units(visits):
+                track = f"{_UNITS[unit[:3]]} {unit[3:]}"
+                columns[track].add("busy", name(owner), at, stop, stop - at)
+            for track, each in columns.items():
+                tracks.setdefault(track, []).extend(each.slices(self._us))
+        return tracks
 
     def _drawn(self, shown: list[int]) -> Iterator[tuple[Transfer, str]]:
         """DMAs that are issued in the sections shown, or on their way when one begins."""

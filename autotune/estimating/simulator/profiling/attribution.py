@@ -15,7 +15,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from autotune.domain.profile import Cause, NamedPart, Profile, ProfileRow, SourceLine
+from autotune.domain.profile import (
+    Cause,
+    NamedPart,
+    Profile,
+    ProfileNote,
+    ProfileRow,
+    SourceLine,
+)
 from autotune.estimating.simulator import constants, dma
 from autotune.estimating.simulator.bundles import (
     Listing,
@@ -39,10 +46,11 @@ Owner = Frames | NamedPart
 
 
 class Charge(NamedTuple):
-    """Whom a cycle is charged to, and what it was spent on."""
+    """Whom a cycle is charged to, and what it was spent on; the operation, where one issued."""
 
     owner: Owner
     cause: Cause
+    opcode: str = ""
 
 
 def profile(
@@ -53,13 +61,13 @@ def profile(
     chip: str,
     libtpu: str | None = None,
     scalars: Scalars | None = None,
-    note: str = "",
+    note: ProfileNote = ProfileNote.NOTHING,
 ) -> Profile | NotSimulated:
     """Of a printed listing; ``lines``: by number of the operation. The rest as in ``simulate``."""
     try:
         known, listing, given = constants.load(chip, libtpu), parse(text), scalars or {}
         recording, line, _ = settle(listing, known, given)
-        ledger = _Ledger(_Places(text, lines, listing, known), weights(line, recording, listing))
+        ledger = _Ledger(Places(text, lines, listing, known), weights(line, recording, listing))
         again = record(listing, known, given, recording.passes, ledger.visit)
         ledger.wait(again, known, line)
         ledger.settle(price(listing, known))
@@ -75,7 +83,7 @@ def profile(
     )
 
 
-class _Places:
+class Places:
     """Whom each bundle, stall and wait of a listing is charged to."""
 
     def __init__(
@@ -89,25 +97,25 @@ class _Places:
         self._bundles = all_operations(text)
         back = connect(listing, chip.delay_slots).back_edge
         self._loop = range(back.target, back.address + chip.delay_slots + 1) if back else range(0)
-        self._next: dict[int, list[Charge]] = {}
 
     def issue(self, address: int, stop: int) -> list[Charge]:
         """Who shares the cycle of a bundle in a block that ends before ``stop``."""
         if not self._bundles[address]:
             full = next((a for a in range(address, stop) if self._bundles[a]), address)
             shares = self._issued(full)
-            return [charge._replace(cause=Cause.EMPTY) for charge in shares]
+            return [charge._replace(cause=Cause.EMPTY, opcode="") for charge in shares]
         return self._issued(address)
 
     def _issued(self, address: int) -> list[Charge]:
         operations = self._bundles[address]
         vectors = [o for o in operations if is_vector(o.opcode)]
         for group in (vectors, operations):
-            located = [Charge(o, _cause(op)) for op in group if (o := self._line(op.name))]
+            lines = ((self._line(op.name), op) for op in group)
+            located = [Charge(line, _cause(op), op.opcode) for line, op in lines if line]
             if located:
                 return located
         if vectors:
-            return [Charge(NamedPart.NO_LOCATION, _cause(op)) for op in vectors]
+            return [Charge(NamedPart.NO_LOCATION, _cause(op), op.opcode) for op in vectors]
         return [Charge(self._part(address), Cause.SCALAR)]
 
     def stall(self, name: str) -> Owner:
@@ -116,6 +124,11 @@ class _Places:
     def wait(self, operation: int) -> Owner:
         part = NamedPart.PIPELINE_WAITS if self.listing.pipelined else NamedPart.WAITS
         return self._lines.get(operation) or part
+
+    def on_unit(self, address: int, unit: str) -> Owner:
+        """Of a bundle's operation of a unit, such as *mxu0*."""
+        names = (op.name for op in self._bundles[address] if f".{unit}" in op.opcode)
+        return self.stall(next(names, ""))
 
     def _line(self, name: str) -> Frames | None:
         return self._lines.get(number(name))
@@ -149,7 +162,7 @@ def _cause(operation: Operation) -> Cause:
 class _Ledger:
     """Adds up the cycles of a walk, each section as often as it is in the whole run."""
 
-    def __init__(self, places: _Places, sections: Sequence[int]) -> None:
+    def __init__(self, places: Places, sections: Sequence[int]) -> None:
         self._places, self._sections, self._section = places, sections, 0
         self._visits: Counter[tuple[int, int, int]] = Counter()  # of blocks
         self._cycles: dict[Charge, float] = {}
@@ -191,7 +204,7 @@ class _Ledger:
             for address in range(start, stop):
                 shares = self._places.issue(address, stop)
                 each = times * (1 + extra * (address == stop - 1)) / len(shares)
-                for owner, cause in shares:
+                for owner, cause, _ in shares:
                     self._add(owner, cause, each)
                     self._runs[owner] = max(self._runs.get(owner, 0), times)
                 stall = stalls[address + 1] - stalls[address]
@@ -210,7 +223,7 @@ class _Ledger:
         """Whole cycles that add up to the total: block by block, the walk has rounded a little."""
         scale, before = total / max(sum(self._cycles.values()), 1e-9), 0.0
         whole: dict[Owner, list[tuple[Cause, int]]] = {}
-        for (owner, cause), cycles in sorted(self._cycles.items(), key=lambda item: -item[1]):
+        for (owner, cause, _), cycles in sorted(self._cycles.items(), key=lambda item: -item[1]):
             after = before + cycles * scale
             if round(after) > round(before):
                 whole.setdefault(owner, []).append((cause, round(after) - round(before)))

@@ -8,11 +8,11 @@ it was given as an argument.
 from __future__ import annotations
 
 import ast
+import linecache
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from autotune.domain.profile import SourceLine
@@ -21,14 +21,13 @@ from autotune.estimating.simulator.profiling.locations import Chain, Location
 _WORD, _CALLED = re.compile(r"\w+"), re.compile(r"\b(\w+)\(")
 _DEEPEST = 16  # calls
 _LONGEST = 200  # characters of a line
+_NEAR = 2  # lines
 
 
 @cache
 def _lines(file: str) -> tuple[str, ...]:
-    try:
-        return tuple(Path(file).read_text(encoding="utf-8").splitlines())
-    except (OSError, ValueError):
-        return ()
+    """Of a file, or of a notebook's cells; none where it cannot be read."""
+    return tuple(line.rstrip("\n") for line in linecache.getlines(file))
 
 
 def frames(chain: Chain, read: Callable[[str], Sequence[str]] = _lines) -> tuple[SourceLine, ...]:
@@ -40,6 +39,17 @@ def frames(chain: Chain, read: Callable[[str], Sequence[str]] = _lines) -> tuple
             break
         made.append(line)
     return tuple(made)
+
+
+def around(
+    file: str, numbers: Iterable[int], read: Callable[[str], Sequence[str]] = _lines
+) -> tuple[tuple[int, str], ...]:
+    """Lines of a file and their neighbours, by their numbers, indented; none that is empty."""
+    lines = read(file)
+    near = {n for line in numbers for n in range(line - _NEAR, line + _NEAR + 1)}
+    return tuple(
+        (n, text[:_LONGEST]) for n, text in enumerate(lines, 1) if n in near and text.strip()
+    )
 
 
 def _calls(place: Location, function: str, read: Callable[[str], Sequence[str]]) -> bool:

@@ -1,0 +1,151 @@
+"""How profiles are written: the options for it, and a file for each kind of reader."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autotune.domain.codec import to_data
+from autotune.domain.errors import InvalidInputError
+from autotune.wording.output import echo
+
+if TYPE_CHECKING:
+    from autotune.searching.profiles import ConfigProfile
+
+
+class Format(StrEnum):
+    """How a profile is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    HTML = "html"
+    PERFETTO = "perfetto"
+    FOLDED = "folded"
+    PPROF = "pprof"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is for another program: nothing else may stand around it."""
+        return self not in (Format.TABLE, Format.JSON)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it shows grid steps."""
+        return self in (Format.HTML, Format.PERFETTO)
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--format`` as ``form``, ``--output`` and ``--unfold``; ``--json`` is a format as well."""
+
+    @click.option(
+        "--unfold",
+        is_flag=True,
+        help="In a table: also the lines of other files, below the lines that call them.",
+    )
+    @click.option(
+        "--output",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Write the profile there instead of to the terminal.",
+    )
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice([form.value for form in Format]),
+        help="Of the profile: html is one page with a timeline, perfetto for ui.perfetto.dev, "
+        "folded for speedscope and flame graphs, pprof for `go tool pprof`. Default: table.",
+    )
+    @wraps(command)
+    def taking(*arguments: Any, form: str | None, as_json: bool, **more: Any) -> Any:
+        if as_json and form not in (None, Format.JSON):
+            raise InvalidInputError(f"--json and --format {form} are two formats: give one of them")
+        chosen = Format.JSON if as_json else Format(form or Format.TABLE)
+        return command(*arguments, form=chosen, **more)
+
+    return taking
+
+
+def profile_data(named: "Sequence[ConfigProfile]") -> list[dict[str, Any]]:
+    from autotune.wording.profile import NOTES
+
+    return [
+        {
+            "name": config.name,
+            "calls": [{**to_data(call), "note": NOTES.get(call.note, "")} for call in config.calls],
+            "around": [{**to_data(each), "line": line} for each, line in config.around],
+        }
+        for config in named
+    ]
+
+
+def checked(form: Format, output: Path | None) -> Path | None:
+    """The file behind the name, before any time is spent. Raises ``InvalidInputError``."""
+    if output is not None:
+        return check_writable(output)
+    if form is Format.PPROF and sys.stdout.isatty():
+        raise InvalidInputError("pprof is not for a terminal: give --output FILE.pb.gz")
+    return None
+
+
+def write(
+    form: Format,
+    output: Path | None,
+    named: "Sequence[ConfigProfile]",
+    *,
+    title: str,
+    data: Mapping[str, Any],
+    unfold: bool,
+) -> None:
+    """Profiles in a format, into a file or to the terminal. ``data``: what is said as JSON."""
+    from autotune.wording import profile_files
+    from autotune.wording.profile import print_profiles, profiles_text
+    from autotune.wording.profile_page import page
+
+    if form is Format.TABLE and output is None:
+        echo(title)
+        print_profiles(named, unfold=unfold)
+        return
+    makers: dict[Format, Callable[[], str | bytes]] = {
+        Format.TABLE: lambda: f"{title}\n{profiles_text(named, unfold=unfold)}",
+        Format.JSON: lambda: json.dumps(data, indent=2, default=str) + "\n",
+        Format.HTML: lambda: page(title, named),
+        Format.PERFETTO: lambda: profile_files.perfetto_trace(named),
+        Format.FOLDED: lambda: profile_files.folded_stacks(named),
+        Format.PPROF: lambda: profile_files.pprof(named),
+    }
+    content = makers[form]()
+    if output is None:
+        click.echo(content, nl=False)
+    else:
+        write_whole(output, content)
+        echo(f"written to {output}", err=True)
+
+
+def check_writable(file: Path) -> Path:
+    """The file behind the name. Raises ``InvalidInputError`` before any time is spent."""
+    target = file.absolute().resolve()
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"there is no folder {target.parent} for it")
+    if target.exists() and not target.is_file():
+        raise InvalidInputError(f"{target} is not a file that could be written to")
+    return target
+
+
+def write_whole(file: Path, content: str | bytes) -> None:
+    """All or nothing: what was in the file before stays when this fails."""
+    new = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        new.write_bytes(content.encode() if isinstance(content, str) else content)
+        new.replace(file)
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            new.unlink()
