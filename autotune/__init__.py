@@ -53,6 +53,7 @@ __all__ = [
     "compiler_params",
     "configure",
     "estimate",
+    "helion_search",
     "install",
     "lookup",
     "override",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from autotune.python.client import Client
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable
+    from autotune.python.helion_search import helion_search
     from autotune.python.install import install, uninstall
     from autotune.python.notebook import Tuning, compare, estimate, lookup, profile, search, step
     from autotune.python.sources import BundleSource, StoreSource
@@ -94,6 +96,7 @@ else:
         "python.client": ("Client",),
         "python.collecting": ("collect",),
         "python.decorator": ("Tunable", "override", "tunable"),
+        "python.helion_search": ("helion_search",),
         "python.install": ("install", "uninstall"),
         "python.notebook": ("Tuning", "compare", "estimate", "lookup", "profile", "search", "step"),
         "python.sources": ("BundleSource", "StoreSource"),
