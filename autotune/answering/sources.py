@@ -9,13 +9,11 @@ import hashlib
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autotune.answering import matching
 from autotune.answering.bundle import Tried, read_bundle
-from autotune.answering.client import ServiceAnswers
 from autotune.answering.generation import GENERATION
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.key import Key, identity_of, parse_chip
@@ -33,7 +31,8 @@ ACCEPT: tuple[str, ...] = matching.KINDS[:-1]  # all but *default*
 class Source(Protocol):
     """Where published records come from. Both may raise: the runtime then takes the default.
     ``match`` may take a third argument ``without``, configs that cannot be taken: then it is asked
-    for the next best where one is refused. ``keeps_proofs``, False where it is missing: that a
+    for the next best where one is refused. A method ``lookup`` is told of the keys of a workload
+    at once. ``keeps_proofs``, False where it is missing: that a
     record is *proven* is what its database says, not whoever wrote a file."""
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> matching.Match:
@@ -204,6 +203,8 @@ def open_source(
         return source
     place = str(source)
     if place.startswith(("http://", "https://")):
+        from autotune.answering.client import ServiceAnswers  # a bundle needs no network
+
         cache = _snapshot_file(place + " claimed" * accept_claimed)
         return ServiceAnswers(place, cache=cache, strict=strict, accept_claimed=accept_claimed)
     if "://" not in place and not _is_sqlite(Path(place)):
@@ -219,6 +220,8 @@ def open_source(
 
 def _open_database(place: str) -> "Store":
     """By the installed package that keeps databases, which the engine does not know."""
+    from importlib.metadata import entry_points  # a bundle and a service start without
+
     openers = tuple(entry_points(group=STORES, name="database"))
     if not openers:  # an editable install of before this entry point existed
         raise StoreError(
@@ -245,6 +248,8 @@ def with_settings(
     configured = (
         settings() if source is None else replace(_settings or SourceSettings(), source=source)
     )
+    if accept is None and not chip:
+        return configured
     return replace(
         configured,
         accept=configured.accept if accept is None else matching.checked_kinds(accept),

@@ -64,7 +64,7 @@ def parse_dtype(text: str) -> str:
 
     Raises ``UnknownNameError`` with the list of names.
     """
-    name = text.strip().lower()
+    name = text.strip().lower().removeprefix("torch.")
     name = _SHORT.get(name, name)
     if name not in _BITS:
         raise UnknownNameError(f"unknown dtype {text!r}: choose one of {', '.join(_BITS)}")
@@ -385,6 +385,8 @@ def _size(name: str, text: str) -> int:
 
 
 def _checked_size(name: str, size: int) -> int:
+    if type(size) is int and 0 < size <= MAX_DIMENSION:
+        return size
     if isinstance(size, bool) or not hasattr(size, "__index__"):
         raise InvalidInputError(f"dimension {name}={size} is not a whole number")
     if size < 1:

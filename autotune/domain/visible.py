@@ -1,8 +1,6 @@
 """Text from outside, made harmless. Reasons, notes and names come from kernels, compilers and who
 pushed a record: none of them may move the cursor, change colours or turn the reading direction."""
 
-from html import escape
-
 _C0, _DELETE, _C1 = range(0x20), (0x7F,), range(0x80, 0xA0)
 _LINES = (0x2028, 0x2029)
 _DIRECTIONS = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -35,4 +33,6 @@ class Shown:
         return str(self)
 
     def _repr_html_(self) -> str:
+        from html import escape  # a model shows nothing
+
         return f"<pre>{escape(visible_lines(str(self)))}</pre>"

@@ -16,7 +16,8 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -189,8 +190,7 @@ def read_workload(text: str) -> Workload:
             if kind == "undeclared":
                 undeclared.append(_entry(UndeclaredKernel, row, _OF_UNDECLARED, "name"))
             elif kind == "problem":
-                problem = _entry(WorkloadProblem, row, _OF_PROBLEM, "kernel")
-                problems.append(replace(problem, line=line))
+                problems.append(_entry(WorkloadProblem, row, _OF_PROBLEM, "kernel", line=line))
             else:
                 general |= _read(row, _OF_ALL)
         except (ValueError, TypeError, InvalidInputError) as error:
@@ -245,7 +245,9 @@ def _lines_of_problems(text: str, count: int) -> list[int]:
     """The parser does not say lines. Where ``[[problem]]`` stands as often as there are problems
     these are theirs; else from one table of a list to the next a text is a document of its own."""
     found, begin, tables = list[int](), 0, [*_TABLE.finditer(text)]
-    plain = [text.count("\n", 0, match.start()) + 1 for match in tables if match["problem"]]
+    starts = [match.start() for match in tables if match["problem"]]
+    breaks = (text.count("\n", *between) for between in pairwise([0, *starts]))
+    plain = [number + 1 for number in accumulate(breaks)]
     if len(plain) == count:
         return plain
     for end in [*(match.start() for match in tables), len(text)]:
@@ -269,11 +271,13 @@ def _json_rows(text: str) -> Iterator[tuple[int, str, Any]]:
         yield number, "problem" if not isinstance(row, dict) or "kernel" in row else "", row
 
 
-def _entry(form: type[_Entry], row: Any, readers: Mapping[str, _Reader], needed: str) -> _Entry:
+def _entry(
+    form: type[_Entry], row: Any, readers: Mapping[str, _Reader], needed: str, **more: Any
+) -> _Entry:
     """A problem or a kernel. Raises ``ValueError`` for what is none."""
     if isinstance(row, dict) and not row.get(needed):
         raise ValueError(f"it names no {needed}")
-    return form(**_read(row, readers))
+    return form(**_read(row, readers), **more)
 
 
 def _read(row: Any, readers: Mapping[str, _Reader]) -> dict[str, Any]:

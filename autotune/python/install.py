@@ -20,12 +20,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from autotune.answering.client import ServiceAnswers
+from autotune.answering.generation import GENERATION
 from autotune.answering.sources import is_strict, settings
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.discovery import named_kernel
 from autotune.domain.errors import AutotuneError, InvalidInputError
-from autotune.domain.problem import parsed_parts
+from autotune.domain.problem import Problem, parsed_parts
 from autotune.domain.workload import Workload, read_workload
 from autotune.python.importing import WHEN_IMPORTED
 from autotune.python.tuned import Tuned, error_sentence
@@ -36,7 +36,7 @@ from autotune.tables.hooks import (
     unknown_packages,
     untouched,
 )
-from autotune.tables.hooks.hook import Hook, Named, Package
+from autotune.tables.hooks.hook import Hook, Named, Package, Problems
 from autotune.tables.table import UNTYPED
 
 WORKLOAD = "AUTOTUNE_WORKLOAD"
@@ -44,7 +44,8 @@ WORKLOAD = "AUTOTUNE_WORKLOAD"
 _log = logging.getLogger("autotune")
 _asking: ContextVar[bool] = ContextVar("autotune_asking", default=False)
 _undo: dict[str, list[Callable[[], None]]] = {}
-_workloads: list[Workload] = []  # that a service is to be asked for
+_workloads: list[Workload] = []  # that a service is asked for
+_asked: set[int] = set()  # in these generations of answers
 
 
 def install(*packages: str, workload: str | Path | None = None) -> list[str]:
@@ -67,6 +68,7 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
     installed = [name for name in named if _install(PACKAGES[name])]
     if file := workload or os.environ.get(WORKLOAD):
         _workloads.append(_read(Path(file)))
+        _asked.clear()
     return installed
 
 
@@ -157,22 +159,34 @@ def _axes(hook: Hook, call: Named) -> Named | None:
     if hook.problems is None:
         return axes
     try:
-        problems = [(_tuned(n), _tuned(n).problem(**p)) for n, p in hook.problems(call).items()]
+        problems = _described(hook.problems(call))
     except (AutotuneError, *UNTYPED) as error:  # nothing that the catalogue has
         _log.debug("autotune: %s runs as it is: %s", hook, error_sentence(error))
         return None
-    while _workloads:
-        _ask_for(_workloads.pop())
+    if GENERATION.number not in _asked:  # a fork, refresh, or the end of an outage asks again
+        _asked.add(GENERATION.number)
+        for workload in _workloads:
+            _ask_for(workload)
     for tuned, problem in problems:
         answer = tuned.answer(problem)
         if answer.config.vmem_limit_bytes is not None:
             _log.warning("autotune: %s has no place for the limit of %s", hook, answer.config)
         elif answer.record is not None:
             axes.update(answer.config.axes)
-            call["autotune"] = f"{call.get('autotune', '')}{answer.record.key}; "
+            call.setdefault("autotune", []).append(answer.record.key)
         if not axes:
             break
     return axes or None
+
+
+def _described(named: Problems) -> list[tuple[Tuned, Problem]]:
+    """An operation and its gradients share one problem. Raises as ``Tuned.problem``."""
+    made: list[tuple[Tuned, Named, Problem]] = []
+    for kernel, parts in named.items():
+        tuned = _tuned(kernel)
+        same = [known for of, given, known in made if of.spec == tuned.spec and given == parts]
+        made.append((tuned, parts, same[0] if same else tuned.problem(**parts)))
+    return [(tuned, problem) for tuned, _, problem in made]
 
 
 @cache
@@ -207,7 +221,7 @@ def _ask_for(workload: Workload) -> None:
             if tuned := not problem.args and _tuned_or_none(problem.kernel):
                 parts = parsed_parts(",".join([problem.shape, *problem.options]), "problem")
                 keys.append(tuned.key(tuned.problem(dtype=problem.dtype, **parts)))
-        if isinstance(source, ServiceAnswers):
-            source.lookup(keys)
+        if lookup := getattr(source, "lookup", None):
+            lookup(keys)
     except Exception as error:  # each is asked for again when it is traced
         _log.warning("autotune: a workload is not asked for: %s", error_sentence(error))

@@ -181,7 +181,7 @@ class Tuned:
         return made
 
     def _use(self, kernel: Kernel, ref: KernelRef) -> None:
-        self.kernel, self._ref, self._spec = kernel, ref, kernel.problem_spec
+        self.kernel, self._ref, self.spec = kernel, ref, kernel.problem_spec
         self._fingerprint = ""  # read once, at the first question
         self._answers: dict[Problem, TunedConfig] = {}
         self._generation = GENERATION.number
@@ -195,7 +195,7 @@ class Tuned:
         Raises ``InvalidInputError`` with a sentence for names and values that the kernel does not
         have: that is a mistake in the calling code.
         """
-        spec = self._spec
+        spec = self.spec
         dims: dict[str, Any] = {name: sizes.pop(name) for name in spec.dims if name in sizes}
         return spec.problem(dims, None if dtype is None else dtype_name(dtype), sizes)
 
@@ -241,10 +241,10 @@ class Tuned:
             remedy = _ASKED_AGAIN if match.unreachable else self._remedy(key)
             return self._default(problem, chip, f"{wrong or why(match, key)}; {remedy}")
         if wrong:
-            self._say(problem, logging.WARNING, wrong)
+            self._say(problem, logging.WARNING, "%s", wrong)
         level = logging.INFO if match.kind == EXACT else logging.WARNING
         said = why(match, key)
-        self._say(problem, level, f"{self} takes {match.config}, {match.kind}: {said}")
+        self._say(problem, level, "%s takes %s, %s: %s", self, match.config, match.kind, said)
         return TunedConfig(config=match.config, match=match.kind, record=match.record, why=said)
 
     def _fitting(
@@ -313,11 +313,14 @@ class Tuned:
         except ImportError:  # the kernel's package has a default of its own, and is not here
             axes = self.kernel.default_axes(problem, None)
         config = make_config(axes, grid_order=self.kernel.grid)
-        self._say(problem, level, f"{self} takes its default, {config}: {reason}")
+        self._say(problem, level, "%s takes its default, %s: %s", self, config, reason)
         return TunedConfig(config=config, match=DEFAULT, why=reason)
 
-    def _say(self, problem: Problem, level: int, text: str) -> None:
+    def _say(self, problem: Problem, level: int, form: str, *parts: object) -> None:
         """Once of a problem, however often it is asked for again."""
+        if not _log.isEnabledFor(level):
+            return
+        text = form % parts
         if (problem, text) not in self._said:
             self._said.add((problem, text))
             _log.log(level, "autotune: %s", text)

@@ -385,6 +385,6 @@ def test_a_chip_that_does_not_exist_is_refused_at_once(request: pytest.FixtureRe
 def test_a_database_without_the_package_that_opens_it_is_a_store_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("autotune.answering.sources.entry_points", lambda **_: ())
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     with pytest.raises(StoreError):
         open_source("sqlite:///results.db")

@@ -117,7 +117,7 @@ def _splash(call: Named) -> Problems:
 
 def _splash_again(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
     known = call["self"].kwargs["block_sizes"]
-    sizes = dataclasses.replace(known, **axes, autotune=call["autotune"])
+    sizes = dataclasses.replace(known, **axes, autotune="; ".join(map(str, call["autotune"])))
     make = sys.modules[_SPLASH]._make_splash_attention
     kernel = make(**dict(known.call), block_sizes=sizes)
     return kernel(*call.get("args", ()), **call.get("kwargs", {}))

@@ -30,7 +30,7 @@ def _data(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
     """As an entry of the cache. An estimate does not pose as a measurement."""
     module = sys.modules[_OP]
     config = replace(call["self"].heuristics_config, **axes)
-    metadata = {"autotune": call["autotune"], "estimated": True}
+    metadata = {"autotune": "; ".join(map(str, call["autotune"])), "estimated": True}
     data = module.benchmarking.BenchmarkData(0.0, 0.0, (0.0,), metadata)
     return module.AutotuningData({config: data})
 

@@ -13,7 +13,7 @@ for where the first has a record. Empty for what the catalogue does not have."""
 
 Result = Callable[[Named, Named, Callable[[], Any]], Any]
 """Of the variables of a call, the axes that are published for it, and what gives the lookup's own
-result: what it returns. The variable ``autotune`` says which records these are."""
+result: what it returns. The variable ``autotune``: the keys of these records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
