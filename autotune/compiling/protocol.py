@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from autotune.domain import compilers as questions
+from autotune.domain.change import SourceChange
 from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Failure
@@ -64,6 +65,24 @@ class ProfileConfig(questions.Attempted[Profiled | Failure]):
     steps: int = 0
 
 
+class PossibleChanges(NamedTuple):
+    """Of all calls of a config, whether they help or not."""
+
+    changes: tuple[SourceChange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListChanges(questions.Attempted[PossibleChanges | Failure]):
+    """What could be changed in the source of a config, as far as its trace shows that."""
+
+    kind = "changes"
+    form = PossibleChanges
+    ref: KernelRef
+    problem: Problem
+    config: Config
+    chip: Chip
+
+
 CompilerQuestion = (
     questions.DescribeToolchain
     | questions.DescribeChip
@@ -77,6 +96,7 @@ CompilerQuestion = (
     | questions.TraceConfig
     | questions.CompileConfig
     | ProfileConfig
+    | ListChanges
     | questions.VerifyConfig
     | questions.WriteExecutable
     | questions.CollectKernels

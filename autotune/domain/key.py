@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
+from autotune.domain.change import SourceChange
 from autotune.domain.codec import Flat, Local, OmitDefault
 from autotune.domain.compiler_options import (
     MOST_CHARACTERS,
@@ -34,7 +35,8 @@ class KernelRef:
     ``call``: of a decorated function, its arguments in words. ``source``: the text to run in the
     place of the file, which need not exist: a notebook's. ``copy`` is set where the file is in
     another revision of a working tree, with ``copy_of`` that tree: whatever would be imported from
-    it comes from the copy.
+    it comes from the copy. ``changes`` are made to whatever it traces; ``plain``: a function that
+    nobody declared, as a kernel without axes.
     """
 
     path: str
@@ -45,6 +47,8 @@ class KernelRef:
     source: str = ""
     copy: str = ""
     copy_of: str = ""
+    changes: OmitDefault[tuple[SourceChange, ...]] = ()
+    plain: OmitDefault[bool] = False
 
     def __str__(self) -> str:
         return f"{self.module or self.path}:{self.attribute}"

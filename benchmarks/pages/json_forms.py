@@ -11,6 +11,7 @@ from autotune.compiling.environments.environment import Environment
 from autotune.domain.browsing import AuditEntry, Miss
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
+from autotune.domain.finding import Advice
 from autotune.domain.key import ChipInfo, KernelSpec, Key, Toolchain
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.outcome import CallTime, Outcome, OutcomeKind
@@ -198,6 +199,7 @@ FORMS: dict[str, Any] = {
         "failed": dict[str, str],
     },
     "profile": {"kernel": str, "chip": str, "toolchain": Toolchain, "profiles": [_PROFILES]},
+    "advise": {"kernel": str, "key": Key, "config": Config, "advice": Advice},
     "history": [{**_SUMMARY, "trials": [_NUMBERED]}],
     "explain": {
         "trials": [

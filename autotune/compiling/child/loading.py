@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from autotune.compiling.child.changes.rewriting import changed_kernel
 from autotune.declaring.calls.function import FunctionKernel
 from autotune.declaring.kernel import Kernel
 from autotune.domain.arguments import ProblemWords
@@ -132,7 +133,7 @@ class Loader:
                     declared = declared.kernel(declared.read(call))
                 except InvalidInputError as error:
                     raise LoadError(f"{ref}: {error}") from error
-            self._kernels[ref] = declared
+            self._kernels[ref] = changed_kernel(declared, ref.changes) if ref.changes else declared
         return self._kernels[ref]
 
     def problem(self, ref: KernelRef, words: ProblemWords) -> NamedProblem:
@@ -154,7 +155,7 @@ class Loader:
 
     def _declared(self, ref: KernelRef) -> Kernel | FunctionKernel:
         """What stands in the module, which is executed once."""
-        place = replace(ref, call="")
+        place = replace(ref, call="", changes=())
         if place not in self._found:
             self._found[place] = self._load(place)
         return self._found[place]
@@ -162,6 +163,8 @@ class Loader:
     def _load(self, ref: KernelRef) -> Kernel | FunctionKernel:
         if ref.copy:
             self._copied.copies[ref.copy_of] = ref.copy
+        if ref.plain:
+            return FunctionKernel(name=ref.attribute, function=self.function(ref), axes={})
         module = self._imported(ref)
         if ref.copy and (strays := self._copied.strays()):
             raise LoadError(

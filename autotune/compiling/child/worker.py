@@ -43,7 +43,7 @@ from autotune.domain.key import Chip, ChipInfo, Choices, KernelRef, KernelSpec, 
 from autotune.domain.problem import Config, Problem
 from autotune.domain.step import CompiledStep
 
-_OfCandidate = questions.CompileConfig | questions.VerifyConfig
+_OfCandidate = questions.CompileConfig | protocol.ListChanges | questions.VerifyConfig
 _OfKernel = (
     questions.ListChoices
     | questions.CheckDeclaration
@@ -144,6 +144,12 @@ class CompilerWorker:
         if question.problem is None or question.config is None:
             return profile.profile_function(self.loader, question, self.dump)
         return profile.profile_config(self._kernel(question), question, self.dump)
+
+    def do_changes(self, question: protocol.ListChanges) -> protocol.PossibleChanges:
+        from autotune.compiling.child.changes.rewriting import possible_changes
+
+        staged = build.stage(*self._candidate(question))
+        return protocol.PossibleChanges(tuple(possible_changes(staged.traced.jaxpr)))
 
     def do_baseline(self, question: questions.CompileBaseline) -> XlaCost:
         kernel, problem, chip = self._kernel(question), question.problem, question.chip

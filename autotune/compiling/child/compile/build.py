@@ -88,7 +88,7 @@ def trace_config(
     Code that asks for the TPU while it is traced is told of the chip, where one is given.
     """
     turned = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
-    staged = _staged(kernel, problem, config, chip)
+    staged = stage(kernel, problem, config, chip)
     with _refusing():
         traces = reader.traces(staged.calls, turned)
     if turned is None or not traces[0].more:
@@ -158,7 +158,7 @@ def listed_config(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, options: str | None
 ) -> tuple[Trace, MadeConfig]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
-    staged = _staged(kernel, problem, config, chip)
+    staged = stage(kernel, problem, config, chip)
     _traced_last.clear()  # compiled once more, the same trace would be listed by nobody
     return listed(staged, chip, dump, options)
 
@@ -229,7 +229,7 @@ _traced_last: list[tuple[Kernel, tuple[Problem, Config, Chip | None], Staged]] =
 """At most one: the rules are asked of a config just before it is compiled."""
 
 
-def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Staged:
+def stage(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Staged:
     """Code that asks for the TPU while it is traced is told of the chip. Raises ``StageError``."""
     question = problem, config, chip
     for known, asked, staged in _traced_last:

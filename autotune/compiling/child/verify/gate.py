@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.compiling.child.changes.rewriting import original_build
 from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.calls import walked
@@ -327,10 +328,11 @@ class _Subject:
         if self.reference is not None:
             return _outputs(self.reference, given)
         config = fitting_default(self.kernel, self.problem, self.chip)
+        build = original_build(self.kernel)
         plain = self.run(0, EAGER, level)
         try:
             return interpreter.outputs(
-                lambda: self.kernel.build(self.problem, config),
+                lambda: build(self.problem, config),
                 given,
                 plain,
                 self.chip,

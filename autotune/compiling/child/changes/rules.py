@@ -1,0 +1,215 @@
+"""What can be changed in a kernel, by kind: in an equation of its body, or in how it is called."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import prod
+from typing import Any
+
+from autotune.compiling.child.changes.grid_order import grid_orders
+from autotune.compiling.child.changes.rewriting import Made, Rule, spliced
+from autotune.domain.change import ChangeKind
+from autotune.domain.problem import ARBITRARY, PARALLEL
+
+_Options = Mapping[str, Callable[[], Any]]
+
+_UNROLLED = (2, 4, 8)
+_MOST_TURNS = 16  # that are unrolled altogether
+_SAME_VALUES = ("transpose", "reshape", "broadcast_in_dim", "squeeze", "mul", "neg")
+_DEEPEST = 8
+_LIMITS = tuple(mebibytes << 20 for mebibytes in (32, 64, 96))
+
+
+def _reciprocal(eqn: Any, made: Made) -> _Options:
+    """``x / s`` where s has fewer elements: one division of each."""
+    from jax import lax
+
+    if eqn.primitive.name != "div" or not _is_float(eqn.outvars[0]):
+        return {}
+    x, divisor = eqn.invars
+    result, maker = eqn.outvars[0].aval, made(divisor)
+    axes = tuple(range(len(result.shape)))
+    if maker is not None and maker.primitive.name == "broadcast_in_dim":
+        divisor, axes = maker.invars[0], maker.params["broadcast_dimensions"]
+    shape = divisor.aval.shape
+    if not shape or hasattr(divisor, "val") or prod(shape) >= prod(result.shape):
+        return {}
+
+    def product(x: Any, divisor: Any) -> Any:
+        return lax.mul(x, lax.broadcast_in_dim(1.0 / divisor, result.shape, axes))
+
+    return {"": lambda: spliced(eqn, (x, divisor), product)}
+
+
+def _narrow_product(eqn: Any, made: Made) -> _Options:
+    """float32 operands of which at least one was bfloat16: those products are exact in either."""
+    import jax.numpy as jnp
+
+    if eqn.primitive.name != "dot_general" or not _has_default_precision(eqn):
+        return {}
+    if {str(var.aval.dtype) for var in (*eqn.invars, *eqn.outvars)} != {"float32"}:
+        return {}
+    if not any(_was_bfloat16(var, made) for var in eqn.invars):
+        return {}
+
+    def product(x: Any, y: Any) -> Any:
+        return _dot(eqn, x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
+
+    return {"": lambda: spliced(eqn, eqn.invars, product)}
+
+
+def _wide_sum(eqn: Any, _: Made) -> _Options:
+    import jax.numpy as jnp
+
+    if eqn.primitive.name != "dot_general" or str(eqn.outvars[0].aval.dtype) != "bfloat16":
+        return {}
+
+    def product(x: Any, y: Any) -> Any:
+        wide = _dot(eqn, x, y, preferred_element_type=jnp.dtype("float32"))
+        return wide.astype(jnp.bfloat16)
+
+    return {"": lambda: spliced(eqn, eqn.invars, product)}
+
+
+def _turned_product(eqn: Any, made: Made) -> _Options:
+    """``x @ y.T``: a product contracts whatever dimension it is told to."""
+    if eqn.primitive.name != "dot_general":
+        return {}
+    contracted, batch = eqn.params["dimension_numbers"]
+    inputs, dims = list(eqn.invars), [tuple(each) for each in contracted]
+    for place, var in enumerate(eqn.invars):
+        maker = made(var)
+        turns = maker is not None and maker.primitive.name == "transpose"
+        if turns and tuple(maker.params["permutation"]) == (1, 0):
+            inputs[place] = maker.invars[0]
+            dims[place] = tuple(1 - dim for dim in dims[place])
+    if inputs == list(eqn.invars) or any(batch):
+        return {}
+
+    def product(x: Any, y: Any) -> Any:
+        return _dot(eqn, x, y, dimension_numbers=(tuple(dims), batch))
+
+    return {"": lambda: spliced(eqn, inputs, product)}
+
+
+def _scaled_operand(eqn: Any, made: Made) -> _Options:
+    """``(x @ y) * c`` where x has fewer elements than the product."""
+    if eqn.primitive.name not in ("mul", "div") or not _is_float(eqn.outvars[0]):
+        return {}
+    x, scale = eqn.invars if hasattr(eqn.invars[1], "val") else eqn.invars[::-1]
+    dot = made(x)
+    if not hasattr(scale, "val") or dot is None or dot.primitive.name != "dot_general":
+        return {}
+    if eqn.primitive.name == "div" and scale is not eqn.invars[1]:
+        return {}
+    if prod(dot.invars[0].aval.shape) >= prod(dot.outvars[0].aval.shape):
+        return {}
+    factor = float(scale.val) if eqn.primitive.name == "mul" else 1.0 / float(scale.val)
+
+    def product(x: Any, y: Any) -> Any:
+        return _dot(dot, (x * factor).astype(x.dtype), y)
+
+    return {"": lambda: spliced(eqn, dot.invars, product)}
+
+
+def _unrolled(eqn: Any, _: Made) -> _Options:
+    """A loop of known length."""
+    if eqn.primitive.name != "scan" or eqn.params["unroll"] != 1:
+        return {}
+    turns = eqn.params["length"]
+    counts = [n for n in _UNROLLED if n < turns]
+    counts += [turns] if 1 < turns <= _MOST_TURNS else []
+
+    return {str(count): partial(_with_turns, eqn, min(count, turns)) for count in counts}
+
+
+def _with_turns(eqn: Any, count: int) -> list[Any]:
+    return [eqn.replace(params={**eqn.params, "unroll": count})]
+
+
+def _no_bounds_checks(eqn: Any, _: Made) -> _Options:
+    if getattr(_parameters(eqn), "disable_bounds_checks", True):
+        return {}
+    return {"": partial(_with_parameters, eqn, disable_bounds_checks=True)}
+
+
+def _vmem_limit(eqn: Any, _: Made) -> _Options:
+    if getattr(_parameters(eqn), "vmem_limit_bytes", True):
+        return {}
+    return {str(n): partial(_with_parameters, eqn, vmem_limit_bytes=n) for n in _LIMITS}
+
+
+def _semantics(eqn: Any, _: Made) -> _Options:
+    """The first axes parallel; which of these are right is for the rules to say."""
+    mapping = eqn.params["grid_mapping"]
+    if _parameters(eqn) is None:
+        return {}
+    rank = len(mapping.grid) - len(mapping.vmapped_dims)
+    options = dict[str, Callable[[], Any]]()
+    for count in range(1, rank + 1):
+        kinds = (PARALLEL,) * count + (ARBITRARY,) * (rank - count)
+        letters = "".join(kind[0].upper() for kind in kinds)
+        options[letters] = partial(_with_parameters, eqn, dimension_semantics=kinds)
+    return options
+
+
+def _parameters(eqn: Any) -> Any:
+    """Those of Mosaic; JAX before 0.7 has them as a mapping, which is left alone."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    given = eqn.params["compiler_params"]
+    make = getattr(pltpu, "CompilerParams", None)
+    if given is None or given == {}:
+        return make() if make else None
+    return None if hasattr(given, "get") else given
+
+
+def _with_parameters(eqn: Any, **values: Any) -> dict[str, Any]:
+    return {"compiler_params": dataclasses.replace(_parameters(eqn), **values)}
+
+
+def _dot(eqn: Any, x: Any, y: Any, **others: Any) -> Any:
+    from jax import lax
+
+    names = ("dimension_numbers", "precision", "preferred_element_type")
+    return lax.dot_general(x, y, **{**{name: eqn.params[name] for name in names}, **others})
+
+
+def _has_default_precision(eqn: Any) -> bool:
+    given = eqn.params["precision"]
+    each = given if isinstance(given, tuple) else (given,)
+    return all(str(one) in ("None", "DEFAULT") for one in each)
+
+
+def _was_bfloat16(var: Any, made: Made) -> bool:
+    for _ in range(_DEEPEST):
+        maker = made(var)
+        if maker is None:
+            return False
+        name, var = maker.primitive.name, maker.invars[0]
+        if name == "convert_element_type":
+            return str(var.aval.dtype) == "bfloat16"
+        if name not in _SAME_VALUES:
+            return False
+    return False
+
+
+def _is_float(var: Any) -> bool:
+    return "float" in str(var.aval.dtype)
+
+
+BODY_RULES: Mapping[ChangeKind, Rule] = {
+    ChangeKind.WIDE_SUM: _wide_sum,
+    ChangeKind.NARROW_PRODUCT: _narrow_product,
+    ChangeKind.TURNED_PRODUCT: _turned_product,
+    ChangeKind.RECIPROCAL: _reciprocal,
+    ChangeKind.SCALED_OPERAND: _scaled_operand,
+    ChangeKind.UNROLLED: _unrolled,
+}
+
+CALL_RULES: Mapping[ChangeKind, Rule] = {
+    ChangeKind.VMEM_LIMIT: _vmem_limit,
+    ChangeKind.SEMANTICS: _semantics,
+    ChangeKind.GRID_ORDER: grid_orders,
+    ChangeKind.NO_BOUNDS_CHECKS: _no_bounds_checks,
+}

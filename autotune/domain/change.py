@@ -1,0 +1,47 @@
+"""A mechanical change to the source of a kernel."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from autotune.domain.codec import OmitDefault
+from autotune.domain.limits import Count, Limit, Text
+
+
+class ChangeKind(StrEnum):
+    """What is changed. The first two make compile what does not, and are tried only then."""
+
+    WIDE_SUM = "a bfloat16 product that sums in float32"
+    VMEM_LIMIT = "a higher VMEM limit"
+    SEMANTICS = "parallel grid axes"
+    GRID_ORDER = "another order of the grid"
+    NO_BOUNDS_CHECKS = "no bounds checks"
+    NARROW_PRODUCT = "bfloat16 operands of a product"
+    TURNED_PRODUCT = "a product instead of a transpose"
+    RECIPROCAL = "a reciprocal instead of divisions"
+    SCALED_OPERAND = "a scale on an operand instead of the product"
+    UNROLLED = "an unrolled loop"
+
+    @property
+    def is_remedy(self) -> bool:
+        return self in (ChangeKind.WIDE_SUM, ChangeKind.VMEM_LIMIT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Place:
+    """An expression of a file; lines from 1, columns in bytes from 0, the end is behind it."""
+
+    file: Text
+    line: Count
+    column: Count
+    end_line: Count
+    end_column: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class SourceChange:
+    """``value``: as the kind takes it: letters of semantics, axes of a grid, bytes, turns."""
+
+    kind: ChangeKind
+    place: Place
+    value: OmitDefault[Annotated[str, Limit(longest=100)]] = ""

@@ -1,0 +1,206 @@
+"""What to change in a kernel: each mechanical change is made, compiled, simulated and verified."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from autotune.compiling.protocol import ListChanges, PossibleChanges
+from autotune.declaring.edits import diff, edited
+from autotune.domain import compilers as questions
+from autotune.domain.change import ChangeKind, Place, SourceChange
+from autotune.domain.comparison import Comparison, NamedEstimate, compare
+from autotune.domain.evidence import Verdict
+from autotune.domain.finding import Advice, SourceFinding
+from autotune.domain.outcome import Estimate, Estimated, Outcome
+from autotune.domain.problem import Config
+from autotune.domain.profile import SourceLine
+from autotune.domain.trace import Trace
+from autotune.estimating import legality
+from autotune.searching.one_config import outcome_of, trace_one
+from autotune.searching.subject import Subject
+
+_FEWER_BYTES = 0.95  # of those that a grid order moves, for another to be tried
+_ORDERS = 2
+
+Announce = Callable[[str, int], None]
+"""Hears what is done next, and how often."""
+
+
+def advise(
+    compilers: questions.Compilers, subject: Subject, config: Config, announce: Announce
+) -> Advice:
+    """All that is faster by more than the model can mistake, and right as far as the gate knows."""
+    return _Adviser(compilers, subject, config, announce).advice()
+
+
+@dataclass(frozen=True)
+class _Adviser:
+    compilers: questions.Compilers
+    subject: Subject
+    config: Config
+    announce: Announce
+
+    def advice(self) -> Advice:
+        (base,) = self._compiled([()])
+        before = base.estimate if isinstance(base, Estimated) else None
+        changes = list(self._worth_trying(before))
+        self.announce("compile", len(changes))
+        outcomes = self._compiled([(change,) for change in changes])
+        timed = [
+            (change, outcome.estimate)
+            for change, outcome in zip(changes, outcomes, strict=True)
+            if isinstance(outcome, Estimated) and _is_faster(outcome.estimate, before)
+        ]
+        best = _best_values(timed)
+        self.announce("verify", len(best))
+        findings = [self._finding((change,), before, after) for change, after in best]
+        right = [finding for finding in findings if finding.verdict.ok is not False]
+        return Advice(
+            time_us=before.time_us if before else None,
+            findings=tuple(right),
+            together=self._together(right, before),
+            wrong=tuple(finding for finding in findings if finding.verdict.ok is False),
+            tried=len(changes),
+            reason="" if before else str(getattr(base, "reason", "") or base.kind),
+        )
+
+    def _worth_trying(self, before: Estimate | None) -> Iterator[SourceChange]:
+        listed = self._ask(ListChanges)
+        traced = trace_one(self.compilers, self.subject, self.config)
+        if not isinstance(listed, PossibleChanges) or not isinstance(traced, Trace):
+            return
+        for kind, alike in groupby(sorted(listed.changes), key=lambda change: change.kind):
+            if kind.is_remedy == (before is None):
+                if kind is ChangeKind.SEMANTICS:
+                    yield from self._parallel(traced, list(alike))
+                elif kind is ChangeKind.GRID_ORDER:
+                    yield from self._orders(traced, list(alike))
+                else:
+                    yield from alike
+
+    def _parallel(self, traced: Trace, changes: Sequence[SourceChange]) -> Iterator[SourceChange]:
+        """The most parallel semantics that the trace proves to be legal, where they divide the grid
+        between two cores in another way."""
+        chip = self.subject.chip.chip
+        best = legality.semantics_variants(traced, chip)[0]
+        new, old = traced.with_semantics(best), traced
+        is_same = [legality.split_axis(each.grid, each.dimension_semantics) for each in (new, old)]
+        letters = "".join(kind[0].upper() for kind in best)
+        if chip.is_megacore and is_same[0] != is_same[1]:
+            yield from (change for change in changes if change.value == letters)
+
+    def _orders(self, traced: Trace, changes: Sequence[SourceChange]) -> Iterator[SourceChange]:
+        """Those that are legal and move the fewest bytes."""
+        fewer = list[tuple[int, SourceChange]]()
+        for change in changes:
+            other = trace_one(self.compilers, self._subject((change,)), self.config)
+            if not isinstance(other, Trace) or legality.violation(other, self.subject.chip):
+                continue
+            moved = [sum(call.hbm_bytes for call in each.calls) for each in (traced, other)]
+            if moved[1] < _FEWER_BYTES * moved[0]:
+                fewer.append((moved[1], change))
+        yield from (change for _, change in sorted(fewer)[:_ORDERS])
+
+    def _together(
+        self, findings: Sequence[SourceFinding], before: Estimate | None
+    ) -> SourceFinding | None:
+        """As many as make each other faster still."""
+        chosen: tuple[SourceChange, ...] = ()
+        best = before
+        for finding in findings:
+            (outcome,) = self._compiled([(*chosen, *finding.changes)])
+            if isinstance(outcome, Estimated) and _is_faster(outcome.estimate, best):
+                chosen, best = (*chosen, *finding.changes), outcome.estimate
+        if best is None or len(chosen) < 2:
+            return None
+        both = self._finding(chosen, before, best)
+        return both if both.verdict.ok is not False else None
+
+    def _finding(
+        self, changes: tuple[SourceChange, ...], before: Estimate | None, after: Estimate
+    ) -> SourceFinding:
+        text, is_same = self._edit(changes, after)
+        return SourceFinding(
+            changes=changes,
+            lines=tuple(_line(change.place) for change in changes),
+            before_us=before.time_us if before else None,
+            after_us=after.time_us,
+            margin=_compared(before, after).margin if before else after.doubt,
+            verdict=self._verified(changes),
+            diff=text,
+            same_program=is_same,
+        )
+
+    def _edit(self, changes: tuple[SourceChange, ...], after: Estimate) -> tuple[str, bool | None]:
+        """The diff, and whether it was compiled. None is made of what compiles to another time."""
+        files = {change.place.file for change in changes}
+        if len(files) > 1:
+            return "", None
+        (file,) = files
+        try:
+            before = Path(file).read_text(encoding="utf-8")
+            text = edited(before, changes)
+        except (OSError, ValueError, SyntaxError):
+            return "", None
+        if text is None:
+            return "", None
+        made = diff(file, before, text)
+        if self.subject.ref.module or Path(file) != Path(self.subject.ref.path):
+            return made, None
+        edited_subject = replace(self.subject, ref=replace(self.subject.ref, source=text))
+        question = edited_subject.question(questions.CompileConfig, config=self.config)
+        outcome = outcome_of(self.compilers.ask(question), self.subject.chip)
+        is_same = isinstance(outcome, Estimated) and outcome.estimate.time_us == after.time_us
+        return (made, True) if is_same else ("", False)
+
+    def _compiled(self, changes: Sequence[tuple[SourceChange, ...]]) -> list[Outcome]:
+        asked = [
+            self._subject(each).question(questions.CompileConfig, config=self.config)
+            for each in changes
+        ]
+        return [outcome_of(each, self.subject.chip) for each in self.compilers.ask_all(asked)]
+
+    def _verified(self, changes: tuple[SourceChange, ...]) -> Verdict:
+        """What turns checks off is checked all the same."""
+        checked = tuple(c for c in changes if c.kind is not ChangeKind.NO_BOUNDS_CHECKS)
+        question = self._subject(checked).question(questions.VerifyConfig, config=self.config)
+        return self.compilers.ask(question)
+
+    def _subject(self, changes: tuple[SourceChange, ...]) -> Subject:
+        return replace(self.subject, ref=replace(self.subject.ref, changes=changes))
+
+    def _ask(self, kind: Callable[..., ListChanges]) -> object:
+        return self.compilers.ask(self.subject.question(kind, config=self.config))
+
+
+def _compared(before: Estimate, after: Estimate) -> Comparison:
+    return compare(
+        NamedEstimate(name="changed", estimate=after), NamedEstimate(name="", estimate=before)
+    )
+
+
+def _is_faster(after: Estimate, before: Estimate | None) -> bool:
+    """By more than the model can mistake; than what does not compile anything is."""
+    if before is None:
+        return True
+    return after.time_us < before.time_us and not _compared(before, after).tie
+
+
+def _best_values(
+    timed: Sequence[tuple[SourceChange, Estimate]],
+) -> list[tuple[SourceChange, Estimate]]:
+    """The fastest first, and of one place and kind only the fastest value."""
+    best = dict[tuple[ChangeKind, Place], tuple[SourceChange, Estimate]]()
+    for change, estimate in sorted(timed, key=lambda pair: pair[1].time_us):
+        best.setdefault((change.kind, change.place), (change, estimate))
+    return list(best.values())
+
+
+def _line(place: Place) -> SourceLine:
+    try:
+        lines = Path(place.file).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        lines = []
+    text = lines[place.line - 1].strip() if place.line <= len(lines) else ""
+    return SourceLine(file=place.file, line=place.line, text=text[:200])

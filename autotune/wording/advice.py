@@ -1,0 +1,113 @@
+"""What to change in a kernel, in words."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from autotune.domain.change import ChangeKind, SourceChange
+from autotune.domain.evidence import Standard
+from autotune.domain.finding import Advice, SourceFinding
+from autotune.wording.publication import verification
+from autotune.wording.units import counted, mebibytes, micros
+
+_KINDS = {"P": "parallel", "A": "arbitrary"}
+
+CAUSES: Mapping[ChangeKind, str] = {
+    ChangeKind.WIDE_SUM: "the matrix unit sums in 32 bits: a bfloat16 sum does not compile",
+    ChangeKind.VMEM_LIMIT: "the kernel needs more VMEM than the compiler gives it by default",
+    ChangeKind.SEMANTICS: "one of the two cores has nothing to do",
+    ChangeKind.GRID_ORDER: "blocks are fetched again that could stay where they are",
+    ChangeKind.NO_BOUNDS_CHECKS: "the scalar unit checks the bounds of each copy and dynamic index",
+    ChangeKind.NARROW_PRODUCT: "values that were bfloat16 are multiplied as float32, at half the "
+    "speed of the matrix unit",
+    ChangeKind.TURNED_PRODUCT: "an operand is transposed across lanes, and then multiplied",
+    ChangeKind.RECIPROCAL: "every element is divided, though rows of them have the same divisor",
+    ChangeKind.SCALED_OPERAND: "the product is scaled, which has more elements than its operand",
+    ChangeKind.UNROLLED: "each turn of the loop waits for the results of the one before",
+}
+
+
+def change_text(change: SourceChange) -> str:
+    """What is to be written in the source."""
+    return _CHANGES[change.kind](change.value)
+
+
+_CHANGES: Mapping[ChangeKind, Callable[[str], str]] = {
+    ChangeKind.WIDE_SUM: lambda _: "preferred_element_type=float32, and a cast of the result",
+    ChangeKind.VMEM_LIMIT: lambda n: f"vmem_limit_bytes of {mebibytes(int(n))}",
+    ChangeKind.SEMANTICS: lambda letters: (
+        "dimension_semantics " + ", ".join(_KINDS[letter] for letter in letters)
+    ),
+    ChangeKind.GRID_ORDER: lambda axes: (
+        f"the grid with its axes in the order {', '.join(axes)} "
+        "(counted from 0), in the index maps and program_ids as well"
+    ),
+    ChangeKind.NO_BOUNDS_CHECKS: lambda _: "disable_bounds_checks=True",
+    ChangeKind.NARROW_PRODUCT: lambda _: (
+        "both operands as bfloat16, with preferred_element_type=float32"
+    ),
+    ChangeKind.TURNED_PRODUCT: lambda _: "lax.dot_general that contracts the other dimension",
+    ChangeKind.RECIPROCAL: lambda _: "one reciprocal for each row, and products",
+    ChangeKind.SCALED_OPERAND: lambda _: "the scale on the smaller operand",
+    ChangeKind.UNROLLED: lambda turns: f"unroll={turns}",
+}
+
+
+def advice_lines(advice: Advice) -> Iterator[str]:
+    """All that is to be said, paragraph by paragraph."""
+    if advice.reason:
+        yield f"It has no time as it is: {advice.reason}"
+    for number, finding in enumerate(advice.findings, 1):
+        yield ""
+        yield from _finding_lines(f"{number}. ", finding)
+    if advice.together:
+        yield ""
+        yield from _finding_lines("Together: ", advice.together)
+    yield ""
+    yield _summary(advice)
+    for wrong in advice.wrong:
+        (change,) = wrong.changes
+        yield f"Left out: {change.kind} ({place_text(wrong)}) saves {_saved(wrong)}, but it is "
+        yield f"  {verification(wrong.verdict)}"
+
+
+def _finding_lines(opening: str, finding: SourceFinding) -> Iterator[str]:
+    kinds = " and ".join(change.kind for change in finding.changes)
+    yield f"{opening}{kinds}: {_saved(finding)}"
+    for change, line in zip(finding.changes, finding.lines, strict=True):
+        yield f"  {line.file}:{line.line}: {line.text}"
+        if len(finding.changes) == 1:
+            yield f"  Why: {CAUSES[change.kind]}."
+            yield f"  Change: {change_text(change)}."
+    yield f"  Checked: {checked_text(finding)}"
+    if finding.diff:
+        yield from (f"  {line}" for line in finding.diff.splitlines())
+
+
+def place_text(finding: SourceFinding) -> str:
+    return ", ".join(f"line {line.line}" for line in finding.lines)
+
+
+def _saved(finding: SourceFinding) -> str:
+    after = micros(finding.after_us)
+    if finding.before_us is None:
+        return f"it compiles, and takes {after} ± {finding.margin:.0%}"
+    share = f"{finding.gain:.1%} ± {finding.margin:.1%}"
+    return f"{share} of the time, {micros(finding.before_us)} to {after}"
+
+
+def checked_text(finding: SourceFinding) -> str:
+    """What the gate says of the changed kernel, and what nobody has checked."""
+    text = verification(finding.verdict)
+    if finding.verdict.proof.standard is Standard.DEFAULT:
+        text = text.replace("the default config", "the kernel as it is")
+    if any(change.kind is ChangeKind.NO_BOUNDS_CHECKS for change in finding.changes):
+        text += "; no access was out of bounds there. Not checked: other numbers, where data "
+        text += "decides what is read"
+    if finding.diff and finding.same_program is None:
+        text += ". The change was compiled, the file with the diff was not"
+    return f"{text}."
+
+
+def _summary(advice: Advice) -> str:
+    few = advice.tried - len(advice.findings) - len(advice.wrong)
+    text = f"{counted(advice.tried, 'change')} tried"
+    return f"{text}, {few} of them save nothing that can be told apart." if few else f"{text}."

@@ -1,0 +1,148 @@
+"""Changes of what JAX has traced: where they are found, and that they do what they say."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax._src.config import pallas_tpu_interpret_mode_context_manager as switch
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from autotune.compiling.child.changes.rewriting import changed, possible_changes
+from autotune.compiling.child.changes.rules import BODY_RULES
+from autotune.compiling.child.trace.calls import walked
+from autotune.domain.change import ChangeKind
+from tests.samples import naive
+
+BF16 = jnp.bfloat16
+
+
+def arrays(*shapes, dtype="float32"):
+    rng = np.random.default_rng(0)
+    return [jnp.asarray(rng.normal(size=shape), dtype) for shape in shapes]
+
+
+def listed(function, given):
+    return list(possible_changes(jax.make_jaxpr(function)(*given)))
+
+
+def interpreted(function, given):
+    before = switch.swap_local(True)
+    try:
+        return np.asarray(jax.jit(function)(*given), np.float32)
+    finally:
+        switch.set_local(before)
+
+
+def primitives(function, given):
+    return [eqn.primitive.name for eqn in walked(jax.make_jaxpr(function)(*given))]
+
+
+CASES = {
+    "layer_norm": (naive.layer_norm, arrays((256, 256), (1, 256), (1, 256), dtype=BF16)),
+    "attention": (naive.attention, arrays(*[(1, 256, 128)] * 3, dtype=BF16)),
+    "flash": (naive.flash_attention, arrays(*[(1, 256, 128), *[(1, 512, 128)] * 2], dtype=BF16)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_every_change_of_a_body_gives_the_same(name):
+    function, given = CASES[name]
+    before = interpreted(function, given)
+    for change in listed(function, given):
+        if change.kind in BODY_RULES:
+            after = interpreted(changed(function, [change]), given)
+            assert np.allclose(after, before, rtol=2e-2, atol=2e-2), change
+
+
+def test_each_is_at_the_expression_that_it_is_of():
+    function, given = CASES["attention"]
+    lines = Path(naive.__file__).read_text(encoding="utf-8").splitlines()
+    texts = {
+        (change.kind, lines[change.place.line - 1][change.place.column : change.place.end_column])
+        for change in listed(function, given)
+        if change.place.line == change.place.end_line
+    }
+    assert {
+        (ChangeKind.TURNED_PRODUCT, "jnp.dot(q, k.T)"),
+        (ChangeKind.NARROW_PRODUCT, "jnp.dot(q, k.T)"),
+        (ChangeKind.NARROW_PRODUCT, "jnp.dot(weights, v)"),
+        (ChangeKind.SCALED_OPERAND, "jnp.dot(q, k.T) / q.shape[-1] ** 0.5"),
+        (ChangeKind.RECIPROCAL, "weights / jnp.sum(weights, axis=-1, keepdims=True)"),
+    } == {pair for pair in texts if not pair[1].startswith("return")}
+
+
+def test_only_the_place_of_a_change_is_rewritten():
+    function, given = CASES["attention"]
+    (turned,) = (c for c in listed(function, given) if c.kind is ChangeKind.TURNED_PRODUCT)
+    (first, second) = (c for c in listed(function, given) if c.kind is ChangeKind.NARROW_PRODUCT)
+    narrow = jax.make_jaxpr(changed(function, [second]))(*given)
+    dots = [eqn for eqn in walked(narrow) if eqn.primitive.name == "dot_general"]
+    assert [str(eqn.invars[0].aval.dtype) for eqn in dots] == ["float32", "bfloat16"]
+    both = jax.make_jaxpr(changed(function, [turned, first]))(*given)
+    (dot, _) = (eqn for eqn in walked(both) if eqn.primitive.name == "dot_general")
+    assert dot.params["dimension_numbers"] == (((1,), (1,)), ((), ()))
+
+
+def test_a_loop_is_unrolled():
+    function, given = CASES["flash"]
+    (change,) = (c for c in listed(function, given) if c.kind is ChangeKind.UNROLLED)
+    (loop,) = (
+        eqn
+        for eqn in walked(jax.make_jaxpr(changed(function, [change]))(*given))
+        if eqn.primitive.name == "scan"
+    )
+    assert (change.value, loop.params["unroll"], loop.params["length"]) == ("2", 2, 2)
+
+
+def counting(x):
+    """Says in each block where it is, along which axis."""
+
+    def body(x_ref, out_ref):
+        here = 10 * pl.program_id(0) + pl.program_id(1) + 100 * pl.num_programs(1)
+        out_ref[...] = x_ref[...] * 0 + here
+
+    return pl.pallas_call(
+        body,
+        grid=(2, 3),
+        in_specs=[pl.BlockSpec((8, 128), lambda i, j: (i, j))],
+        out_specs=pl.BlockSpec((8, 128), lambda i, j: (i, j)),
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
+    )(x)
+
+
+def test_another_order_of_the_grid_is_told_to_all_that_count():
+    given = arrays((16, 384))
+    (change,) = (c for c in listed(counting, given) if c.kind is ChangeKind.GRID_ORDER)
+    turned = changed(counting, [change])
+    assert (interpreted(turned, given) == interpreted(counting, given)).all()
+    (call,) = (
+        eqn for eqn in walked(jax.make_jaxpr(turned)(*given)) if eqn.primitive.name == "pallas_call"
+    )
+    assert call.params["grid_mapping"].grid == (3, 2)
+    kinds = call.params["compiler_params"].dimension_semantics
+    assert [str(getattr(kind, "value", kind)).lower() for kind in kinds] == [
+        "arbitrary",
+        "parallel",
+    ]
+
+
+def test_functions_of_jax_itself_are_left_alone():
+    """They are traced once: the line in them is that of their first use."""
+
+    def body(x_ref, out_ref):
+        out_ref[...] = jnp.where(x_ref[...] > 0, x_ref[...], 0.0)
+
+    def function(x):
+        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    given = arrays((8, 128))
+    kinds = {change.kind for change in listed(function, given)}
+    assert kinds == {ChangeKind.NO_BOUNDS_CHECKS, ChangeKind.VMEM_LIMIT}

@@ -1,0 +1,159 @@
+"""Changes as edits of the source: just the expression, and None where that is not safe."""
+
+import ast
+
+import pytest
+
+from autotune.declaring.edits import edited
+from autotune.domain.change import ChangeKind, Place, SourceChange
+
+HEAD = """from jax import lax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+"""
+
+
+def change(source: str, kind: ChangeKind, wanted: str, value: str = "") -> SourceChange:
+    """Of the innermost expression or assignment that is written so."""
+    at = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.expr | ast.AugAssign)
+        and ast.get_source_segment(source, node) == wanted
+    ]
+    place = Place(
+        file="k.py",
+        line=at[-1].lineno,
+        column=at[-1].col_offset,
+        end_line=at[-1].end_lineno,
+        end_column=at[-1].end_col_offset,
+    )
+    return SourceChange(kind=kind, place=place, value=value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "before", "after"),
+    [
+        (ChangeKind.RECIPROCAL, "", "x / s", "x * (1.0 / s)"),
+        (ChangeKind.RECIPROCAL, "", "x / (a + b)", "x * (1.0 / (a + b))"),
+        (ChangeKind.RECIPROCAL, "", "(a - b) / jnp.sum(x)", "(a - b) * (1.0 / jnp.sum(x))"),
+        (ChangeKind.RECIPROCAL, "", "x /= s", "x *= (1.0 / s)"),
+        (ChangeKind.RECIPROCAL, "", "x / s ** 2", "x * (1.0 / (s ** 2))"),
+        (
+            ChangeKind.NARROW_PRODUCT,
+            "",
+            "jnp.dot(p, v)",
+            "jnp.dot(p.astype(jnp.bfloat16), v.astype(jnp.bfloat16), "
+            "preferred_element_type=jnp.float32)",
+        ),
+        (
+            ChangeKind.NARROW_PRODUCT,
+            "",
+            "a + b @ c",
+            "a + jnp.dot(b.astype(jnp.bfloat16), c.astype(jnp.bfloat16), "
+            "preferred_element_type=jnp.float32)",
+        ),
+        (
+            ChangeKind.WIDE_SUM,
+            "",
+            "jnp.dot(a, b, preferred_element_type=a.dtype)",
+            "jnp.dot(a, b, preferred_element_type=jnp.float32).astype(jnp.bfloat16)",
+        ),
+        (
+            ChangeKind.TURNED_PRODUCT,
+            "",
+            "jnp.dot(q, k.T, precision=None)",
+            "lax.dot_general(q, k, (((1,), (1,)), ((), ())), precision=None)",
+        ),
+        (
+            ChangeKind.TURNED_PRODUCT,
+            "",
+            "q.T @ k",
+            "lax.dot_general(q, k, (((0,), (0,)), ((), ())))",
+        ),
+        (ChangeKind.SCALED_OPERAND, "", "jnp.dot(q, k) * 0.5", "jnp.dot(q * 0.5, k)"),
+        (
+            ChangeKind.UNROLLED,
+            "4",
+            "lax.fori_loop(0, n, f, x)",
+            "lax.fori_loop(0, n, f, x, unroll=4)",
+        ),
+        (ChangeKind.UNROLLED, "8", "lax.scan(f, x, unroll=1)", "lax.scan(f, x, unroll=8)"),
+    ],
+)
+def test_only_the_expression_is_edited(kind, value, before, after):
+    wanted = "b @ c" if before == "a + b @ c" else before
+    whole = before if before.startswith("x /=") else f"y = {before}"
+    source = f"{HEAD}def body():\n    {whole}  # ü / kept\n"
+    given = change(source, kind, wanted, value)
+    assert edited(source, [given]) == source.replace(before, after)
+
+
+CALL = """
+def kernel(x):
+    return pl.pallas_call(
+        body,
+        grid=(4,),
+        out_shape=x,{more}
+    )(x)
+"""
+
+
+def called(text: str) -> str:
+    node = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call))
+    return ast.get_source_segment(text, node)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "added"),
+    [
+        (ChangeKind.SEMANTICS, "P", 'dimension_semantics=("parallel",)'),
+        (ChangeKind.SEMANTICS, "PA", 'dimension_semantics=("parallel", "arbitrary")'),
+        (ChangeKind.NO_BOUNDS_CHECKS, "", "disable_bounds_checks=True"),
+        (ChangeKind.VMEM_LIMIT, str(64 << 20), "vmem_limit_bytes=64 * 2**20"),
+    ],
+)
+def test_a_parameter_of_the_compiler_is_added_with_its_import(kind, value, added):
+    source = HEAD + CALL.format(more="")
+    after = edited(source, [change(source, kind, called(source), value)])
+    call = CALL.format(more=f"\n        compiler_params=pltpu.CompilerParams({added}),")
+    assert after == f"{HEAD}from jax.experimental.pallas import tpu as pltpu\n{call}"
+
+
+def test_parameters_that_are_there_get_one_more_and_no_import():
+    head = f"{HEAD}from jax.experimental.pallas import tpu as T\n"
+    params = "\n        compiler_params=T.CompilerParams(vmem_limit_bytes=5{}),"
+    source = head + CALL.format(more=params.format(""))
+    after = edited(source, [change(source, ChangeKind.SEMANTICS, called(source), "P")])
+    added = params.format(', dimension_semantics=("parallel",)')
+    assert after == head + CALL.format(more=added)
+
+
+def test_several_are_made_at_once_unless_they_overlap():
+    source = f"{HEAD}y = x / s\nz = jnp.dot(y, y.T) / s\n"
+    first = change(source, ChangeKind.RECIPROCAL, "x / s")
+    turned = change(source, ChangeKind.TURNED_PRODUCT, "jnp.dot(y, y.T)")
+    assert edited(source, [turned, first]) == (
+        f"{HEAD}y = x * (1.0 / s)\nz = lax.dot_general(y, y, (((1,), (1,)), ((), ()))) / s\n"
+    )
+    narrow = change(source, ChangeKind.NARROW_PRODUCT, "jnp.dot(y, y.T)")
+    assert edited(source, [turned, narrow]) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ChangeKind.RECIPROCAL, "divided(x, s)"),
+        (ChangeKind.RECIPROCAL, "x /  # one / two\\\n    s"),
+        (ChangeKind.TURNED_PRODUCT, "jnp.dot(q, turned)"),
+        (ChangeKind.SCALED_OPERAND, "scores * 0.5"),
+        (ChangeKind.UNROLLED, "loop(f, x)"),
+        (ChangeKind.NO_BOUNDS_CHECKS, "made(body)(x)"),
+        (ChangeKind.GRID_ORDER, "pl.pallas_call(body)(x)"),
+    ],
+)
+def test_what_is_written_another_way_has_no_edit(kind, text):
+    source = f"{HEAD}y = ({text})\n"
+    node = next(n for n in ast.parse(source).body if isinstance(n, ast.Assign)).value
+    wanted = ast.get_source_segment(source, node)
+    assert edited(source, [change(source, kind, wanted, "4")]) is None

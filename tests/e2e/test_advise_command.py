@@ -1,0 +1,51 @@
+"""``autotune advise`` with the real TPU compiler, on kernels as people write them first."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.samples import naive
+from tests.servers.commands import autotune
+
+pytestmark = pytest.mark.slow
+
+SOURCE = Path(naive.__file__).read_text(encoding="utf-8")
+MATMUL = "x=bf16[1024,1024],y=bf16[1024,1024]"
+
+
+def advised(folder: Path, name: str, call: str, chip: str, *more: str):
+    (folder / "mine.py").write_text(SOURCE)
+    done = autotune(
+        "advise", f"mine.py:{name}", "--args", call, "--chip", chip, "--json", *more, cwd=folder
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)["advice"]
+
+
+def test_parallel_axes_on_two_cores_and_a_patch_that_applies(tmp_path):
+    advice = advised(tmp_path, "softmax", "x=f32[2048,1024]", "v5p", "--apply", "it.patch")
+    (finding,) = advice["findings"]
+    (change,) = finding["changes"]
+    assert change["kind"] == "parallel grid axes" and change["value"] == "P"
+    assert finding["before_us"] == advice["time_us"] > 1.5 * finding["after_us"]
+    assert finding["verdict"]["ok"] and finding["same_program"]
+    assert (tmp_path / "mine.py").read_text() == SOURCE
+    subprocess.run(["patch", "-p1", "-i", "it.patch"], cwd=tmp_path, check=True)
+    assert 'dimension_semantics=("parallel",)' in (tmp_path / "mine.py").read_text()
+
+
+def test_a_sum_that_does_not_compile(tmp_path):
+    advice = advised(tmp_path, "matmul", MATMUL, "v6e")
+    (finding,) = advice["findings"]
+    assert advice["time_us"] is None and "32-bit" in advice["reason"]
+    assert finding["before_us"] is None and finding["verdict"]["ok"] and finding["same_program"]
+    assert "preferred_element_type=jnp.float32).astype(jnp.bfloat16)" in finding["diff"]
+
+
+def test_what_saves_nothing_is_not_listed(tmp_path):
+    """Bound by HBM: its reciprocal and its checks are hidden."""
+    call = "x=bf16[4096,1024],scale=bf16[1,1024],shift=bf16[1,1024]"
+    advice = advised(tmp_path, "layer_norm", call, "v6e")
+    assert advice["findings"] == [] and advice["tried"] >= 2
