@@ -37,6 +37,7 @@ GROUPS = {
         "published_splash",
         "published_profiles",
         "published_xla",
+        "steps",
         "reasons",
         "profile",
         "simulator_speed",

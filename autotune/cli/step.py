@@ -1,7 +1,6 @@
 """``autotune step``: the time of a whole step of a model, and which chip it is best on."""
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import click
 from autotune.cli import shared
 from autotune.cli.tune import Duration
 from autotune.declaring.calls.text import with_contents
-from autotune.domain.errors import AutotuneError, InvalidInputError
-from autotune.domain.key import Chip, KernelRef, parse_chip
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip, parse_chip
 from autotune.domain.step import Step, slice_bounds
 from autotune.measuring.attached import attached_chip
 from autotune.wording.output import echo
@@ -68,7 +67,13 @@ def step(
     Exit code 1 when it does not compile for one of the chips.
     """
     from autotune.declaring.discovery import find_kernel
+    from autotune.domain.compilers import CompileStep
+    from autotune.publishing.step import LIMIT_AFTER_S, timed_step
+    from autotune.wording.outcome import reason_of
     from autotune.wording.step import print_chips, print_step, step_data
+
+    limit_s = max(compilers["candidate_timeout"], budget + LIMIT_AFTER_S)
+    pool = {**compilers, "compilers": 1, "candidate_timeout": limit_s}
 
     targets = [parse_chip(chip) for chip in chips] or [attached_chip()]
     costs = _prices(prices)
@@ -76,10 +81,14 @@ def step(
     ref = replace(find_kernel(function), call=with_contents(call))
     steps, failed = list[Step](), dict[str, str]()
     for chip in dict.fromkeys(targets):
-        try:
-            steps.append(_step(ref, chip, bounds, budget, tokens or 0, compilers))
-        except _NoStepError as error:
-            failed[chip.value] = str(error)
+        question = CompileStep(ref=ref, chip=chip, bounds=bounds, budget_s=budget)
+        # A compiler of its own: what a module makes when it is imported is for one slice.
+        with shared.new_pool(**pool) as compiler:
+            timed = timed_step(compiler, question, tokens or 0)
+        if isinstance(timed, Step):
+            steps.append(timed)
+        else:
+            failed[chip.value] = reason_of(timed)
     if as_json:
         data = [step_data(each, costs) for each in steps]
         shared.print_json({"function": function, "steps": data, "failed": failed})
@@ -91,32 +100,6 @@ def step(
         for name, reason in failed.items():
             echo(f"{function} on {name}: {reason}", err=True)
     raise SystemExit(1 if failed else 0)
-
-
-class _NoStepError(AutotuneError):
-    """Why a chip has no time for the step."""
-
-
-def _step(
-    ref: KernelRef,
-    chip: Chip,
-    bounds: tuple[int, ...],
-    budget_s: float,
-    tokens: int,
-    compilers: Mapping[str, Any],
-) -> Step:
-    """By a compiler of its own: what a module makes when it is imported is for one slice."""
-    from autotune.domain.compilers import CompileStep
-    from autotune.publishing.step import LIMIT_AFTER_S, timed_step
-    from autotune.wording.outcome import reason_of
-
-    limit_s = max(compilers["candidate_timeout"], budget_s + LIMIT_AFTER_S)
-    question = CompileStep(ref=ref, chip=chip, bounds=bounds, budget_s=budget_s)
-    with shared.new_pool(**{**compilers, "compilers": 1, "candidate_timeout": limit_s}) as pool:
-        timed = timed_step(pool, question, tokens)
-    if not isinstance(timed, Step):
-        raise _NoStepError(reason_of(timed))
-    return timed
 
 
 def _prices(file: Path | None) -> dict[Chip, float]:

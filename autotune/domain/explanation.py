@@ -151,7 +151,8 @@ class ScheduledOperation:
     run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
     it. ``is_ahead``: the run of the program before it has fetched it already.
 
-    ``flops``: of the matrix products of a run, multiply and add apart, of elements of ``dtype``.
+    ``flops``: of the matrix products of a run, multiply and add apart, of elements of ``dtype``;
+    ``vector_ops``: of a kernel's other arithmetic, where it is not simulated.
     ``scope``, ``line``: the model's names for it, and the line of its source. ``branches``: those
     of conditionals that it is in, each the name of the conditional and a number.
     ``undecided``: the line of the loop around it whose length depends on data.
@@ -171,6 +172,7 @@ class ScheduledOperation:
     is_kernel: OmitDefault[bool] = False
     flops: OmitDefault[int] = 0
     dtype: OmitDefault[str] = ""
+    vector_ops: OmitDefault[int] = 0
     transfer: OmitNone[LinkTransfer | None] = None
     scope: OmitDefault[str] = ""
     line: OmitDefault[str] = ""

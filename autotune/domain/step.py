@@ -61,7 +61,6 @@ class CompiledStep:
     bounds: tuple[int, ...]
     is_whole: bool
     hbm_bytes: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

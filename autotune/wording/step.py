@@ -34,15 +34,6 @@ def step_data(step: Step, prices: Prices) -> dict[str, Any]:
         "tokens_per_s": step.tokens_per_s or None,
         "cost_per_million_tokens": cost_per_million_tokens(step, prices),
         "flops_share": step.flops_share,
-        "bases": [
-            {"basis": basis, "us": us, "share": us / step.time_us if us else 0.0}
-            for basis in Basis
-            for us in (step.share_us(basis),)
-        ],
-        "kinds": [
-            {"kind": kind, "us": us, "hidden_us": hidden_us}
-            for kind, us, hidden_us in step.sums(_kind)
-        ],
     }
 
 

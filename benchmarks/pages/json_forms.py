@@ -18,7 +18,7 @@ from autotune.domain.outcome import CallTime, Outcome, OutcomeKind
 from autotune.domain.problem import Config
 from autotune.domain.profile import Profile
 from autotune.domain.record import Check, Evidence, GateState, Record, Snapshot, Standing, Trial
-from autotune.domain.step import Basis, Step, StepKind
+from autotune.domain.step import Step
 from autotune.domain.store import Pushed
 from autotune.domain.token import Token
 from autotune.domain.workload import (
@@ -192,8 +192,6 @@ FORMS: dict[str, Any] = {
                 "tokens_per_s": (float, None),
                 "cost_per_million_tokens": (float, None),
                 "flops_share": float,
-                "bases": [{"basis": Basis, "us": float, "share": float}],
-                "kinds": [{"kind": StepKind, "us": float, "hidden_us": float}],
             }
         ],
         "failed": dict[str, str],

@@ -21,5 +21,5 @@ def operation(name: str, **fields: Any) -> ScheduledOperation:
 
 def compiled_step(*schedule: ScheduledOperation, **fields: Any) -> CompiledStep:
     """On one device, unless ``fields`` say otherwise."""
-    alone = {"devices": 1, "bounds": (), "is_whole": True, "hbm_bytes": 0, "seconds": 0.0}
+    alone = {"devices": 1, "bounds": (), "is_whole": True, "hbm_bytes": 0}
     return CompiledStep(schedule=schedule, **{**alone, **fields})

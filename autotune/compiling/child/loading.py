@@ -146,12 +146,17 @@ class Loader:
 
     def function(self, ref: KernelRef) -> Any:
         """What can be called at ``ref``, tunable or not. Raises ``LoadError``."""
+        return self.function_at_home(ref)[0]
+
+    def function_at_home(self, ref: KernelRef) -> tuple[Any, Mapping[str, Any]]:
+        """The same with all names of its file. Raises ``LoadError``."""
         value: Any = self._imported(ref)
+        home = vars(value)
         for part in ref.attribute.split("."):
             value = getattr(value, part, None)
         if not callable(value):
             raise NameLoadError(f"{ref.module or ref.path} has no function {ref.attribute}")
-        return value
+        return value, home
 
     def _declared(self, ref: KernelRef) -> Kernel | FunctionKernel:
         """What stands in the module, which is executed once."""

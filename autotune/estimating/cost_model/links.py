@@ -19,27 +19,6 @@ _CLOSED = {Chip.V4: 4, Chip.V5P: 4, Chip.V7X: 4, Chip.V5E: 16, Chip.V6E: 16}
 
 
 @dataclass(frozen=True, slots=True)
-class TorusAxis:
-    """``size``: chips along it."""
-
-    size: int
-    is_ring: bool
-
-    @property
-    def links(self) -> int:
-        return 2 if self.is_ring else 1
-
-    @property
-    def hops(self) -> int:
-        """To the farthest."""
-        return self.size // 2 if self.is_ring else self.size - 1
-
-    @property
-    def mean_hops(self) -> float:
-        return self.size / (4 if self.is_ring else 3)
-
-
-@dataclass(frozen=True, slots=True)
 class Links:
     """Of a slice with ``bounds`` chips along its axes, and as many ``devices``."""
 
@@ -56,29 +35,33 @@ class Links:
             return None
         devices = transfer.devices or self.devices
         axes = self._axes(ceil(devices / self._per_chip))
+        start_us, hop_us = constants.hardware("link_start_us"), constants.hardware("link_hop_us")
         link = constants.hardware("link_gigabytes_per_second", self.chip.value) * 1e3
         link /= self._per_chip
-        start_us, hop_us = constants.hardware("link_start_us"), constants.hardware("link_hop_us")
         if transfer.route is Route.PERMUTE:
             return start_us + hop_us + transfer.size_bytes / link
-        rate = link * sum(axis.links for axis in axes)
+        hops = sum(size // 2 if self._is_ring(size) else size - 1 for size in axes)
+        rate = link * sum(2 if self._is_ring(size) else 1 for size in axes)
         moved = transfer.size_bytes * (devices - 1) / devices
         if transfer.route is Route.REDUCE:
             moved *= 2
-        if transfer.route is Route.EXCHANGE:
-            moved *= max(1.0, sum(axis.mean_hops for axis in axes))
-        return start_us + hop_us * sum(axis.hops for axis in axes) + moved / rate
+        if transfer.route is Route.EXCHANGE:  # each array goes as far as it must
+            moved *= max(1.0, sum(size / (4 if self._is_ring(size) else 3) for size in axes))
+        return start_us + hop_us * hops + moved / rate
 
     @property
     def _per_chip(self) -> int:
         """Devices, which share its links."""
         return _DEVICES_PER_CHIP.get(self.chip, 1)
 
-    def _axes(self, chips: int) -> list[TorusAxis]:
-        """Those of the slice that a group of so many chips takes, the longest first; how the mesh
-        of a program lies in the slice is not known."""
-        ring, axes = _CLOSED[self.chip], list[TorusAxis]()
+    def _is_ring(self, size: int) -> bool:
+        return size % _CLOSED[self.chip] == 0
+
+    def _axes(self, chips: int) -> list[int]:
+        """Sizes of those of the slice that a group of so many chips takes, the longest first; how
+        the mesh of a program lies in the slice is not known."""
+        axes = list[int]()
         for size in sorted((size for size in self.bounds if size > 1), reverse=True):
-            if prod(axis.size for axis in axes) < chips:
-                axes.append(TorusAxis(size, size % ring == 0))
-        return axes or [TorusAxis(2, is_ring=False)]
+            if prod(axes) < chips:
+                axes.append(size)
+        return axes or [2]

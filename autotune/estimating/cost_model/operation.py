@@ -27,6 +27,8 @@ from autotune.estimating.legality import peak_ops_per_s
 from autotune.estimating.simulator import constants
 
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data
+_VECTOR_SLOTS = 4  # of a bundle (JAX's scaling book, "What is a TPU?"), from v4 to v7x
+_HBM, _LINKS = "HBM", "links"
 _RELAYOUT = re.compile(r"copy(?!-)|bitcast|transpose|reshape|sparse-core-data-format")
 
 
@@ -128,6 +130,9 @@ class Rates:
         self.bytes_per_us = hbm_bytes_per_us(chip)
         known = chip.chip.value in constants.CHIPS
         self._us_per_cycle = 1e6 / constants.load(chip.chip.value).clock_hz if known else 0.0
+        clock_hz = constants.load(chip.chip.value).clock_hz if known else 1e9
+        lanes = chip.num_lanes * chip.num_sublanes * chip.num_cores
+        self._vector_ops_per_us = _VECTOR_SLOTS * lanes * clock_hz / 1e6
         self._matrix_share = constants.matrix_share(chip.chip.value) if known else 1.0
 
     def least_us(self, operation: ScheduledOperation) -> float:
@@ -145,8 +150,9 @@ class Rates:
         if operation.simulated_us is not None:
             return Basis.SIMULATED, max(operation.simulated_us, least_us)
         moved_us = operation.hbm_bytes / self.bytes_per_us
-        if least_us:
-            return Basis.FLOPS, max(moved_us, least_us / self._matrix_share)
+        if least_us or operation.vector_ops:
+            made_us = least_us / self._matrix_share + operation.vector_ops / self._vector_ops_per_us
+            return Basis.FLOPS, max(moved_us, made_us)
         expected_us = operation.expected_cycles * self._us_per_cycle
         return Basis.BYTES, max(moved_us, expected_us) if operation.refusal else moved_us
 
@@ -178,70 +184,53 @@ def timeline(
     return clock.timed
 
 
-class _Way(NamedTuple):
-    """What copies that are under way share: they follow each other."""
-
-    is_hbm: bool
-    route: Route | None
-
-
-@dataclass(slots=True)
-class _Started:
-    operation: ScheduledOperation
-    basis: Basis
-    busy_us: float
-    way: _Way
-    end: float
-
-
 @dataclass(slots=True)
 class _Clock:
-    """``free``: when each way is; ``started``: what is on it, until it is waited for."""
+    """``free``: when each way that copies take is, by its name; ``ends``: of what is on its way the
+    way and the end, by the name of its start."""
 
     rates: Rates
     now: float = 0.0
-    free: dict[_Way, float] = field(default_factory=dict)
-    started: dict[str, _Started] = field(default_factory=dict)
+    free: dict[str, float] = field(default_factory=dict)
+    ends: dict[str, tuple[TimedOperation, str, float]] = field(default_factory=dict)
     timed: list[TimedOperation] = field(default_factory=list)
 
     def run(self, operation: ScheduledOperation) -> None:
         if operation.is_ahead:
             return
         basis, once_us = self.rates.once(operation)
-        runs = 1 if operation.runs is None else operation.runs
-        takes = runs * once_us
+        takes = once_us * (1 if operation.runs is None else operation.runs)
+        timed = TimedOperation(operation, basis, takes, takes)
         if operation.phase is Phase.START:
             way = _way(operation.transfer)
-            end = max(self.free.get(way, 0.0), self.now) + takes
-            self.free[way] = end
-            self.started[operation.name] = _Started(operation, basis, takes, way, end)
+            self.free[way] = max(self.free.get(way, 0.0), self.now) + takes
+            self.ends[operation.name] = timed, way, self.free[way]
             return
         if operation.phase is Phase.DONE:
-            begun = self.started.pop(operation.awaits, None)
-            if begun is not None:
-                waits = max(0.0, begun.end - self.now)
-                self.now += waits
-                done = replace(begun.operation, name=operation.name)
-                self.timed.append(TimedOperation(done, begun.basis, begun.busy_us, waits))
-            return
-        self._delay(takes, runs * operation.hbm_bytes / self.rates.bytes_per_us)
-        self.now += takes
-        self.timed.append(TimedOperation(operation, basis, takes, takes))
+            if operation.awaits not in self.ends:
+                return
+            begun, _, end = self.ends.pop(operation.awaits)
+            done = replace(begun.operation, name=operation.name)
+            timed = begun._replace(operation=done, exposed_us=max(0.0, end - self.now))
+        else:
+            moved_us = operation.hbm_bytes * timed.runs / self.rates.bytes_per_us
+            self._delay(takes, moved_us)
+        self.now += timed.exposed_us
+        self.timed.append(timed)
 
     def _delay(self, takes: float, moves: float) -> None:
         """Copies in HBM that are on their way move on only while an operation leaves it to them."""
-        for way, free in self.free.items():
-            if way.is_hbm:
-                left = max(0.0, free - self.now)
-                late = min(takes, left) - min(max(0.0, takes - moves), left)
-                self.free[way] = free + late
-                for begun in self.started.values():
-                    if begun.way == way and begun.end > self.now:
-                        begun.end += late
+        left = max(0.0, self.free.get(_HBM, 0.0) - self.now)
+        late = min(takes, left) - min(max(0.0, takes - moves), left)
+        if late > 0:
+            self.free[_HBM] += late
+            for name, (timed, way, end) in self.ends.items():
+                if way == _HBM and end > self.now:
+                    self.ends[name] = timed, way, end + late
 
 
-def _way(transfer: LinkTransfer | None) -> _Way:
-    """Through HBM, to the host and back, or through the links."""
+def _way(transfer: LinkTransfer | None) -> str:
+    """What follows each other: copies in HBM, transfers to the host and back, those to devices."""
     if transfer is None:
-        return _Way(is_hbm=True, route=None)
-    return _Way(is_hbm=False, route=Route.HOST if transfer.route is Route.HOST else None)
+        return _HBM
+    return Route.HOST if transfer.route is Route.HOST else _LINKS

@@ -181,19 +181,15 @@ def listed(staged: Staged, chip: Chip, dump: Path, options: str | None) -> tuple
     )
 
 
-def scalars_by_name(
-    calls: Sequence[Call], compiled: Sequence[KernelCall]
-) -> dict[str, dict[int, list[int]]]:
-    """Known contents of operands of compiled calls; those that XLA has copied have them as well."""
-    known: dict[str, dict[int, list[int]]] = {}
-    while compiled:
-        made = [
-            pair for pair in zip(calls, matching.match(calls, compiled), strict=True) if pair[1]
-        ]
-        if not made:
+def calls_by_name(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> dict[str, Call]:
+    """Of each compiled call the function's; those that XLA has copied are of the same."""
+    known: dict[str, Call] = {}
+    while left := [kernel for kernel in compiled if kernel.name not in known]:
+        made = zip(calls, matching.match(calls, left), strict=True)
+        matched = {kernel.name: call for call, kernel in made if kernel}
+        known |= matched
+        if not matched:
             break
-        known |= {kernel.name: _flat(call.scalar_operands()) for call, kernel in made if kernel}
-        compiled = [kernel for kernel in compiled if kernel.name not in known]
     return known
 
 
@@ -357,29 +353,53 @@ def scheduled(
     listed: Mapping[str, FinalListing],
     chip: Chip,
     kernels: Sequence[str] | None = None,
-    scalars: Mapping[str, dict[int, list[int]]] | None = None,
+    calls: Mapping[str, Call] | None = None,
 ) -> list[ScheduledOperation]:
     """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
     the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
     has unrolled, which count as runs of the call. None: each is simulated where it stands, with
-    the ``scalars`` that are known of it by its name."""
+    what is known of it by the ``calls`` by name."""
     operations = []
     for operation in module.schedule(text):
         if kernels is not None and operation.name in kernels:
             operations.append(replace(operation, kernel=kernels.index(operation.name)))
             continue
-        final = listed.get(operation.name)
-        if kernels is not None and final and final.is_kernel:
-            continue
-        known = (scalars or {}).get(operation.name)
-        result = _of_xla(final.listing, chip) if final and not known else None
-        if final and known:
-            version = libtpu.version()
-            result = simulate(final.listing, chip=chip.value, libtpu=version, scalars=known)
-        us = result.us_shared if isinstance(result, Simulation) else None
-        refusal = result.reason if isinstance(result, NotSimulated) else ""
-        operations.append(replace(operation, simulated_us=us, refusal=refusal))
+        final, call = listed.get(operation.name), (calls or {}).get(operation.name)
+        if kernels is None or not (final and final.is_kernel):
+            timed = _timed(operation, final, None if call is None else call.scalar_operands(), chip)
+            operations.append(timed if call is None else _counted(timed, call))
     return operations
+
+
+def _timed(
+    operation: ScheduledOperation,
+    final: FinalListing | None,
+    scalars: Mapping[int, Any] | None,
+    chip: Chip,
+) -> ScheduledOperation:
+    """Simulated, where its listing is there."""
+    if final is None:
+        return operation
+    result = _of_xla(final.listing, chip)
+    if scalars and isinstance(result, NotSimulated):
+        version, known = libtpu.version(), _flat(scalars)
+        result = simulate(final.listing, chip=chip.value, libtpu=version, scalars=known)
+    if isinstance(result, NotSimulated):
+        return replace(operation, refusal=result.reason)
+    return replace(operation, simulated_us=result.us_shared)
+
+
+def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
+    """A kernel with its products: of one that was simulated those that run for certain."""
+    (trace,) = call.traces(None)
+    certain = operation.simulated_us is not None
+    return replace(
+        operation,
+        flops=trace.least_mxu_flops if certain else trace.mxu_flops,
+        dtype=trace.mxu_dtype or "",
+        vector_ops=0 if certain else trace.vector_ops,
+        hbm_bytes=trace.hbm_bytes,
+    )
 
 
 @lru_cache(maxsize=256)  # candidates have most of XLA's operations in common

@@ -35,11 +35,11 @@ def compile_step(loader: Loader, question: CompileStep, dump: Path) -> CompiledS
         traced = _traced(loader, question, devices)
         with _lowering(devices):
             lowered = traced.lower()
-    scalars = _scalars(traced)
+    calls = _calls(traced)
     text, done = _compiled(lowered, question.options, dump, started + question.budget_s)
     listed = module.shared(text, listings(dump, chip, is_whole=done is not None))
-    by_name = build.scalars_by_name(scalars, hlo.kernel_calls(text))
-    operations = build.scheduled(text, listed, chip, scalars=by_name)
+    by_name = build.calls_by_name(calls, hlo.kernel_calls(text))
+    operations = build.scheduled(text, listed, chip, calls=by_name)
     if done is not None:
         libtpu.clear(dump)
     return CompiledStep(
@@ -48,7 +48,6 @@ def compile_step(loader: Loader, question: CompileStep, dump: Path) -> CompiledS
         bounds=tuple(question.bounds),
         is_whole=done is not None,
         hbm_bytes=_hbm_bytes(done),
-        seconds=time.monotonic() - started,
     )
 
 
@@ -90,7 +89,7 @@ def _lowering(devices: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-def _scalars(traced: Any) -> Sequence[Any]:
+def _calls(traced: Any) -> Sequence[reader.Call]:
     """The function's Pallas calls; none where they cannot be read."""
     avals = traced.jaxpr.in_avals
     arrays = [

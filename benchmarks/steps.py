@@ -1,0 +1,168 @@
+"""How near does ``autotune step`` come to steps of whole models that others have measured?
+
+    python -m benchmarks steps --rows PATH/steps.jsonl [--budget 1500] [--only 8B] [--done FILE]
+    python -m benchmarks steps --show FILE [--write]
+
+Rows are MaxText's recipes for v6e (AI-Hypercomputer/tpu-recipes). The llamas among them are built
+anew in plain JAX (``benchmarks/kernels/llama.py``) with the settings and compiler options of the
+row; MaxText's own code and the JAX of the recipe are others. Nothing is chosen on them. Before
+them come four and eight layers in a scan, and a decode step of a llama of 8B. ``--budget``: seconds
+of compiling for each; 0 is the first answer. What FILE has under the same budget is not done again.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
+from autotune.domain.compiler_options import over
+from autotune.domain.compilers import CompileStep
+from autotune.domain.key import Chip
+from autotune.domain.step import Basis, Step
+from autotune.publishing.step import LIMIT_AFTER_S, timed_step
+from autotune.wording.outcome import reason_of
+from benchmarks.harness.documents import markdown_table, write_below_mark
+
+MODEL = Path(__file__).with_name("kernels") / "llama.py"
+_TRAIN, _DECODE = "state=STATE,tokens=TOKENS", "weights=WEIGHTS,cache=CACHE,tokens=NEXT,places=NEXT"
+_SLICES = {8: (2, 4), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16), 256: (16, 16)}
+_LLAMAS: dict[str, dict[str, int]] = {
+    "llama3.1-8b": {},
+    "llama2-70b": {"layers": 80, "emb": 8192, "mlp": 28672, "heads": 64, "vocab": 32000},
+}
+_MEMORY_BYTES = 16 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """``settings``: of the llama; ``measured_s``: None where nobody has."""
+
+    name: str
+    function: str
+    call: str
+    chip: Chip
+    settings: dict[str, Any]
+    bounds: tuple[int, ...] = ()
+    options: str = ""
+    measured_s: float | None = None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=Path, help="steps.jsonl")
+    parser.add_argument("--budget", type=float, default=0.0)
+    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--done", type=Path, help="JSON lines of cases; continued where it is")
+    parser.add_argument("--show", type=Path, help="such a file: its table alone")
+    parser.add_argument("--write", action="store_true", help="the table to docs/results/steps.md")
+    args = parser.parse_args()
+    done = _read(args.show or args.done)
+    for case in () if args.show else _cases(args.rows):
+        key = [case.name, args.budget]
+        if args.only in case.name and all(row["key"] != key for row in done):
+            done.append({"key": key, **_answer(case, args.budget)})
+            print(json.dumps(done[-1]), flush=True)
+            if args.done:
+                with args.done.open("a") as file:
+                    print(json.dumps(done[-1]), file=file)
+    text = _table(done)
+    print(text)
+    if args.write:
+        write_below_mark("results/steps.md", "steps", text)
+
+
+def _read(file: Path | None) -> list[dict[str, Any]]:
+    if file is None or not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def _cases(rows: Path | None) -> Iterator[Case]:
+    for name in ("FOUR", "EIGHT"):
+        call = f"weights={name},x=X"
+        yield Case(
+            name=f"{name.lower()} layers of 2,048 × 8,192 in a scan",
+            function="forward",
+            call=call,
+            chip=Chip.V5E,
+            settings={},
+        )
+    yield Case(
+        name="decode of a llama of 8B, 16 sequences of 2,048",
+        function="decode",
+        call=_DECODE,
+        chip=Chip.V6E,
+        settings={},
+    )
+    for line in rows.read_text().splitlines() if rows else ():
+        row = json.loads(line)
+        if row["side"] == "given" and row["model_type"] in _LLAMAS:
+            yield Case(
+                name=row["recipe"].removeprefix("training/trillium/"),
+                function="train",
+                call=_TRAIN,
+                chip=Chip(row["chip"]),
+                settings=_LLAMAS[row["model_type"]] | row["settings"],
+                bounds=_SLICES[int(row["device_type"].partition("-")[2])],
+                options=row["compiler_flags"] or "",
+                measured_s=row["step_s"],
+            )
+
+
+def _answer(case: Case, budget_s: float) -> dict[str, Any]:
+    os.environ["AUTOTUNE_LLAMA"] = json.dumps(case.settings)
+    question = CompileStep(
+        ref=replace(find_kernel(f"{MODEL}:{case.function}"), call=case.call),
+        chip=case.chip,
+        bounds=case.bounds,
+        budget_s=budget_s,
+        options=over("", case.options),
+    )
+    started, limit_s = time.monotonic(), budget_s + LIMIT_AFTER_S
+    with CompilerPool(1, limit_s=limit_s, memory_bytes=_MEMORY_BYTES) as pool:
+        timed = timed_step(pool, question)
+    took = {"chip": case.chip, "measured_s": case.measured_s, "took_s": time.monotonic() - started}
+    if not isinstance(timed, Step):
+        return {**took, "reason": reason_of(timed)}
+    return {
+        **took,
+        "devices": timed.devices,
+        "step_s": timed.time_us / 1e6,
+        "error": timed.error,
+        "flops_share": timed.flops_share,
+        "simulated": timed.share_us(Basis.SIMULATED) / timed.time_us,
+        "kinds": {kind: us / timed.time_us for kind, us, _ in timed.sums(lambda p: p.kind)},
+    }
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    head = ("step", "devices", "budget", "measured", "answer", "bar", "off", "simulated", "took")
+    return markdown_table(head, *map(_row, rows))
+
+
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    (name, budget_s), measured_s = row["key"], row["measured_s"]
+    if "reason" in row:
+        return name, row["chip"], f"{budget_s:.0f} s", "", row["reason"], "", "", "", ""
+    off = f"{row['step_s'] / measured_s - 1:+.0%}" if measured_s else "–"
+    return (
+        name,
+        f"{row['devices']} {row['chip']}",
+        f"{budget_s:.0f} s",
+        f"{measured_s:.3f} s" if measured_s else "–",
+        f"{row['step_s']:.3f} s" if row["step_s"] > 1 else f"{row['step_s'] * 1e3:.3f} ms",
+        f"± {row['error']:.0%}",
+        off,
+        f"{row['simulated']:.0%}",
+        f"{row['took_s']:.0f} s",
+    )
+
+
+if __name__ == "__main__":
+    main()
