@@ -4,7 +4,7 @@ Each ``pallas_call`` is matched with a kernel of the catalogue, a problem and a 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from inspect import signature, unwrap
 from itertools import takewhile
@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from autotune.compiling.child import chips
 from autotune.compiling.child.call_sites import CallSites
 from autotune.compiling.child.declarations import declared
-from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.known_kernels import KnownKernels
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.pallas_calls import MARK, ModelCalls
@@ -48,26 +47,6 @@ def called(loader: Loader, ref: KernelRef) -> tuple[Callable[..., Any], dict[str
     home = {**getattr(unwrap(function), "__globals__", {}), **names}
     given = {name: _abstract(value) for name, value in read_arguments(ref.call, home).items()}
     return function, given
-
-
-@contextmanager
-def compile_only(
-    function: Callable[..., Any], given: Mapping[str, Any], chip: Chip
-) -> Iterator[Any]:
-    """What JAX has traced of a call for one device, to be lowered here. What has no arrays is
-    static."""
-    import jax
-    from jax.sharding import SingleDeviceSharding
-
-    device = chips.compile_only_device(chip)
-    arrays = jax.tree_util.tree_map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=SingleDeviceSharding(device)),
-        {name: value for name, value in given.items() if has_arrays(value)},
-    )
-    with chips.told_of(chip, {}):
-        traced = jax.jit(lambda arrays: function(**{**given, **arrays})).trace(arrays)
-    with abstract_mesh(device):
-        yield traced
 
 
 def kernels_of(

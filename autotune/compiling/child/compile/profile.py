@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.compiling import libtpu, protocol
+from autotune.compiling.child import chips
 from autotune.compiling.child.chips import compile_only_device
-from autotune.compiling.child.compile import build
+from autotune.compiling.child.compile import build, step
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.protocol import ProfileConfig, Profiled
-from autotune.declaring.kernel import Array, Kernel
+from autotune.declaring.kernel import Kernel
 from autotune.domain.profile import Profile, ProfileNote
 from autotune.domain.trace import Trace
 from autotune.estimating.simulator import NotSimulated
@@ -33,21 +34,17 @@ def profile_config(kernel: Kernel, question: ProfileConfig, dump: Path) -> Profi
 
 def profile_function(loader: Loader, question: ProfileConfig, dump: Path) -> Profiled:
     """Of any function that makes pallas_calls, called as its reference says. Raises as above."""
-    from autotune.compiling.child.collecting import called, compile_only
-
     _check_lines()
-    chip, (function, given) = question.chip, called(loader, question.ref)
-    with compile_only(function, given, chip) as traced:
-        avals = traced.jaxpr.in_avals
-        arrays = [
-            Array(name=f"args[{n}]", shape=a.shape, dtype=a.dtype.name) for n, a in enumerate(avals)
-        ]
+    chip, device = question.chip, compile_only_device(question.chip)
+    with chips.attached(chip, [device]):
+        traced = step.traced(loader, question.ref, chip, [device])
         try:
-            calls = reader.calls(traced.jaxpr, arrays)
+            calls = step.calls(traced)
         except reader.NotTunableError as error:
             raise StageError(protocol.REFUSED, error) from error
-        staged = build.Staged(calls, traced, compile_only_device(chip))
-        return _profiled(build.listed(staged, chip, dump, question.options), question)
+        staged = build.Staged(calls, traced, device)
+        with step.lowering([device]):
+            return _profiled(build.listed(staged, chip, dump, question.options), question)
 
 
 def _check_lines() -> None:

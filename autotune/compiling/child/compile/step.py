@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,6 +19,7 @@ from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.declaring.kernel import Array
 from autotune.domain.compilers import CompileStep
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.step import CompiledStep
 
 _POLL_S = 0.2
@@ -32,13 +33,15 @@ def compile_step(loader: Loader, question: CompileStep, dump: Path) -> CompiledS
     except Exception as error:
         raise StageError(protocol.REFUSED, error) from error
     with chips.attached(chip, devices):
-        traced = _traced(loader, question, devices)
-        with _lowering(devices):
-            lowered = traced.lower()
-    calls = _calls(traced)
+        staged = traced(loader, question.ref, chip, devices)
+        with lowering(devices):
+            lowered = staged.lower()
     text, done = _compiled(lowered, question.options, dump, started + question.budget_s)
     listed = module.shared(text, listings(dump, chip, is_whole=done is not None))
-    by_name = build.calls_by_name(calls, hlo.kernel_calls(text))
+    known: Sequence[reader.Call] = ()
+    with suppress(reader.NotTunableError):  # there are none, or they cannot be read
+        known = calls(staged)
+    by_name = build.calls_by_name(known, hlo.kernel_calls(text))
     operations = build.scheduled(text, listed, chip, calls=by_name)
     if done is not None:
         libtpu.clear(dump)
@@ -51,13 +54,13 @@ def compile_step(loader: Loader, question: CompileStep, dump: Path) -> CompiledS
     )
 
 
-def _traced(loader: Loader, question: CompileStep, devices: Sequence[Any]) -> Any:
+def traced(loader: Loader, ref: KernelRef, chip: Chip, devices: Sequence[Any]) -> Any:
     """What JAX has traced, in the first surroundings that the model takes: told of the chip, or
     not, where a mesh of its own contradicts that."""
-    function, given = collecting.called(loader, question.ref)
+    function, given = collecting.called(loader, ref)
     surroundings: list[Callable[[], AbstractContextManager[Any]]] = [nullcontext]
     if len(devices) == 1:
-        surroundings.insert(0, lambda: chips.told_of(question.chip, {}))
+        surroundings.insert(0, lambda: chips.told_of(chip, {}))
     errors = []
     for around in surroundings:
         try:
@@ -80,7 +83,7 @@ def _staged(function: Any, given: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def _lowering(devices: Sequence[Any]) -> Iterator[None]:
+def lowering(devices: Sequence[Any]) -> Iterator[None]:
     """What has no sharding is for the first device."""
     import jax
 
@@ -89,16 +92,11 @@ def _lowering(devices: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-def _calls(traced: Any) -> Sequence[reader.Call]:
-    """The function's Pallas calls; none where they cannot be read."""
-    avals = traced.jaxpr.in_avals
-    arrays = [
-        Array(name=f"args[{n}]", shape=a.shape, dtype=a.dtype.name) for n, a in enumerate(avals)
-    ]
-    try:
-        return reader.calls(traced.jaxpr, arrays)
-    except reader.NotTunableError:
-        return ()
+def calls(traced: Any) -> Sequence[reader.Call]:
+    """The function's Pallas calls. Raises ``NotTunableError``."""
+    avals = enumerate(traced.jaxpr.in_avals)
+    arrays = [Array(name=f"args[{n}]", shape=a.shape, dtype=a.dtype.name) for n, a in avals]
+    return reader.calls(traced.jaxpr, arrays)
 
 
 def _compiled(
