@@ -1,5 +1,6 @@
 """``autotune step``: the time of a whole step of a model, and which chip it is best on."""
 
+import os
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,11 @@ from autotune.wording.output import echo
     help="A TOML file with a line `v5e = 1.2` for each chip, its price for an hour.",
 )
 @click.option(
+    "--tuned",
+    metavar="URL|DATABASE|BUNDLE",
+    help="Before and after: also with the tuned configs of this source, as AUTOTUNE_SOURCE.",
+)
+@click.option(
     "--budget",
     type=Duration(),
     default="5m",
@@ -57,6 +63,7 @@ def step(
     topology: str,
     tokens: int | None,
     prices: Path | None,
+    tuned: str | None,
     budget: float,
     as_json: bool,
     **compilers: Any,
@@ -66,12 +73,15 @@ def step(
     It is compiled as the model jits it, with its shardings and what it donates. Nothing is kept.
     Exit code 1 when it does not compile for one of the chips.
     """
+    from autotune.answering.sources import ENVIRONMENT, open_source
     from autotune.declaring.discovery import find_kernel
     from autotune.domain.compilers import CompileStep
     from autotune.publishing.step import LIMIT_AFTER_S, timed_step
     from autotune.wording.outcome import reason_of
     from autotune.wording.step import print_chips, print_step, step_data
 
+    if tuned is not None:
+        open_source(tuned)
     limit_s = max(compilers["candidate_timeout"], budget + LIMIT_AFTER_S)
     pool = {**compilers, "compilers": 1, "candidate_timeout": limit_s}
 
@@ -79,22 +89,26 @@ def step(
     costs = _prices(prices)
     bounds = slice_bounds(topology)
     ref = replace(find_kernel(function), call=with_contents(call))
-    steps, failed = list[Step](), dict[str, str]()
+    steps, before, failed = list[Step](), dict[str, Step](), dict[str, str]()
     for chip in dict.fromkeys(targets):
         question = CompileStep(ref=ref, chip=chip, bounds=bounds, budget_s=budget)
-        # A compiler of its own: what a module makes when it is imported is for one slice.
-        with shared.new_pool(**pool) as compiler:
-            timed = timed_step(compiler, question, tokens or 0)
-        if isinstance(timed, Step):
-            steps.append(timed)
-        else:
-            failed[chip.value] = reason_of(timed)
+        for source in (os.environ.get(ENVIRONMENT, ""),) if tuned is None else ("", tuned):
+            os.environ[ENVIRONMENT] = source
+            # A compiler of its own: what a module makes when it is imported is for one slice.
+            with shared.new_pool(**pool) as compiler:
+                timed = timed_step(compiler, question, tokens or 0)
+            if not isinstance(timed, Step):
+                failed[chip.value] = reason_of(timed)
+            elif tuned and not source:
+                before[chip.value] = timed
+            else:
+                steps.append(timed)
     if as_json:
-        data = [step_data(each, costs) for each in steps]
+        data = [step_data(each, costs, before.get(each.chip)) for each in steps]
         shared.print_json({"function": function, "steps": data, "failed": failed})
     else:
         for each in steps:
-            print_step(function, each, costs)
+            print_step(function, each, costs, before.get(each.chip))
         if len(steps) > 1:
             print_chips(steps, costs)
         for name, reason in failed.items():

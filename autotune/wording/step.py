@@ -27,9 +27,11 @@ Prices = Mapping[Chip, float]
 """Of a chip for an hour."""
 
 
-def step_data(step: Step, prices: Prices) -> dict[str, Any]:
+def step_data(step: Step, prices: Prices, before: Step | None = None) -> dict[str, Any]:
+    """``before``: without tuned configs."""
     return {
         **to_data(step),
+        "before_us": before and before.time_us,
         "time_us": step.time_us,
         "tokens_per_s": step.tokens_per_s or None,
         "cost_per_million_tokens": cost_per_million_tokens(step, prices),
@@ -45,10 +47,10 @@ def cost_per_million_tokens(step: Step, prices: Prices) -> float | None:
     return price * step.chips / 3600 / step.tokens_per_s * 1e6
 
 
-def print_step(name: str, step: Step, prices: Prices) -> None:
-    """The time, and what it is made of."""
+def print_step(name: str, step: Step, prices: Prices, before: Step | None = None) -> None:
+    """The time, and what it is made of. ``before``: without tuned configs."""
     console = screen()
-    for line in _facts(name, step, prices):
+    for line in _facts(name, step, prices, before):
         console.print(line, soft_wrap=True)
     groups: list[tuple[str, Callable[[StepPart], str]]] = [
         ("kind", _kind),
@@ -83,9 +85,13 @@ def _kind(part: StepPart) -> str:
     return part.kind
 
 
-def _facts(name: str, step: Step, prices: Prices) -> Iterator[str]:
+def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterator[str]:
     devices = counted(step.devices, f"{step.chip} device")
     yield f"{name} on {devices}: {micros(step.time_us)} {error_bar(step.error)} a step"
+    if before is not None:
+        less = 1 - step.time_us / before.time_us
+        times = f"{micros(before.time_us)} → {micros(step.time_us)}"
+        yield f"with tuned configs {times}, {less:.1%} less"
     if step.tokens:
         cost = cost_per_million_tokens(step, prices)
         price = "" if cost is None else f", {cost:,.3f} per million tokens"

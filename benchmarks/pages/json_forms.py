@@ -188,6 +188,7 @@ FORMS: dict[str, Any] = {
         "steps": [
             {
                 **of(Step, whole=True),
+                "before_us": (float, None),
                 "time_us": float,
                 "tokens_per_s": (float, None),
                 "cost_per_million_tokens": (float, None),

@@ -130,6 +130,40 @@ def test_chips_side_by_side_with_prices(model: Path, tmp_path: Path) -> None:
     assert "is no price" in str(refused.exception)
 
 
+TUNED = """
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+
+import autotune
+
+
+@autotune.tunable(block_rows=autotune.block("x.-2", minimum=8))
+def double(x, *, block_rows=8):
+    def body(x_ref, out_ref):
+        out_ref[...] = x_ref[...] * 2
+
+    spec = pl.BlockSpec((block_rows, x.shape[1]), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    grid = (x.shape[0] // block_rows,)
+    return pl.pallas_call(body, grid=grid, in_specs=[spec], out_specs=spec, out_shape=shape)(x)
+
+
+def step(x, layers):
+    return jax.lax.scan(lambda x, _: (double(x), None), x, length=layers)[0]
+"""
+
+
+def test_before_and_after_a_search(tmp_path: Path) -> None:
+    path, database = tmp_path / "tuned.py", str(tmp_path / "tuned.db")
+    path.write_text(TUNED)
+    search = ["search", f"{path}:double", "--args", "x=bf16[4096,512]", "--chip", "v5e"]
+    assert CliRunner().invoke(cli, [*search, "--trials", "4", "--db", database]).exit_code == 0
+    args = ("--args", "x=bf16[4096,512],layers=8", "--tuned", database, "--budget", "1m")
+    found = step(f"{path}:step", *args)
+    assert found["time_us"] < 0.7 * found["before_us"]
+
+
 def test_from_python_and_until_the_end(model: Path) -> None:
     """With its code compiled, all is simulated, and HBM known."""
     found = autotune.step(f"{model}:forward", "w=FOUR", "x=bf16[256,2048]", chip="v5e")
