@@ -160,6 +160,11 @@ def _of_model(
     problems, undeclared = tuple(collected.problems), tuple(collected.undeclared)
     if declare is not None and collected.declarations:
         problems += _declared(declare, collected.declarations)
+    elif declare is not None and not collected.error:
+        why = "no kernel is undeclared"
+        if undeclared:
+            why = "no undeclared kernel has block sizes that a function in its way is given"
+        echo(f"{declare} is not written: {why}", err=True)
     workload = Workload(problems=problems, undeclared=undeclared, chips=tuple(chips))
     return workload, collected.error and f"it could not be traced to its end: {collected.error}"
 

@@ -204,7 +204,7 @@ class Compiler:
     def _required(self, question: questions.Required[Any]) -> Any:
         if not self.process.running:
             self.start()
-        answer = answer_of(self.process, question, START_LIMIT_S)
+        answer = answer_of(self.process, question, max(START_LIMIT_S, self.limit_s))
         if isinstance(answer, TimedOut):
             raise CompilerUnavailableError(f"the compiler process hangs: {answer.reason}")
         if isinstance(answer, Crashed):

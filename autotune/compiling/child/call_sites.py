@@ -2,10 +2,11 @@
 they were called, noted while the model is traced."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
@@ -16,17 +17,22 @@ from autotune.compiling.child.trace.calls import as_any_kernel
 from autotune.compiling.child.trace.pallas_call import name_of
 from autotune.declaring.calls import text as texts
 
+SIZE_NAME = re.compile(
+    r"block|tile|tiling|chunk|^b[a-z]?(q|k|kv|m|n|d)?(_c?sz|_size)?$|_per_", re.I
+)
 _MOST_FUNCTIONS = 8  # on the way to one call, from within
 
 
 @dataclass(frozen=True)
 class Site:
     """A function that can be imported, as it was called. ``records``: what it has made of classes
-    with fields, as of sizes that it has chosen itself."""
+    with fields, as of sizes that it has chosen itself; ``sizes``: such as it gives to functions of
+    its own, for any of its kernels."""
 
     function: Callable[..., Any]
     arguments: dict[str, Any]
     records: tuple[Any, ...]
+    sizes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def name(self) -> str:
@@ -40,10 +46,12 @@ class CallSites:
         self._running: dict[FrameType, dict[str, Any]] = {}
         self._can_be: dict[CodeType, bool] = {}
         self._sites: dict[Any, list[Site]] = {}
+        self._sizes: dict[Callable[..., Any], dict[tuple[int, ...], None]] = {}
 
     def of(self, call: PallasCall) -> list[Site]:
         """The functions that made a call, the innermost first."""
-        return self._sites.get((call.name, call.operands), [])
+        sites = self._sites.get((call.name, call.operands), [])
+        return [replace(site, sizes=tuple(self._sizes[site.function])) for site in sites]
 
     @contextmanager
     def noted(self) -> Iterator[None]:
@@ -87,12 +95,14 @@ class CallSites:
         return self._can_be[code]
 
     def _on_the_way(self, frame: FrameType | None) -> Iterator[Site]:
-        count = 0
+        count, sizes = 0, dict[tuple[int, ...], None]()
         while frame is not None and count < _MOST_FUNCTIONS:
+            sizes[_sizes(frame)] = None
             given = self._running.get(frame)
             function = None if given is None else _imported(frame)
             if function is not None and given is not None:
                 count += 1
+                self._sizes.setdefault(function, {}).update(sizes)
                 yield Site(function, given, tuple(_records(frame.f_locals.values())))
             frame = frame.f_back
 
@@ -107,6 +117,14 @@ def _primitives() -> list[Any]:
 
         primitives.append(mpmd.mpmd_map_p)
     return primitives
+
+
+def _sizes(frame: FrameType) -> tuple[int, ...]:
+    """Arguments of a function that are called as sizes of blocks are."""
+    code = frame.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    named = (frame.f_locals.get(name) for name in names if SIZE_NAME.search(name))
+    return tuple(size for size in named if type(size) is int)
 
 
 def _records(values: Iterable[Any]) -> Iterator[Any]:

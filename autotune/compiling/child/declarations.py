@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
-from autotune.compiling.child.call_sites import Site
+from autotune.compiling.child.call_sites import SIZE_NAME, Site
 from autotune.compiling.child.pallas_calls import ModelCalls, PallasCall
 from autotune.declaring.calls import text as texts
 from autotune.declaring.calls.function import abstract
 from autotune.domain.compilers import DeclaredCall
 from autotune.domain.errors import InvalidInputError
 
-_SIZE_NAME = re.compile(r"block|tile|tiling|chunk|^b[a-z]?(q|k|kv|m|n|d)?(_sz|_size)?$|_per_", re.I)
 _NO_SIZE_NAME = re.compile(r"window|cap|seed|head|dim", re.I)
 _IMPORTED = re.compile(r"\b([A-Za-z_]\w*(?:\.\w+)+)")
 _STAND_IN = 10**12  # for a number in a text that a name takes the place of
@@ -91,29 +90,39 @@ def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[P
 
 def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, Any]:
     """With the sizes that the function has chosen itself, where it is given none or a function:
-    those with which it makes the same call."""
-    sizes = {size for array in (*call.operands, *call.scratch) for size in array.block}
+    those with which it makes the same calls, and with half of which it makes others."""
+    calls, _ = _traced(site.function, given)
+    sizes = sorted({n for a in (*call.operands, *call.scratch) for n in a.block}, reverse=True)
+
+    def makes_same(value: Any) -> bool:
+        return _alike(_traced(site.function, {**given, name: value})[0], calls)
+
     for name, parameter in inspect.signature(site.function).parameters.items():
         chosen: list[Any] = []
         if given[name] is None or callable(given[name]):
             kinds = str(parameter.annotation)
             chosen += [r for r in site.records if re.search(rf"\b{type(r).__name__}\b", kinds)]
-            chosen += sorted(sizes, reverse=True) if _SIZE_NAME.search(name) else []
+            if SIZE_NAME.search(name):
+                chosen += sizes if "tuple" not in kinds else filter(len, site.sizes)
         for value in chosen:
             with suppress(Exception):  # what it refuses
-                other = {**given, name: value}
-                if any(made.alike(call) for made in _traced(site.function, other)[0]):
-                    given = other
+                half = tuple(max(1, n // 2) for n in value) if type(value) is tuple else None
+                if makes_same(value) and (half is None or not makes_same(half)):
+                    given = {**given, name: value}
                     break
     return given
+
+
+def _alike(calls: Sequence[PallasCall], others: Sequence[PallasCall]) -> bool:
+    return len(calls) == len(others) and all(map(PallasCall.alike, calls, others))
 
 
 def _sizes(
     function: Callable[..., Any], given: dict[str, Any], call: PallasCall
 ) -> Iterator[_Size]:
-    """Numbers that change blocks, grid or buffers, but neither what the kernel is given nor what
-    the function gives back; and what is called a block and has its size, where it cannot change
-    alone. Nothing where the function makes another call."""
+    """Numbers that change blocks, grid or buffers of any of its kernels, but neither what they are
+    given nor what the function gives back; and what is called a block and has its size, where it
+    cannot change alone. Nothing where the function makes another call."""
     calls, results = _traced(function, given)
     if not any(made.alike(call) for made in calls):
         return
@@ -125,12 +134,15 @@ def _sizes(
         for other in (value // 2, value * 2):
             with suppress(Exception):  # a size that it refuses
                 changed, gives = _traced(function, _replaced(given, path, other))
-                new = next((made for made in changed if made.could_be(call)), None)
-                if new is not None and gives == results and not _as_cut(new, call):
-                    yield _Size(path, value, called, _choices(given, call, new.blocks, value))
+                pairs = list(zip(changed, calls, strict=True))
+                cut = [(new, old) for new, old in pairs if not _as_cut(new, old)]
+                if cut and gives == results and all(new.could_be(old) for new, old in pairs):
+                    new, old = cut[0]
+                    yield _Size(path, value, called, _choices(given, old, new.blocks, value))
                     break
         else:
-            if _SIZE_NAME.search(name) and any(value in block for block in call.blocks):
+            has_its_size = value > 1 and any(value in block for block in call.blocks)
+            if SIZE_NAME.search(name) and has_its_size:
                 yield _Size(path, value, called, _choices(given, call, None, value))
 
 
@@ -252,35 +264,63 @@ def _rules(given: dict[str, Any]) -> Iterator[str]:
     """What makes the whole numbers in an argument that only the model computes: by its name, or
     zeros, which are always places in an array. Guesses are marked."""
     arrays = _arrays(given)
-    floats = {path: array for path, array in arrays.items() if "float" in array.dtype}
     for path, array in arrays.items():
         if array.dtype not in _WHOLE or len(array.shape) > 2:
             continue
-        numbers, of = f"np.zeros({path}.shape, np.int32)  # HOLE", path
-        if len(array.shape) == 1 and floats:
-            numbers, of = _by_name(path, array.shape[0], floats) or (numbers, of)
-        roots = dict.fromkeys(name.split(".")[0] for name in (path, of))
+        numbers = f"np.zeros({path}.shape, np.int32)  # HOLE"
+        if len(array.shape) == 1:
+            numbers = _paged(path, arrays) or _by_name(path, arrays) or numbers
+        used = [name for name in given if name == path or re.search(rf"\b{name}\b", numbers)]
+        roots = dict.fromkeys((path.split(".")[0], *used))
         numbers, _, note = numbers.partition("  # ")
         yield f'"{path}": lambda {", ".join(roots)}: {numbers},  # {note}\n'
 
 
-def _by_name(
-    path: str, count: int, floats: dict[str, texts.AbstractArray]
-) -> tuple[str, str] | None:
-    """An expression, and the array that it needs."""
+def _paged(path: str, arrays: dict[str, texts.AbstractArray]) -> str | None:
+    """An expression, where a cache is in pages that a table names: each sequence has all of its
+    pages, and one new token if there are as many."""
+
+    def called(words: str, dims: int) -> str | None:
+        named = (n for n, a in arrays.items() if re.search(words, n) and len(a.shape) >= dims)
+        return next(named, None)
+
+    cache, table = called("cache", 4), called("page_indices|block_table", 1)
+    if cache is None or table is None:
+        return None
+    lengths, tokens, name = called("lens", 1), next(iter(arrays)), path.lower()
+    if path == table:
+        return f"np.arange({path}.shape[0]) % {cache}.shape[0]  # in order"
+    if "cu_kv" in name:
+        pages = f"{table}.shape[0] // ({path}.shape[0] - 1)"
+        return f"np.arange({path}.shape[0]) * ({pages} * {cache}.shape[1])  # HOLE: all pages"
+    if path == lengths:
+        pages = f"{table}.shape[0] // {path}.shape[0]"
+        return f"np.full({path}.shape, {pages} * {cache}.shape[1])  # HOLE: as long as can be"
+    if "distribution" in name and lengths is not None:
+        is_decode = arrays[tokens].shape[0] == arrays[lengths].shape[0]
+        ends = "[1, 1, 1]" if is_decode else "[0, 0, 1]"
+        return f"np.array({ends}) * {lengths}.shape[0]  # HOLE: that decode, prefill, all"
+    return None
+
+
+def _by_name(path: str, arrays: dict[str, texts.AbstractArray]) -> str | None:
+    """An expression."""
+    floats = {name: array for name, array in arrays.items() if "float" in array.dtype}
+    if not floats:
+        return None
     rows, name = next(iter(floats)), path.lower()
     starts = f"np.arange({path}.shape[0] + {{}}) * {rows}.shape[0] // {{}}"
     if re.search(r"cu_|start|indptr|offset", name):
-        return starts.format(0, f"max(1, {path}.shape[0] - 1)") + "  # in equal parts", rows
+        return starts.format(0, f"max(1, {path}.shape[0] - 1)") + "  # in equal parts"
     if re.search(r"size|count|group", name):
-        return f"np.diff({starts.format(1, f'{path}.shape[0]')})  # in equal parts", rows
+        return f"np.diff({starts.format(1, f'{path}.shape[0]')})  # in equal parts"
     longest = [
         (array.shape[place], other, place)
         for other, array in floats.items()
         for place in range(1, len(array.shape) - 1)
-        if array.shape[0] == count
+        if array.shape[0] == arrays[path].shape[0]
     ]
     if "len" in name and longest:
         _, other, place = max(longest)
-        return f"np.full({path}.shape, {other}.shape[{place}])  # HOLE: as long as can be", other
+        return f"np.full({path}.shape, {other}.shape[{place}])  # HOLE: as long as can be"
     return None

@@ -27,6 +27,7 @@ _MARK = re.compile(rf"{MARK}(\d+)")
 _TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|rematted_computation)\b|[()]")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _FRACTION = re.compile(r"-?(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
+_DIGITS = re.compile(r"\d+")  # some name a kernel by its blocks
 _BUFFERS = 2
 MACHINERY = ("/jax/_src/", "/jaxlib/", "/qwix/_src/", "/autotune/compiling/child/")
 """What makes calls for others."""
@@ -99,7 +100,7 @@ class PallasCall:
     def features(self) -> Counter[Any]:
         """What is the same in every config: the words of its name, and its arrays. Whole numbers,
         masks and results may have the size of a block."""
-        words = [("name", word) for word in self.name.split("_")]
+        words = [("name", word) for word in _DIGITS.sub("", self.name).split("_")]
         arrays = [
             (
                 place < self.inputs,
@@ -133,7 +134,9 @@ class PallasCall:
         )
 
 
-def _read(eqn: Any, scope: str = "") -> PallasCall:
+def _read(eqn: Any, scope: str, texts: dict[Any, tuple[str, str]]) -> PallasCall:
+    """``texts``: of bodies: the layers of a model share them, and each takes a
+    second to print."""
     mapping = eqn.params["grid_mapping"]
     added = tuple(getattr(mapping, "vmapped_dims", ()))
     meshes = meshes_of(eqn)
@@ -143,14 +146,18 @@ def _read(eqn: Any, scope: str = "") -> PallasCall:
     scalars = eqn.invars[first : first + mapping.num_index_operands]
     params = compiler_params(eqn)
     body = open_jaxpr(eqn.params["jaxpr"])
+    if body not in texts:
+        unscaled = _FRACTION.sub("", _ADDRESS.sub("", str(_unscaled(body))))
+        texts[body] = _ADDRESS.sub("", str(body)), unscaled
+    whole, unscaled = texts[body]
     return PallasCall(
         name=name_of(eqn),
         grid=tuple(size for axis, size in enumerate(grid) if axis not in added),
         operands=operands_of(mapping),
         inputs=mapping.num_inputs,
         others=tuple((tuple(var.aval.shape), str(var.aval.dtype)) for var in scalars),
-        body=_ADDRESS.sub("", str(body)),
-        unscaled=_FRACTION.sub("", _ADDRESS.sub("", str(_unscaled(body)))),
+        body=whole,
+        unscaled=unscaled,
         batch=prod(grid[axis] for axis in added),
         limit_bytes=params.get("vmem_limit_bytes"),
         flags=str(getattr(eqn.params["compiler_params"], "flags", None) or ""),
@@ -265,6 +272,7 @@ class ModelCalls:
     def __init__(self) -> None:
         self._marked: Counter[tuple[int, bool]] = Counter()
         self.found: Counter[PallasCall] = Counter()
+        self._texts: dict[Any, tuple[str, str]] = {}
 
     @property
     def marked(self) -> dict[int, int]:
@@ -290,7 +298,7 @@ class ModelCalls:
             call = as_any_kernel(eqn)
             if call is not None:
                 if not (counted or mark):
-                    self.found[_read(call, _scope(f"{around}{stack}"))] += times
+                    self.found[_read(call, _scope(f"{around}{stack}"), self._texts)] += times
                 continue
             for inner, turns in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
                 often = times * (1 if turns is None else turns)

@@ -4,11 +4,11 @@ batches, one those that are left over, one all others: their times add up."""
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked
@@ -61,17 +61,21 @@ def _reference(problem: Problem) -> Callable[..., Any]:
     integers, latent = paged.page_integers(problem), problem["latent"]
     first = part(_KERNEL).align_to(latent, 128)
     pages = integers["page_indices"].reshape(problem["seqs"], -1)
-    tokens = list(pairwise(integers["cu_q_lens"].tolist()))
+    starts, lengths = integers["cu_q_lens"][:-1], np.diff(integers["cu_q_lens"])
+    each = jax.vmap(partial(_attention, scale=_scale(problem)), (1, 0, 0, 0), 1)
 
     def attend(q: Any, q_pe: Any, kv: Any, k_pe: Any, cache: Any, *_: Any) -> Any:
         known = {name: jnp.asarray(values) for name, values in integers.items()}
         updated = part(_PLAIN).update_kv_cache(kv, k_pe, cache, **known)
-        outputs = []
-        for (start, end), sequence_pages in zip(tokens, pages, strict=True):
-            rows = updated[sequence_pages].reshape(-1, updated.shape[-1])[: problem["kv_len"]]
-            given = (q[:, start:end], q_pe[start:end], rows[:, :latent], rows[:, first:])
-            outputs.append(_attention(*given, scale=_scale(problem)))
-        return jnp.concatenate(outputs, axis=1).astype(q.dtype), updated
+        output = jnp.zeros(q.shape, q.dtype)
+        for length in np.unique(lengths):  # sequences of as many new tokens at once
+            which = lengths == length
+            tokens = starts[which][:, None] + np.arange(length)
+            rows = updated[pages[which]].reshape(len(tokens), -1, updated.shape[-1])
+            rows = rows[:, : problem["kv_len"]]
+            given = (q[:, tokens], q_pe[tokens], rows[..., :latent], rows[..., first:])
+            output = output.at[:, tokens].set(each(*given).astype(q.dtype))
+        return output, updated
 
     return attend
 

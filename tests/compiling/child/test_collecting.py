@@ -385,3 +385,44 @@ def test_a_workload_that_nobody_could_load_is_not_saved(tmp_path: Path) -> None:
             nested.__enter__()
     with pytest.raises(InvalidInputError, match=r"workload\.trace"):
         workload.save(tmp_path / "model.toml")
+
+
+CHOOSING = """
+import jax, jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+def attend(queries, cache, kv_lens, page_indices, *, block_sizes: "tuple[int, int] | None" = None):
+    def run(*, bq_sz, bkv_sz):
+        def body(lens_ref, pages_ref, q_ref, cache_ref, o_ref, keys_ref):
+            o_ref[...] = q_ref[...] + lens_ref[0]
+        rows = pl.BlockSpec((bq_sz, 128), lambda i, *_: (i, 0))
+        spec = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=(queries.shape[0] // bq_sz,),
+            in_specs=[rows, pl.BlockSpec(memory_space=pl.ANY)],
+            out_specs=rows,
+            scratch_shapes=[pltpu.VMEM((bkv_sz, 128), cache.dtype)],
+        )
+        shape, name = jax.ShapeDtypeStruct(queries.shape, queries.dtype), f"attend-{bq_sz}-{bkv_sz}"
+        call = pl.pallas_call(body, grid_spec=spec, out_shape=shape, name=name)
+        return call(kv_lens, page_indices, queries, cache)
+    rows, keys = block_sizes or (64, 256)
+    return run(bq_sz=rows, bkv_sz=keys)
+"""
+
+
+def test_sizes_that_a_function_chooses_itself_are_axes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "choosing.py").write_text(CHOOSING)
+    monkeypatch.syspath_prepend(tmp_path)
+    call = "queries=f32[512,128], cache=f32[64,16,2,128], kv_lens=i32[4], page_indices=i32[32]"
+    ref = KernelRef(path="", attribute="attend", module="choosing", root=str(tmp_path), call=call)
+    found = collect(Loader(), ref, Chip.V5E, {}, declare=True)
+    (made,) = found.declarations
+    assert not found.undeclared
+    assert "block_sizes=(block_sizes_0, block_sizes_1)" in made.code
+    assert "block_sizes_0=64, block_sizes_1=256" in made.code
+    assert "np.arange(page_indices.shape[0]) % cache.shape[0]" in made.code
+    assert "page_indices.shape[0] // kv_lens.shape[0] * cache.shape[1]" in made.code
