@@ -935,3 +935,30 @@ def ring_gather(x: Any, *, unused: int = 1) -> Any:
     mesh = jax.sharding.get_abstract_mesh()
     specs = {"in_specs": ring, "out_specs": ring, "check_vma": False}
     return jax.shard_map(gather, mesh=mesh, **specs)(x)
+
+
+# A product as a generator writes it: it asks one operand for its sizes, and checks nothing.
+
+
+@autotune.tunable(m=[64, 128], n=[128, 256], k=[128, 256])
+def generated_product(x: Any, y: Any, *, m: int = 128, n: int = 128, k: int = 128) -> Any:
+    def body(x_hbm: Any, y_hbm: Any, out_ref: Any, acc: Any) -> None:
+        i, j = pl.program_id(0), pl.program_id(1)
+        acc[...] = jnp.zeros_like(acc)
+
+        def inner(x_ref: Any, y_ref: Any) -> None:
+            acc[...] += jnp.dot(x_ref[...], y_ref[...], precision="highest")
+
+        rows, columns = (m, k), (k, n)
+        specs = pl.BlockSpec(rows, lambda s: (i, s)), pl.BlockSpec(columns, lambda s: (s, j))
+        pltpu.emit_pipeline(inner, grid=(x.shape[1] // k,), in_specs=specs)(x_hbm, y_hbm)
+        out_ref[...] = acc[...]
+
+    return pl.pallas_call(
+        body,
+        grid=(x.shape[0] // m, y.shape[1] // n),
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY)] * 2,
+        out_specs=pl.BlockSpec((m, n), lambda i, j: (i, j)),
+        out_shape=jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), F32),
+        scratch_shapes=[pltpu.VMEM((m, n), F32)],
+    )(x, y)

@@ -22,7 +22,7 @@ from autotune.compiling.child.verify.coverage import Borders, Coverage, borders
 from autotune.compiling.child.verify.grids import in_float32, without_maximum
 from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
 from autotune.compiling.child.verify.numbers import Change, integer_ranges, special, values
-from autotune.compiling.child.verify.reduced import reduced_problems
+from autotune.compiling.child.verify.reduced import keeps_lengths, reduced_problems
 from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
 from autotune.declaring.kernel import Kernel
@@ -75,13 +75,18 @@ def _check(
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
     coverage = Coverage(lambda small: _borders(kernel, small, config, chip), problem)
-    short, whole = (
-        [
-            _Subject(kernel, small, config, chip)
-            for small in reduced_problems(kernel, problem, config, coverage, shorten=shorten)
-        ]
-        for shorten in (True, False)
-    )
+
+    def small_ones(**how: bool) -> list[_Subject]:
+        problems = reduced_problems(kernel, problem, config, coverage, **how)
+        return [_Subject(kernel, small, config, chip) for small in problems]
+
+    def is_alike(subjects: list[_Subject]) -> bool:
+        return all(keeps_lengths(subject.problem, problem) for subject in subjects)
+
+    short, whole = small_ones(shorten=True), small_ones()
+    alike = short if is_alike(short) else small_ones(together=True)
+    if _work(alike, _RUNS) <= _MOST_WORK:
+        short, whole = alike, whole if is_alike(whole) else alike
     if any(eqn.primitive.name.startswith("prng_") for eqn in walked(short[0].jaxpr)):
         return Verdict(
             ok=None,
@@ -101,6 +106,10 @@ def _check(
             verdict = _verdict(whole, meter)
         elif verdict.ok and len(stages) > 1:
             verdict = _verdict(whole, meter)
+        if verdict.check and not is_alike(stages[-1]):  # which may be no problem at all
+            short, stages = alike, [alike]
+            meter.plan(_work(alike, _FEWEST_RUNS), (run.work for run in _runs(alike)))
+            verdict = _verdict(alike, meter)
         if not verdict.ok:
             return verdict
     except OverBudgetError:

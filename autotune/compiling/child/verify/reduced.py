@@ -1,6 +1,7 @@
 """The small problems that a config is run on: they keep what can go wrong."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import lcm, prod
 
 from autotune.compiling.child.verify.coverage import Coverage
@@ -34,6 +35,7 @@ def reduced_problems(
     coverage: Coverage,
     *,
     shorten: bool = False,
+    together: bool = False,
 ) -> list[Problem]:
     """The problem with :data:`BLOCK_COUNTS` blocks on each axis, without doubles.
 
@@ -41,12 +43,13 @@ def reduced_problems(
     that cannot be built with it, or that walks fewer blocks than the real one and than were asked
     for (``coverage``), is made longer. ``shorten``: other long dimensions are made :data:`SHORT`,
     or two where they only count, or as much longer as the kernel wants them, where it has no
-    ``reduced``.
+    ``reduced``. ``together``: all dimensions are, and ``keeps_lengths`` is true of all problems.
     """
     blocks = _blocks_by_dim(kernel, config)
 
     def is_allowed(candidate: Problem) -> bool:
         is_legal = kernel.check is None or kernel.check(candidate) is None
+        is_legal = is_legal and (not together or keeps_lengths(candidate, problem))
         return is_legal and (
             kernel.constraint is None or kernel.constraint(candidate, config) is None
         )
@@ -55,12 +58,19 @@ def reduced_problems(
         return lambda candidate: is_allowed(candidate) and coverage.covers(candidate, count)
 
     crosses_all = accepting(max(BLOCK_COUNTS))
-    small = _as_declared(kernel, problem, crosses_all)
+    small = problem if together else _as_declared(kernel, problem, crosses_all)
+    shortened = partial(_shortened, kernel, problem, blocks, coverage)
     if shorten and small is problem:
-        small = _shortened(kernel, problem, blocks, coverage, crosses_all)
+        free = [dim for dim, _ in problem.dims if dim not in blocks]
+        alike = [dims for dims in _alike(problem, free) if len(dims) > 1]
+        small = shortened([*alike, *([dim] for dim in free)], crosses_all)
     devices = prod(kernel.mesh_axes(small).values())  # each has its own part of some dimension
+    placed = _placed(problem)
+    groups = [*_alike(problem, placed), *([d] for d, _ in problem.dims if d not in placed)]
     problems = [
-        _with_blocks(blocks, small, problem, accepting(count), devices * count)
+        shortened(groups, accepting(count), devices * count)
+        if together
+        else _with_blocks(blocks, small, problem, accepting(count), devices * count)
         for count in BLOCK_COUNTS
     ]
     return list(dict.fromkeys(problems))
@@ -79,23 +89,41 @@ def _as_declared(kernel: Kernel, problem: Problem, accepts: Accepts) -> Problem:
     return problem
 
 
+def keeps_lengths(small: Problem, real: Problem) -> bool:
+    """Whether what is as long as something else in a call is so in a small problem. Where
+    dimensions have no names, only places (``x.1``, ``y.0``), nothing else says which of them are
+    one, and a kernel need not check it. Numbers that a call gives stay as they are."""
+    pairs = {(real[dim], small[dim]) for dim in _placed(real)}
+    pairs |= {(value, value) for _, value in real.options if type(value) is int}
+    return len(pairs) == len({length for length, _ in pairs})
+
+
+def _placed(problem: Problem) -> list[str]:
+    return [dim for dim, _ in problem.dims if dim.rpartition(".")[2].isdigit()]
+
+
+def _alike(problem: Problem, dims: Sequence[str]) -> list[list[str]]:
+    """Those of them that are as long as each other."""
+    sizes = dict.fromkeys(problem[dim] for dim in dims)
+    return [[dim for dim in dims if problem[dim] == size] for size in sizes]
+
+
 def _shortened(
     kernel: Kernel,
     problem: Problem,
     blocks: Mapping[str, Sequence[int]],
     coverage: Coverage,
+    groups: Iterable[Sequence[str]],
     accepts: Accepts,
+    count: int = max(BLOCK_COUNTS),
 ) -> Problem:
-    """Dimensions that are as long as each other are made as short as each other, where the kernel
-    allows it, then each by itself: those of queries and keys, which have names of their own where
-    no axis cuts them."""
-    free = [dim for dim, _ in problem.dims if dim not in blocks]
-    alike = [
-        [dim for dim in free if problem[dim] == size] for size in {problem[d]: 0 for d in free}
-    ]
-    for dims in (*(dims for dims in alike if len(dims) > 1), *([dim] for dim in free)):
-        lengths = sorted(set.intersection(*(_lengths(kernel, problem, d, coverage) for d in dims)))
-        likely = (problem.with_dims(**dict.fromkeys(dims, length)) for length in lengths)
+    """The dimensions of each group are made as short as each other, where the kernel allows it:
+    those of queries and keys have names of their own where no axis cuts them."""
+    for dims in groups:
+        size, cut = problem[dims[0]], [block for dim in dims for block in blocks.get(dim, ())]
+        lengths = set.intersection(*(_lengths(kernel, problem, d, coverage) for d in dims))
+        lengths |= {_extent(size, cut, count)} if cut else set()
+        likely = (problem.with_dims(**dict.fromkeys(dims, n)) for n in sorted(lengths))
         problem = next(filter(accepts, likely), problem)
     return problem
 

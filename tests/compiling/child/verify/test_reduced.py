@@ -1,13 +1,18 @@
 """The small problems keep what can go wrong: blocks on every axis, and ragged ends."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.compiling.child.verify.coverage import CallBorders, Coverage
-from autotune.compiling.child.verify.reduced import BLOCK_COUNTS, reduced_problems
+from autotune.compiling.child.verify.reduced import (
+    BLOCK_COUNTS,
+    keeps_lengths,
+    reduced_problems,
+)
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.problem import Problem, make_config
 
@@ -196,3 +201,58 @@ def test_what_was_covered_is_counted_over_all_small_problems() -> None:
     less = Coverage(trace, whole).covered(sizes[:1])
     assert less is not None and (less.ragged, less.ways) == ((0, 1), (2, 3)) and not less.is_enough
     assert Coverage(lambda _: None, whole).covered(sizes) is None
+
+
+def called(**lengths: int) -> Problem:
+    """Of a call that names no dimensions: ``x_1`` for the second of x."""
+    return Problem(
+        dims=tuple((dim.replace("_", "."), size) for dim, size in lengths.items()), dtype="float32"
+    )
+
+
+def product_of(sizes: list[int], blocks: list[int]) -> list[Problem]:
+    """The small problems of x[m, k] @ y[k, n], of which the trace knows that each is cut into its
+    blocks, and not that k is in both, where no axis says what it cuts."""
+    m, k, n = sizes
+    whole = called(x_0=m, x_1=k, y_0=k, y_1=n)
+
+    def trace(p: Problem) -> tuple[CallBorders, ...]:
+        extents = [p["x.0"], p["x.1"], p["y.1"]]
+        pairs = tuple(zip(blocks, extents, strict=True))
+        grid = tuple(-(-extent // block) for block, extent in pairs)
+        return (CallBorders(grid=grid, blocks=pairs, loops=()),)
+
+    axes = tuple(Axis(name=name, choices=lambda _: [1]) for name in "mkn")
+    made = kernel(dims=tuple(dict(whole.dims)), axes=axes, inputs=lambda _: [])
+    config = make_config(dict(zip("mkn", blocks, strict=True)))
+    return reduced_problems(made, whole, config, Coverage(trace, whole), together=True)
+
+
+lengths = st.sampled_from([128, 200, 256, 512, 1024, 4096])
+
+
+@given(st.lists(lengths, min_size=3, max_size=3), st.lists(sizes, min_size=3, max_size=3))
+def test_what_is_as_long_in_a_call_is_cut_to_one_length(
+    sizes: list[int], blocks: list[int]
+) -> None:
+    m, k, n = sizes
+    for small, count in zip(product_of(sizes, blocks), BLOCK_COUNTS, strict=False):
+        assert small["x.1"] == small["y.0"]
+        assert m != n or small["x.0"] == small["y.1"]
+        assert m != k or small["x.0"] == small["x.1"]
+        for dim, real, block in zip(("x.0", "x.1", "y.1"), sizes, blocks, strict=True):
+            assert -(-small[dim] // block) >= min(count, -(-real // block))
+
+
+def test_a_square_product_is_a_smaller_square() -> None:
+    small = product_of([4096] * 3, [256, 128, 512])
+    assert [set(dict(p.dims).values()) for p in small] == [{768}, {1536}]
+
+
+def test_numbers_and_names_of_a_call_say_what_belongs_together() -> None:
+    real = called(q_0=512, kv_0=512, q_1=64)
+    assert keeps_lengths(real.with_dims(**{"q.0": 128, "kv.0": 128}), real)
+    assert not keeps_lengths(real.with_dims(**{"q.0": 128}), real)
+    whole, named = replace(real, options=(("length", 512),)), called(m=512, n=512)
+    assert not keeps_lengths(whole.with_dims(**{"q.0": 128, "kv.0": 128}), whole)
+    assert keeps_lengths(named.with_dims(m=128), named)
