@@ -96,6 +96,7 @@ def _check(
     is_same = [run.problem for run in short] == [run.problem for run in whole]
     both = _work(short, _RUNS) + _work(whole, _RUNS)
     stages = [short, whole] if not is_same and both <= _MOST_WORK else [short]
+    remedy = "give the declaration a `reduced` that makes it smaller, or smaller blocks"
     try:
         runs = (run.work for stage in stages for run in _runs(stage))
         meter.plan(_work(short, _FEWEST_RUNS), runs)
@@ -108,6 +109,7 @@ def _check(
             verdict = _verdict(whole, meter)
         if verdict.check and not is_alike(stages[-1]):  # which may be no problem at all
             short, stages = alike, [alike]
+            remedy = "say with `dims` which of its dimensions are one, or use smaller blocks"
             meter.plan(_work(alike, _FEWEST_RUNS), (run.work for run in _runs(alike)))
             verdict = _verdict(alike, meter)
         if not verdict.ok:
@@ -116,7 +118,6 @@ def _check(
         smallest = " and ".join(str(subject.problem) for subject in short)
         reason = f"the smallest problem with all its borders, {smallest}, takes more than "
         reason += f"{meter.budget_s:.0f} s"
-        remedy = "give the declaration a `reduced` that makes it smaller, or smaller blocks"
         return Verdict(ok=None, reason=f"{reason}: {remedy}")
     covered = coverage.covered(subject.problem for stage in stages for subject in stage)
     if covered is None:
