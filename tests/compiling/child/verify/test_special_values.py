@@ -64,6 +64,22 @@ def test_numbers_that_random_ones_never_are(right: OfRows, wrong: OfRows) -> Non
     assert verdict_on(wrong).check is FailedCheck.SPECIAL
 
 
+def test_equal_numbers_are_rounded_alike() -> None:
+    """The mean error of a kernel that rounds twice is that of random numbers: one half, 1 and 2 are
+    off by nearly the most both times."""
+    first, second = 1 + 40.49 / 128, (1 + 0.49 / 128) / (1 + 40 / 128)
+
+    def body(x: Any, out: Any) -> None:
+        once = (x[...].astype(jnp.float32) * first).astype(jnp.bfloat16)
+        out[...] = (once.astype(jnp.float32) * second).astype(jnp.bfloat16)
+
+    def exact(x: Any) -> Any:
+        return (x.astype(jnp.float32) * (first * second)).astype(jnp.bfloat16)
+
+    verdict = checked(kernel(by_hand(body, dtype=jnp.bfloat16), exact, "bfloat16"))
+    assert verdict.ok is True, verdict
+
+
 def test_booleans_are_of_both_kinds() -> None:
     """A mask that is left out was not seen: all were true."""
     drawn = values(Array(name="mask", shape=(8, 128), dtype="bool"), np.random.default_rng(0))
