@@ -2,14 +2,13 @@
 the change is of, the rest stays as it is laid out."""
 
 import ast
-import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from autotune.domain.change import ChangeKind, SourceChange
+from autotune.domain.change import ChangeKind, Place, SourceChange
 
 _PRODUCTS = ("dot", "matmul", "dot_general")
 _TPU_MODULE = "jax.experimental.pallas.tpu"
@@ -25,13 +24,11 @@ class _Edit(NamedTuple):
 
 
 def edited(text: str, changes: Sequence[SourceChange]) -> str | None:
-    """The source with all the changes; None where one of them has no edit, or two are of the same
-    expression."""
-    source = _Source(text)
-    edits: list[_Edit] = []
-    for change in changes:
-        make, node = _EDITS.get(change.kind), source.node_at(change)
-        made = make(source, node, change.value) if make and node is not None else None
+    """The source with all the changes; None where one of them has no edit, or two overlap. Raises
+    ``SyntaxError`` for a source that is none."""
+    source, edits = _Source(text), list[_Edit]()
+    for place, alike in groupby(sorted(changes, key=_by_place), key=_by_place):
+        made = _edits(source, source.node_at(place), list(alike))
         if not made:
             return None
         edits += made
@@ -41,7 +38,24 @@ def edited(text: str, changes: Sequence[SourceChange]) -> str | None:
     data = source.data
     for edit in reversed(edits):
         data = data[: edit.start] + edit.text.encode() + data[edit.end :]
+    ast.parse(data)
     return data.decode()
+
+
+def _by_place(change: SourceChange) -> Place:
+    return change.place
+
+
+def _edits(
+    source: "_Source", node: ast.expr | None, changes: Sequence[SourceChange]
+) -> list[_Edit] | None:
+    """Of one expression: one change, or several parameters of the compiler."""
+    if node is None:
+        return None
+    if all(change.kind in _PARAMETERS for change in changes):
+        return _with_parameters(source, node, changes)
+    make = _EDITS.get(changes[0].kind) if len(changes) == 1 else None
+    return make(source, node, changes[0].value) if make else None
 
 
 def diff(file: str, before: str, after: str) -> str:
@@ -70,12 +84,10 @@ class _Source:
     def text(self, node: ast.expr) -> str:
         return self.data[self.start(node) : self.end(node)].decode()
 
-    def node_at(self, change: SourceChange) -> ast.expr | ast.stmt | None:
-        """The expression of a change, or the assignment that it is."""
-        place = change.place
+    def node_at(self, place: Place) -> ast.expr | None:
         wanted = place.line, place.column, place.end_line, place.end_column
         for node in ast.walk(self.tree):
-            if isinstance(node, ast.expr | ast.AugAssign) and wanted == (
+            if isinstance(node, ast.expr) and wanted == (
                 node.lineno,
                 node.col_offset,
                 node.end_lineno,
@@ -110,79 +122,15 @@ class _Source:
         return None
 
 
-_Node = ast.expr | ast.stmt
-
-
-def _reciprocal(source: _Source, node: _Node, _: str) -> list[_Edit] | None:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        left, right, sign, times = node.left, node.right, "/", "* (1.0 /"
-    elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
-        left, right, sign, times = node.target, node.value, "/=", "*= (1.0 /"
-    else:
+def _wide_sum(source: _Source, node: ast.expr, _: str) -> list[_Edit] | None:
+    numpy, end = source.name_of("jax.numpy"), source.end(node)
+    if numpy is None or not isinstance(node, ast.Call) or _called(node) not in _PRODUCTS:
         return None
-    start, end = source.end(left), source.start(right)
-    between = source.data[start:end].decode()
-    if between.count("/") != 1:
-        return None
-    last = source.end(node)
-    divisor = "" if _is_tight(right) or between.rstrip().endswith("(") else "("
-    closing = ")" if not divisor else "))"
-    return [_Edit(start, end, between.replace(sign, times) + divisor), _Edit(last, last, closing)]
+    sums = _keywords(source, node, {"preferred_element_type": f"{numpy}.float32"})
+    return [*sums, _Edit(end, end, f".astype({numpy}.bfloat16)")]
 
 
-def _narrow_product(source: _Source, node: _Node, _: str) -> list[_Edit] | None:
-    return _product(source, node, ".astype({}.bfloat16)", "")
-
-
-def _wide_sum(source: _Source, node: _Node, _: str) -> list[_Edit] | None:
-    return _product(source, node, "", ".astype({}.bfloat16)")
-
-
-def _product(source: _Source, node: _Node, operand: str, result: str) -> list[_Edit] | None:
-    """A product that sums in float32, with something behind its operands and behind itself."""
-    numpy = source.name_of("jax.numpy")
-    if numpy is None:
-        return None
-    behind, at_end = operand.format(numpy), result.format(numpy)
-    dtype = f"{numpy}.float32"
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        x, y = (_closed(source, each) + behind for each in (node.left, node.right))
-        text = f"{numpy}.dot({x}, {y}, preferred_element_type={dtype}){at_end}"
-        return [_Edit(source.start(node), source.end(node), text)]
-    if not isinstance(node, ast.Call) or _called(node) not in _PRODUCTS or len(node.args) < 2:
-        return None
-    operands = [
-        _Edit(source.start(each), source.end(each), _closed(source, each) + behind)
-        for each in node.args[:2]
-    ]
-    sums = _keyword(source, node, "preferred_element_type", dtype)
-    end = source.end(node)
-    return [*(operands if behind else ()), sums, *([_Edit(end, end, at_end)] if at_end else ())]
-
-
-def _turned_product(source: _Source, node: _Node, _: str) -> list[_Edit] | None:
-    lax = source.name_of("jax.lax")
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-        operands, more = [node.left, node.right], ""
-    elif isinstance(node, ast.Call) and _called(node) in ("dot", "matmul") and len(node.args) == 2:
-        operands = node.args
-        more = "".join(f", {each.arg}={source.text(each.value)}" for each in node.keywords)
-    else:
-        return None
-    turned = [isinstance(each, ast.Attribute) and each.attr == "T" for each in operands]
-    if lax is None or not any(turned):
-        return None
-    plain = [
-        each.value if isinstance(each, ast.Attribute) and t else each
-        for each, t in zip(operands, turned, strict=True)
-    ]
-    dims = f"((({int(not turned[0])},), ({int(turned[1])},)), ((), ()))"
-    x, y = map(source.text, plain)
-    text = f"{lax}.dot_general({x}, {y}, {dims}{more})"
-    return [_Edit(source.start(node), source.end(node), text)]
-
-
-def _scaled_operand(source: _Source, node: _Node, _: str) -> list[_Edit] | None:
+def _scaled_operand(source: _Source, node: ast.expr, _: str) -> list[_Edit] | None:
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult | ast.Div):
         return None
     call, sign = node.left, "*" if isinstance(node.op, ast.Mult) else "/"
@@ -198,35 +146,36 @@ def _scaled_operand(source: _Source, node: _Node, _: str) -> list[_Edit] | None:
     ]
 
 
-def _unrolled(source: _Source, node: _Node, value: str) -> list[_Edit] | None:
+def _unrolled(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     if not isinstance(node, ast.Call) or _called(node) not in ("fori_loop", "scan"):
         return None
-    return [_keyword(source, node, "unroll", value)]
+    return _keywords(source, node, {"unroll": value})
 
 
-def _parameter(name: str, text: Callable[[str], str]) -> "_Make":
-    """Of the compiler, by its name."""
-
-    def make(source: _Source, node: _Node, value: str) -> list[_Edit] | None:
-        call = _pallas_call(source, node)
-        if call is None:
-            return None
-        params = next((each.value for each in call.keywords if each.arg == _PARAMS), None)
-        if isinstance(params, ast.Call) and _called(params) == "CompilerParams":
-            return [_keyword(source, params, name, text(value))]
-        module = source.tpu_module() if params is None else None
-        if module is None:
-            return None
-        made = f"{module}.CompilerParams({name}={text(value)})"
-        return [_keyword(source, call, _PARAMS, made)]
-
-    return make
+def _with_parameters(
+    source: _Source, node: ast.expr, changes: Sequence[SourceChange]
+) -> list[_Edit] | None:
+    call = _pallas_call(source, node)
+    if call is None:
+        return None
+    values = {}
+    for change in changes:
+        name, text = _PARAMETERS[change.kind]
+        values[name] = text(change.value)
+    params = next((each.value for each in call.keywords if each.arg == _PARAMS), None)
+    if isinstance(params, ast.Call) and _called(params) == "CompilerParams":
+        return _keywords(source, params, values)
+    module = source.tpu_module() if params is None else None
+    if module is None:
+        return None
+    words = ", ".join(f"{name}={value}" for name, value in values.items())
+    return _keywords(source, call, {_PARAMS: f"{module}.CompilerParams({words})"})
 
 
 _PARAMS = "compiler_params"
 
 
-def _pallas_call(source: _Source, node: _Node) -> ast.Call | None:
+def _pallas_call(source: _Source, node: ast.expr) -> ast.Call | None:
     """That makes what is called: in the same expression, or under a name that is given once."""
     made = node.func if isinstance(node, ast.Call) else None
     if isinstance(made, ast.Name):
@@ -241,25 +190,29 @@ def _pallas_call(source: _Source, node: _Node) -> ast.Call | None:
     return made if isinstance(made, ast.Call) and is_call else None
 
 
-def _keyword(source: _Source, call: ast.Call, name: str, value: str) -> _Edit:
-    """With another value, or one more, laid out as the last one is."""
-    for each in call.keywords:
-        if each.arg == name:
-            return _Edit(source.start(each.value), source.end(each.value), value)
+def _keywords(source: _Source, call: ast.Call, values: Mapping[str, str]) -> list[_Edit]:
+    """With other values, or more of them, laid out as the last one is."""
+    given = {each.arg: each.value for each in call.keywords if each.arg in values}
+    edits = [
+        _Edit(source.start(node), source.end(node), values[str(name)])
+        for name, node in given.items()
+    ]
+    added = [f"{name}={value}" for name, value in values.items() if name not in given]
+    return [*edits, _added(source, call, added)] if added else edits
+
+
+def _added(source: _Source, call: ast.Call, words: Sequence[str]) -> _Edit:
     given = [*call.args, *(each.value for each in call.keywords)]
     end = source.end(call) - 1
-    if not given:
-        return _Edit(end, end, f"{name}={value}")
-    last = max(map(source.end, given))
+    last = max(map(source.end, given), default=end)
     rest = source.data[last:end].decode()
     if "\n" not in rest:
-        return _Edit(last, end, f", {name}={value}")
+        return _Edit(last, end, ", " * bool(given) + ", ".join(words))
     line = source.data[: max(map(source.start, given)) + 1].decode().splitlines()[-1]
-    indent = re.match(r"\s*", line)
-    space = indent[0] if indent else ""
+    space = line[: len(line) - len(line.lstrip())]
     behind = rest if rest.lstrip().startswith(",") else f",{rest}"
     comma, tail = behind[: behind.index(",") + 1], behind[behind.index(",") + 1 :]
-    return _Edit(last, end, f"{comma}\n{space}{name}={value},{tail}")
+    return _Edit(last, end, comma + "".join(f"\n{space}{word}," for word in words) + tail)
 
 
 def _called(call: ast.Call) -> str:
@@ -279,16 +232,13 @@ def _semantics_text(letters: str) -> str:
     return f"({', '.join(_KINDS[letter] for letter in letters)}{',' * (len(letters) == 1)})"
 
 
-_Make = Callable[[_Source, _Node, str], list[_Edit] | None]
-
-_EDITS: Mapping[ChangeKind, _Make] = {
+_PARAMETERS: Mapping[ChangeKind, tuple[str, Callable[[str], str]]] = {
+    ChangeKind.VMEM_LIMIT: ("vmem_limit_bytes", lambda n: f"{int(n) >> 20} * 2**20"),
+    ChangeKind.SEMANTICS: ("dimension_semantics", _semantics_text),
+    ChangeKind.NO_BOUNDS_CHECKS: ("disable_bounds_checks", lambda _: "True"),
+}
+_EDITS: Mapping[ChangeKind, Callable[[_Source, ast.expr, str], list[_Edit] | None]] = {
     ChangeKind.WIDE_SUM: _wide_sum,
-    ChangeKind.VMEM_LIMIT: _parameter("vmem_limit_bytes", lambda n: f"{int(n) >> 20} * 2**20"),
-    ChangeKind.SEMANTICS: _parameter("dimension_semantics", _semantics_text),
-    ChangeKind.NO_BOUNDS_CHECKS: _parameter("disable_bounds_checks", lambda _: "True"),
-    ChangeKind.NARROW_PRODUCT: _narrow_product,
-    ChangeKind.TURNED_PRODUCT: _turned_product,
-    ChangeKind.RECIPROCAL: _reciprocal,
     ChangeKind.SCALED_OPERAND: _scaled_operand,
     ChangeKind.UNROLLED: _unrolled,
 }

@@ -16,9 +16,6 @@ class ChangeKind(StrEnum):
     SEMANTICS = "parallel grid axes"
     GRID_ORDER = "another order of the grid"
     NO_BOUNDS_CHECKS = "no bounds checks"
-    NARROW_PRODUCT = "bfloat16 operands of a product"
-    TURNED_PRODUCT = "a product instead of a transpose"
-    RECIPROCAL = "a reciprocal instead of divisions"
     SCALED_OPERAND = "a scale on an operand instead of the product"
     UNROLLED = "an unrolled loop"
 

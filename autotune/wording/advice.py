@@ -16,10 +16,6 @@ CAUSES: Mapping[ChangeKind, str] = {
     ChangeKind.SEMANTICS: "one of the two cores has nothing to do",
     ChangeKind.GRID_ORDER: "blocks are fetched again that could stay where they are",
     ChangeKind.NO_BOUNDS_CHECKS: "the scalar unit checks the bounds of each copy and dynamic index",
-    ChangeKind.NARROW_PRODUCT: "values that were bfloat16 are multiplied as float32, at half the "
-    "speed of the matrix unit",
-    ChangeKind.TURNED_PRODUCT: "an operand is transposed across lanes, and then multiplied",
-    ChangeKind.RECIPROCAL: "every element is divided, though rows of them have the same divisor",
     ChangeKind.SCALED_OPERAND: "the product is scaled, which has more elements than its operand",
     ChangeKind.UNROLLED: "each turn of the loop waits for the results of the one before",
 }
@@ -41,11 +37,6 @@ _CHANGES: Mapping[ChangeKind, Callable[[str], str]] = {
         "(counted from 0), in the index maps and program_ids as well"
     ),
     ChangeKind.NO_BOUNDS_CHECKS: lambda _: "disable_bounds_checks=True",
-    ChangeKind.NARROW_PRODUCT: lambda _: (
-        "both operands as bfloat16, with preferred_element_type=float32"
-    ),
-    ChangeKind.TURNED_PRODUCT: lambda _: "lax.dot_general that contracts the other dimension",
-    ChangeKind.RECIPROCAL: lambda _: "one reciprocal for each row, and products",
     ChangeKind.SCALED_OPERAND: lambda _: "the scale on the smaller operand",
     ChangeKind.UNROLLED: lambda turns: f"unroll={turns}",
 }

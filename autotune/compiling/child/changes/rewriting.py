@@ -97,7 +97,15 @@ def place_of(eqn: Any) -> Place | None:
             return _place(
                 code.co_filename, *next(islice(code.co_positions(), offset // 2, None), nowhere)
             )
-    return None
+    return _body_place(eqn)
+
+
+def _body_place(eqn: Any) -> Place | None:
+    """The body of a ``pallas_call`` that is the whole function: nobody's expression calls it."""
+    inner = eqn.params.get("jaxpr") if eqn.primitive.name == "pallas_call" else None
+    info = str(getattr(getattr(inner, "debug_info", None), "func_src_info", ""))
+    file, _, line = info.rpartition(" at ")[2].rpartition(":")
+    return _place(file, int(line), int(line), 0, 0) if file and line.isdigit() else None
 
 
 def _place(

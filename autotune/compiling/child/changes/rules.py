@@ -15,47 +15,7 @@ _Options = Mapping[str, Callable[[], Any]]
 
 _UNROLLED = (2, 4, 8)
 _MOST_TURNS = 16  # that are unrolled altogether
-_SAME_VALUES = ("transpose", "reshape", "broadcast_in_dim", "squeeze", "mul", "neg")
-_DEEPEST = 8
 _LIMITS = tuple(mebibytes << 20 for mebibytes in (32, 64, 96))
-
-
-def _reciprocal(eqn: Any, made: Made) -> _Options:
-    """``x / s`` where s has fewer elements: one division of each."""
-    from jax import lax
-
-    if eqn.primitive.name != "div" or not _is_float(eqn.outvars[0]):
-        return {}
-    x, divisor = eqn.invars
-    result, maker = eqn.outvars[0].aval, made(divisor)
-    axes = tuple(range(len(result.shape)))
-    if maker is not None and maker.primitive.name == "broadcast_in_dim":
-        divisor, axes = maker.invars[0], maker.params["broadcast_dimensions"]
-    shape = divisor.aval.shape
-    if not shape or hasattr(divisor, "val") or prod(shape) >= prod(result.shape):
-        return {}
-
-    def product(x: Any, divisor: Any) -> Any:
-        return lax.mul(x, lax.broadcast_in_dim(1.0 / divisor, result.shape, axes))
-
-    return {"": lambda: spliced(eqn, (x, divisor), product)}
-
-
-def _narrow_product(eqn: Any, made: Made) -> _Options:
-    """float32 operands of which at least one was bfloat16: those products are exact in either."""
-    import jax.numpy as jnp
-
-    if eqn.primitive.name != "dot_general" or not _has_default_precision(eqn):
-        return {}
-    if {str(var.aval.dtype) for var in (*eqn.invars, *eqn.outvars)} != {"float32"}:
-        return {}
-    if not any(_was_bfloat16(var, made) for var in eqn.invars):
-        return {}
-
-    def product(x: Any, y: Any) -> Any:
-        return _dot(eqn, x.astype(jnp.bfloat16), y.astype(jnp.bfloat16))
-
-    return {"": lambda: spliced(eqn, eqn.invars, product)}
 
 
 def _wide_sum(eqn: Any, _: Made) -> _Options:
@@ -69,27 +29,6 @@ def _wide_sum(eqn: Any, _: Made) -> _Options:
         return wide.astype(jnp.bfloat16)
 
     return {"": lambda: spliced(eqn, eqn.invars, product)}
-
-
-def _turned_product(eqn: Any, made: Made) -> _Options:
-    """``x @ y.T``: a product contracts whatever dimension it is told to."""
-    if eqn.primitive.name != "dot_general":
-        return {}
-    contracted, batch = eqn.params["dimension_numbers"]
-    inputs, dims = list(eqn.invars), [tuple(each) for each in contracted]
-    for place, var in enumerate(eqn.invars):
-        maker = made(var)
-        turns = maker is not None and maker.primitive.name == "transpose"
-        if turns and tuple(maker.params["permutation"]) == (1, 0):
-            inputs[place] = maker.invars[0]
-            dims[place] = tuple(1 - dim for dim in dims[place])
-    if inputs == list(eqn.invars) or any(batch):
-        return {}
-
-    def product(x: Any, y: Any) -> Any:
-        return _dot(eqn, x, y, dimension_numbers=(tuple(dims), batch))
-
-    return {"": lambda: spliced(eqn, inputs, product)}
 
 
 def _scaled_operand(eqn: Any, made: Made) -> _Options:
@@ -175,34 +114,12 @@ def _dot(eqn: Any, x: Any, y: Any, **others: Any) -> Any:
     return lax.dot_general(x, y, **{**{name: eqn.params[name] for name in names}, **others})
 
 
-def _has_default_precision(eqn: Any) -> bool:
-    given = eqn.params["precision"]
-    each = given if isinstance(given, tuple) else (given,)
-    return all(str(one) in ("None", "DEFAULT") for one in each)
-
-
-def _was_bfloat16(var: Any, made: Made) -> bool:
-    for _ in range(_DEEPEST):
-        maker = made(var)
-        if maker is None:
-            return False
-        name, var = maker.primitive.name, maker.invars[0]
-        if name == "convert_element_type":
-            return str(var.aval.dtype) == "bfloat16"
-        if name not in _SAME_VALUES:
-            return False
-    return False
-
-
 def _is_float(var: Any) -> bool:
     return "float" in str(var.aval.dtype)
 
 
 BODY_RULES: Mapping[ChangeKind, Rule] = {
     ChangeKind.WIDE_SUM: _wide_sum,
-    ChangeKind.NARROW_PRODUCT: _narrow_product,
-    ChangeKind.TURNED_PRODUCT: _turned_product,
-    ChangeKind.RECIPROCAL: _reciprocal,
     ChangeKind.SCALED_OPERAND: _scaled_operand,
     ChangeKind.UNROLLED: _unrolled,
 }
