@@ -40,6 +40,7 @@ GROUPS = {
         "steps",
         "reasons",
         "profile",
+        "findings",
         "simulator_speed",
     ),
     "How much of others is read?": ("tables",),

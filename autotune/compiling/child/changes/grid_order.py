@@ -24,7 +24,7 @@ def grid_orders(eqn: Any, _: Made) -> Mapping[str, Callable[[], Any]]:
     return {"".join(map(str, order)): partial(_turned, eqn, order) for order in orders}
 
 
-def _turned(eqn: Any, order: Sequence[int]) -> dict[str, Any]:
+def _turned(eqn: Any, order: Sequence[int]) -> list[Any]:
     mapping, params = eqn.params["grid_mapping"], eqn.params["compiler_params"]
     names, semantics = mapping.grid_names, getattr(params, "dimension_semantics", None)
     if semantics:
@@ -36,7 +36,8 @@ def _turned(eqn: Any, order: Sequence[int]) -> dict[str, Any]:
         block_mappings=tuple(_block(block, order) for block in mapping.block_mappings),
     )
     body = rewritten(eqn.params["jaxpr"], partial(_counted, order))
-    return {"grid_mapping": turned, "jaxpr": body, "compiler_params": params}
+    changed = {"grid_mapping": turned, "jaxpr": body, "compiler_params": params}
+    return [eqn.replace(params={**eqn.params, **changed})]
 
 
 def _block(block: Any, order: Sequence[int]) -> Any:

@@ -4,14 +4,13 @@ A change is of all equations that one expression of the source has made, so that
 the small problems that a kernel is verified on.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from autotune.compiling.child.pallas_calls import MACHINERY
-from autotune.compiling.child.trace.calls import inner_jaxprs
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.declaring.kernel import Kernel
 from autotune.domain.change import ChangeKind, Place, SourceChange
@@ -21,8 +20,8 @@ Made = Callable[[Any], Any]
 """The equation that makes a variable; None of an argument or a literal."""
 
 Rule = Callable[[Any, Made], Mapping[str, Callable[[], Any]]]
-"""What can be put in the place of an equation, by the value of the change: other equations, or of a
-``pallas_call`` other parameters. Empty where the rule does not apply."""
+"""The equations that can be put in the place of one, by the value of the change. Empty where the
+rule does not apply; those of calls are asked of ``pallas_call`` alone."""
 
 
 @dataclass(frozen=True)
@@ -56,35 +55,32 @@ def changed(function: Callable[..., Any], changes: Sequence[SourceChange]) -> Ca
     def run(*arguments: Any) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
         for change in changes:
-            rule = CALL_RULES.get(change.kind)
-            if rule is None:
-                closed = _in_bodies(closed, change, BODY_RULES[change.kind])
-            else:
-                closed = rewritten(closed, _at(change, _of_calls(rule)))
+            rule = {**BODY_RULES, **CALL_RULES}[change.kind]
+            closed = rewritten(closed, partial(_at, change, rule))
         results = jaxpr_as_fun(closed)(*jax.tree_util.tree_leaves(arguments))
         return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(shapes), results)
 
     return run
 
 
-def possible_changes(closed: Any) -> Iterator[SourceChange]:
+def possible_changes(closed: Any) -> Sequence[SourceChange]:
     """Of all calls of a function, in the order of its program, without doubles."""
     from autotune.compiling.child.changes.rules import BODY_RULES, CALL_RULES
 
     listed: dict[SourceChange, None] = {}
 
-    def note(rules: Mapping[ChangeKind, Rule], eqn: Any, made: Made) -> None:
-        where = place_of(eqn)
-        if where is not None:
+    def note(rules: Mapping[ChangeKind, Rule], eqn: Any, made: Made) -> Sequence[Any] | None:
+        is_call, where = eqn.primitive.name == "pallas_call", place_of(eqn)
+        if where is not None and is_call == (rules is CALL_RULES):
             for kind, rule in rules.items():
                 for value in rule(eqn, made):
                     listed[SourceChange(kind=kind, place=where, value=value)] = None
+        if is_call:
+            rewritten(eqn.params["jaxpr"], partial(note, BODY_RULES))
+        return [eqn] if is_call else None
 
-    for call, made in _calls(closed):
-        note(CALL_RULES, call, made)
-        for eqn, inner in _walked(call.params["jaxpr"]):
-            note(BODY_RULES, eqn, inner)
-    yield from listed
+    rewritten(closed, partial(note, CALL_RULES))
+    return tuple(listed)
 
 
 def place_of(eqn: Any) -> Place | None:
@@ -126,16 +122,18 @@ def rewritten(jaxpr: Any, change: Callable[[Any, Made], Sequence[Any] | None]) -
         return jaxpr
     if plain is not jaxpr:
         return jaxpr.replace(jaxpr=rewritten(plain, change))
-    made, eqns = _maker(jaxpr), list[Any]()
+    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    eqns = list[Any]()
+
+    def made(var: Any) -> Any:
+        return None if hasattr(var, "val") else makers.get(var)
+
     for eqn in jaxpr.eqns:
-        others = None if _is_machinery(eqn) else change(eqn, made)
-        if others is not None:
-            eqns += others
-        elif _is_machinery(eqn):
-            eqns.append(eqn)
-        else:
+        others = [eqn] if _is_machinery(eqn) else change(eqn, made)
+        if others is None:
             params = {name: rewritten(value, change) for name, value in eqn.params.items()}
-            eqns.append(eqn.replace(params=params))
+            others = [eqn.replace(params=params)]
+        eqns += others
     return jaxpr.replace(eqns=eqns)
 
 
@@ -157,63 +155,9 @@ def spliced(eqn: Any, inputs: Sequence[Any], function: Callable[..., Any]) -> li
     ]
 
 
-def _in_bodies(closed: Any, change: SourceChange, rule: Rule) -> Any:
-    def of_call(eqn: Any, _: Made) -> list[Any] | None:
-        if eqn.primitive.name != "pallas_call":
-            return None
-        body = rewritten(eqn.params["jaxpr"], _at(change, rule))
-        return [eqn.replace(params={**eqn.params, "jaxpr": body})]
-
-    return rewritten(closed, of_call)
-
-
-def _of_calls(rule: Rule) -> Rule:
-    """The same as equations."""
-
-    def of_call(eqn: Any, made: Made) -> Mapping[str, Callable[[], Any]]:
-        if eqn.primitive.name != "pallas_call":
-            return {}
-        return {value: partial(_with, eqn, params) for value, params in rule(eqn, made).items()}
-
-    return of_call
-
-
-def _with(eqn: Any, params: Callable[[], Any]) -> list[Any]:
-    return [eqn.replace(params={**eqn.params, **params()})]
-
-
-def _at(change: SourceChange, rule: Rule) -> Callable[[Any, Made], Sequence[Any] | None]:
-    def at(eqn: Any, made: Made) -> Sequence[Any] | None:
-        if place_of(eqn) != change.place:
-            return None
-        others = rule(eqn, made).get(change.value)
-        return None if others is None else list(others())
-
-    return at
-
-
-def _calls(jaxpr: Any) -> Iterator[tuple[Any, Made]]:
-    for eqn, made in _walked(jaxpr):
-        if eqn.primitive.name == "pallas_call":
-            yield eqn, made
-
-
-def _walked(jaxpr: Any) -> Iterator[tuple[Any, Made]]:
-    """All equations but those in a ``pallas_call`` inside, and those of JAX's own functions."""
-    plain = open_jaxpr(jaxpr)
-    made = _maker(plain)
-    for eqn in plain.eqns:
-        if _is_machinery(eqn):
-            continue
-        yield eqn, made
-        if eqn.primitive.name != "pallas_call":
-            for inner, _ in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
-                yield from _walked(inner)
-
-
-def _maker(plain: Any) -> Made:
-    by_variable = {var: eqn for eqn in plain.eqns for var in eqn.outvars}
-    return lambda var: None if hasattr(var, "val") else by_variable.get(var)
+def _at(change: SourceChange, rule: Rule, eqn: Any, made: Made) -> Sequence[Any] | None:
+    others = rule(eqn, made).get(change.value) if place_of(eqn) == change.place else None
+    return None if others is None else list(others())
 
 
 def _is_machinery(eqn: Any) -> bool:

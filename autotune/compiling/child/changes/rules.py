@@ -14,7 +14,6 @@ from autotune.domain.problem import ARBITRARY, PARALLEL
 _Options = Mapping[str, Callable[[], Any]]
 
 _UNROLLED = (2, 4, 8)
-_MOST_TURNS = 16  # that are unrolled altogether
 _LIMITS = tuple(mebibytes << 20 for mebibytes in (32, 64, 96))
 
 
@@ -52,14 +51,12 @@ def _scaled_operand(eqn: Any, made: Made) -> _Options:
 
 
 def _unrolled(eqn: Any, _: Made) -> _Options:
-    """A loop of known length."""
-    if eqn.primitive.name != "scan" or eqn.params["unroll"] != 1:
+    """A loop of known length; by as many turns as it has, if these are fewer: a small problem has a
+    short one."""
+    if eqn.primitive.name != "scan" or eqn.params["unroll"] != 1 or eqn.params["length"] == 1:
         return {}
     turns = eqn.params["length"]
-    counts = [n for n in _UNROLLED if n < turns]
-    counts += [turns] if 1 < turns <= _MOST_TURNS else []
-
-    return {str(count): partial(_with_turns, eqn, min(count, turns)) for count in counts}
+    return {str(count): partial(_with_turns, eqn, min(count, turns)) for count in _UNROLLED}
 
 
 def _with_turns(eqn: Any, count: int) -> list[Any]:
@@ -103,8 +100,9 @@ def _parameters(eqn: Any) -> Any:
     return None if hasattr(given, "get") else given
 
 
-def _with_parameters(eqn: Any, **values: Any) -> dict[str, Any]:
-    return {"compiler_params": dataclasses.replace(_parameters(eqn), **values)}
+def _with_parameters(eqn: Any, **values: Any) -> list[Any]:
+    params = dataclasses.replace(_parameters(eqn), **values)
+    return [eqn.replace(params={**eqn.params, "compiler_params": params})]
 
 
 def _dot(eqn: Any, x: Any, y: Any, **others: Any) -> Any:

@@ -88,15 +88,13 @@ def test_a_product_is_scaled_by_its_operand():
     assert [eqn.outvars[0].aval.shape for eqn in scales] == [(256, 128)]  # of q, no score
 
 
-def test_a_loop_is_unrolled():
-    function, given = CASES["flash"]
-    (change,) = (c for c in listed(function, given) if c.kind is ChangeKind.UNROLLED)
-    (loop,) = (
-        eqn
-        for eqn in walked(jax.make_jaxpr(changed(function, [change]))(*given))
-        if eqn.primitive.name == "scan"
-    )
-    assert (change.value, loop.params["unroll"], loop.params["length"]) == ("2", 2, 2)
+@pytest.mark.parametrize(("value", "turns"), [("2", 2), ("4", 4), ("8", 4)])
+def test_a_loop_is_unrolled_by_no_more_turns_than_it_has(value, turns):
+    function, given = naive.flash_attention, arrays((1, 256, 128), *[(1, 1024, 128)] * 2)
+    changes = {c.value: c for c in listed(function, given) if c.kind is ChangeKind.UNROLLED}
+    traced = jax.make_jaxpr(changed(function, [changes[value]]))(*given)
+    (loop,) = (eqn for eqn in walked(traced) if eqn.primitive.name == "scan")
+    assert (loop.params["unroll"], loop.params["length"]) == (turns, 4)
 
 
 def counting(x):
