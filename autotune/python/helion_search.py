@@ -29,13 +29,15 @@ from autotune.wording.outcome import ConfigEstimate
 _SOURCE = """
 import autotune
 import helion
-from {module} import {name} as theirs
+from {module} import {name} as _theirs
 
 @autotune.tunable(config_={configs})
 def {name}({parameters}, *, config_={configs}[0]):
-    config, settings = helion.Config.from_json(config_), helion.Settings(**{settings})
-    kernel = helion.Kernel(getattr(theirs, "fn", theirs), configs=[config], settings=settings)
-    return kernel.jax_fn({parameters})
+    return _kernel(config_).jax_fn({parameters})
+
+def _kernel(config):
+    configs, settings = [helion.Config.from_json(config)], helion.Settings(**{settings})
+    return helion.Kernel(getattr(_theirs, "fn", _theirs), configs=configs, settings=settings)
 """
 
 
