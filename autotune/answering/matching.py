@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from autotune.answering.layered import Layered
 from autotune.answering.nearest_shape import BySize, Cuts, by_size, nearest
 from autotune.answering.nearest_toolchain import nearest_toolchain
-from autotune.answering.rule_answers import AskedRule, newest_rule
 from autotune.domain.compiler_options import vmem_limit_bytes
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Identity, KernelSpec, Key, Toolchain, identity_of
@@ -23,6 +22,7 @@ from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Change, Record, RecordCheck
 
 if TYPE_CHECKING:
+    from autotune.answering.rule_answers import AskedRule
     from autotune.domain.store import Store
 
 
@@ -187,6 +187,8 @@ class Index:
         if not carriers:
             return None
         if group not in self._choosers:
+            from autotune.answering.rule_answers import newest_rule  # few models need one
+
             self._choosers[group] = newest_rule(carriers.values())
         chooser = self._choosers[group]
         config = chooser and chooser.config(problem)
