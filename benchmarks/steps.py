@@ -102,7 +102,7 @@ def _cases(rows: Path | None) -> Iterator[Case]:
     )
     for line in rows.read_text().splitlines() if rows else ():
         row = json.loads(line)
-        if row["side"] == "given" and row["model_type"] in _LLAMAS:
+        if row["side"] == "given" and row.get("model_type") in _LLAMAS:
             yield Case(
                 name=row["recipe"].removeprefix("training/trillium/"),
                 function="train",

@@ -366,7 +366,7 @@ def scheduled(
             continue
         final, call = listed.get(operation.name), (calls or {}).get(operation.name)
         if kernels is None or not (final and final.is_kernel):
-            timed = _timed(operation, final, None if call is None else call.scalar_operands(), chip)
+            timed = _timed(operation, final, call, chip)
             operations.append(timed if call is None else _counted(timed, call))
     return operations
 
@@ -374,15 +374,17 @@ def scheduled(
 def _timed(
     operation: ScheduledOperation,
     final: FinalListing | None,
-    scalars: Mapping[int, Any] | None,
+    call: Call | None,
     chip: Chip,
 ) -> ScheduledOperation:
-    """Simulated, where its listing is there."""
+    """Simulated, where its listing is there; a kernel with the scalars that are known of it."""
+    if call is not None and call.sends:
+        return replace(operation, refusal=_SENDS)
     if final is None:
         return operation
     result = _of_xla(final.listing, chip)
-    if scalars and isinstance(result, NotSimulated):
-        version, known = libtpu.version(), _flat(scalars)
+    if call is not None and isinstance(result, NotSimulated):
+        version, known = libtpu.version(), _flat(call.scalar_operands())
         result = simulate(final.listing, chip=chip.value, libtpu=version, scalars=known)
     if isinstance(result, NotSimulated):
         return replace(operation, refusal=result.reason)

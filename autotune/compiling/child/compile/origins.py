@@ -14,8 +14,8 @@ _ROW = re.compile(r'^(\d+) (?:"(.*)"|\{(.*)\})$', re.M)
 _PAIR = re.compile(r"(\w+)=(\d+)")
 _WRAPPED = re.compile(r"^(\w+)\((.*)\)$")
 _OF_JAX = re.compile(
-    r"while|body|cond|closed_call|checkpoint|rematted_computation|shard_map|core_call|pjit|scan|"
-    r"remat\d*|custom_[jv]\w*|branch_\d+_fun|named|.*->.*"
+    r"while|body|cond|(?:closed|core)_call|eval_jaxpr|checkpoint|rematted_computation|shard_map|"
+    r"pjit|scan|remat\d*|custom_[jv]\w*|branch_\d+_fun|named|.*->.*"
 )
 _AWAY = ("jit", "pjit", "xla_call")
 _BACK, _AGAIN = "transpose", "rematted_computation"

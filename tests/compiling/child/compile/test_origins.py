@@ -47,6 +47,7 @@ def one(*instructions: str, **more: Any) -> ScheduledOperation:
             "mlp (recomputed)",
         ),
         ("jit(f)/attention/qhd,khd->hqk/dot_general", "attention"),
+        ("jit(f)/jvp(eval_jaxpr)/attention/dot_general", "attention"),  # as jax 0.12 has it
         ("jit(f)/jit(main)/add", ""),
         ("w['v']", ""),
     ],
