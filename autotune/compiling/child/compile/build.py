@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from autotune.compiling import libtpu, protocol
 from autotune.compiling.child.chips import compile_only_target, told_of
 from autotune.compiling.child.compile import hlo, matching, module
 from autotune.compiling.child.compile.hlo import KernelCall
+from autotune.compiling.child.compile.scheduled import SENDS, flat, scheduled
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.listings import FinalListing, listings, program
 from autotune.compiling.child.options import compile_with
@@ -26,7 +26,7 @@ from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config, Problem
 from autotune.domain.trace import Trace
-from autotune.estimating.simulator import NotSimulated, Simulation, simulate
+from autotune.estimating.simulator import NotSimulated, simulate
 from autotune.estimating.simulator.bundles import Listing
 
 _DEPENDS_ON_DATA = (
@@ -38,9 +38,6 @@ _DEPENDS_ON_DATA = (
 _NOT_GIVEN = (
     "the contents of {} decide the time, and nobody has given them: pass the array itself to "
     "search, name a file in --args (lengths=i32[16]@lengths.npy), or declare values="
-)
-_SENDS = (
-    "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
 )
 
 
@@ -181,18 +178,6 @@ def listed(staged: Staged, chip: Chip, dump: Path, options: str | None) -> tuple
     )
 
 
-def calls_by_name(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> dict[str, Call]:
-    """Of each compiled call the function's; those that XLA has copied are of the same."""
-    known: dict[str, Call] = {}
-    while left := [kernel for kernel in compiled if kernel.name not in known]:
-        made = zip(calls, matching.match(calls, left), strict=True)
-        matched = {kernel.name: call for call, kernel in made if kernel}
-        known |= matched
-        if not matched:
-            break
-    return known
-
-
 def _by_call(
     calls: Sequence[Call], compiled: Sequence[KernelCall], listed: Mapping[str, FinalListing]
 ) -> list[MadeCall]:
@@ -207,7 +192,7 @@ def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalLis
     if call.runs is None:
         listing, refusal = None, _DEPENDS_ON_DATA
     elif call.sends:
-        listing, refusal = None, _SENDS
+        listing, refusal = None, SENDS
     elif listing is None:
         refusal = f"the compiler lists no program of its own for {call.name}"
     return MadeCall(
@@ -215,7 +200,7 @@ def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalLis
         listing=listing,
         refusal=refusal,
         vmem_bytes=compiled.vmem_bytes if compiled else 0,
-        scalars=_flat(call.scalar_operands()),
+        scalars=flat(call.scalar_operands()),
         name_of=call.name_of,
         sources=final and final.sources,
     )
@@ -346,70 +331,3 @@ def _simulated(call: MadeCall, chip: Chip) -> dict[str, Any]:
         "refusal": refusal,
         "simulate_s": time.perf_counter() - started,
     }
-
-
-def scheduled(
-    text: str,
-    listed: Mapping[str, FinalListing],
-    chip: Chip,
-    kernels: Sequence[str] | None = None,
-    calls: Mapping[str, Call] | None = None,
-) -> list[ScheduledOperation]:
-    """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
-    the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
-    has unrolled, which count as runs of the call. None: each is simulated where it stands, with
-    what is known of it by the ``calls`` by name."""
-    operations = []
-    for operation in module.schedule(text):
-        if kernels is not None and operation.name in kernels:
-            operations.append(replace(operation, kernel=kernels.index(operation.name)))
-            continue
-        final, call = listed.get(operation.name), (calls or {}).get(operation.name)
-        if kernels is None or not (final and final.is_kernel):
-            timed = _timed(operation, final, call, chip)
-            operations.append(timed if call is None else _counted(timed, call))
-    return operations
-
-
-def _timed(
-    operation: ScheduledOperation,
-    final: FinalListing | None,
-    call: Call | None,
-    chip: Chip,
-) -> ScheduledOperation:
-    """Simulated, where its listing is there; a kernel with the scalars that are known of it."""
-    if call is not None and call.sends:
-        return replace(operation, refusal=_SENDS)
-    if final is None:
-        return operation
-    result = _of_xla(final.listing, chip)
-    if call is not None and isinstance(result, NotSimulated):
-        version, known = libtpu.version(), _flat(call.scalar_operands())
-        result = simulate(final.listing, chip=chip.value, libtpu=version, scalars=known)
-    if isinstance(result, NotSimulated):
-        return replace(operation, refusal=result.reason)
-    return replace(operation, simulated_us=result.us_shared)
-
-
-def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
-    """A kernel with its products: of one that was simulated those that run for certain."""
-    (trace,) = call.traces(None)
-    certain = operation.simulated_us is not None
-    return replace(
-        operation,
-        flops=trace.least_mxu_flops if certain else trace.mxu_flops,
-        dtype=trace.mxu_dtype or "",
-        vector_ops=0 if certain else trace.vector_ops,
-        hbm_bytes=trace.hbm_bytes,
-    )
-
-
-@lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
-def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
-    """An operation of XLA, by its own schedule."""
-    return simulate(listing, chip=chip.value, libtpu=libtpu.version(), scalars={})
-
-
-def _flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:
-    """Elements in row-major order, by operand number."""
-    return {number: array.reshape(-1).tolist() for number, array in scalars.items()}

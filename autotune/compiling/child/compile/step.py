@@ -10,7 +10,8 @@ from typing import Any
 
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.child import chips, collecting
-from autotune.compiling.child.compile import build, hlo, module
+from autotune.compiling.child.compile import hlo, module
+from autotune.compiling.child.compile.scheduled import calls_by_name, scheduled
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.listings import listings
 from autotune.compiling.child.loading import Loader
@@ -41,8 +42,8 @@ def compile_step(loader: Loader, question: CompileStep, dump: Path) -> CompiledS
     known: Sequence[reader.Call] = ()
     with suppress(reader.NotTunableError):  # there are none, or they cannot be read
         known = calls(staged)
-    by_name = build.calls_by_name(known, hlo.kernel_calls(text))
-    operations = build.scheduled(text, listed, chip, calls=by_name)
+    by_name = calls_by_name(known, hlo.kernel_calls(text))
+    operations = scheduled(text, listed, chip, calls=by_name)
     if done is not None:
         libtpu.clear(dump)
     return CompiledStep(

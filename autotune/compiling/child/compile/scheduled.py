@@ -1,0 +1,100 @@
+"""All that runs of a compiled module, each operation with its simulated time where its listing is
+there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from autotune.compiling import libtpu
+from autotune.compiling.child.compile import matching, module
+from autotune.compiling.child.compile.hlo import KernelCall
+from autotune.compiling.child.listings import FinalListing
+from autotune.compiling.child.trace.pallas_call import Call
+from autotune.domain.explanation import ScheduledOperation
+from autotune.domain.key import Chip
+from autotune.estimating.simulator import NotSimulated, Simulation, simulate
+from autotune.estimating.simulator.bundles import Listing
+
+SENDS = (
+    "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
+)
+
+
+def calls_by_name(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> dict[str, Call]:
+    """Of each compiled call the function's; those that XLA has copied are of the same."""
+    known: dict[str, Call] = {}
+    while left := [kernel for kernel in compiled if kernel.name not in known]:
+        made = zip(calls, matching.match(calls, left), strict=True)
+        matched = {kernel.name: call for call, kernel in made if kernel}
+        known |= matched
+        if not matched:
+            break
+    return known
+
+
+def scheduled(
+    text: str,
+    listed: Mapping[str, FinalListing],
+    chip: Chip,
+    kernels: Sequence[str] | None = None,
+    calls: Mapping[str, Call] | None = None,
+) -> list[ScheduledOperation]:
+    """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
+    the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
+    has unrolled, which count as runs of the call. None: each is simulated where it stands, with
+    what is known of it by the ``calls`` by name."""
+    operations = []
+    for operation in module.schedule(text):
+        if kernels is not None and operation.name in kernels:
+            operations.append(replace(operation, kernel=kernels.index(operation.name)))
+            continue
+        final, call = listed.get(operation.name), (calls or {}).get(operation.name)
+        if kernels is None or not (final and final.is_kernel):
+            timed = _timed(operation, final, call, chip)
+            operations.append(timed if call is None else _counted(timed, call))
+    return operations
+
+
+def _timed(
+    operation: ScheduledOperation,
+    final: FinalListing | None,
+    call: Call | None,
+    chip: Chip,
+) -> ScheduledOperation:
+    """Simulated, where its listing is there; a kernel with the scalars that are known of it."""
+    if call is not None and call.sends:
+        return replace(operation, refusal=SENDS)
+    if final is None:
+        return operation
+    result = _of_xla(final.listing, chip)
+    if call is not None and isinstance(result, NotSimulated):
+        version, known = libtpu.version(), flat(call.scalar_operands())
+        result = simulate(final.listing, chip=chip.value, libtpu=version, scalars=known)
+    if isinstance(result, NotSimulated):
+        return replace(operation, refusal=result.reason)
+    return replace(operation, simulated_us=result.us_shared)
+
+
+def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
+    """A kernel with its products: of one that was simulated those that run for certain."""
+    (trace,) = call.traces(None)
+    certain = operation.simulated_us is not None
+    return replace(
+        operation,
+        flops=trace.least_mxu_flops if certain else trace.mxu_flops,
+        dtype=trace.mxu_dtype or "",
+        vector_ops=0 if certain else trace.vector_ops,
+        hbm_bytes=trace.hbm_bytes,
+    )
+
+
+@lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
+def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
+    """An operation of XLA, by its own schedule."""
+    return simulate(listing, chip=chip.value, libtpu=libtpu.version(), scalars={})
+
+
+def flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:
+    """Elements in row-major order, by operand number."""
+    return {number: array.reshape(-1).tolist() for number, array in scalars.items()}
