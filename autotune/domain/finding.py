@@ -1,13 +1,14 @@
 """What a change to the source of a kernel saves, as the simulator computes it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from autotune.domain.change import SourceChange
-from autotune.domain.codec import OmitDefault
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.evidence import Verdict
-from autotune.domain.limits import MOST_NAMES, Count, Limit, Share, Text, Time
-from autotune.domain.profile import SourceLine
+from autotune.domain.limits import MOST_NAMES, Bytes, Count, Limit, Share, Text, Time, Word
+from autotune.domain.profile import Cause, NamedPart, Profile, ProfileRow, SourceLine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +34,54 @@ class SourceFinding:
         return 1.0 - self.after_us / self.before_us if self.before_us else 1.0
 
 
+_WORTH = 0.15  # of the time, for a line or a part to be named
+_WAITS = (Cause.MATRIX_STALL, Cause.LANE_STALL, Cause.SPILL, Cause.HBM, Cause.LATENCY)
+_ISSUES = ("VPU", "MXU", "XLU", "load/store")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What needs thought: ``lines`` that wait for a ``cause``, or that keep one ``unit`` busy
+    together; or a ``part`` of the time that has no line. ``cycles`` of one core; ``share`` of all
+    of them."""
+
+    cause: OmitNone[Cause | None] = None
+    part: OmitNone[NamedPart | None] = None
+    unit: OmitDefault[Word] = ""
+    lines: OmitDefault[Annotated[tuple[SourceLine, ...], Limit(longest=MOST_NAMES)]] = ()
+    cycles: Bytes
+    share: Share
+
+
+def observations(profile: Profile) -> Iterator[Observation]:
+    """The parts and lines of a call that take much of its time, and lines that share a unit."""
+    units = dict[str, list[ProfileRow]]()
+    for row in profile.folded():
+        share = row.total / profile.cycles
+        if share < _WORTH:
+            continue
+        if row.part is not None:
+            yield Observation(part=row.part, cycles=row.total, share=share)
+            continue
+        units.setdefault(row.unit, []).append(row)
+        cause, cycles = max(row.cycles, key=lambda pair: pair[1])
+        if cause in _WAITS:
+            waits = cycles / profile.cycles
+            yield Observation(cause=cause, lines=row.frames, cycles=cycles, share=waits)
+    for unit, rows in units.items():
+        if len(rows) > 1 and unit in _ISSUES:
+            lines = tuple(row.frames[-1] for row in rows)
+            total = sum(row.total for row in rows)
+            share = total / profile.cycles
+            yield Observation(unit=unit, lines=lines, cycles=total, share=share)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """``findings``: those that save the most first; ``together``: of several that go together.
     ``tried``: how many changes were compiled; ``wrong``: what saves time, and the gate refuses.
-    ``reason``: why the kernel has no time without a change; empty where it has one."""
+    ``reason``: why the kernel has no time without a change; empty where it has one.
+    ``observations``: of the kernel as it is."""
 
     time_us: Time | None
     findings: Annotated[tuple[SourceFinding, ...], Limit(longest=1_000)]
@@ -45,3 +89,4 @@ class Advice:
     wrong: Annotated[tuple[SourceFinding, ...], Limit(longest=1_000)]
     tried: Count
     reason: OmitDefault[Text] = ""
+    observations: OmitDefault[Annotated[tuple[Observation, ...], Limit(longest=1_000)]] = ()

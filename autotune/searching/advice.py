@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
-from autotune.compiling.protocol import ListChanges, PossibleChanges
+from autotune.compiling.protocol import ListChanges, PossibleChanges, ProfileConfig, Profiled
 from autotune.declaring.edits import diff, edited
 from autotune.domain import compilers as questions
 from autotune.domain.change import ChangeKind, Place, SourceChange
 from autotune.domain.comparison import Comparison, NamedEstimate, compare
 from autotune.domain.evidence import Verdict
-from autotune.domain.finding import Advice, SourceFinding
+from autotune.domain.finding import Advice, Observation, SourceFinding, observations
 from autotune.domain.outcome import Estimate, Estimated, Outcome
 from autotune.domain.problem import Config
 from autotune.domain.profile import SourceLine
@@ -63,7 +63,14 @@ class _Adviser:
             wrong=tuple(finding for finding in findings if finding.verdict.ok is False),
             tried=len(changes),
             reason="" if before else str(getattr(base, "reason", "") or base.kind),
+            observations=tuple(self._observed()) if before else (),
         )
+
+    def _observed(self) -> Iterator[Observation]:
+        """Nothing where this libtpu has no profile."""
+        answer = self.compilers.ask(self.subject.question(ProfileConfig, config=self.config))
+        for profile in answer.profiles if isinstance(answer, Profiled) else ():
+            yield from observations(profile)
 
     def _worth_trying(self, before: Estimate | None) -> Iterator[SourceChange]:
         listed = self._ask(ListChanges)

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from autotune.domain.change import ChangeKind, SourceChange
 from autotune.domain.evidence import Standard
-from autotune.domain.finding import Advice, SourceFinding
+from autotune.domain.finding import Advice, Observation, SourceFinding
+from autotune.domain.profile import Cause, NamedPart
 from autotune.wording.publication import verification
 from autotune.wording.units import counted, mebibytes, micros
 
@@ -54,10 +55,39 @@ def advice_lines(advice: Advice) -> Iterator[str]:
         yield from _finding_lines("Together: ", advice.together)
     yield ""
     yield _summary(advice)
+    if advice.observations:
+        yield "What needs thought:"
+        yield from (f"  {_observation_text(seen)}" for seen in advice.observations)
     for wrong in advice.wrong:
         (change,) = wrong.changes
         yield f"Left out: {change.kind} ({place_text(wrong)}) saves {_saved(wrong)}, but it is "
         yield f"  {verification(wrong.verdict)}"
+
+
+def _observation_text(seen: Observation) -> str:
+    """A fact that needs thought, with its lines and cycles."""
+    where = " and ".join(f"line {line.line}" for line in seen.lines)
+    took = f"{seen.share:.0%} of the time, {seen.cycles:,} cycles"
+    if seen.part is not None:
+        return f"{seen.part} take {took}: {_PARTS.get(seen.part, 'no line of the source')}"
+    if seen.cause is not None:
+        return f"{where} waits {_WAITS[seen.cause]}: {took}: {seen.lines[-1].text}"
+    return f"{where} all use the {seen.unit}: {took}"
+
+
+_PARTS: Mapping[NamedPart, str] = {
+    NamedPart.PIPELINE: "larger blocks make fewer of them (autotune search)",
+    NamedPart.PIPELINE_WAITS: "blocks come later than they are needed",
+    NamedPart.FILL: "smaller blocks would be there sooner",
+    NamedPart.WAITS: "the kernel's own copies come later than they are needed",
+}
+_WAITS: Mapping[Cause, str] = {
+    Cause.MATRIX_STALL: "for the matrix unit",
+    Cause.LANE_STALL: "for sums or transposes across lanes",
+    Cause.SPILL: "for values that found no register",
+    Cause.HBM: "for the bytes of a copy",
+    Cause.LATENCY: "for a copy to answer",
+}
 
 
 def _finding_lines(opening: str, finding: SourceFinding) -> Iterator[str]:

@@ -97,6 +97,23 @@ def test_a_loop_is_unrolled_by_no_more_turns_than_it_has(value, turns):
     assert (loop.params["unroll"], loop.params["length"]) == (turns, 4)
 
 
+def test_only_the_expression_of_a_change_is_rewritten():
+    def body(x_ref, out_ref):
+        once = jax.lax.fori_loop(0, 4, lambda _, x: x + 1.0, x_ref[...])
+        out_ref[...] = jax.lax.fori_loop(0, 4, lambda _, x: x * 2.0, once)
+
+    def function(x):
+        return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    given = arrays((8, 128))
+    changes = [
+        c for c in listed(function, given) if (c.kind, c.value) == (ChangeKind.UNROLLED, "2")
+    ]
+    traced = jax.make_jaxpr(changed(function, changes[1:]))(*given)
+    loops = [eqn for eqn in walked(traced) if eqn.primitive.name == "scan"]
+    assert (len(changes), [loop.params["unroll"] for loop in loops]) == (2, [1, 2])
+
+
 def counting(x):
     """Says in each block where it is, along which axis."""
 
