@@ -64,9 +64,10 @@ def advise(
     with shared.new_pool(**compilers) as pool:
         try:
             subject = describe_subject(pool, ref, target, words)
-        except NoDeclarationError:
+        except NoDeclarationError as error:
             if not words.call:
-                raise
+                sentence = f"{error}; of a function say how it is called, as --args 'x=f32[8,128]'"
+                raise InvalidInputError(sentence) from error
             subject = describe_subject(pool, replace(ref, plain=True), target, words)
         config = config_judge(pool, subject).read(text)
         advice = advice_of(pool, subject, config, lambda what, n: _announce(what, n, as_json))

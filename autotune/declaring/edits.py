@@ -81,9 +81,6 @@ class _Source:
     def end(self, node: ast.expr | ast.stmt) -> int:
         return self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
-    def text(self, node: ast.expr) -> str:
-        return self.data[self.start(node) : self.end(node)].decode()
-
     def node_at(self, place: Place) -> ast.expr | None:
         wanted = place.line, place.column, place.end_line, place.end_column
         for node in ast.walk(self.tree):
@@ -128,22 +125,6 @@ def _wide_sum(source: _Source, node: ast.expr, _: str) -> list[_Edit] | None:
         return None
     sums = _keywords(source, node, {"preferred_element_type": f"{numpy}.float32"})
     return [*sums, _Edit(end, end, f".astype({numpy}.bfloat16)")]
-
-
-def _scaled_operand(source: _Source, node: ast.expr, _: str) -> list[_Edit] | None:
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult | ast.Div):
-        return None
-    call, sign = node.left, "*" if isinstance(node.op, ast.Mult) else "/"
-    if not isinstance(call, ast.Call) or _called(call) not in _PRODUCTS or not call.args:
-        return None
-    first, scale = call.args[0], source.data[source.end(call) : source.end(node)].decode()
-    if not scale.lstrip().startswith(sign):
-        return None
-    scaled = f"{_closed(source, first)} {scale.strip()}"
-    return [
-        _Edit(source.start(first), source.end(first), scaled),
-        _Edit(source.end(call), source.end(node), ""),
-    ]
 
 
 def _unrolled(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
@@ -219,15 +200,6 @@ def _called(call: ast.Call) -> str:
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 
-def _is_tight(node: ast.expr) -> bool:
-    """Whether an operator beside it, or an attribute behind it, is of it as a whole."""
-    return isinstance(node, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
-
-
-def _closed(source: _Source, node: ast.expr) -> str:
-    return source.text(node) if _is_tight(node) else f"({source.text(node)})"
-
-
 def _semantics_text(letters: str) -> str:
     return f"({', '.join(_KINDS[letter] for letter in letters)}{',' * (len(letters) == 1)})"
 
@@ -239,6 +211,5 @@ _PARAMETERS: Mapping[ChangeKind, tuple[str, Callable[[str], str]]] = {
 }
 _EDITS: Mapping[ChangeKind, Callable[[_Source, ast.expr, str], list[_Edit] | None]] = {
     ChangeKind.WIDE_SUM: _wide_sum,
-    ChangeKind.SCALED_OPERAND: _scaled_operand,
     ChangeKind.UNROLLED: _unrolled,
 }

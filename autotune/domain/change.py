@@ -16,7 +16,6 @@ class ChangeKind(StrEnum):
     SEMANTICS = "parallel grid axes"
     GRID_ORDER = "another order of the grid"
     NO_BOUNDS_CHECKS = "no bounds checks"
-    SCALED_OPERAND = "a scale on an operand instead of the product"
     UNROLLED = "an unrolled loop"
 
     @property

@@ -17,7 +17,6 @@ CAUSES: Mapping[ChangeKind, str] = {
     ChangeKind.SEMANTICS: "one of the two cores has nothing to do",
     ChangeKind.GRID_ORDER: "blocks are fetched again that could stay where they are",
     ChangeKind.NO_BOUNDS_CHECKS: "the scalar unit checks the bounds of each copy and dynamic index",
-    ChangeKind.SCALED_OPERAND: "the product is scaled, which has more elements than its operand",
     ChangeKind.UNROLLED: "each turn of the loop waits for the results of the one before",
 }
 
@@ -38,7 +37,6 @@ _CHANGES: Mapping[ChangeKind, Callable[[str], str]] = {
         "(counted from 0), in the index maps and program_ids as well"
     ),
     ChangeKind.NO_BOUNDS_CHECKS: lambda _: "disable_bounds_checks=True",
-    ChangeKind.SCALED_OPERAND: lambda _: "the scale on the smaller operand",
     ChangeKind.UNROLLED: lambda turns: f"unroll={turns}",
 }
 
@@ -131,4 +129,4 @@ def checked_text(finding: SourceFinding) -> str:
 def _summary(advice: Advice) -> str:
     few = advice.tried - len(advice.findings) - len(advice.wrong)
     text = f"{counted(advice.tried, 'change')} tried"
-    return f"{text}, {few} of them save nothing that can be told apart." if few else f"{text}."
+    return f"{text}, {few} without a gain that can be told apart." if few else f"{text}."

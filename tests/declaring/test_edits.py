@@ -39,8 +39,6 @@ def change(source: str, kind: ChangeKind, wanted: str, value: str = "") -> Sourc
             "jnp.dot(a, b, preferred_element_type=a.dtype)",
             "jnp.dot(a, b, preferred_element_type=jnp.float32).astype(jnp.bfloat16)",
         ),
-        (ChangeKind.SCALED_OPERAND, "", "jnp.dot(q, k) * 0.5", "jnp.dot(q * 0.5, k)"),
-        (ChangeKind.SCALED_OPERAND, "", "jnp.dot(a + b, k) / c", "jnp.dot((a + b) / c, k)"),
         (
             ChangeKind.UNROLLED,
             "4",
@@ -107,11 +105,12 @@ def test_two_parameters_of_one_call_are_one_edit():
 
 
 def test_several_are_made_at_once_unless_they_are_of_one_place():
-    source = f"{HEAD}y = lax.scan(f, x)\nz = jnp.dot(y, y) * 2\n"
+    source = f"{HEAD}y = lax.scan(f, x)\nz = jnp.dot(y, y)\n"
     loop = change(source, ChangeKind.UNROLLED, "lax.scan(f, x)", "2")
-    scaled = change(source, ChangeKind.SCALED_OPERAND, "jnp.dot(y, y) * 2")
-    assert edited(source, [scaled, loop]) == (
-        f"{HEAD}y = lax.scan(f, x, unroll=2)\nz = jnp.dot(y * 2, y)\n"
+    wide = change(source, ChangeKind.WIDE_SUM, "jnp.dot(y, y)")
+    assert edited(source, [wide, loop]) == (
+        f"{HEAD}y = lax.scan(f, x, unroll=2)\n"
+        "z = jnp.dot(y, y, preferred_element_type=jnp.float32).astype(jnp.bfloat16)\n"
     )
     twice = change(source, ChangeKind.UNROLLED, "lax.scan(f, x)", "4")
     assert edited(source, [loop, twice]) is None
@@ -121,7 +120,6 @@ def test_several_are_made_at_once_unless_they_are_of_one_place():
     ("kind", "text"),
     [
         (ChangeKind.WIDE_SUM, "x @ y"),
-        (ChangeKind.SCALED_OPERAND, "scores * 0.5"),
         (ChangeKind.UNROLLED, "loop(f, x)"),
         (ChangeKind.NO_BOUNDS_CHECKS, "made(body)(x)"),
         (ChangeKind.GRID_ORDER, "pl.pallas_call(body)(x)"),

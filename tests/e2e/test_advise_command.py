@@ -45,7 +45,7 @@ def test_a_sum_that_does_not_compile(tmp_path):
 
 
 def test_what_saves_nothing_is_not_listed(tmp_path):
-    """Bound by HBM: its reciprocal and its checks are hidden."""
+    """Bound by HBM: what its checks take is hidden."""
     call = "x=bf16[4096,1024],scale=bf16[1,1024],shift=bf16[1,1024]"
     advice = advised(tmp_path, "layer_norm", call, "v6e")
-    assert advice["findings"] == [] and advice["tried"] >= 2
+    assert advice["findings"] == [] and advice["tried"] >= 1
