@@ -41,6 +41,7 @@ GROUPS = {
         "reasons",
         "profile",
         "findings",
+        "profile_pages",
         "simulator_speed",
     ),
     "How much of others is read?": ("tables",),

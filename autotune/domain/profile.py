@@ -113,7 +113,7 @@ class ProfileRow:
 class Profile:
     """Of one ``pallas_call``, one core of it. ``cycles``: of the whole run, the sum of all rows;
     ``clock_hz`` makes them a time. ``source``: the lines of the kernel's file around those that
-    have cycles, by their numbers."""
+    take some of the time, by their numbers."""
 
     kernel: Text
     cycles: Bytes

@@ -1,6 +1,7 @@
 """Profiles as HTML without a script, a server or another host: beside each line of the source
 stands when it keeps the core busy in one grid step. For a file, a notebook and the dashboard."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.resources import files
@@ -21,6 +22,7 @@ from autotune.wording.profile import HEADS, CallTable, TableLine, around_lines, 
 from autotune.wording.units import micros
 
 _WIDTH, _HEIGHT = 1000, 16  # of a strip, in its own units
+_MOST_ALIKE = 4  # tracks of DMAs of one kind, and of units
 _STYLE = "profile.css"
 
 
@@ -97,10 +99,12 @@ def _rows(calls: Sequence[Profile], table: CallTable, steps: Sequence[_Step]) ->
     """What units and DMAs do, then the lines; those of one call with what stands around them."""
     blank = f'<td colspan="{len(table.lines.heads)}"></td>'
     for step in steps:
+        drawn = Counter[str]()
         for track in step.tracks:
-            strip = _strip([(track.slices, step)], steps)
-            is_part = track.name in list(NamedPart)
-            if track.line is None and not is_part and track.name != STEPS and "<rect" in strip:
+            strip, kind = _strip([(track.slices, step)], steps), track.name.rstrip(" 0123456789")
+            is_line = track.line is not None or track.name in list(NamedPart)
+            if not is_line and kind != STEPS and "<rect" in strip and drawn[kind] < _MOST_ALIKE:
+                drawn[kind] += 1
                 yield _row("", _text(track.name), blank + strip, "quiet")
     for number, text, line in _with_context(calls, table.lines.lines):
         if line is None:
@@ -170,7 +174,7 @@ def _rect(piece: TraceSlice, step: _Step, scale: float) -> str:
     return (
         f'<rect x="{begin * scale:.1f}" y="{_HEIGHT - height:.1f}" height="{height:.1f}" '
         f'width="{(end - begin) * scale:.1f}" class="{_class(piece.name)}">'
-        f"<title>{_text(_hint(piece, begin, end))}</title></rect>"
+        f"<title>{_hint(piece, begin, end)}</title></rect>"
     )
 
 
@@ -182,7 +186,7 @@ def _hint(piece: TraceSlice, begin: float, end: float) -> str:
             value = ", ".join(f"{opcode} ×{times}" for opcode, times in value.items())
         if value:
             words.append(f"{name}: {f'{value:.0%}' if name == SHARE else value}")
-    return "\n".join(words)
+    return "\n".join(map(_text, words))
 
 
 def _step(picture: Picture) -> _Step:

@@ -462,6 +462,8 @@ def test_numbers_that_nobody_expects_break_no_page(
         assert "NaN" not in text
         assert "Infinity" not in text
         figures(text)
+    command = f"autotune explain {last} --format html --output trial-{last}.html"
+    assert (command in text) == ('id="parts"' in text)
     assert fresh.raw("GET", f"/v1/snapshots/{latest_snapshot(store)}")[0] == 200
 
 

@@ -21,6 +21,8 @@ from autotune.estimating.simulator.profiling.attribution import profile
 from autotune.estimating.simulator.profiling.locations import carry, read_lines
 from autotune.estimating.simulator.profiling.sources import around, frames
 
+_WORTH_SHARE = 0.005  # of the time: lines with less are shown without those around them
+
 
 def profile_config(kernel: Kernel, question: ProfileConfig, dump: Path) -> Profiled:
     """Of each call of the function. Raises ``StageError``, as well for a process that was not
@@ -94,5 +96,6 @@ def _of_call(
         )
     if isinstance(picture, NotSimulated):
         return picture
-    numbers = {frame.line for row in result.rows for frame in row.frames if frame.file == file}
+    worth = [row for row in result.folded() if row.total >= _WORTH_SHARE * result.cycles]
+    numbers = {frame.line for row in worth for frame in row.frames if frame.file == file}
     return replace(result, source=around(file, numbers)), picture
