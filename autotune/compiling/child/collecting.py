@@ -84,7 +84,7 @@ def kernels_of(
         )
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
-    with chips.told_of(chip, {}):  # some declarations ask for it, too
+    with chips.attached(chip), chips.told_of(chip, {}):  # some declarations ask for it, too
         return None, _named(heard, calls, KnownKernels(loader, catalogue), sites)
 
 
