@@ -44,7 +44,7 @@ GROUPS = {
         "profile_pages",
         "simulator_speed",
     ),
-    "How much of others is read?": ("tables",),
+    "How much of others is read?": ("tables", "models"),
     "How good are the service, its pages and its client?": (
         "service",
         "dashboard",

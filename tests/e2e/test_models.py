@@ -2,8 +2,10 @@
 
 import json
 import os
+import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.servers.commands import autotune
 
 pytestmark = pytest.mark.slow
 MODELS = Path(__file__).parents[1] / "samples" / "models"
+LISTED = tomllib.loads((MODELS / "models.toml").read_text())["model"]
 
 TUNIX = pytest.mark.skipif(
     not os.environ.get("TUNIX_PYTHON"), reason="TUNIX_PYTHON names no interpreter with google-tunix"
@@ -36,7 +39,20 @@ def collected(model: str, call: str, chip: str, python: str) -> dict[str, float]
     weights = Counter[str]()  # of some, options differ
     for one in found["problems"]:
         weights[f"{one['kernel']} {one['shape']}"] += one["weight"]
-    return weights | {one["name"]: one["weight"] for one in found["undeclared"]}
+    for one in found["undeclared"]:
+        weights[one["name"]] += one["weight"]
+    return weights
+
+
+@pytest.mark.parametrize("model", LISTED, ids=lambda one: f"{one['package']} {one['args']}")
+def test_each_model_runs_its_kernels_as_often_as_its_layers_say(model: dict[str, Any]) -> None:
+    if model["python"] not in os.environ:
+        pytest.skip(f"{model['python']} names no interpreter with {model['package']}")
+    found = Counter[str]()
+    for name, weight in collected(model["call"], model["args"], "v6e", model["python"]).items():
+        beginnings = (prefix for prefix in model["kernels"] if name.startswith(prefix))
+        found[max(beginnings, key=len, default=name)] += weight
+    assert found == model["kernels"]
 
 
 @TUNIX
