@@ -10,9 +10,10 @@ LIMIT_AFTER_S = 900.0
 
 
 def timed_step(compilers: Compilers, question: CompileStep, tokens: int = 0) -> Step | Failure:
-    """``tokens``: of a step on all devices."""
+    """``tokens``: of a step on all devices. The chip is asked for first: a tiny kernel finds the
+    options that the compiler is to be loaded with, which would trace the model again for each."""
+    info = compilers.ask(DescribeChip(chip=question.chip, options=question.options))
     compiled = compilers.ask(question)
     if not isinstance(compiled, CompiledStep):
         return compiled
-    info = compilers.ask(DescribeChip(chip=question.chip, options=question.options))
     return step_time(compiled, info, tokens)
