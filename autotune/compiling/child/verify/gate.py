@@ -106,8 +106,8 @@ def _check(
             short, stages = whole, [whole]
             verdict = _verdict(whole, meter)
         elif verdict.ok and len(stages) > 1:
-            verdict = _verdict(whole, meter)
-        if verdict.check and not is_alike(stages[-1]):  # which may be no problem at all
+            short, verdict = whole, _verdict(whole, meter)
+        if verdict.check and not is_alike(short):  # which may be no problem at all
             short, stages = alike, [alike]
             remedy = "say with `dims` which of its dimensions are one, or use smaller blocks"
             meter.plan(_work(alike, _FEWEST_RUNS), (run.work for run in _runs(alike)))

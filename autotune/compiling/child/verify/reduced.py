@@ -117,8 +117,7 @@ def _shortened(
     accepts: Accepts,
     count: int = max(BLOCK_COUNTS),
 ) -> Problem:
-    """The dimensions of each group are made as short as each other, where the kernel allows it:
-    those of queries and keys have names of their own where no axis cuts them."""
+    """The dimensions of each group are made as short as each other, where the kernel allows it."""
     for dims in groups:
         size, cut = problem[dims[0]], [block for dim in dims for block in blocks.get(dim, ())]
         lengths = set.intersection(*(_lengths(kernel, problem, d, coverage) for d in dims))
