@@ -107,7 +107,7 @@ def _check(
             verdict = _verdict(whole, meter)
         elif verdict.ok and len(stages) > 1:
             short, verdict = whole, _verdict(whole, meter)
-        if verdict.check and not is_alike(short):  # which may be no problem at all
+        if not verdict.ok and not is_alike(short):  # which may be no problem at all
             short, stages = alike, [alike]
             remedy = "say with `dims` which of its dimensions are one, or use smaller blocks"
             meter.plan(_work(alike, _FEWEST_RUNS), (run.work for run in _runs(alike)))

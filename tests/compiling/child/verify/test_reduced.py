@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.compiling.child.loading import Loader
+from autotune.compiling.child.verify import gate
 from autotune.compiling.child.verify.coverage import CallBorders, Coverage
 from autotune.compiling.child.verify.reduced import (
     BLOCK_COUNTS,
@@ -14,7 +17,9 @@ from autotune.compiling.child.verify.reduced import (
     reduced_problems,
 )
 from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Problem, make_config
+from tests.compiling.child.verify.test_strangers import SOURCE as STRANGERS
 
 
 def kernel(**parts: object) -> Kernel:
@@ -256,3 +261,17 @@ def test_numbers_and_names_of_a_call_say_what_belongs_together() -> None:
     whole, named = replace(real, options=(("length", 512),)), called(m=512, n=512)
     assert not keeps_lengths(whole.with_dims(**{"q.0": 128, "kv.0": 128}), whole)
     assert keeps_lengths(named.with_dims(m=128), named)
+
+
+@pytest.mark.slow
+def test_what_is_wrong_where_lengths_differ_is_confirmed_where_they_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = "x=f32[512,512], y=f32[512,512]"
+    ref = KernelRef(path=str(STRANGERS), attribute="generated_product", call=call)
+    made = Loader().kernel(ref)
+    whole = called(x_0=512, x_1=512, y_0=512, y_1=512)
+    monkeypatch.setattr(gate, "_MOST_WORK", 1.0)
+    verdict = gate.check(made, whole, make_config({"m": 64, "n": 256, "k": 256}), Chip.V5E)
+    assert verdict.ok, verdict
+    assert "2 runs of x.0=512,x.1=512,y.0=512,y.1=512" in verdict.reason
