@@ -98,14 +98,14 @@ def _strip_head(steps: Sequence[_Step]) -> str:
 def _rows(calls: Sequence[Profile], table: CallTable, steps: Sequence[_Step]) -> Iterator[str]:
     """What units and DMAs do, then the lines; those of one call with what stands around them."""
     blank = f'<td colspan="{len(table.lines.heads)}"></td>'
-    for step in steps:
+    for which, step in zip((", first", ", other") if steps[1:] else ("",), steps, strict=False):
         drawn = Counter[str]()
         for track in step.tracks:
             strip, kind = _strip([(track.slices, step)], steps), track.name.rstrip(" 0123456789")
             is_line = track.line is not None or track.name in list(NamedPart)
             if not is_line and kind != STEPS and "<rect" in strip and drawn[kind] < _MOST_ALIKE:
                 drawn[kind] += 1
-                yield _row("", _text(track.name), blank + strip, "quiet")
+                yield _row("", _text(track.name + which), blank + strip, "quiet")
     for number, text, line in _with_context(calls, table.lines.lines):
         if line is None:
             yield _row(

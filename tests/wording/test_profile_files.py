@@ -160,6 +160,7 @@ def test_a_page_has_no_script_and_shows_the_source_as_it_is(named):
     assert text.count(shown) >= 2 and "\x1b" not in made
     assert "http" not in made
     assert parser.tags.count("svg") == 3 * len(named)
+    assert ("core, other" in text) == (len(named) == 2)
     assert "step 0: 2.0 µs" in text and "vmatmul ×8" in text and "n<b>" in text
     assert "copy.1 2.0 µs, helper.py:20" in text
 
