@@ -100,3 +100,13 @@ def test_integers_of_a_concrete_array_are_contents() -> None:
     known = options_of_its_own.declaration.read(ref.call)["chip"]["n"]
     assert known.contents == (3, 4)
     assert "@" not in options_of_its_own.ref(**arrays).call  # of a model: nobody reads its arrays
+
+
+def undeclared(x: Any, scale: float = 2.0) -> Any:
+    return x * scale
+
+
+def test_a_plain_function_is_profiled_by_its_place_and_call() -> None:
+    ref = notebook._call_of(undeclared, (X,), {"scale": 3.0})
+    assert (ref.path, ref.attribute) == (__file__, "undeclared")
+    assert ref.call.startswith("x=") and ref.call.endswith("scale=3.0")

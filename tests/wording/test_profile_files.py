@@ -9,6 +9,7 @@ from autotune.domain.explanation import OperationTime
 from autotune.domain.profile import Cause, NamedPart, Profile, ProfileRow, SourceLine
 from autotune.estimating.simulator.drawing.picture import STEPS, Picture, TraceSlice, Track
 from autotune.searching.profiles import ConfigProfile
+from autotune.wording.profile import Profiles
 from autotune.wording.profile_files import folded_stacks, perfetto_trace, pprof
 from autotune.wording.profile_page import fragment, page
 
@@ -170,3 +171,9 @@ def test_a_strip_shows_the_step_alone():
     made = fragment([profiled()])
     assert '<rect x="0.0" y="0.0" height="16.0" width="1000.0"' in made
     assert '<rect x="0.0" y="0.0" height="16.0" width="250.0" class="matrix-issue">' in made
+
+
+def test_a_cell_shows_the_page_and_a_prompt_the_table():
+    cell = Profiles([profiled()])
+    assert cell._repr_html_() == fragment([profiled()])
+    assert "kernel; one, m=8: 3.6 µs" in repr(cell) and "copy.1 2.0 µs, helper.py:20" in str(cell)
