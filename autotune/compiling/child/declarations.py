@@ -141,9 +141,10 @@ def _sizes(
                     yield _Size(path, value, called, _choices(given, old, new.blocks, value))
                     break
         else:
-            has_its_size = value > 1 and any(value in block for block in call.blocks)
-            if SIZE_NAME.search(name) and has_its_size:
-                yield _Size(path, value, called, _choices(given, call, None, value))
+            cut_so = (made for made in calls if any(value in block for block in made.blocks))
+            old = next(cut_so, None)
+            if SIZE_NAME.search(name) and value > 1 and old is not None:
+                yield _Size(path, value, called, _choices(given, old, None, value))
 
 
 def _as_cut(call: PallasCall, other: PallasCall) -> bool:

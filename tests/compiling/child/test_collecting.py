@@ -392,8 +392,9 @@ import jax, jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-def attend(queries, cache, kv_lens, page_indices, *, block_sizes: "tuple[int, int] | None" = None):
-    def run(*, bq_sz, bkv_sz):
+def attend(queries, cache, kv_lens, page_indices, *, block_sizes: "tuple[int, int] | None" = None,
+           rest_blocks: "tuple[int, int] | None" = None):
+    def run(queries, *, bq_sz, bkv_sz):
         def body(lens_ref, pages_ref, q_ref, cache_ref, o_ref, keys_ref):
             o_ref[...] = q_ref[...] + lens_ref[0]
         rows = pl.BlockSpec((bq_sz, 128), lambda i, *_: (i, 0))
@@ -407,8 +408,8 @@ def attend(queries, cache, kv_lens, page_indices, *, block_sizes: "tuple[int, in
         shape, name = jax.ShapeDtypeStruct(queries.shape, queries.dtype), f"attend-{bq_sz}-{bkv_sz}"
         call = pl.pallas_call(body, grid_spec=spec, out_shape=shape, name=name)
         return call(kv_lens, page_indices, queries, cache)
-    rows, keys = block_sizes or (64, 256)
-    return run(bq_sz=rows, bkv_sz=keys)
+    (rows, keys), (others, more) = block_sizes or (64, 256), rest_blocks or (32, 512)
+    return run(run(queries, bq_sz=rows, bkv_sz=keys), bq_sz=others, bkv_sz=more)
 """
 
 
@@ -420,8 +421,9 @@ def test_sizes_that_a_function_chooses_itself_are_axes(
     call = "queries=f32[512,128], cache=f32[64,16,2,128], kv_lens=i32[4], page_indices=i32[32]"
     ref = KernelRef(path="", attribute="attend", module="choosing", root=str(tmp_path), call=call)
     found = collect(Loader(), ref, Chip.V5E, {}, declare=True)
-    (made,) = found.declarations
+    (made,) = found.declarations  # of both kernels
     assert not found.undeclared
+    assert "rest_blocks_0=32, rest_blocks_1=512" in made.code
     assert "block_sizes=(block_sizes_0, block_sizes_1)" in made.code
     assert "block_sizes_0=64, block_sizes_1=256" in made.code
     assert "np.arange(page_indices.shape[0]) % cache.shape[0]" in made.code
