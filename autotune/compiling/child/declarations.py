@@ -142,9 +142,9 @@ def _sizes(
                     break
         else:
             cut_so = (made for made in calls if any(value in block for block in made.blocks))
-            old = next(cut_so, None)
-            if SIZE_NAME.search(name) and value > 1 and old is not None:
-                yield _Size(path, value, called, _choices(given, old, None, value))
+            made_so = next(cut_so, None)
+            if SIZE_NAME.search(name) and value > 1 and made_so is not None:
+                yield _Size(path, value, called, _choices(given, made_so, None, value))
 
 
 def _as_cut(call: PallasCall, other: PallasCall) -> bool:
