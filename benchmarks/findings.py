@@ -125,7 +125,9 @@ def _problem(entry: Entry) -> str:
 def report(rows: Sequence[Row]) -> str:
     ran = [(entry, answer) for entry, answer in rows if answer]
     head = ["group", "kernel", "chip", "config", "µs", "saved", "by"]
-    groups = "; ".join(_share(name, group) for name, group in sorted(_by_group(ran).items()))
+    groups = ". ".join(
+        _share(name.capitalize(), group) for name, group in sorted(_by_group(ran).items())
+    )
     kinds = Counter(
         change["kind"]
         for _, answer in ran
@@ -139,7 +141,7 @@ def report(rows: Sequence[Row]) -> str:
     return (
         f"{len(ran)} of {len(rows)} entries were run. {_share('Of these', ran)}; "
         f"the goal is {_GOAL_SHARE:.0%}. {_share(f'Without what is {_NAIVE}', others)}. "
-        f"By group: {groups}. "
+        f"{groups}. "
         f"Findings by kind: {counted}.\n\n{markdown_table(head, *(row(*pair) for pair in ordered))}"
     )
 
