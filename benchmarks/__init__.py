@@ -40,6 +40,7 @@ GROUPS = {
         "steps",
         "reasons",
         "profile",
+        "profile_pages",
         "findings",
         "profile_pages",
         "simulator_speed",

@@ -38,6 +38,7 @@ NAMES = [
     "compiler_params",
     "configure",
     "estimate",
+    "helion_search",
     "install",
     "lookup",
     "override",

@@ -5,8 +5,8 @@ the fused backward kernel: two calls, whose times add up. The queries are scaled
 ``scheduler``: its experimental one, which a model has for all its calls or for none;
 ``wide_lists``: lists of blocks are of int32, as ``tokamax.dot_product_attention`` has them.
 
-With ``segments`` the gate refuses the backward kernel: where a row sees few keys, dq is off by
-0.51 % in the mean (blocks of 128, bfloat16), and 0.49 % is allowed.
+With ``segments`` the gate refuses the backward kernel: dq is off by 0.51 % in the mean (blocks of
+128, bfloat16), and 0.49 % is allowed. Why it is off by so much is not known.
 """
 
 import math
