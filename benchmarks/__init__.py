@@ -40,7 +40,6 @@ GROUPS = {
         "steps",
         "reasons",
         "profile",
-        "profile_pages",
         "findings",
         "profile_pages",
         "simulator_speed",

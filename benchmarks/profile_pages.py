@@ -1,4 +1,6 @@
-"""What do kernels of others spend their time on, line by line? Pictures and tables of two pages.
+"""What do kernels of others spend their time on, line by line?
+
+Makes the pictures and tables of two pages.
 
     python -m benchmarks profile_pages [--name NAME] [--python INTERPRETER] [--folder DIR] [--write]
 

@@ -22,9 +22,6 @@ from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.measuring.attached import chip_or_attached
 from autotune.python.notebook import _options, _pool
-from autotune.searching.one_config import config_judge
-from autotune.searching.subject import describe_subject
-from autotune.wording.outcome import ConfigEstimate
 
 _SOURCE = """
 import autotune
@@ -65,6 +62,10 @@ def helion_search(
 def _provider() -> Any:
     from helion.autotuner.benchmark_provider import BenchmarkProvider, BenchmarkResult
 
+    from autotune.searching.one_config import config_judge
+    from autotune.searching.subject import describe_subject
+    from autotune.wording.outcome import ConfigEstimate
+
     class Estimates(BenchmarkProvider):  # type: ignore[misc]
         mutated_arg_indices = ()
 
@@ -96,7 +97,7 @@ def _provider() -> Any:
                 raise AutotuneError(f"no config of {self._fn.__name__} has an estimate: {said}")
             return results
 
-        def _estimates(self, configs: Sequence[Any]) -> list[ConfigEstimate]:
+        def _estimates(self, configs: Sequence[Any]) -> "list[ConfigEstimate]":
             texts = [config.to_json() for config in configs]
             ref = _ref(self._fn, self._given["settings"], texts)
             subject = describe_subject(self._pool, ref, self._chip, self._words)
