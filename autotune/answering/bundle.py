@@ -146,6 +146,8 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
 
 def _record(data: Any, kernels: Specs) -> Record:
     record = from_data(Record, data)
+    if record.created_at.utcoffset() is None:
+        raise ValueError(f"{record.key} was made at a time without a zone: {record.created_at}")
     if not record.has_possible_times:
         raise ValueError(f"{record.key} has a time that is not positive and finite")
     if not is_possible(record, kernels):

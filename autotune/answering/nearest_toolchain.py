@@ -44,9 +44,9 @@ def versions_of(toolchain: Toolchain) -> tuple["Version", ...]:
 @lru_cache(maxsize=1_000)
 def _version(text: str) -> "Version":
     """0 for what is no version."""
-    from packaging.version import InvalidVersion, Version  # a client starts without it
+    from packaging.version import Version  # a client starts without it
 
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:  # more digits than Python reads are no version either
         return Version("0")

@@ -118,6 +118,8 @@ def _class(cls: type[Any], way: str) -> _Part:
     to_value = way == _DECODE
     if cls is float:
         return _number_from_data if to_value else _number_to_data
+    if cls is int:
+        return _checked_number if to_value else None
     if cls is datetime:
         return datetime.fromisoformat if to_value else datetime.isoformat
     if issubclass(cls, Enum):
@@ -139,7 +141,14 @@ def _number_to_data(number: float) -> float | str:
 
 
 def _number_from_data(data: float | str) -> float:
-    return float(data) if isinstance(data, str) else data
+    return float(data) if isinstance(data, str) else _checked_number(data)
+
+
+def _checked_number(data: Any) -> Any:
+    """Raises ``ValueError`` for what would fail only later, where somebody reckons with it."""
+    if not isinstance(data, (int, float)):
+        raise ValueError(f"{str(data)[:40]!r} is no number")
+    return data
 
 
 def _pairs(data: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

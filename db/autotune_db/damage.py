@@ -32,6 +32,8 @@ def readable(
     table = getattr(number, "table", None)
     for row in connection.execute(statement):
         try:
+            if bytes in map(type, row):  # no column has them, but a damaged one of SQLite
+                raise ValueError("bytes stand in place of a text")
             made = make(row)
         except Exception as error:  # whatever a value makes of it
             why = f"{type(error).__name__}: {error}"

@@ -14,7 +14,7 @@ from autotune.answering.matching import EXACT, KINDS, Index, beside_default, exa
 from autotune.domain.errors import StoreError
 from autotune.domain.key import Chip, Identity, KernelSpec, Key, Toolchain, identity_of
 from autotune.domain.problem import Config
-from autotune.domain.record import Change, Record, snapshot_id
+from autotune.domain.record import Change, Record, Standing, snapshot_id
 from autotune.domain.store import Store
 from autotune.wording.publication import in_words
 from autotune_service.api.answers import encode
@@ -46,7 +46,8 @@ class IndexedSnapshot:
     """One snapshot with its answers as JSON. ``exact`` holds one for each record.
 
     ``published``: for each kernel the fingerprint of its newest record here: what is meant where
-    none is given. ``newest`` has also those that have no record yet. ``made_at``: of those that
+    none is given. A claimed one counts where the kernel is not among ``proven``, which have a
+    record that is. ``newest`` has also those that have no record yet. ``made_at``: of those that
     are or were in force, which ``id`` tells from others with their number.
     """
 
@@ -57,8 +58,10 @@ class IndexedSnapshot:
         exact: Layered[Identity, bytes],
         published: dict[str, str],
         made_at: datetime | None = None,
+        proven: frozenset[str] = frozenset(),
     ) -> None:
         self.number, self.index, self.exact, self.published = number, index, exact, published
+        self.proven = proven
         self.made_at, self.id = made_at, snapshot_id(number, made_at)
         self.newest = dict(iter(index.kernels)) | published
         self._inexact: dict[tuple[Identity, frozenset[str], frozenset[Config]], Answer] = {}
@@ -106,9 +109,12 @@ class IndexedSnapshot:
             {identity_of(record.key): encode(exact_match(record), record.key) for record in light},
             take=map(identity_of, removed),
         )
-        published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
+        newest = {r.key.kernel: r.key.fingerprint for r in reversed(light)}
+        own = {r.key.kernel: r.key.fingerprint for r in reversed(light) if _is_proven(r)}
+        claimed = {name: newest[name] for name in newest.keys() - self.proven}
         index = self.index.changed(replace(change, records=light, removed=removed), kernels)
-        return IndexedSnapshot(number, index, exact, self.published | published, made_at)
+        published, proven = self.published | claimed | own, self.proven | own.keys()
+        return IndexedSnapshot(number, index, exact, published, made_at, proven)
 
     @cached_property
     def places(self) -> "Counter[Published]":
@@ -140,6 +146,10 @@ class IndexedSnapshot:
                 new_bundle(records, self.number, kernels, created_at, self.id)
             )
         return self._bundle
+
+
+def _is_proven(record: Record) -> bool:
+    return record.standing is Standing.PROVEN
 
 
 EMPTY = IndexedSnapshot(0, Index(), Layered(), {})

@@ -56,8 +56,8 @@ class ProblemQuestion(TypedDict):
 
 @with_config(_STRICT)
 class Question(TypedDict):
-    """``fingerprint``: by default that of the newest record. ``chip`` and ``toolchain``: by
-    default those of the whole call."""
+    """``fingerprint``: by default that of the newest record, of a proven one where there is one.
+    ``chip`` and ``toolchain``: by default those of the whole call."""
 
     kernel: Annotated[Printable, Field(examples=["matmul"])]
     fingerprint: NotRequired[Printable | None]

@@ -199,10 +199,9 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
         if getattr(asked, field) is None:
             raise HttpError(422, "missing_field", f"{field} is missing", field)
     assert asked.kernel is not None and asked.problem is not None and asked.chip is not None
-    spec = await _spec(request, asked.kernel, asked.fingerprint)
     return Wanted(
         kernel=asked.kernel,
-        problem=_problem(asked.problem, spec),
+        problem=await _problem(request, asked.kernel, asked.fingerprint, asked.problem),
         chip=asked.chip,
         fingerprint=asked.fingerprint,
         toolchain=asked.toolchain,
@@ -236,8 +235,23 @@ async def _spec(request: Request, name: str, fingerprint: str | None) -> KernelS
     return found
 
 
-def _problem(given: Problem, spec: KernelSpec) -> Problem:
+async def _problem(
+    request: Request, kernel: str, fingerprint: str | None, given: Problem
+) -> Problem:
+    """In the spelling of the newest version; of an older one where only that takes it, and none is
+    asked for: who describes another version takes no job from the workers with this one."""
+    newest = await _spec(request, kernel, fingerprint)
     try:
-        return spec.problems.problem(dict(given.dims), given.dtype, dict(given.options))
+        return _declared(given, newest)
     except InvalidInputError as error:
+        others = () if fingerprint else await ask(request, store(request).kernels)
+        for spec in others:
+            if spec.name == kernel:
+                with suppress(InvalidInputError):
+                    return _declared(given, spec)
         raise HttpError(422, "invalid_problem", str(error), "problem") from error
+
+
+def _declared(given: Problem, spec: KernelSpec) -> Problem:
+    """Raises ``InvalidInputError``."""
+    return spec.problems.problem(dict(given.dims), given.dtype, dict(given.options))
