@@ -168,7 +168,7 @@ def _number(store: Store, trial: str, words: ProblemWords, chip: Chip | None) ->
     if key is None or not trials:
         raise InvalidInputError(f"no trial of {kernel} {problem} has an estimate: search it first")
     record = store.record(key)
-    best = min(trials, key=lambda each: each.estimate.time_us if each.estimate else 0.0)
+    best = min(trials, key=lambda each: each.time_us or 0.0)
     served = (each for each in trials if record and each.config == record.config)
     return store.trial_ids(key)[next(served, best).number]
 

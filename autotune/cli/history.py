@@ -59,9 +59,8 @@ def history(
     for summary, rows in listed_keys:
         echo(_line(summary))
         for number, trial, state in rows:
-            time_us = trial.estimate.time_us if trial.estimate else None
             kind = f"{trial.outcome.kind}, {state}" if trial.estimate else trial.outcome.kind
-            echo(f"  {number:>6} {micros(time_us):>12}  {trial.config}  {kind}")
+            echo(f"  {number:>6} {micros(trial.time_us):>12}  {trial.config}  {kind}")
 
 
 def _trials(store: "SqlStore", key: Key) -> list[tuple[int, Trial, GateState]]:

@@ -97,6 +97,10 @@ class Trial:
         """The estimate of a trial that can win; None for every other outcome."""
         return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
 
+    @property
+    def time_us(self) -> float | None:
+        return self.estimate.time_us if self.estimate else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedConfig:

@@ -129,6 +129,10 @@ class Publication:
     states: Mapping[int, GateState] = field(default_factory=dict)
     failure: str = ""
 
+    def state(self, trial: Trial) -> GateState:
+        """What the gate said of its program."""
+        return self.states.get(trial.number, GateState.NOT_VERIFIED)
+
 
 def publish(
     compilers: Compilers,

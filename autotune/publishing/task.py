@@ -90,11 +90,11 @@ class WithOptions:
         """The published one, else the fastest."""
         timed = [trial for trial in self.trials if trial.estimate]
         won = self.publication and self.publication.winner
-        return won or min(timed, key=lambda trial: _time_us(trial) or inf, default=None)
+        return won or min(timed, key=lambda trial: trial.time_us or inf, default=None)
 
     @property
     def best_us(self) -> float | None:
-        return _time_us(self.best)
+        return self.best.time_us if self.best else None
 
     @property
     def record(self) -> Record | None:
@@ -151,7 +151,9 @@ class TuningResult:
 
     @property
     def before_us(self) -> float | None:
-        return self.predicted.expected_us if self.predicted else _time_us(self.before)
+        if self.predicted:
+            return self.predicted.expected_us
+        return self.before.time_us if self.before else None
 
     @property
     def before_error(self) -> float | None:
@@ -159,7 +161,8 @@ class TuningResult:
 
     @property
     def after_us(self) -> float | None:
-        return _time_us(self.publication.winner) if self.publication else None
+        winner = self.publication.winner if self.publication else None
+        return winner.time_us if winner else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,10 +206,6 @@ class TuningObserver(subjects.SearchObserver):
     def may_publish(self) -> bool:
         """Asked before anything is published; false leaves the task interrupted."""
         return True
-
-
-def _time_us(trial: Trial | None) -> float | None:
-    return trial.estimate.time_us if trial and trial.estimate else None
 
 
 def named_problem(problem: WorkloadProblem, folder: Path) -> tuple[KernelRef, ProblemWords]:

@@ -277,7 +277,7 @@ class RuleMaker:
             place, outcome = trials.index(trial), self._judge(key).outcome(config)
             self.store.replace_outcome(key, trial.config, outcome)
             trial = trials[place] = replace(trial, outcome=outcome)
-        return trial.estimate.time_us if trial.estimate else float("inf")
+        return trial.time_us or float("inf")
 
     def _default(self, key: Key) -> Config | None:
         return next(record for record in self.records if record.key == key).default.config

@@ -308,5 +308,5 @@ def outcome_line(publication: Publication) -> str:
     after_us = winner.estimate.time_us
     if default is None and publication.record is not None:
         return f"{micros(after_us)}, {times_default(publication.record.default, after_us)} default"
-    before_us = default.estimate.time_us if default and default.estimate else None
+    before_us = default.time_us if default else None
     return f"{micros(after_us)}, {ratio(before_us, after_us)} default"

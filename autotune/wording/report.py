@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from io import StringIO
 from operator import attrgetter
 from typing import Any
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate, compare, larger_blocks
+from autotune.domain.evidence import Measurement
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.problem import limit_text, order_text, semantics_text
 from autotune.domain.record import Evidence, GateState, Trial
@@ -20,7 +21,7 @@ from autotune.publishing.publish import Publication
 from autotune.publishing.task import TuningResult
 from autotune.searching.subject import SearchResult
 from autotune.wording.facts import parts_line, what_to_change, why
-from autotune.wording.measured_table import measured_line, measured_table
+from autotune.wording.measurement import ratio_interval, run_line
 from autotune.wording.option_lines import option_lines
 from autotune.wording.outcome import group_text, reason_of, trial_data, verdict_reason
 from autotune.wording.publication import (
@@ -39,50 +40,26 @@ _TOP = 5
 _ANY_WIDTH = 1000  # columns
 
 
-@dataclass(frozen=True, slots=True)
-class SearchReport:
-    """What people see of a search: of this run, or of an earlier one."""
-
-    tuned: TuningResult
-
-    @property
-    def publication(self) -> Publication:
-        assert self.tuned.publication is not None
-        return self.tuned.publication
-
-    @property
-    def trials(self) -> Sequence[Trial]:
-        return self.tuned.trials
-
-    @property
-    def wrong(self) -> list[Trial]:
-        """By the gate, in this run."""
-        return [trial for trial, _ in self.publication.wrong]
-
-    @property
-    def unverified(self) -> list[Trial]:
-        """Finalists of which the gate could not say whether they are right."""
-        return [trial for trial, _ in self.publication.unverified]
-
-    def state(self, trial: Trial) -> GateState:
-        """What the gate said of its program."""
-        return self.publication.states.get(trial.number, GateState.NOT_VERIFIED)
-
-    def is_refused(self, trial: Trial) -> bool:
-        return self.state(trial) is GateState.REFUSED
-
-    @property
-    def kinds(self) -> Counter[str]:
-        """Trials by what became of them, the gate's verdicts included."""
-        return Counter(
-            OutcomeKind.WRONG_RESULT.value if self.is_refused(trial) else trial.outcome.kind
-            for trial in self.trials
-        )
+def _publication(tuned: TuningResult) -> Publication:
+    assert tuned.publication is not None
+    return tuned.publication
 
 
-def _done(report: SearchReport) -> str:
+def _kinds(tuned: TuningResult) -> Counter[str]:
+    """Trials by what became of them, the gate's verdicts included."""
+    return Counter(
+        OutcomeKind.WRONG_RESULT.value if _is_refused(tuned, trial) else trial.outcome.kind
+        for trial in tuned.trials
+    )
+
+
+def _is_refused(tuned: TuningResult, trial: Trial) -> bool:
+    return _publication(tuned).state(trial) is GateState.REFUSED
+
+
+def _done(tuned: TuningResult) -> str:
     """How many trials there are, and how the search ended."""
-    trials, search, record = report.trials, report.tuned.search, report.publication.record
+    trials, search, record = tuned.trials, tuned.search, _publication(tuned).record
     count = counted(len(trials), "trial")
     if search is None:
         assert record is not None
@@ -98,18 +75,17 @@ def _done(report: SearchReport) -> str:
 
 def as_data(tuned: TuningResult) -> dict[str, Any]:
     """Everything that the table of a search of this run says."""
-    report = SearchReport(tuned)
-    search, published, ids = tuned.search, report.publication, tuned.ids
+    search, published, ids = tuned.search, _publication(tuned), tuned.ids
 
     def data(trial: Trial | None) -> dict[str, Any] | None:
         if trial is None:
             return None
-        return {"id": ids.get(trial.number), **trial_data(trial, report.state(trial))}
+        return {"id": ids.get(trial.number), **trial_data(trial, published.state(trial))}
 
     assert search is not None
     space, chip = search.space, search.subject.chip
     return {
-        "key": to_data(report.tuned.key),
+        "key": to_data(tuned.key),
         "stopped_by": search.stopped_by,
         "seconds": search.seconds,
         "reused": search.reused,
@@ -120,15 +96,15 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
             "merged": space.merged,
             "refused": {group_text(group): n for group, n in space.refused.items()},
         },
-        "outcomes": dict(report.kinds),
+        "outcomes": dict(_kinds(tuned)),
         "winner": data(published.winner),
         "default": data(published.default),
         "default_predicted": search.default
         and to_data(replace(search.default, note=default_note(search.default))),
         "baseline": to_data(_with_note(published)),
-        "top": [data(t) for t in _top(report)],
-        "given": [data(t) for t in report.tuned.given],
-        "compared_with_given": _against_given(report),
+        "top": [data(t) for t in _top(tuned)],
+        "given": [data(t) for t in tuned.given],
+        "compared_with_given": _against_given(tuned),
         "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else to_data(in_words(published.record)),
         "reason": publication_reason(published),
@@ -169,65 +145,59 @@ def _recorded(tuned: TuningResult) -> Console:
 
 def print_report(tuned: TuningResult, console: Console | None = None) -> None:
     """The table for people."""
-    report = SearchReport(tuned)
     console = console or screen()
-    key, record = report.tuned.key, report.publication.record
+    key, record = tuned.key, _publication(tuned).record
     console.print(f"{key.kernel} {key.problem} on {key.chip}", style="bold")
     console.print(str(key.toolchain))
-    console.print(_table_for(console, report))
-    measurement = None if record is None else record.measurement
-    if measurement is not None:
-        console.print(measured_table(measurement, report.trials))
-        console.print(measured_line(measurement))
-    first = (*_own_blocks(report), *_predicted_lines(report))
-    lines = (*first, *_against_given(report), *_winner_lines(report))
-    for line in (*lines, *_count_lines(report)):
+    console.print(_table_for(console, tuned))
+    if record is not None and record.measurement is not None:
+        console.print(measured_table(record.measurement, tuned.trials))
+        console.print(run_line(record.measurement))
+    for line in _own_blocks(tuned):
+        console.print(line)
+    if default := _predicted(tuned):
+        said = f"{default_time(default)}, {default_note(default)}"
+        console.print(f"Default {default.config}: {said}.")
+    for line in (*_against_given(tuned), *_winner_lines(tuned), *_count_lines(tuned)):
         console.print(line)
     state = f"Published, {verified_label(record)}" if record else "Nothing published"
-    console.print(f"{state}: {publication_reason(report.publication)}.")
+    console.print(f"{state}: {publication_reason(_publication(tuned))}.")
     if record is not None:
         console.print(f"Checked: {record_verification(record)}.")
     for line in option_lines(tuned):
         console.print(line)
-    console.print(f"Kept in {report.tuned.place}", soft_wrap=True)
+    console.print(f"Kept in {tuned.place}", soft_wrap=True)
 
 
-def _own_blocks(report: SearchReport) -> list[str]:
+def _own_blocks(tuned: TuningResult) -> list[str]:
     """Of a default that does not fit as it is: the limit that its blocks want."""
-    default = report.publication.default
+    default = _publication(tuned).default
     if default is None or not isinstance(default.outcome, OutOfVmem):
         return []
     blocks = attrgetter("axes", "grid_order")
-    for trial in report.trials:
+    for trial in tuned.trials:
         e, config = trial.estimate, trial.config
         is_same = blocks(config) == blocks(default.config)
         if is_same and e is not None and config.vmem_limit_bytes is not None:
             return [
                 f"The default's blocks fit with vmem_limit_bytes = {config.vmem_limit_bytes:_} "
-                f"(trial {report.tuned.ids.get(trial.number)}, {micros(e.time_us)}); they use "
+                f"(trial {tuned.ids.get(trial.number)}, {micros(e.time_us)}); they use "
                 f"{e.vmem_used_bytes:_}, which is the least that is enough."
             ]
     return []
 
 
-def _predicted(report: SearchReport) -> Evidence | None:
+def _predicted(tuned: TuningResult) -> Evidence | None:
     """What a published winner is compared with, where that was not compiled."""
-    record = report.publication.record
+    record = _publication(tuned).record
     return record.default if record and record.default.is_predicted else None
 
 
-def _predicted_lines(report: SearchReport) -> list[str]:
-    default = _predicted(report)
-    if not default:
-        return []
-    return [f"Default {default.config}: {default_time(default)}, {default_note(default)}."]
-
-
-def _against_given(report: SearchReport) -> list[str]:
+def _against_given(tuned: TuningResult) -> list[str]:
     """The winner beside each config that was given, in words."""
-    winner, lines = report.publication.winner, []
-    for trial in report.tuned.given:
-        name = f"the config you gave (trial {report.tuned.ids.get(trial.number)})"
+    winner, lines = _publication(tuned).winner, []
+    for trial in tuned.given:
+        name = f"the config you gave (trial {tuned.ids.get(trial.number)})"
         if trial.estimate is None:
             lines.append(
                 f"{name[:1].upper()}{name[1:]}: {trial.outcome.kind}, {reason_of(trial.outcome)}"
@@ -240,28 +210,23 @@ def _against_given(report: SearchReport) -> list[str]:
     return lines
 
 
-def _table_for(console: Console, report: SearchReport) -> Table:
+def _table_for(console: Console, tuned: TuningResult) -> Table:
     """A column for each part of a config where there is room, else one for all of it: headers are
     never broken."""
-    rows = _rows(report)
+    rows = _rows(tuned)
     cells = [_config_cells(trial) for trial in rows]
-    names = (*report.tuned.spec.axes, "order", "sem.", "limit")
+    names = (*tuned.spec.axes, "order", "sem.", "limit")
     shown = [n for n, column in enumerate(zip(*cells, strict=True)) if set(column) - {"", _OWN}]
-    wide = _table(
-        report,
-        rows,
-        [names[n] for n in shown],
-        [[cell[n] for n in shown] for cell in cells],
-        full=True,
-    )
+    configs = [[cell[n] for n in shown] for cell in cells]
+    wide = _table(tuned, rows, [names[n] for n in shown], configs, full=True)
     any_width = console.options.update(width=_ANY_WIDTH)
     if console.measure(wide, options=any_width).maximum <= console.width:
         return wide
-    return _table(report, rows, ["config"], [[str(trial.config)] for trial in rows], full=False)
+    return _table(tuned, rows, ["config"], [[str(trial.config)] for trial in rows], full=False)
 
 
 def _table(
-    report: SearchReport,
+    tuned: TuningResult,
     rows: Sequence[Trial],
     names: Sequence[str],
     configs: Sequence[Sequence[str]],
@@ -271,53 +236,54 @@ def _table(
     """``full``: with what limits each."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in ("", "trial", *names):
-        right = name in report.tuned.spec.axes
+        right = name in tuned.spec.axes
         table.add_column(name, no_wrap=name != "config", justify="right" if right else "left")
-    times = "× default, predicted" if _predicted(report) else "× default"
+    predicted = _predicted(tuned)
+    times = "× default, predicted" if predicted else "× default"
     for name in ("estimated", times, "VMEM used"):
         table.add_column(name, justify="right", no_wrap=True)
     if full:
         table.add_column("limited by", no_wrap=True)
-    default, bound = report.publication.default, report.publication.baseline.time_us
-    default_us = default.estimate.time_us if default and default.estimate else None
-    if predicted := _predicted(report):
-        default_us = predicted.expected_us
+    default, bound = _publication(tuned).default, _publication(tuned).baseline.time_us
+    default_us = default.time_us if default else None
+    default_us = predicted.expected_us if predicted else default_us
     width = 4 if full else 3
     for trial, config in zip(rows, configs, strict=True):
-        start = [", ".join(_roles(trial, report)), str(report.tuned.ids.get(trial.number))]
+        start = [", ".join(_roles(trial, tuned)), str(tuned.ids.get(trial.number))]
         table.add_row(*start, *config, *_time_cells(trial, default_us)[:width])
     xla = [f"≥ {micros(bound)}" if bound else "–", "", "", "lower bound" if bound else "unknown"]
     table.add_row("plain XLA", "", *[""] * len(names), *xla[:width])
     return table
 
 
-def _top(report: SearchReport) -> list[Trial]:
+def _top(tuned: TuningResult) -> list[Trial]:
     """The best estimated trials that are not known to be wrong, the fastest first."""
-    timed = [t for t in report.trials if t.estimate is not None and not report.is_refused(t)]
-    return sorted(timed, key=lambda t: t.estimate.time_us if t.estimate else 0.0)[:_TOP]
+    timed = [t for t in tuned.trials if t.estimate is not None and not _is_refused(tuned, t)]
+    return sorted(timed, key=lambda t: t.time_us or 0.0)[:_TOP]
 
 
-def _rows(report: SearchReport) -> list[Trial]:
+def _rows(tuned: TuningResult) -> list[Trial]:
     """The best ones, those that somebody has given, and those that were passed over."""
-    rows, published = _top(report), report.publication
-    passed_over = (*report.wrong, *report.unverified)
-    for extra in (*report.tuned.given, published.default, published.winner, *passed_over):
+    rows, published = _top(tuned), _publication(tuned)
+    passed_over = [trial for trial, _ in (*published.wrong, *published.unverified)]
+    for extra in (*tuned.given, published.default, published.winner, *passed_over):
         if extra is not None and extra not in rows:
             rows.append(extra)
     return rows
 
 
-def _roles(trial: Trial, report: SearchReport) -> list[str]:
+def _roles(trial: Trial, tuned: TuningResult) -> list[str]:
+    published = _publication(tuned)
     roles = {
-        "WRONG": trial in report.wrong,
-        "NOT VERIFIED": trial in report.unverified,
-        "winner": trial is report.publication.winner,
-        "default": trial is report.publication.default,
-        "given": trial in report.tuned.given,
+        "WRONG": trial in (wrong for wrong, _ in published.wrong),
+        "NOT VERIFIED": trial in (unverified for unverified, _ in published.unverified),
+        "winner": trial is published.winner,
+        "default": trial is published.default,
+        "given": trial in tuned.given,
     }
     names = [name for name, is_so in roles.items() if is_so]
-    names = names or ["tie"] * (trial in report.publication.ties)
-    state = report.state(trial)
+    names = names or ["tie"] * (trial in published.ties)
+    state = published.state(trial)
     is_said = state is GateState.VERIFIED or "NOT VERIFIED" in names or "WRONG" in names
     return names if is_said or not {"winner", "tie"} & set(names) else [*names, state]
 
@@ -347,12 +313,12 @@ def _time_cells(trial: Trial, default_us: float | None) -> list[str]:
     ]
 
 
-def _winner_lines(report: SearchReport) -> list[str]:
-    winner = report.publication.winner
+def _winner_lines(tuned: TuningResult) -> list[str]:
+    winner = _publication(tuned).winner
     if winner is None or winner.estimate is None:
         return []
-    e, search = winner.estimate, report.tuned.search
-    failed = {trial.config for trial in report.trials if trial.estimate is None}
+    e, search = winner.estimate, tuned.search
+    failed = {trial.config for trial in tuned.trials if trial.estimate is None}
     fitting = [c.config for c in search.space.candidates] if search else None
     larger = None if fitting is None else larger_blocks(winner.config, fitting, failed)
     lines = []
@@ -362,21 +328,21 @@ def _winner_lines(report: SearchReport) -> list[str]:
             f"It is limited by {e.limiting_part}: {what_to_change(e, e.explanation, larger)}.",
         ]
     lines += [f"Note: {note}." for note in e.notes]
-    note = baseline_note(e, report.publication.baseline)
+    note = baseline_note(e, _publication(tuned).baseline)
     lines.append(f"{note[:1].upper()}{note[1:]}.")
     return lines
 
 
-def _count_lines(report: SearchReport) -> list[str]:
-    counts = ", ".join(f"{n} {kind}" for kind, n in report.kinds.most_common())
-    published = report.publication
+def _count_lines(tuned: TuningResult) -> list[str]:
+    counts = ", ".join(f"{n} {kind}" for kind, n in _kinds(tuned).most_common())
+    published = _publication(tuned)
     failed = Counter(
         (t.outcome.kind, reason_of(t.outcome))
-        for t in report.trials
+        for t in tuned.trials
         if t.outcome.kind != OutcomeKind.ESTIMATED
     )
     return [
-        f"{_done(report)}: {counts}.",
+        f"{_done(tuned)}: {counts}.",
         *(f"  {n} × {kind}: {reason}" for (kind, reason), n in failed.most_common(_TOP)),
         *(f"  wrong result: {t.config}: {v.said}" for t, v in published.wrong),
         *(f"  not verified: {t.config}: {verdict_reason(v)}" for t, v in published.unverified),
@@ -397,3 +363,23 @@ def _with_note(published: Publication) -> Evidence:
     winner = published.winner and published.winner.estimate
     note = baseline_note(winner, published.baseline) if winner else ""
     return replace(published.baseline, note=note)
+
+
+def measured_table(measurement: Measurement, trials: Sequence[Trial]) -> Table:
+    """A row for each candidate: measurement, its ratio to the winner, and its estimate beside."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("measured", overflow="fold")
+    for name in (measurement.method, "samples", "× winner", "interval", "estimated"):
+        table.add_column(name, justify="right", no_wrap=True)
+    estimated_us: dict[object, float | None] = {trial.config: trial.time_us for trial in trials}
+    for timed in measurement.timed:
+        name = "plain XLA" if timed.config is None else str(timed.config)
+        table.add_row(
+            f"{name}: {timed.refused}" if timed.refused else name,
+            micros(timed.median_us),
+            str(len(timed.samples_us)),
+            "–" if timed.ratio is None else f"{timed.ratio:.3f}",
+            ratio_interval(timed),
+            micros(estimated_us.get(timed.config)),
+        )
+    return table

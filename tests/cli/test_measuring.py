@@ -1,6 +1,5 @@
 """What the commands say of a measurement, and of its absence."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +9,8 @@ from rich.console import Console
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
-from autotune.wording import measured_table as measuring
 from autotune.wording.publication import why_estimated
+from autotune.wording.report import measured_table
 
 FOUND = Measurement(
     method="device time",
@@ -27,12 +26,10 @@ FOUND = Measurement(
 
 
 def test_the_table_shows_measurement_and_estimate_apart() -> None:
-    trial: Any = SimpleNamespace(
-        config=make_config({"b": 1}), estimate=SimpleNamespace(time_us=5.5)
-    )
+    trial: Any = SimpleNamespace(config=make_config({"b": 1}), time_us=5.5)
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(measuring.measured_table(FOUND, [trial]))
+        console.print(measured_table(FOUND, [trial]))
     text = capture.get()
     for said in (
         "device time",
@@ -40,18 +37,10 @@ def test_the_table_shows_measurement_and_estimate_apart() -> None:
         "5.5 µs",
         "plain XLA",
         "2.250",
-        "2.100–2.400",
+        "2.100 to 2.400",
         "it aborts",
     ):
         assert said in text
-
-
-def test_the_line_names_device_method_samples_and_end() -> None:
-    assert measuring.measured_line(FOUND) == (
-        "Measured on TPU v5 lite, device 1 of 4: device time, 3 samples, settled; the default took "
-        "+0.2% at the end."
-    )
-    assert "void: it was lost" in measuring.measured_line(replace(FOUND, void="it was lost"))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from autotune.publishing.progress import searched_before
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningResult, TuningTask
 from autotune.searching.subject import SearchLimits
-from autotune.wording.report import SearchReport, print_report, report_html, report_text
+from autotune.wording.report import print_report, report_html, report_text
 from autotune_db import open_store
 from tests.samples import estimates, records
 from tests.samples.records import save_trial
@@ -146,7 +146,9 @@ def test_a_tie_says_what_the_gate_said_of_it() -> None:
         "tie, not verified",
         "tie",
     ]
-    assert [SearchReport(reported(3)).state(tried(n, 1.0)) for n in (1, 2, 3)] == [*GateState]
+    published = reported(3).publication
+    assert published is not None
+    assert [published.state(tried(n, 1.0)) for n in (1, 2, 3)] == [*GateState]
 
 
 def test_the_limit_that_the_default_wants_is_said() -> None:
