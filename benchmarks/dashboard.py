@@ -39,7 +39,7 @@ from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
 from autotune.domain.problem import Config, Problem, ProblemSpec
 from autotune.domain.record import Check, CheckVerdict, Evidence, Method, Record, Trial
 from autotune.domain.workload import TunedEntry, TunedWorkload
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune_db import open_store
 from autotune_db.checks import save_check
 from autotune_db.jobs import queue

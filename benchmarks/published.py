@@ -39,8 +39,8 @@ from autotune.domain.errors import AutotuneError
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
-from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.cost_model.operation import relayout_us, xla_time
+from autotune.estimating.simulator import MODEL
 from autotune.searching.one_config import outcome_of
 from autotune.wording.outcome import kind_and_reason
 from benchmarks.calibration.held_out import grouped

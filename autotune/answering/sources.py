@@ -16,6 +16,7 @@ from autotune.answering import matching
 from autotune.answering.bundle import Tried, read_bundle
 from autotune.answering.generation import GENERATION
 from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.folders import cache_folder
 from autotune.domain.key import Key, identity_of, parse_chip
 from autotune.domain.problem import AxisValue, Config
 from autotune.domain.record import Times, timed_configs, times_us
@@ -170,17 +171,6 @@ def settings() -> SourceSettings:
 def _opened(source: "str | Path | Source | None", **how: bool) -> Source | None:
     given = os.environ.get(ENVIRONMENT, "") if source is None else source
     return None if given == "" else open_source(given, **how)
-
-
-def cache_folder() -> Path | None:
-    """What may be lost, of this user; None where there is no such place."""
-    try:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder /= "pallas-autotune"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # read-only, or nobody's home
-        return None
-    return folder
 
 
 def _snapshot_file(url: str) -> Path | None:

@@ -2,6 +2,8 @@
 
 import os
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,8 @@ def step(
 ) -> None:
     """Say what a step of FUNCTION takes, path/to/model.py:NAME, without a TPU.
 
-    It is compiled as the model jits it, with its shardings and what it donates. Nothing is kept.
+    It is compiled as the model jits it, with its shardings and what it donates. The times of its
+    operations are remembered: a run that was cut short, or a change, compiles what is new.
     Exit code 1 when it does not compile for one of the chips.
     """
     from autotune.answering.sources import ENVIRONMENT, open_source
@@ -78,7 +81,7 @@ def step(
     from autotune.domain.compilers import CompileStep
     from autotune.publishing.step import LIMIT_AFTER_S, timed_step
     from autotune.wording.outcome import reason_of
-    from autotune.wording.step import print_chips, print_step, step_data
+    from autotune.wording.step import StepProgress, print_chips, print_step, step_data
 
     if tuned is not None:
         open_source(tuned)
@@ -93,10 +96,13 @@ def step(
     for chip in dict.fromkeys(targets):
         question = CompileStep(ref=ref, chip=chip, bounds=bounds, budget_s=budget)
         for source in (os.environ.get(ENVIRONMENT, ""),) if tuned is None else ("", tuned):
-            os.environ[ENVIRONMENT] = source
             # A compiler of its own: what a module makes when it is imported is for one slice.
-            with shared.new_pool(**pool) as compiler:
-                timed = timed_step(compiler, question, tokens or 0)
+            with (
+                _environment(ENVIRONMENT, source),
+                shared.new_pool(**pool) as compiler,
+                StepProgress(silent=as_json) as progress,
+            ):
+                timed = timed_step(compiler, question, tokens or 0, progress.hear)
             if not isinstance(timed, Step):
                 failed[chip.value] = reason_of(timed)
             elif tuned and not source:
@@ -114,6 +120,20 @@ def step(
         for name, reason in failed.items():
             echo(f"{function} on {name}: {reason}", err=True)
     raise SystemExit(1 if failed else 0)
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """With another value of a variable, for the processes that are started meanwhile."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _prices(file: Path | None) -> dict[Chip, float]:

@@ -206,14 +206,18 @@ def packing_is_logged() -> bool:
     return _Packing.log is not None
 
 
-def packing_log() -> str:
-    """What this process has logged since ``clear``."""
-    return _Packing.log.read_text(errors="replace") if _Packing.log else ""
+def packing_log(start: int = 0) -> bytes:
+    """What this process has logged since ``clear``, from a byte on."""
+    if _Packing.log is None:
+        return b""
+    with _Packing.log.open("rb") as file:
+        file.seek(start)
+        return file.read()
 
 
-def operations(dump: Path) -> list[str]:
-    """Of each function that was compiled last, registers allocated."""
-    return [path.read_text() for path in _texts(dump, f"-{_OPERATIONS}.txt")]
+def operations(dump: Path) -> list[Path]:
+    """The texts of each function that was compiled last, registers allocated: it is packed then."""
+    return _texts(dump, f"-{_OPERATIONS}.txt")
 
 
 def scheduled_module(dump: Path) -> str:

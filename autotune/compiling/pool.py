@@ -116,8 +116,7 @@ class PooledCompilers(ABC):
         return self.submit(question).result()
 
     def submit(self, question: compilers.CompilerQuestion[T]) -> Future[T]:
-        if getattr(question, "options", "") is None:
-            question = replace(question, options=self._options)  # type: ignore[call-arg]
+        question = self._complete(question)
         known = (
             self._shared.traces(question) if isinstance(question, compilers.TraceConfig) else None
         )
@@ -136,9 +135,14 @@ class PooledCompilers(ABC):
             for future in pending:
                 future.cancel()
 
-    def left_s(self, question: compilers.CompilerQuestion[Any]) -> float | None:
-        asked = (compiler for compiler in self._everyone if compiler.asked is question)
-        return next((compiler.process.left_s for compiler in asked), None)
+    def underway(self, question: compilers.CompilerQuestion[Any]) -> compilers.Underway | None:
+        asked = (c for c in self._everyone if c.asked == self._complete(question))
+        return next((compiler.process.underway for compiler in asked), None)
+
+    def _complete(self, question: compilers.CompilerQuestion[T]) -> compilers.CompilerQuestion[T]:
+        if getattr(question, "options", "") is None:
+            return replace(question, options=self._options)  # type: ignore[call-arg]
+        return question
 
     @abstractmethod
     def _answer(self, question: compilers.CompilerQuestion[T]) -> T:

@@ -19,6 +19,7 @@ from autotune.compiling import libtpu, protocol
 from autotune.compiling.limits import DEFAULT_MEMORY_BYTES
 from autotune.compiling.process_tree import MemoryWatch, TimeWatch, kill_family
 from autotune.domain.compiler_options import as_flags, canonical, parsed
+from autotune.domain.compilers import Underway
 from autotune.domain.errors import CompilerUnavailableError
 
 _CHUNK_BYTES = 1 << 20
@@ -130,10 +131,11 @@ class CompilerProcess:
         return self._child is not None
 
     @property
-    def left_s(self) -> float | None:
-        """For how long what was asked last goes on, as the child says. From any thread."""
-        with contextlib.suppress(OSError, ValueError):
-            return float(Path(str(self._folder), protocol.LEFT).read_text())
+    def underway(self) -> Underway | None:
+        """How far what was asked last is, as the child says. From any thread."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            left, *counts = Path(str(self._folder), protocol.UNDERWAY).read_text().split()
+            return Underway(float(left), *map(int, counts))
         return None
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
@@ -234,7 +236,7 @@ class CompilerProcess:
         assert self._folder is not None
         with _no_folder():
             os.truncate(self._folder / "log", 0)
-            (self._folder / protocol.LEFT).unlink(missing_ok=True)
+            (self._folder / protocol.UNDERWAY).unlink(missing_ok=True)
             free = shutil.disk_usage(self._folder).free
         if free < _NEEDED_BYTES:
             raise CompilerUnavailableError(

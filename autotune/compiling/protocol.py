@@ -22,7 +22,7 @@ LISTING = "listing"  # ask again where libtpu prints it
 LINES = "lines"  # ask again where libtpu says the lines of source
 READ_ONCE = "read once"  # ask again where libtpu was loaded with the option that is named
 OPEN, RUN = "open", "run"
-LEFT = "left"  # file in the child's folder: seconds to its answer, while it knows
+UNDERWAY = "underway"  # file in the child's folder: how far it is, numbers of ``Underway``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

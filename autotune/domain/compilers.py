@@ -274,6 +274,14 @@ class CompileBaseline(Attempted[XlaCost | Failure]):
     options: str | None = None
 
 
+class Underway(NamedTuple):
+    """For how long an answer takes, at most, and what is done for it of what there is to do."""
+
+    left_s: float
+    done: int = 0
+    total: int = 0
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompileStep(Attempted[CompiledStep | Failure]):
     """The function at ``ref`` as its module jits it, called as its ``call`` says. ``bounds``:
@@ -333,8 +341,8 @@ class Compilers(Protocol):
     def submit(self, question: CompilerQuestion[T]) -> Future[T]:
         """Answered as soon as a compiler is free."""
 
-    def left_s(self, question: CompilerQuestion[Any]) -> float | None:
-        """For how long a question that was submitted goes on, as far as that is known."""
+    def underway(self, question: CompilerQuestion[Any]) -> Underway | None:
+        """How far a question that was submitted is, where that is known."""
 
     def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
         """The answers in the order of the questions. All compilers take part; what is not waited

@@ -18,7 +18,7 @@ from autotune.domain.job import Progress
 from autotune.domain.key import Choices, KernelSpec, Key, Toolchain, installed_toolchain
 from autotune.domain.record import Record, Trial, default_trial, gate_state
 from autotune.domain.store import Searches, Store
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.estimating.space import Space
 from autotune.publishing.estimated_ties import contenders
 from autotune.publishing.publish import Publication, finalists

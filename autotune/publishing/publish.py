@@ -251,8 +251,8 @@ def verdict_on(
     """``hear`` is told every few seconds for how long it goes on."""
     started, verdict = time.monotonic(), compilers.submit(question)
     while not wait([verdict], _EVERY_S).done:
-        left_s = compilers.left_s(question)
-        left = "" if left_s is None else f", about {left_s:.0f} s left"
+        underway = compilers.underway(question)
+        left = f", about {underway.left_s:.0f} s left" if underway else ""
         hear(f"verifying {question.config} for {time.monotonic() - started:.0f} s{left}")
     return verdict.result()
 

@@ -1,6 +1,10 @@
 """The time of a whole function: a step of a model, or anything else that is jitted."""
 
-from autotune.domain.compilers import Compilers, CompileStep, DescribeChip
+import time
+from collections.abc import Callable
+from concurrent.futures import wait
+
+from autotune.domain.compilers import Compilers, CompileStep, DescribeChip, Underway
 from autotune.domain.outcome import Failure
 from autotune.domain.step import CompiledStep, Step
 from autotune.estimating.cost_model.step import step_time
@@ -8,12 +12,26 @@ from autotune.estimating.cost_model.step import step_time
 LIMIT_AFTER_S = 900.0
 """To simulate what was compiled until the budget was spent."""
 
+_EVERY_S = 2.0
 
-def timed_step(compilers: Compilers, question: CompileStep, tokens: int = 0) -> Step | Failure:
+Hear = Callable[[float, Underway | None], None]
+"""Told every few seconds for how long it has gone on, and how far it is."""
+
+
+def timed_step(
+    compilers: Compilers,
+    question: CompileStep,
+    tokens: int = 0,
+    hear: Hear = lambda _elapsed_s, _underway: None,
+) -> Step | Failure:
     """``tokens``: of a step on all devices. The chip is asked for first: a tiny kernel finds the
     options that the compiler is to be loaded with, which would trace the model again for each."""
+    started = time.monotonic()
     info = compilers.ask(DescribeChip(chip=question.chip, options=question.options))
-    compiled = compilers.ask(question)
+    asked = compilers.submit(question)
+    while not wait([asked], _EVERY_S).done:
+        hear(time.monotonic() - started, compilers.underway(question))
+    compiled = asked.result()
     if not isinstance(compiled, CompiledStep):
         return compiled
     return step_time(compiled, info, tokens)

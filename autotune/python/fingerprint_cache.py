@@ -10,9 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from autotune.answering.bundle import write_whole
-from autotune.answering.sources import cache_folder
 from autotune.declaring import fingerprint as rule
 from autotune.declaring import slices, sources
+from autotune.domain.folders import cache_folder
 from autotune.domain.key import KernelRef
 
 _READS = [Path(str(module.__file__)) for module in (rule, sources, slices)]

@@ -12,9 +12,9 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Thread
 
-from autotune.answering.sources import cache_folder
 from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.kernel import Kernel
+from autotune.domain.folders import cache_folder
 from autotune.domain.key import Key
 from autotune.domain.problem import Config, make_config
 from autotune.domain.version import VERSION

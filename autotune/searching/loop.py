@@ -13,7 +13,7 @@ from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem,
 from autotune.domain.problem import Config
 from autotune.domain.record import Evidence, Trial
 from autotune.domain.store import Store
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.estimating.space import Candidate, Space, climb, limit_named
 from autotune.estimating.vmem import limit_bytes, limit_rungs
 from autotune.searching import one_config

@@ -21,7 +21,6 @@ from autotune.domain.key import ChipInfo, Key
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
-from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.cost_model.prediction import (
     Pipeline,
     StepFacts,
@@ -29,6 +28,7 @@ from autotune.estimating.cost_model.prediction import (
     predicted_us,
     step_facts,
 )
+from autotune.estimating.simulator import MODEL
 from autotune.estimating.simulator.constants import CHIPS
 from autotune.estimating.space import Candidate, Space
 from autotune.searching.surrogate import (

@@ -17,7 +17,7 @@ from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.domain.problem import Config, OptionValue, Problem, ProblemSpec
 from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.store import Store
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.publishing.checking.record_check import PriorConfig, RecordChecker
 from autotune.publishing.publish import opened, running
 from autotune.publishing.task import Plan, TuningObserver, TuningTask

@@ -20,7 +20,7 @@ from autotune.domain.record import Record, Trial
 from autotune.domain.rule import NoRule, RuleRefusal, ShapeRule
 from autotune.domain.store import Store
 from autotune.domain.trace import Trace
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import wrong_result
 from autotune.searching.one_config import ConfigJudge, config_judge, keep_trials, trace_one

@@ -16,7 +16,7 @@ from autotune.domain.outcome import Estimate
 from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config
 from autotune.domain.record import Trial
 from autotune.domain.rule import BlockAxis, CompiledBlocks, SeenRange, ShapeRule, VmemTerm
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.tables.rule_costs import (
     MOST_NAMES,
     FitRow,

@@ -1,17 +1,22 @@
 """The time of a step of a model, for people and for machines."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich import box
+from rich.status import Status
 from rich.table import Table
 
 from autotune.domain.codec import to_data
+from autotune.domain.compilers import Underway
 from autotune.domain.key import Chip
 from autotune.domain.step import Basis, Step, StepPart
-from autotune.wording.screen import screen
-from autotune.wording.units import counted, error_bar, mebibytes, micros
+from autotune.wording.bars import Pace
+from autotune.wording.output import STARTING, echo
+from autotune.wording.screen import PlainConsole, screen
+from autotune.wording.units import counted, error_bar, mebibytes, micros, seconds
 
 _SHOWN_SHARE, _MOST_SHOWN = 0.005, 12
 _MOST_DIRECTORIES = 2
@@ -79,6 +84,38 @@ def print_chips(steps: Sequence[Step], prices: Prices) -> None:
             step.sums(_kind)[0][0],
         )
     screen().print(table)
+
+
+class StepProgress:
+    """How far the compiler is, on stderr: a line that changes on a terminal, elsewhere another one
+    every few seconds; nothing when ``silent``."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self._silent, self._pace = silent, Pace()
+        self._status = Status(STARTING, console=PlainConsole(stderr=True))
+
+    def __enter__(self) -> Self:
+        if not self._silent and sys.stderr.isatty():
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def hear(self, elapsed_s: float, underway: Underway | None) -> None:
+        line = underway_line(elapsed_s, underway)
+        self._status.update(line)
+        if not (self._silent or sys.stderr.isatty()) and self._pace.is_due():
+            echo(line, err=True)
+
+
+def underway_line(elapsed_s: float, underway: Underway | None) -> str:
+    if underway is None:
+        return f"{seconds(elapsed_s)}: tracing and scheduling the model"
+    return (
+        f"{seconds(elapsed_s)}: {underway.done:,} of {underway.total:,} operations compiled, "
+        f"{seconds(underway.left_s)} of the budget left"
+    )
 
 
 def _kind(part: StepPart) -> str:

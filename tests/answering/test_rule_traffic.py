@@ -13,7 +13,7 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.rule import CostTerm, HbmTerm, ShapeRule
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.tables.rule_costs import call_us
 from autotune.tables.shape_rule import make_rule
 from tests.samples.estimates import estimate

@@ -26,7 +26,7 @@ from autotune.domain.rule import (
     ShapeRule,
     VmemTerm,
 )
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.tables.rule_costs import call_us, term_us
 from autotune.tables.rule_maker import LeftOut, best_form, judged
 from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, undivided

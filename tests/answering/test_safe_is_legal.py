@@ -19,8 +19,8 @@ from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence
 from autotune.domain.trace import Trace
-from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.legality import violation
+from autotune.estimating.simulator import MODEL
 from autotune.estimating.space import explore
 from autotune.estimating.vmem import limit_bytes, vmem_use
 from autotune.searching.one_config import evaluate

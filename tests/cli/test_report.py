@@ -21,7 +21,7 @@ from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import Config, ProblemSpec
 from autotune.domain.record import Evidence, GateState, Trial
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.publishing.progress import searched_before
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningResult, TuningTask

@@ -24,6 +24,7 @@ from autotune.compiling.process import (
     CompilerProcess,
 )
 from autotune.compiling.process_tree import MemoryWatch
+from autotune.domain.compilers import Underway
 from autotune.domain.errors import CompilerUnavailableError
 from tests.servers.service import until
 
@@ -60,15 +61,24 @@ def test_what_goes_out_comes_back(fake: CompilerProcess, value: object) -> None:
     assert fake.ask(echo(value), 20) == {"ok": value}
 
 
-@pytest.mark.parametrize(("left", "left_s"), [("7.5", 7.5), ("7.5 s", None), ("", None)])
-def test_a_child_may_tell_for_how_long_its_answer_takes(
-    fake: CompilerProcess, left: str, left_s: float | None
+@pytest.mark.parametrize(
+    ("text", "underway"),
+    [
+        ("7.5", Underway(7.5)),
+        ("7.5 2 9", Underway(7.5, 2, 9)),
+        ("7.5 s", None),
+        ("1 2 3 4", None),
+        ("", None),
+    ],
+)
+def test_a_child_may_tell_how_far_it_is(
+    fake: CompilerProcess, text: str, underway: Underway | None
 ) -> None:
-    assert fake.left_s is None
-    fake.ask({"kind": "tell", "left": left}, 20)
-    assert fake.left_s == left_s
+    assert fake.underway is None
+    fake.ask({"kind": "tell", "text": text}, 20)
+    assert fake.underway == underway
     fake.ask(echo(1), 20)
-    assert fake.left_s is None
+    assert fake.underway is None
 
 
 def pid_of(process: CompilerProcess) -> int:

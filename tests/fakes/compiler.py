@@ -22,6 +22,7 @@ from autotune.domain.compilers import (
     ReadProblem,
     TraceConfig,
     Traces,
+    Underway,
     VerifyConfig,
     WriteExecutable,
     XlaCost,
@@ -72,7 +73,7 @@ class FakeCompilers:
         future.set_result(self.answer(question))
         return future
 
-    def left_s(self, _: CompilerQuestion[Any]) -> float | None:
+    def underway(self, _: CompilerQuestion[Any]) -> Underway | None:
         return None
 
     def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:

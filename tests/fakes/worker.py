@@ -19,7 +19,7 @@ def answer(request: dict[str, Any]) -> Any:
     if kind == "hello":
         return {"ok": {"jax": "1", "jaxlib": "1", "libtpu": "1"}}
     if kind == "tell":
-        Path(sys.argv[1]).with_name("left").write_text(request["left"])
+        Path(sys.argv[1]).with_name("underway").write_text(request["text"])
         return {"ok": None}
     if kind == "pid":
         return {"ok": os.getpid()}

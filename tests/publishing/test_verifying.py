@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.compilers import VerifyConfig
+from autotune.domain.compilers import Underway, VerifyConfig
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Problem, make_config
@@ -30,11 +30,11 @@ class SlowCompilers(FakeCompilers):
     def submit(self, _: Any) -> Future[Any]:
         return self._future
 
-    def left_s(self, _: Any) -> float | None:
+    def underway(self, _: Any) -> Underway | None:
         left_s = self._left.pop(0)
         if not self._left:
             self._future.set_result(Verdict(ok=True))
-        return left_s
+        return None if left_s is None else Underway(left_s)
 
 
 def test_each_few_seconds_it_is_said_how_long_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

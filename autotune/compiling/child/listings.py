@@ -1,7 +1,7 @@
 """The final listings of what a child has compiled last."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,35 +27,62 @@ class FinalListing(NamedTuple):
     sources: libtpu.SourceTexts | None = None
 
 
-def listings(dump: Path, chip: Chip, *, is_whole: bool = True) -> dict[str, FinalListing]:
+def listings(dump: Path, chip: Chip) -> dict[str, FinalListing]:
     """By name of the instruction. Put together where libtpu was asked for operations and log.
-    Unless ``is_whole`` the compiler is at work: what it has not finished is left out.
 
     Raises ``StageError`` where those do not fit together: the question is to be asked again of a
     process that has libtpu print the listings.
     """
-    if not libtpu.packing_is_logged():
-        sources = libtpu.source_texts(dump) if libtpu.tells_lines() else {}
-        return {
-            name: FinalListing(text, libtpu.is_kernel(text), text, sources.get(name))
-            for name, text in libtpu.listings(dump).items()
-        }
-    placed, opcodes = assembly.placements(libtpu.packing_log()), libtpu.opcodes(dump)
-    timed = chip.value in constants.CHIPS
-    slots = constants.load(chip.value, libtpu.version()).delay_slots if timed else 0
     final = {}
-    for text in libtpu.operations(dump):
-        name = assembly.function_name(text)
-        try:
-            made = assembly.assemble(text, placed.get(name, {}), delay_slots=slots)
-        except assembly.AssemblyError as error:
-            if is_whole:
-                raise StageError(protocol.LISTING, error) from error
-            continue
-        if name in opcodes and len(made.listing.bundles) > 1:  # else it does nothing
-            is_kernel = opcodes[name] == _KERNEL
-            final[name] = FinalListing(made.listing, is_kernel, made.digest)
+    for name, made in Arriving(dump, chip).more(is_last=True):
+        if isinstance(made, assembly.AssemblyError):
+            raise StageError(protocol.LISTING, made) from made
+        if made:
+            final[name] = made
     return final
+
+
+class Arriving:
+    """The listings of what is being compiled, as they come."""
+
+    def __init__(self, dump: Path, chip: Chip) -> None:
+        timed = chip.value in constants.CHIPS
+        self._slots = constants.load(chip.value, libtpu.version()).delay_slots if timed else 0
+        self._dump, self._placed, self._read = dump, assembly.Placements(), 0
+        self._seen = set[Path]()
+
+    def more(
+        self, *, is_last: bool
+    ) -> Iterator[tuple[str, FinalListing | assembly.AssemblyError | None]]:
+        """Those that came since, by name of the instruction; None for one that does nothing. Unless
+        it ``is_last`` the compiler is at work: what it has not finished comes later."""
+        if not libtpu.packing_is_logged():
+            yield from self._printed() if is_last else ()
+            return
+        new = [path for path in libtpu.operations(self._dump) if path not in self._seen]
+        log = libtpu.packing_log(self._read) if new else b""
+        self._read += len(log)
+        self._placed.read(log.decode(errors="replace"))
+        opcodes = libtpu.opcodes(self._dump) if new else {}
+        for path in new:
+            text = path.read_text()
+            name = assembly.function_name(text)
+            try:
+                made = assembly.assemble(text, self._placed.of(name), delay_slots=self._slots)
+            except assembly.AssemblyError as error:
+                if is_last:
+                    yield name, error
+                continue
+            self._seen.add(path)
+            self._placed.forget(name)
+            if name in opcodes:
+                is_kernel, works = opcodes[name] == _KERNEL, len(made.listing.bundles) > 1
+                yield name, FinalListing(made.listing, is_kernel, made.digest) if works else None
+
+    def _printed(self) -> Iterator[tuple[str, FinalListing]]:
+        sources = libtpu.source_texts(self._dump) if libtpu.tells_lines() else {}
+        for name, text in libtpu.listings(self._dump).items():
+            yield name, FinalListing(text, libtpu.is_kernel(text), text, sources.get(name))
 
 
 def program(listed: Iterable[FinalListing]) -> str:

@@ -158,16 +158,17 @@ class CompilerWorker:
     def do_step(self, question: questions.CompileStep) -> CompiledStep:
         from autotune.compiling.child.compile.step import compile_step
 
-        return compile_step(self.loader, question, self.dump)
+        return compile_step(self.loader, question, self.dump, self._tell)
 
     def do_verify(self, question: questions.VerifyConfig) -> Verdict:
         from autotune.compiling.child.verify import gate
 
-        def tell(left_s: float) -> None:
-            (self.dump.parent / protocol.LEFT).write_text(f"{left_s:.1f}")
-
         candidate = self._candidate(question)
-        return gate.check(*candidate, budget_s=question.budget_s, tell=tell)
+        return gate.check(
+            *candidate,
+            budget_s=question.budget_s,
+            tell=lambda left_s: self._tell(questions.Underway(left_s)),
+        )
 
     def do_collect(self, question: questions.CollectKernels) -> questions.Collected:
         from autotune.compiling.child.collecting import collect
@@ -189,6 +190,10 @@ class CompilerWorker:
         )
         libtpu.clear(self.dump)
         executables.save(compiled, Path(question.path))
+
+    def _tell(self, underway: questions.Underway) -> None:
+        left = f"{underway.left_s:.1f} {underway.done} {underway.total}"
+        (self.dump.parent / protocol.UNDERWAY).write_text(left)
 
     def _kernel(self, question: _OfKernel) -> Kernel:
         return self.loader.kernel(question.ref)

@@ -22,7 +22,7 @@ from autotune.compiling.process import (
 from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.sources import all_files
 from autotune.domain.codec import from_data
-from autotune.domain.compilers import CompilerQuestion
+from autotune.domain.compilers import CompilerQuestion, Underway
 from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import KernelRef
 
@@ -80,7 +80,7 @@ class FarmProcess:
     """What is asked as one child is asked, by as many threads as there are slots."""
 
     python, running = "the nodes' Python", True
-    left_s: float | None = None
+    underway: Underway | None = None
 
     def __init__(self, slots: Slots, memory_bytes: int) -> None:
         self._slots, self._memory_bytes = slots, memory_bytes

@@ -13,10 +13,9 @@ from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.cost_model.prediction import step_facts
 from autotune.estimating.legality import least_us, physical_bound_us, roofline
+from autotune.estimating.simulator import MODEL
 from autotune.estimating.simulator.constants import error_bar, resolution
 from autotune.estimating.vmem import limit_bytes, vmem_by_name
-
-MODEL = "schedule simulation 10"  # the number grows when the same listing gets another time
 
 # When the core waits for less than this share of the time, it is the core that limits.
 _WAIT_SHARE = 0.2

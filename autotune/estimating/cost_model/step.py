@@ -6,7 +6,6 @@ from math import fsum, prod
 from autotune.domain.explanation import Route
 from autotune.domain.key import ChipInfo
 from autotune.domain.step import Basis, CompiledStep, Step, StepKind, StepPart
-from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.operation import (
     Rates,
@@ -16,7 +15,7 @@ from autotune.estimating.cost_model.operation import (
     timeline,
 )
 from autotune.estimating.legality import peak_ops_per_s
-from autotune.estimating.simulator import constants
+from autotune.estimating.simulator import MODEL, constants
 
 _COPIES = (
     *("copy", "slice", "dynamic-slice", "dynamic-update-slice", "concatenate", "pad"),

@@ -3,4 +3,6 @@
 from autotune.estimating.simulator.outcome import NotSimulated, Simulation
 from autotune.estimating.simulator.run import simulate
 
-__all__ = ["NotSimulated", "Simulation", "simulate"]
+MODEL = "schedule simulation 10"  # the number grows when the same listing gets another time
+
+__all__ = ["MODEL", "NotSimulated", "Simulation", "simulate"]

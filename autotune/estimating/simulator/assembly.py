@@ -57,17 +57,32 @@ class _Operation(NamedTuple):
     region: int
 
 
-def placements(log: str) -> dict[str, dict[str, int]]:
+class Placements:
     """By function, as it was packed last: the bundle of each operation, by name. Bundles count
     what is empty too."""
-    packing: dict[str, dict[str, int]] = {}
-    places: dict[str, dict[str, int]] = {}
-    for thread, function, bundle, name in _MESSAGE.findall(log):
-        if not bundle:
-            packing[thread] = places[function] = {}
-        elif thread in packing:
-            packing[thread][name] = int(bundle, 16)
-    return places
+
+    def __init__(self) -> None:
+        self._packing: dict[str, dict[str, int]] = {}
+        self._places: dict[str, dict[str, int]] = {}
+        self._last = ""
+
+    def read(self, log: str) -> None:
+        """``log``: what was logged since. Its last message may not be complete, and is read
+        again with what comes next."""
+        text = self._last + log
+        for thread, function, bundle, name in _MESSAGE.findall(text):
+            if not bundle:
+                self._packing[thread] = self._places[function] = {}
+            elif thread in self._packing:
+                self._packing[thread][name] = int(bundle, 16)
+        self._last = text[text.rfind("\nI") + 1 :]
+
+    def of(self, function: str) -> dict[str, int]:
+        return self._places.get(function, {})
+
+    def forget(self, function: str) -> None:
+        """Once it is put together: there are millions of operations in a model."""
+        self._places.pop(function, None)
 
 
 def function_name(operations: str) -> str:
@@ -211,6 +226,8 @@ def _bundles(function: Sequence[_Operation], placed: Mapping[str, int]) -> list[
         bundles[name] = bundle
     if len(bundles) != len(function):
         raise AssemblyError("a name stands for two operations")
+    if missing := placed.keys() - bundles:
+        raise AssemblyError(f"the text ends before {min(missing)}, which the log places")
     return list(bundles.values())
 
 

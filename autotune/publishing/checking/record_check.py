@@ -34,7 +34,7 @@ from autotune.domain.record import (
 )
 from autotune.domain.store import CandidateDecision, CandidateState, Rechecked, TrialStore
 from autotune.domain.trace import Trace
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.estimating.space import PassedOn, default_config, passed_on_of
 from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import NO_DEFAULT, evidence_of, expected_us, verdict_on

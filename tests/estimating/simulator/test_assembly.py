@@ -10,9 +10,9 @@ import pytest
 from autotune.estimating.simulator import constants, simulate
 from autotune.estimating.simulator.assembly import (
     AssemblyError,
+    Placements,
     assemble,
     function_name,
-    placements,
 )
 from autotune.estimating.simulator.bundles import _OPERATION, _VECTOR, is_decisive, is_vector, parse
 from tests.recorded.record_packings import FOLDER
@@ -27,13 +27,19 @@ def recorded(name):
     return json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
 
 
+def placements(log, name):
+    read = Placements()
+    read.read(log)
+    return read.of(name)
+
+
 def slots(name):
     return constants.load(name.rpartition("-")[2]).delay_slots
 
 
 def assembled(name, **changed):
     row = {**recorded(name), **changed}
-    return assemble(row["operations"], placements(row["log"])[row["name"]], delay_slots=slots(name))
+    return assemble(row["operations"], placements(row["log"], row["name"]), delay_slots=slots(name))
 
 
 def seen(listing):
@@ -87,7 +93,7 @@ def test_equal_programs_have_equal_digests_and_others_have_not():
 def test_an_operation_that_the_log_does_not_place():
     name = NAMES[0]
     row = recorded(name)
-    placed = placements(row["log"])[row["name"]]
+    placed = placements(row["log"], row["name"])
     lost = next(iter(placed))
     without = {one: bundle for one, bundle in placed.items() if one != lost}
     with pytest.raises(AssemblyError, match=f"the log does not place '{lost} = "):
@@ -98,7 +104,7 @@ def test_what_belongs_behind_a_branch_target_is_not_before_it():
     """The last operations of all, placed first, stand on both sides of every target."""
     name = NAMES[0]
     row = recorded(name)
-    placed = dict(placements(row["log"])[row["name"]])
+    placed = dict(placements(row["log"], row["name"]))
     placed[re.findall(r"^ *(%\w+) = ", row["operations"], re.M)[-1]] = 0
     with pytest.raises(AssemblyError, match=r"before and behind the region \d+ is mixed"):
         assemble(row["operations"], placed, delay_slots=slots(name))
@@ -138,14 +144,32 @@ def placing(thread, name, bundle):
 def test_two_threads_pack_at_once():
     log = packing(1, "one") + packing(2, "other")
     log += placing(1, "%1", "0") + placing(2, "%1", "0x1f") + placing(1, "%2", "0x2")
-    assert placements(log) == {"one": {"%1": 0, "%2": 2}, "other": {"%1": 31}}
+    assert placements(log, "one") == {"%1": 0, "%2": 2}
+    assert placements(log, "other") == {"%1": 31}
 
 
 def test_of_a_function_that_is_packed_twice_the_last_counts():
     log = packing(1, "one") + placing(1, "%1", "0x5") + packing(1, "one") + placing(1, "%1", "0x6")
-    assert placements(log) == {"one": {"%1": 6}}
+    assert placements(log, "one") == {"%1": 6}
 
 
 def test_what_else_is_in_the_log_is_passed_over():
     log = placing(3, "%9", "0x1") + "a kernel prints\n" + packing(1, "one") + placing(1, "%1", "0")
-    assert placements(log) == {"one": {"%1": 0}}
+    assert placements(log, "one") == {"%1": 0}
+
+
+def test_a_log_is_read_as_it_grows():
+    """Wherever it is cut, within a message too."""
+    log = packing(1, "one") + placing(1, "%1", "0x5") + placing(1, "%2", "0x6") + packing(1, "two")
+    for cut in range(len(log)):
+        read = Placements()
+        read.read(log[:cut])
+        read.read(log[cut:])
+        assert read.of("one") == {"%1": 5, "%2": 6} and read.of("two") == {}
+
+
+def test_a_text_that_is_still_written_is_not_put_together():
+    name = NAMES[0]
+    text = recorded(name)["operations"]
+    with pytest.raises(AssemblyError):
+        assembled(name, operations=text[: text.rfind(" = ")].rpartition("\n")[0])

@@ -32,7 +32,7 @@ from autotune.domain.outcome import (
 from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict, Record, Trial, Unchecked
 from autotune.domain.trace import Trace
-from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.simulator import MODEL
 from autotune.publishing.checking.against import compare_revision
 from autotune.publishing.checking.record_check import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun, publish_checked, retune_each

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 _USED = re.compile(
     r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
 )
-PALLAS_CALL = 'custom_call_target="tpu_custom_call"'
+KERNEL_TARGET = "tpu_custom_call"
+PALLAS_CALL = f'custom_call_target="{KERNEL_TARGET}"'
 _INSTRUCTION = re.compile(r"^ *(ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata may have lines
 _OPERANDS = re.compile(r"operand_layout_constraints=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _SHAPE = re.compile(r"\b[a-z]+\d*(?:e\d+m\d+\w*)?\[([\d,]*)\]")

@@ -52,17 +52,26 @@ def schedule(hlo: str) -> tuple[ScheduledOperation, ...]:
     return tuple(walk.operations(_Place(Scope(computations.get(entry, {})))))
 
 
+def signatures(hlo: str) -> dict[str, str]:
+    """What each instruction that may have code does, and to what, by its name: equal for two that
+    differ by names alone."""
+    computations, _ = parsed(hlo)
+    walk = _Walk(computations, Origins({}))
+    return {
+        name: walk.signature(instruction, computation)
+        for computation in computations.values()
+        for name, instruction in computation.items()
+        if instruction.opcode not in _FREE and not instruction.opcode.endswith(_ASYNC)
+    }
+
+
 def shared(hlo: str, programs: Mapping[str, T]) -> dict[str, T]:
     """``programs`` by name of the instruction, with those of instructions that are equal but for
     their names: the compiler makes one program for all of them, and lists it once."""
-    computations, _ = parsed(hlo)
-    walk, alike, names = _Walk(computations, Origins({})), dict[str, T](), dict[str, str]()
-    for computation in computations.values():
-        for name, instruction in computation.items():
-            if instruction.opcode not in _FREE and not instruction.opcode.endswith(_ASYNC):
-                names[name] = walk.signature(instruction, computation)
-                if name in programs:
-                    alike.setdefault(names[name], programs[name])
+    names = signatures(hlo)
+    alike: dict[str, T] = {}
+    for name in filter(programs.__contains__, names):
+        alike.setdefault(names[name], programs[name])
     twins = {name: alike[signature] for name, signature in names.items() if signature in alike}
     return {**twins, **programs}
 
@@ -112,7 +121,6 @@ class _Walk:
         return replace(place, scope=scope, runs=None if place.runs is None else place.runs * trips)
 
     def signature(self, instruction: HloInstruction, computation: Computation) -> str:
-        """What an instruction does, and to what: equal for two that differ by names alone."""
         given = [computation[name].result for name in instruction.operands if name in computation]
         inside = [self._body(name) for name in instruction.called]
         return (

@@ -16,6 +16,9 @@ from autotune.domain.key import Chip
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
 from autotune.estimating.simulator.bundles import Listing
 
+Outcome = float | str
+"""Microseconds of a run, or why it is not simulated."""
+
 SENDS = (
     "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
 )
@@ -38,42 +41,42 @@ def scheduled(
     listed: Mapping[str, FinalListing],
     chip: Chip,
     kernels: Sequence[str] | None = None,
-    calls: Mapping[str, Call] | None = None,
 ) -> list[ScheduledOperation]:
     """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
     the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
-    has unrolled, which count as runs of the call. None: each is simulated where it stands, with
-    what is known of it by the ``calls`` by name."""
+    has unrolled, which count as runs of the call. None: each is simulated where it stands."""
     operations = []
     for operation in module.schedule(text):
         if kernels is not None and operation.name in kernels:
             operations.append(replace(operation, kernel=kernels.index(operation.name)))
             continue
-        final, call = listed.get(operation.name), (calls or {}).get(operation.name)
+        final = listed.get(operation.name)
         if kernels is None or not (final and final.is_kernel):
-            timed = _timed(operation, final, call, chip)
-            operations.append(timed if call is None else _counted(timed, call))
+            outcome = None if final is None else simulated(final.listing, None, chip)
+            operations.append(timed(operation, outcome))
     return operations
 
 
-def _timed(
-    operation: ScheduledOperation,
-    final: FinalListing | None,
-    call: Call | None,
-    chip: Chip,
-) -> ScheduledOperation:
-    """Simulated, where its listing is there; a kernel with the scalars that are known of it."""
+def simulated(listing: str | Listing, call: Call | None, chip: Chip) -> Outcome:
+    """A kernel with the scalars that are known of it."""
     if call is not None and call.sends:
-        return replace(operation, refusal=SENDS)
-    if final is None:
-        return operation
-    result = _of_xla(final.listing, chip)
+        return SENDS
+    result = _of_xla(listing, chip)
     if call is not None and isinstance(result, NotSimulated):
         version, known = libtpu.version(), flat(call.scalar_operands())
-        result = simulate(final.listing, chip=chip.value, libtpu=version, scalars=known)
-    if isinstance(result, NotSimulated):
-        return replace(operation, refusal=result.reason)
-    return replace(operation, simulated_us=result.us_shared)
+        result = simulate(listing, chip=chip.value, libtpu=version, scalars=known)
+    return result.reason if isinstance(result, NotSimulated) else result.us_shared
+
+
+def timed(
+    operation: ScheduledOperation, outcome: Outcome | None, call: Call | None = None
+) -> ScheduledOperation:
+    """``outcome``: None where the compiler has made no code for it yet. ``call``: that it is."""
+    if isinstance(outcome, str):
+        operation = replace(operation, refusal=outcome)
+    else:
+        operation = replace(operation, simulated_us=outcome)
+    return operation if call is None else _counted(operation, call)
 
 
 def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Thread
@@ -11,24 +11,30 @@ from typing import Any
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.child import chips, collecting
 from autotune.compiling.child.compile import hlo, module
-from autotune.compiling.child.compile.scheduled import calls_by_name, scheduled
+from autotune.compiling.child.compile.operation_times import OperationTimes
+from autotune.compiling.child.compile.scheduled import calls_by_name, flat, timed
 from autotune.compiling.child.devices import abstract_mesh
-from autotune.compiling.child.listings import listings
+from autotune.compiling.child.listings import Arriving
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.options import compile_with
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import pallas_call as reader
+from autotune.compiling.child.trace.pallas_call import Call
 from autotune.declaring.kernel import Array
-from autotune.domain.compilers import CompileStep
+from autotune.domain.compilers import CompileStep, Underway
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.step import CompiledStep
 
-_POLL_S = 0.2
+_POLL_S, _HEAR_S = 0.2, 1.0
+
+Tell = Callable[[Underway], None]
 
 
-def compile_step(loader: Loader, question: CompileStep, dump: Path) -> CompiledStep:
-    """Raises ``LoadError`` and ``StageError``."""
-    started, chip = time.monotonic(), question.chip
+def compile_step(
+    loader: Loader, question: CompileStep, dump: Path, tell: Tell = lambda _: None
+) -> CompiledStep:
+    """``tell`` hears how far the compiler is. Raises ``LoadError`` and ``StageError``."""
+    until, chip = time.monotonic() + question.budget_s, question.chip
     try:
         devices = chips.slice_devices(chip, question.bounds)
     except Exception as error:
@@ -37,22 +43,46 @@ def compile_step(loader: Loader, question: CompileStep, dump: Path) -> CompiledS
         staged = traced(loader, question.ref, chip, devices)
         with lowering(devices):
             lowered = staged.lower()
-    text, done = _compiled(lowered, question.options, dump, started + question.budget_s)
-    listed = module.shared(text, listings(dump, chip, is_whole=done is not None))
-    known: Sequence[reader.Call] = ()
+    libtpu.clear(dump)
+    outcome = _compiling(lowered, question.options)
+    text = _scheduled_module(outcome, dump)
+    known: Sequence[Call] = ()
     with suppress(reader.NotTunableError):  # there are none, or they cannot be read
         known = calls(staged)
     by_name = calls_by_name(known, hlo.kernel_calls(text))
-    operations = scheduled(text, listed, chip, calls=by_name)
-    if done is not None:
+    times = OperationTimes(_signatures(text, by_name, lowered), chip, by_name, question.options)
+    arriving = Arriving(dump, chip)
+    while times.left and not outcome.done() and (left_s := until - time.monotonic()) > 0:
+        tell(Underway(left_s, times.total - times.left, times.total))
+        times.hear(arriving, is_last=False)
+        wait([outcome], min(left_s, _HEAR_S))
+    times.hear(arriving, is_last=True)
+    if outcome.done():
+        times.end(text, _hbm_bytes(_result(outcome)))
         libtpu.clear(dump)
     return CompiledStep(
-        schedule=tuple(operations),
+        schedule=tuple(
+            timed(operation, times.get(operation.name), by_name.get(operation.name))
+            for operation in module.schedule(text)
+        ),
         devices=len(devices),
         bounds=tuple(question.bounds),
-        is_whole=done is not None,
-        hbm_bytes=_hbm_bytes(done),
+        is_whole=not times.left,
+        hbm_bytes=times.hbm_bytes(text),
     )
+
+
+def _signatures(text: str, calls: Mapping[str, Call], lowered: Any) -> dict[str, str]:
+    """Of what runs and may have code, by name. The scheduled module does not have the bodies of
+    kernels: equal ones are known where all kernels of the function are equal."""
+    known = module.signatures(text)
+    made = {o.name: known[o.name] for o in module.schedule(text) if o.name in known}
+    kernels = made.keys() & calls.keys()
+    lines = lowered.as_text().splitlines() if kernels else []
+    bodies = [line for line in lines if hlo.KERNEL_TARGET in line]
+    for name in kernels:
+        made[name] += f"{flat(calls[name].scalar_operands())} {bodies}"
+    return made
 
 
 def traced(loader: Loader, ref: KernelRef, chip: Chip, devices: Sequence[Any]) -> Any:
@@ -93,18 +123,14 @@ def lowering(devices: Sequence[Any]) -> Iterator[None]:
         yield
 
 
-def calls(traced: Any) -> Sequence[reader.Call]:
+def calls(traced: Any) -> Sequence[Call]:
     """The function's Pallas calls. Raises ``NotTunableError``."""
     avals = enumerate(traced.jaxpr.in_avals)
     arrays = [Array(name=f"args[{n}]", shape=a.shape, dtype=a.dtype.name) for n, a in avals]
     return reader.calls(traced.jaxpr, arrays)
 
 
-def _compiled(
-    lowered: Any, options: str | None, dump: Path, until: float
-) -> tuple[str, Any | None]:
-    """The module's text and what was compiled; None where the time was over before that."""
-    libtpu.clear(dump)
+def _compiling(lowered: Any, options: str | None) -> Future[Any]:
     outcome = Future[Any]()
 
     def compiling() -> None:
@@ -114,20 +140,28 @@ def _compiled(
             outcome.set_exception(error)
 
     Thread(target=compiling, daemon=True).start()
-    while True:
-        try:
-            done = outcome.result(_POLL_S)
-            return str(done.as_text()), done
-        except TimeoutError:
-            if time.monotonic() > until and (text := libtpu.scheduled_module(dump)):
-                return text, None
-        except Exception as error:
-            raise StageError.of(protocol.COMPILE, error) from error
+    return outcome
 
 
-def _hbm_bytes(compiled: Any | None) -> int:
+def _scheduled_module(outcome: Future[Any], dump: Path) -> str:
+    """As soon as it is there, before any code is. Raises ``StageError``."""
+    while not (text := libtpu.scheduled_module(dump)):
+        if wait([outcome], _POLL_S).done:
+            return libtpu.scheduled_module(dump) or str(_result(outcome).as_text())
+    return text
+
+
+def _result(outcome: Future[Any]) -> Any:
+    """Raises ``StageError``."""
+    try:
+        return outcome.result()
+    except Exception as error:
+        raise StageError.of(protocol.COMPILE, error) from error
+
+
+def _hbm_bytes(compiled: Any) -> int:
     """Arguments, results that share no memory with one, temporaries and code; 0 if not known."""
-    used = None if compiled is None else compiled.memory_analysis()
+    used = compiled.memory_analysis()
     if used is None:
         return 0
     made = used.output_size_in_bytes - used.alias_size_in_bytes

@@ -1,0 +1,104 @@
+"""What operations of a step take: simulated as the compiler makes their code, and remembered."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from autotune.compiling import libtpu
+from autotune.compiling.child.compile.scheduled import Outcome, simulated
+from autotune.compiling.child.listings import Arriving
+from autotune.compiling.child.trace.pallas_call import Call
+from autotune.domain.folders import cache_folder
+from autotune.domain.key import Chip
+from autotune.estimating.simulator import MODEL
+from autotune.estimating.simulator.assembly import AssemblyError
+
+_LETTERS, _END = 32, " ;\n"
+_NO_CODE = "the compiler makes no code for it alone"
+
+
+class OperationTimes:
+    """Of the operations of a scheduled module by name, as far as they are known: from earlier
+    compiles of the same operation by the same compiler, or since ``hear`` was called last.
+
+    ``signatures``: what each does, by name; ``calls``: of Pallas, by name; ``options``: of the
+    compiler.
+    """
+
+    def __init__(
+        self,
+        signatures: Mapping[str, str],
+        chip: Chip,
+        calls: Mapping[str, Call],
+        options: str | None,
+    ) -> None:
+        self._chip, self._calls = chip, calls
+        self._keys = {name: _digest(text) for name, text in signatures.items()}
+        self._file = _file(f"{chip} {libtpu.version()} {MODEL} {options}")
+        self._known = _read(self._file)
+
+    def get(self, name: str) -> Outcome | None:
+        return self._known.get(self._keys.get(name, ""))
+
+    @property
+    def total(self) -> int:
+        """Different operations."""
+        return len({*self._keys.values()})
+
+    @property
+    def left(self) -> int:
+        """Those that are not known."""
+        return len({*self._keys.values()} - self._known.keys())
+
+    def hear(self, arriving: Arriving, *, is_last: bool) -> None:
+        for name, made in arriving.more(is_last=is_last):
+            key = self._keys.get(name)
+            if key is None or key in self._known:
+                continue
+            if made is None or isinstance(made, AssemblyError):
+                self._learn(key, str(made or _NO_CODE))
+            else:
+                self._learn(key, simulated(made.listing, self._calls.get(name), self._chip))
+
+    def end(self, module: str, hbm_bytes: int) -> None:
+        """The compiler has made all the code that there is of the module."""
+        for key in {*self._keys.values()} - self._known.keys():
+            self._learn(key, _NO_CODE)
+        self._learn(_digest(module), hbm_bytes)
+
+    def hbm_bytes(self, module: str) -> int:
+        """What the program needs; 0 where the compiler has not come to the end of the module."""
+        known = self._known.get(_digest(module), 0)
+        return 0 if isinstance(known, str) else int(known)
+
+    def _learn(self, key: str, outcome: Outcome) -> None:
+        """On disk at once: whatever ends this process loses nothing of it."""
+        self._known[key] = outcome
+        if self._file:
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(f"\n{key} {' '.join(str(outcome).split())}{_END}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_LETTERS]
+
+
+def _file(of: str) -> Path | None:
+    folder = cache_folder()
+    return folder and folder / f"{_digest(of)}.operations"
+
+
+def _read(file: Path | None) -> dict[str, Outcome]:
+    """Lines that were cut short are passed over."""
+    if file is None or not file.exists():
+        return {}
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    parts = (line.removesuffix(_END).partition(" ") for line in lines if line.endswith(_END))
+    return {key: _outcome(text) for key, _, text in parts if len(key) == _LETTERS}
+
+
+def _outcome(text: str) -> Outcome:
+    try:
+        return float(text)
+    except ValueError:
+        return text
