@@ -16,7 +16,7 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.compiling.process import CompilerInterruptedError
 from autotune.domain.codec import to_data
-from autotune.domain.compilers import Attempted, DescribeToolchain, VerifyConfig
+from autotune.domain.compilers import Attempted, DescribeToolchain, Underway, VerifyConfig
 from autotune.domain.evidence import Proof, ProofLevel, Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Problem, make_config
@@ -29,6 +29,16 @@ NEVER_S = 3600  # what ends before that was ended
 @dataclass(frozen=True, kw_only=True)
 class Hang(Attempted[None]):
     kind = "hang"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow(Attempted[None]):
+    """Says how far it is, and goes on. ``options``: those of the pool, where nobody says."""
+
+    kind = "tell"
+    text: str
+    seconds: int = NEVER_S
+    options: str | None = None
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +59,14 @@ def test_the_compiler_that_answered_last_is_asked_again() -> None:
         for _ in range(2):
             pool.ask(DescribeToolchain())
             assert running(pool) == 1
+
+
+def test_who_asks_may_look_how_far_it_is() -> None:
+    with CompilerPool(1, worker=FAKE, options="--xla_some=1") as pool:
+        asked = Slow(text="7.5 2 9")
+        pool.submit(asked)
+        until(lambda: pool.underway(asked) == Underway(7.5, 2, 9))
+        assert pool.underway(Slow(text="")) is None
 
 
 def test_close_ends_running_and_waiting_questions() -> None:

@@ -50,6 +50,10 @@ def until(x, w):
     return jax.lax.while_loop(lambda x: jnp.max(x) < 9.0, lambda x: x @ w, x)
 
 
+def once(x, w):
+    return x @ w
+
+
 devices = jax.devices()
 mesh = jax.make_mesh((len(devices),), ("x",))
 rows = NamedSharding(mesh, PartitionSpec("x"))
@@ -113,6 +117,19 @@ def test_a_sum_over_a_slice_goes_over_its_links(model: Path) -> None:
     shard = 8192 * 4096 * 4 / 4
     assert links["time_us"] > 2 * shard * 3 / 4 / (2 * 45e3)  # both links of a corner
     assert answer(f"{model}:total", "--args", "x=ROWS", "--topology", "2x2x2", code=1)["failed"]
+
+
+def test_what_was_compiled_before_is_not_waited_for(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer of the second time is the last of the first."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    args = ("--args", "x=bf16[512,512],w=bf16[512,512]")
+    whole, again = (step(f"{model}:once", *args, "--budget", budget) for budget in ("10m", "0s"))
+    assert whole == again and whole["is_whole"] and whole["hbm_bytes"] > 3 * 512 * 512 * 2
+    simulated = [part for part in whole["parts"] if part["basis"] == Basis.SIMULATED]
+    assert sum(part["time_us"] for part in simulated) > 0
+    assert not step(f"{model}:once", "--args", "x=bf16[512,512],w=bf16[512,256]")["is_whole"]
 
 
 def test_chips_side_by_side_with_prices(model: Path, tmp_path: Path) -> None:

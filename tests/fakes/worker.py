@@ -20,6 +20,7 @@ def answer(request: dict[str, Any]) -> Any:
         return {"ok": {"jax": "1", "jaxlib": "1", "libtpu": "1"}}
     if kind == "tell":
         Path(sys.argv[1]).with_name("underway").write_text(request["text"])
+        time.sleep(request.get("seconds", 0))
         return {"ok": None}
     if kind == "pid":
         return {"ok": os.getpid()}

@@ -1,0 +1,73 @@
+"""Times of a step's operations: simulated as code comes, remembered for whoever asks next."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.compiling.child.compile import operation_times
+from autotune.compiling.child.compile.operation_times import OperationTimes
+from autotune.compiling.child.listings import FinalListing
+from autotune.domain.key import Chip
+from autotune.estimating.simulator.assembly import AssemblyError
+
+SIGNATURES = {"a": "multiply", "twin": "multiply", "b": "add", "c": "copy"}
+
+
+class Compiler:
+    """Has made code of these instructions since it was asked last."""
+
+    def __init__(self, **made: str | AssemblyError | None) -> None:
+        self._made = made
+
+    def more(self, *, is_last: bool) -> Iterator[tuple[str, Any]]:
+        for name, text in self._made.items():
+            yield name, FinalListing(text, False, text) if isinstance(text, str) else text
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(
+        operation_times, "simulated", lambda text, *_: 1.5 if text == "code" else f"no {text}"
+    )
+
+
+def times(options: str = "", chip: Chip = Chip.V5E) -> OperationTimes:
+    return OperationTimes(SIGNATURES, chip, {}, options)
+
+
+def hear(known: OperationTimes, **made: str | AssemblyError | None) -> None:
+    known.hear(Compiler(**made), is_last=False)  # type: ignore[arg-type]
+
+
+def test_what_another_run_has_simulated_is_known_by_what_it_does() -> None:
+    first = times()
+    assert (first.total, first.left) == (3, 3)
+    hear(first, a="code", c="queue", elsewhere="code")
+    for known in (first, times()):
+        assert known.left == 1
+        assert known.get("a") == known.get("twin") == 1.5
+        assert known.get("c") == "no queue" and known.get("b") is None
+    assert times("xla_x=1").left == times(chip=Chip.V6E).left == 3
+
+
+def test_what_has_no_code_is_not_waited_for_again() -> None:
+    first = times()
+    hear(first, a=None, b=AssemblyError("torn"))
+    first.end("the module", 4096)
+    again = times()
+    assert again.left == 0 and again.get("b") == "torn" and isinstance(again.get("a"), str)
+    assert again.hbm_bytes("the module") == 4096 and again.hbm_bytes("another") == 0
+
+
+def test_a_line_that_was_cut_short_is_not_believed(tmp_path: Path) -> None:
+    hear(times(), a="code")
+    (file,) = tmp_path.rglob("*.operations")
+    whole = file.read_text()
+    for end in range(len(whole) - 1):  # of a whole line, the last byte ends it
+        file.write_text(whole[:end])
+        assert times().get("a") is None
+        hear(times(), b="code")
+        assert times().get("a") is None and times().get("b") == 1.5
