@@ -1,5 +1,6 @@
 """The ``autotune`` command: finds the subcommand, and turns errors into one sentence."""
 
+import atexit
 import gc
 import importlib
 import json
@@ -10,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -182,7 +184,27 @@ def cli(as_json: bool) -> None:
 def main(args: list[str] | None = None) -> Any:
     """Entry point. Exit codes: 0 done, 1 nothing found or published, 2 wrong input or
     surroundings, 130 interrupted (Ctrl-C or SIGTERM)."""
-    given = sys.argv[1:] if args is None else args
+    if args is not None:
+        _run(args)
+    status: list[Any] = []
+    atexit.register(_leave, status)  # before all others: it runs after them
+    try:
+        _run(sys.argv[1:])
+    except SystemExit as ended:
+        status.append(ended.code or 0)
+        raise
+
+
+def _leave(status: list[Any]) -> None:
+    """Ends the process at the end of its exit handlers. Python would take every module apart, which
+    is a sixth of a short command."""
+    with suppress(OSError, IndexError):  # Python says what is wrong with a pipe
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        os._exit(status[0])
+
+
+def _run(given: list[str]) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _new_interrupt())

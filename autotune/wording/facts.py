@@ -12,6 +12,7 @@ from autotune.domain import explanation as parts
 from autotune.domain.comparison import Comparison, FasterTrial, PartEffect
 from autotune.domain.explanation import GROWING, WORTH_SHARE, Explanation, OperationTime, TimePart
 from autotune.domain.outcome import CallTime, Estimate
+from autotune.wording.publication import TIE_RULE
 from autotune.wording.units import error_bar, mebibytes, micros, part_us, ratio, size
 
 
@@ -353,3 +354,13 @@ def _allowed(e: Estimate) -> str:
 
 def _over(value: float, least: float) -> float | None:
     return value / least if least else None
+
+
+def not_served(best: Comparison) -> str:
+    """Why the fastest trial is not what is served. ``best``: the fastest is the faster of these."""
+    if best.tie:
+        return f"{why(best)} Of such the one with {TIE_RULE} is served."
+    return (
+        f"{best.faster.name} is estimated {best.times_as_fast:.2f} times as fast as what is "
+        "served: it could not be verified, or came in after the last publication."
+    )

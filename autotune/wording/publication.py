@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from autotune.domain.comparison import Comparison
 from autotune.domain.evidence import Measurement, Proof, ProofLevel, Standard, Timed, Verdict
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimate
@@ -12,7 +11,6 @@ from autotune.domain.problem import Config
 from autotune.domain.record import Decision, Evidence, Method, Record, Standing
 from autotune.domain.store import CandidateState, Rechecked
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, expected_range
-from autotune.wording.facts import why
 from autotune.wording.match import finding, known_finding
 from autotune.wording.outcome import kind_and_reason, ran_text, reason_of, verdict_reason
 from autotune.wording.units import counted, error_bar, micros, ratio
@@ -284,13 +282,3 @@ def _against_next(run: Measurement) -> str:
 
 def _interval(timed: Timed) -> str:
     return f"{timed.low:.3f} to {timed.high:.3f}"
-
-
-def not_served(best: Comparison) -> str:
-    """Why the fastest trial is not what is served. ``best``: the fastest is the faster of these."""
-    if best.tie:
-        return f"{why(best)} Of such the one with {TIE_RULE} is served."
-    return (
-        f"{best.faster.name} is estimated {best.times_as_fast:.2f} times as fast as what is "
-        "served: it could not be verified, or came in after the last publication."
-    )

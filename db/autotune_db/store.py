@@ -22,10 +22,10 @@ from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials
 from autotune_db.url import Database, parse_database, translated
-from autotune_db.workloads import SqlWorkloads
 
 if TYPE_CHECKING:
     from autotune_db.browse import SqlBrowse
+    from autotune_db.workloads import SqlWorkloads
 
 
 _now = partial(datetime.now, UTC)
@@ -80,7 +80,6 @@ class SqlStore(
         self.audit = SqlAudit(self._work, clock)
         self.tokens = SqlTokens(self._work, clock)
         self.searches = SqlSearches(self._work, clock)
-        self.workloads = SqlWorkloads(self._work, clock)
 
     @cached_property
     def browse(self) -> "SqlBrowse":
@@ -88,6 +87,13 @@ class SqlStore(
         from autotune_db.browse import SqlBrowse
 
         return SqlBrowse(self._work, self._clock)
+
+    @cached_property
+    def workloads(self) -> "SqlWorkloads":
+        """As ``browse``."""
+        from autotune_db.workloads import SqlWorkloads
+
+        return SqlWorkloads(self._work, self._clock)
 
     @property
     def url(self) -> str:

@@ -150,3 +150,24 @@ def test_two_interrupts_at_once_are_one_and_who_goes_on_is_heard(
         except KeyboardInterrupt:
             raised.append(now)
     assert raised == [10.0, 12.5]
+
+
+def test_a_command_ends_at_once_after_its_exit_handlers(tmp_path: Path) -> None:
+    """No module is taken apart: nothing that it holds is deleted. All is written, and the status
+    is the command's."""
+    script = (
+        "import atexit, sys; from autotune.cli import main\n"
+        "class Late:\n    def __del__(self):\n        print('taken apart')\n"
+        "main.late = Late(); sys.argv = ['autotune', {command!r}]\n"
+        "run = main._run\n"
+        "main._run = lambda given: (atexit.register(print, 'handler'), run(given))\n"
+        "main.main()"
+    )
+    for command, status in {"chips": 0, "history": 2}.items():
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(command=command)],
+            capture_output=True,
+            text=True,
+            env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "none.db"), "PATH": "/usr/bin:/bin"},
+        )
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (status, "handler"), done

@@ -14,9 +14,9 @@ from autotune.domain.comparison import NamedEstimate, PartEffect, compare, part_
 from autotune.domain.outcome import Estimate, OutcomeKind
 from autotune.domain.problem import limit_sizes
 from autotune.domain.record import Record
-from autotune.wording.facts import why
+from autotune.wording.facts import not_served, why
 from autotune.wording.match import search_command
-from autotune.wording.publication import in_words, not_served
+from autotune.wording.publication import in_words
 from autotune.wording.units import micros
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import (
