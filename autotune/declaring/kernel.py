@@ -127,6 +127,9 @@ class Kernel:
       the program of one device.
     - ``reduced(problem)``: the problem with dimensions that no axis cuts (batch, heads) made small
       for verification; those with a block axis are reduced to two blocks in any case.
+    - ``sizes(*shapes)``: the dimensions of a problem whose inputs have these shapes, where a call
+      in a model does not show them: its function packs what it is given. It is the function that
+      is jitted.
     - ``form``: of a decorated function, what kind of call this is the declaration for.
     """
 
@@ -147,6 +150,7 @@ class Kernel:
     reduced: Callable[[Problem], Problem] | None = None
     mesh: Callable[[Problem], Mapping[str, int]] | None = None
     alike: tuple[tuple[str, str], ...] = ()
+    sizes: Callable[..., Mapping[str, int]] | None = None
     doc: str = ""
     form: str = ""
 

@@ -3,9 +3,12 @@ need not be there. These are imported when they are used, never copied."""
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 from importlib.util import find_spec
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -63,3 +66,42 @@ def needing(package: str, install: str, check: Check = lambda _: None) -> Check:
 def part(module: str) -> Any:
     """A module of such a package."""
     return importlib.import_module(module)
+
+
+_DEVICES = {"v5p": "TPU v5", "v7x": "TPU v7"}
+
+
+@contextmanager
+def told(*modules: Any, chip: str = "") -> Iterator[None]:
+    """Their ``get_tpu_version`` and ``get_device_name`` speak of ``chip``, or of the TPU that the
+    code is traced for: they look at the first device of this machine, which has none."""
+    chip = chip or _chip()
+    version, device = int(chip[1]), _DEVICES.get(chip, f"TPU {chip}")
+    answers = {"get_tpu_version": lambda: version, "get_device_name": lambda: device}
+    with ExitStack() as stack:
+        for module in modules:
+            for name, answer in answers.items():
+                if hasattr(module, name):
+                    stack.enter_context(patch.object(module, name, answer))
+        yield
+
+
+def telling(function: Callable[..., Any], *modules: Any) -> Callable[..., Any]:
+    """``function`` with that told while it is traced."""
+
+    @wraps(function)
+    def traced(*given: Any) -> Any:
+        with told(*modules):
+            return function(*given)
+
+    return traced
+
+
+def _chip() -> str:
+    """The TPU that code under trace is told of; a v6e where it is told of none."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    try:
+        return f"v{pltpu.get_tpu_info().chip_version}".replace("vv", "v")
+    except (ValueError, NotImplementedError):
+        return "v6e"

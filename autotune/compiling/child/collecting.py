@@ -85,7 +85,7 @@ def kernels_of(
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
     with chips.attached(chip), chips.told_of(chip, {}):  # some declarations ask for it, too
-        return None, _named(heard, calls, KnownKernels(loader, catalogue), sites)
+        return None, _named(heard, calls, KnownKernels(loader, catalogue, chip), sites)
 
 
 def by_place(function: Callable[..., Any], first: int, named: dict[str, Any]) -> list[Any]:
@@ -156,15 +156,18 @@ def _named(
         weight = float(times or heard.problems.count((ref, problem)))
         problems.append(workload_problem(f"{ref.path}:{ref.attribute}", problem, weight))
     undeclared, made = [], dict[DeclaredCall, float]()
+    matched: dict[WorkloadProblem, dict[int, float]] = {}
     for call, times in left.items():
         match, runs = known.match(call), float(times * call.batch)
         declaration = None if match or sites is None else declared(sites.of(call), call)
         if match is not None:
-            problems.append(replace(match, weight=runs))
+            places = matched.setdefault(match[0], {})
+            places[match[1]] = places.get(match[1], 0.0) + runs
         elif declaration is not None:  # of another kernel that its function makes, too
             made[declaration] = max(made.get(declaration, 0.0), runs)
         else:
             undeclared.append(replace(call.undeclared, weight=float(times)))
+    problems += [replace(p, weight=max(runs.values())) for p, runs in matched.items()]
     declarations = [one._replace(weight=runs) for one, runs in made.items()]
     return Collected(merged(problems), undeclared, "", declarations)
 

@@ -5,16 +5,16 @@ but for constants. The rest decides only what is tried, as each try is a trace.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
 from autotune.compiling.child.loading import Loader, LoadError
-from autotune.compiling.child.pallas_calls import BlockedArray, ModelCalls, PallasCall
+from autotune.compiling.child.pallas_calls import Arrays, BlockedArray, ModelCalls, PallasCall
 from autotune.declaring.kernel import Kernel
-from autotune.domain.key import KernelRef
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.workload import WorkloadProblem, workload_problem
 
@@ -26,61 +26,82 @@ class KnownKernels:
     """Finds the declaration, problem and config of a call. A match is sure: what the declaration
     builds for them is the same call to the last instruction of its body, but for constants."""
 
-    def __init__(self, loader: Loader, refs: Mapping[str, KernelRef]) -> None:
-        self._loader, self._refs = loader, refs
+    def __init__(
+        self, loader: Loader, refs: Mapping[str, KernelRef], chip: Chip | None = None
+    ) -> None:
+        self._loader, self._refs, self._chip = loader, refs, chip
         self._built: dict[Any, list[PallasCall]] = {}
 
-    def match(self, call: PallasCall) -> WorkloadProblem | None:
+    def match(self, call: PallasCall) -> tuple[WorkloadProblem, int] | None:
+        """And which of the calls of the declaration it is."""
         for name, ref in self._refs.items():
             try:
                 kernel = self._loader.kernel(ref)
             except LoadError:  # its package is not installed
                 continue
-            alike: list[list[PallasCall]] = []
-            cut: dict[str, Any] = {}
-            for problem in self._likely(ref, kernel, call):
-                default = self._made(ref, problem, _default(kernel, problem))
-                if default in alike or not any(made.could_be(call) for made in default):
-                    continue  # an option that changes nothing, or another kernel
-                alike.append(default)
-                config = self._config(ref, problem, call, cut)
-                if config is not None:
+            for given in (None,) if kernel.sizes is None else call.given:
+                found = self._match(ref, kernel, call, given)
+                if found is not None:
+                    problem, config, place = found
                     axes = ",".join(f"{axis}={value}" for axis, value in config.axes)
-                    return replace(workload_problem(name, problem, 1.0), config=axes)
+                    return replace(workload_problem(name, problem, 1.0), config=axes), place
         return None
 
-    def _likely(self, ref: KernelRef, kernel: Kernel, call: PallasCall) -> Iterator[Problem]:
+    def _match(
+        self, ref: KernelRef, kernel: Kernel, call: PallasCall, given: Arrays | None
+    ) -> tuple[Problem, Config, int] | None:
+        alike: list[list[PallasCall]] = []
+        cut: dict[str, Any] = {}
+        for problem in self._likely(ref, kernel, call, given):
+            default = self._made(ref, problem, _default(kernel, problem), given)
+            if default in alike or not any(made.could_be(call) for made in default):
+                continue  # an option that changes nothing, or another kernel
+            alike.append(default)
+            found = self._config(ref, problem, call, cut, given)
+            if found is not None:
+                return problem, *found
+        return None
+
+    def _likely(
+        self, ref: KernelRef, kernel: Kernel, call: PallasCall, given: Arrays | None
+    ) -> Iterator[Problem]:
         """Problems whose call is like this one outside of its body, as far as it is known: what an
         option changes of that is traced once, for it alone. The fewest options that are no default
         come first."""
         default = dict.fromkeys((option.name, option.default) for option in kernel.options)
         groups: dict[Any, list[Problem]] = {}
-        for problem in dict.fromkeys(_problems(kernel, call)):
+        for problem in dict.fromkeys(_problems(kernel, call, given)):
             groups.setdefault((problem.dims, problem.dtype), []).append(problem)
         for problems in groups.values():
             problems.sort(key=lambda problem: sum(o not in default for o in problem.options))
-            features = {p: self._features(ref, kernel, p) for p in _tested(problems)}
+            features = {
+                p: [made.features for made in self._made(ref, p, _default(kernel, p), given)]
+                for p in _tested(problems)
+            }
             for problem in problems:
                 expected = _expected(problem, problems[0], features)
                 if not expected or call.features in expected:
                     yield problem
 
-    def _features(self, ref: KernelRef, kernel: Kernel, problem: Problem) -> list[Counter[Any]]:
-        return [made.features for made in self._made(ref, problem, _default(kernel, problem))]
-
     def _config(
-        self, ref: KernelRef, problem: Problem, call: PallasCall, cut: dict[str, Any]
-    ) -> Config | None:
-        """The config that makes the call. ``cut``: the axes that cut its blocks, once they are
-        known: they are the same for each problem."""
+        self,
+        ref: KernelRef,
+        problem: Problem,
+        call: PallasCall,
+        cut: dict[str, Any],
+        given: Arrays | None,
+    ) -> tuple[Config, int] | None:
+        """The config that makes the call, and which of its calls that is. ``cut``: the axes that
+        cut its blocks, once they are known: they are the same for each problem."""
         kernel = self._loader.kernel(ref)
         cutting = [axis.name for axis in kernel.axes if axis.dim]
-        for config in islice(_configs(kernel, problem, call), _MOST_TRACED):
+        for config in islice(_configs(kernel, problem, call, self._chip), _MOST_TRACED):
             if any(config[axis] != size for axis, size in cut.items()):
                 continue
-            made = self._made(ref, problem, config)
-            if any(same.alike(call) for same in made):
-                return config
+            made = self._made(ref, problem, config, given)
+            place = next((n for n, same in enumerate(made) if same.alike(call)), None)
+            if place is not None:
+                return config, place
             if cut and not any(same.grid == call.grid for same in made):
                 return None  # what else there is changes no grid
             if any(same.blocks == call.blocks for same in made):
@@ -104,16 +125,18 @@ class KnownKernels:
             return False
         return any(made.could_be(call) for made in self._made(ref, problem, config))
 
-    def _made(self, ref: KernelRef, problem: Problem, config: Config) -> list[PallasCall]:
+    def _made(
+        self, ref: KernelRef, problem: Problem, config: Config, given: Arrays | None = None
+    ) -> list[PallasCall]:
+        """``given``: of these arrays; what is no dimension, as the pages of a cache, is theirs."""
         import jax
 
-        key = ref, problem, config
+        key = ref, problem, config, given
         if key not in self._built:
             kernel, calls = self._loader.kernel(ref), ModelCalls()
             with suppress(Exception):  # what a declaration refuses is no match
                 arrays = [
-                    jax.ShapeDtypeStruct(array.shape, array.dtype)
-                    for array in kernel.inputs(problem)
+                    jax.ShapeDtypeStruct(*array) for array in given or _inputs(kernel, problem)
                 ]
                 closed = jax.make_jaxpr(kernel.build(problem, config))(*arrays)
                 calls.walk(closed, 1, counted=False)
@@ -121,9 +144,10 @@ class KnownKernels:
         return self._built[key]
 
 
-def _problems(kernel: Kernel, call: PallasCall) -> Iterator[Problem]:
-    """Problems whose inputs are among the operands, in their order: where each dimension stands is
-    read from the inputs of a problem whose sizes are primes."""
+def _problems(kernel: Kernel, call: PallasCall, given: Arrays | None) -> Iterator[Problem]:
+    """Problems whose inputs are those, as the declaration says; or are among the operands, in their
+    order: where each dimension stands is read from the inputs of a problem whose sizes are primes.
+    """
     primes = dict(zip(kernel.dims, _PRIMES, strict=False))
     choices = [dict.fromkeys((option.default, *option.choices)) for option in kernel.options]
     for values in product(*choices):
@@ -131,6 +155,12 @@ def _problems(kernel: Kernel, call: PallasCall) -> Iterator[Problem]:
         for dtype in kernel.dtypes:
             probe = Problem(dims=tuple(primes.items()), dtype=dtype, options=options)
             with suppress(Exception):
+                if given is not None and kernel.sizes is not None:
+                    problem = probe.with_dims(**kernel.sizes(*(shape for shape, _ in given)))
+                    is_of = _kinds(_inputs(kernel, problem)) == _kinds(given)
+                    if is_of and not (kernel.check and kernel.check(problem)):
+                        yield problem
+                    continue
                 arrays = _arrays(kernel, probe)
                 for sizes in _sizes(arrays, list(call.operands), primes, {}):
                     problem = probe.with_dims(**sizes)
@@ -143,13 +173,21 @@ def _arrays(kernel: Kernel, probe: Problem) -> list[tuple[tuple[int, ...], str]]
     scalars ahead of the call."""
     import jax
 
-    inputs = [(tuple(array.shape), str(array.dtype)) for array in kernel.inputs(probe)]
+    inputs = _inputs(kernel, probe)
     shown = {size for shape, dtype in inputs if "float" in dtype for size in shape}
     if kernel.reference is None or shown.issuperset(size for _, size in probe.dims):
         return inputs
     given = [jax.ShapeDtypeStruct(*array) for array in inputs]
     results = jax.tree_util.tree_leaves(jax.eval_shape(kernel.reference(probe), *given))
     return inputs + [(tuple(result.shape), str(result.dtype)) for result in results]
+
+
+def _inputs(kernel: Kernel, problem: Problem) -> list[tuple[tuple[int, ...], str]]:
+    return [(tuple(array.shape), str(array.dtype)) for array in kernel.inputs(problem)]
+
+
+def _kinds(arrays: Iterable[tuple[tuple[int, ...], str]]) -> list[tuple[int, str]]:
+    return [(len(shape), dtype) for shape, dtype in arrays]
 
 
 def _sizes(
@@ -207,14 +245,19 @@ def _expected(
     return expected
 
 
-def _default(kernel: Kernel, problem: Problem) -> Config:
-    return make_config(kernel.default_axes(problem, None), grid_order=kernel.grid)
+def _default(kernel: Kernel, problem: Problem, chip: Chip | None = None) -> Config:
+    axes = kernel.default_axes(problem, chip and chip.value)
+    return make_config(axes, grid_order=kernel.grid)
 
 
-def _configs(kernel: Kernel, problem: Problem, call: PallasCall) -> Iterator[Config]:
-    """The default, then those with the sizes of the call's blocks; axes that cut nothing change
+def _configs(
+    kernel: Kernel, problem: Problem, call: PallasCall, chip: Chip | None = None
+) -> Iterator[Config]:
+    """The defaults, then those with the sizes of the call's blocks; axes that cut nothing change
     last."""
-    yield _default(kernel, problem)
+    for where in dict.fromkeys((chip, None)):
+        with suppress(Exception):  # of another chip
+            yield _default(kernel, problem, where)
     cuts = [pair for o in call.operands for pair in zip(o.block, o.shape, strict=True)]
     sizes = {size for size, _ in cuts}
     beyond = sorted({size for size, extent in cuts if size > extent})  # of the whole dimension

@@ -29,8 +29,13 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _FRACTION = re.compile(r"-?(?<![\w.])(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+)")
 _DIGITS = re.compile(r"\d+")  # some name a kernel by its blocks
 _BUFFERS = 2
+_JITTED = ("jit", "pjit")  # over JAX versions
 MACHINERY = ("/jax/_src/", "/jaxlib/", "/qwix/_src/", "/autotune/compiling/child/")
 """What makes calls for others."""
+
+
+Arrays = tuple[tuple[tuple[int, ...], str], ...]
+"""Shapes and dtypes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +58,14 @@ class PallasCall:
     body without what only scales, and whatever numbers that are not whole it computes with;
     ``flags``: of the compiler; ``scratch``: with what the body allocates; ``core``: of a kernel for
     a mesh of cores; ``source``: the file and line that make the call, ``scope``: where in the
-    model."""
+    model; ``given``: the arrays that each jitted function around it is called with, the innermost
+    first."""
 
     name: str
     grid: tuple[int, ...]
     operands: tuple[BlockedArray, ...]
     inputs: int
-    others: tuple[tuple[tuple[int, ...], str], ...]
+    others: Arrays
     body: str
     unscaled: str
     batch: int
@@ -69,6 +75,7 @@ class PallasCall:
     core: str = ""
     source: str = field(default="", compare=False)
     scope: str = field(default="", compare=False)
+    given: tuple[Arrays, ...] = field(default=(), compare=False)
 
     @property
     def undeclared(self) -> UndeclaredKernel:
@@ -134,7 +141,9 @@ class PallasCall:
         )
 
 
-def _read(eqn: Any, scope: str, texts: dict[Any, tuple[str, str]]) -> PallasCall:
+def _read(
+    eqn: Any, scope: str, given: tuple[Arrays, ...], texts: dict[Any, tuple[str, str]]
+) -> PallasCall:
     """``texts``: of bodies: the layers of a model share them, and each takes a
     second to print."""
     mapping = eqn.params["grid_mapping"]
@@ -155,7 +164,7 @@ def _read(eqn: Any, scope: str, texts: dict[Any, tuple[str, str]]) -> PallasCall
         grid=tuple(size for axis, size in enumerate(grid) if axis not in added),
         operands=operands_of(mapping),
         inputs=mapping.num_inputs,
-        others=tuple((tuple(var.aval.shape), str(var.aval.dtype)) for var in scalars),
+        others=_arrays(scalars),
         body=whole,
         unscaled=unscaled,
         batch=prod(grid[axis] for axis in added),
@@ -165,7 +174,13 @@ def _read(eqn: Any, scope: str, texts: dict[Any, tuple[str, str]]) -> PallasCall
         core="+".join(dict.fromkeys(map(core_of, meshes))),
         source=_source(eqn),
         scope=scope,
+        given=given,
     )
+
+
+def _arrays(variables: Sequence[Any]) -> Arrays:
+    typed = (var.aval for var in variables if hasattr(var.aval, "dtype"))
+    return tuple((tuple(aval.shape), str(aval.dtype)) for aval in typed)
 
 
 def operands_of(mapping: Any) -> tuple[BlockedArray, ...]:
@@ -281,10 +296,18 @@ class ModelCalls:
         forward = {number: times for (number, back), times in self._marked.items() if not back}
         return {number: times for (number, _), times in self._marked.items()} | forward
 
-    def walk(self, jaxpr: Any, times: int, *, counted: bool, around: str = "") -> None:
-        """``counted``: it is inside of a decorated function; ``around``: names of what it is in.
-        How often a ``while`` turns and which branch of a ``cond`` is taken is not known: each
-        counts once."""
+    def walk(
+        self,
+        jaxpr: Any,
+        times: int,
+        *,
+        counted: bool,
+        around: str = "",
+        given: tuple[Arrays, ...] = (),
+    ) -> None:
+        """``counted``: it is inside of a decorated function; ``around``: names of what it is in,
+        ``given``: arrays that the jitted functions among that are called with. How often a
+        ``while`` turns and which branch of a ``cond`` is taken is not known: each counts once."""
         here: dict[tuple[int, bool], int] = {}
         for eqn in open_jaxpr(jaxpr).eqns:
             stack = str(eqn.source_info.name_stack)
@@ -298,11 +321,14 @@ class ModelCalls:
             call = as_any_kernel(eqn)
             if call is not None:
                 if not (counted or mark):
-                    self.found[_read(call, _scope(f"{around}{stack}"), self._texts)] += times
+                    scope = _scope(f"{around}{stack}")
+                    self.found[_read(call, scope, given, self._texts)] += times
                 continue
+            is_jitted = eqn.primitive.name in _JITTED
+            within = (_arrays(eqn.invars), *given) if is_jitted else given
             for inner, turns in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
                 often = times * (1 if turns is None else turns)
                 inside = counted or mark is not None
-                self.walk(inner, often, counted=inside, around=f"{around}{stack}/")
+                self.walk(inner, often, counted=inside, around=f"{around}{stack}/", given=within)
         for place, batch in here.items():
             self._marked[place] += times * batch

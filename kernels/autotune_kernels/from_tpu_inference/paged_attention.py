@@ -15,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
-from autotune_kernels.from_tpu_inference import checked, telling, told
-from autotune_kernels.parts import arrays, dividing, not_multiple, part
+from autotune_kernels.from_tpu_inference import checked
+from autotune_kernels.parts import arrays, dividing, not_multiple, part, telling, told
 
 _KERNEL = "tpu_inference.kernels.ragged_paged_attention.v3.kernel"
 _PARTS = ("bq_sz", "bkv_sz", "bq_csz", "bkv_csz")
 _DECODE, _PREFILL, _MIXED = "decode", "prefill", "mixed"
+Shape = tuple[int, ...]
 BATCH = Option(name="batch", choices=(_DECODE, _PREFILL, _MIXED), default=_DECODE)
 
 
@@ -118,13 +119,13 @@ def plain_attention(problem: Problem, function: Callable[..., Any]) -> Callable[
     return attend
 
 
-def _heuristics(problem: Problem, _chip: str) -> dict[str, int]:
+def _heuristics(problem: Problem, chip: str) -> dict[str, int]:
     """Its own formulas for the TPU that the code is told of; for few tokens they give a larger
     block to compute than to fetch, which it refuses: that is cut."""
     module, dtype = part(_KERNEL), jnp.dtype(problem.dtype)
     shape = (problem["heads"], problem["kv_heads"], problem["head_dim"], problem["page_size"])
     blocks: dict[str, int] = {}
-    with told(module):
+    with told(module, chip=chip):
         for case, kind in (("d", module.RpaCase.DECODE), ("m", module.RpaCase.MIXED)):
             sizes = module.get_default_block_sizes(
                 dtype,
@@ -140,7 +141,7 @@ def _heuristics(problem: Problem, _chip: str) -> dict[str, int]:
     return blocks
 
 
-def _kv_blocks(problem: Problem) -> list[int]:
+def kv_blocks(problem: Problem) -> list[int]:
     """Whole pages."""
     page, most = problem["page_size"], pages_per_seq(problem)
     return [page * count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count <= most]
@@ -152,11 +153,26 @@ def q_blocks(problem: Problem) -> list[int]:
 
 def _choices(name: str) -> Callable[[Problem], list[int]]:
     if "bkv" in name:
-        return _kv_blocks
+        return kv_blocks
     return q_blocks if name.startswith("m") else lambda _: [1]
 
 
 _AXES = tuple(f"{case}_{name}" for case in "dm" for name in _PARTS)
+
+
+def sizes(
+    q: Shape, k: Shape, _v: Shape, cache: Shape, lengths: Shape, table: Shape, *_: Shape
+) -> dict[str, int]:
+    (seqs,), (pages,), page_size, (tokens, heads, head_dim) = lengths, table, cache[1], q
+    return {
+        "seqs": seqs,
+        "tokens": tokens,
+        "kv_len": pages // seqs * page_size,
+        "page_size": page_size,
+        "heads": heads,
+        "kv_heads": k[1],
+        "head_dim": head_dim,
+    }
 
 
 def check(problem: Problem) -> str | None:
@@ -202,5 +218,6 @@ KERNEL = Kernel(
     check=checked(check),
     constraint=dividing({axis.replace("_sz", "_csz"): axis for axis in _AXES if "_sz" in axis}),
     reduced=reduced,
+    sizes=sizes,
     doc="vLLM's ragged paged attention v3 (tpu-inference), with its update of the cache",
 )

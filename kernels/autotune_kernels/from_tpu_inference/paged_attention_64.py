@@ -4,14 +4,13 @@ side in 128 lanes, and one call serves the sequences that decode and all others.
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-from unittest.mock import patch
 
 import jax.numpy as jnp
 
 from autotune import Axis, Config, Kernel, Problem
-from autotune_kernels.from_tpu_inference import checked, telling, told
+from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.from_tpu_inference import paged_attention as paged
-from autotune_kernels.parts import part
+from autotune_kernels.parts import part, telling, told
 
 _V3 = "tpu_inference.kernels.ragged_paged_attention.v3"
 _KERNEL, _TUNED = f"{_V3}.kernel_hd64", f"{_V3}.tuned_block_sizes_hd64"
@@ -35,8 +34,7 @@ def _tuned(problem: Problem, chip: str) -> dict[str, int]:
     """Its own table, or its rule for what is not in it."""
     module, dtype = part(_TUNED), jnp.dtype(problem.dtype)
     shape = (problem["heads"], problem["kv_heads"], _HEAD_DIM, problem["page_size"])
-    device = "TPU v7" if chip == "v7x" else f"TPU {chip}"
-    with told(module), patch.object(module, "get_device_name", lambda: device):
+    with told(module, chip=chip):
         sizes = module.get_tuned_block_sizes(
             dtype, dtype, *shape, problem["tokens"], paged.pages_per_seq(problem)
         )

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune.declaring.kernel import block_sizes
-from autotune_kernels.from_tpu_inference import checked, telling, told
-from autotune_kernels.parts import part
+from autotune_kernels.from_tpu_inference import checked
+from autotune_kernels.parts import part, telling, told
 
 _PACKAGE = "tpu_inference.kernels.quantized_matmul"
 _BLOCKS = {"batch_block_size": "m", "out_block_size": "n", "in_block_size": "k"}
@@ -50,10 +50,10 @@ def _reference(problem: Problem) -> Callable[..., Any]:
     return matmul
 
 
-def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
-    """Its own table for the TPU that the code is told of; 128 each for what is not in it."""
+def _tuned(problem: Problem, chip: str) -> dict[str, int]:
+    """Its own table; 128 each for what is not in it."""
     module, weights = part(f"{_PACKAGE}.tuned_block_sizes"), str(problem.option("weights"))
-    with told(module):
+    with told(module, chip=chip):
         sizes = module.get_tuned_block_sizes(
             problem["m"], problem["n"], problem["k"], weights, weights
         )
