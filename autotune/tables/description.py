@@ -36,8 +36,8 @@ class Meaning:
 
     ``problem``: for each part of a problem the fields of a key that say it, all of which have to
     say the same. ``options``: parts of the problem that all these rows have. ``when``: fields of a
-    key with the value that these rows have; every other field must be empty, but for those that
-    match ``anything``.
+    key with the value that these rows have, "None" where that is None; every other field must be
+    empty, but for those that match ``anything``.
 
     ``axes``: the field of a value for each axis, by default all under their own names. ``fixed``:
     fields of a value that the kernel has in one way only. ``at_most``: which field of the key an
@@ -305,7 +305,9 @@ def _described() -> Iterator[Description]:
         for meaning in whole.get("kernels", ()):
             like = meaning.get("like")
             base = {} if like is None else kernels[like]
-            kernels.append({**base, **{n: v for n, v in meaning.items() if n != "like"}})
+            when = {name: _unplain(value) for name, value in meaning.get("when", {}).items()}
+            own = {name: value for name, value in meaning.items() if name != "like"}
+            kernels.append({**base, **own, "when": when or base.get("when", {})})
         meanings = tuple(Meaning(**meaning) for meaning in kernels)
         yield Description(name=name, **{**whole, "kernels": meanings})
 

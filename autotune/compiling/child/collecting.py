@@ -85,7 +85,7 @@ def kernels_of(
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
     with chips.attached(chip), chips.told_of(chip, {}):  # some declarations ask for it, too
-        return None, _named(heard, calls, KnownKernels(loader, catalogue, chip), sites)
+        return None, _named(heard, calls, KnownKernels(loader, catalogue, calls.found, chip), sites)
 
 
 def by_place(function: Callable[..., Any], first: int, named: dict[str, Any]) -> list[Any]:

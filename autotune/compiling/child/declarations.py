@@ -5,22 +5,24 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
 from autotune.compiling.child.call_sites import SIZE_NAME, Site
+from autotune.compiling.child.devices import automatic
 from autotune.compiling.child.pallas_calls import ModelCalls, PallasCall
 from autotune.declaring.calls import text as texts
 from autotune.declaring.calls.function import abstract
 from autotune.domain.compilers import DeclaredCall
 from autotune.domain.errors import InvalidInputError
 
-_NO_SIZE_NAME = re.compile(r"window|cap|seed|head|dim", re.I)
+_NO_SIZE_NAME = re.compile(r"window|cap|seed|head|dim|quant", re.I)
 _IMPORTED = re.compile(r"\b([A-Za-z_]\w*(?:\.\w+)+)")
 _STAND_IN = 10**12  # for a number in a text that a name takes the place of
 _LEAST, _SUBLANES = 128, 8
+_AMBIENT = "jax.sharding.get_abstract_mesh()"
 _WHOLE = ("int32", "uint32", "int64")
 
 
@@ -34,13 +36,22 @@ class _Size:
     values: str
 
 
+@dataclass(frozen=True)
+class _Mesh:
+    """A mesh among the arguments: in its place stands that of the trace."""
+
+    axes: dict[str, int]
+
+
 def declared(sites: Sequence[Site], call: PallasCall) -> DeclaredCall | None:
     """Of the innermost function that makes the same call from arguments that can be written down,
     sizes of blocks among them; None where there is none."""
     for site in sites:
         with suppress(Exception):  # a function that cannot be called alone, or written down
-            given = _chosen(site, _given(site), call)
-            sizes = list(_sizes(site.function, given, call))
+            given = _given(site)
+            with _around(given):
+                given = _chosen(site, given, call)
+                sizes = list(_sizes(site.function, given, call))
             if sizes:
                 return _written(site, given, sizes)
     return None
@@ -59,11 +70,28 @@ def _given(site: Site) -> dict[str, Any]:
                 raise InvalidInputError(f"{name} of {site.name} takes any arguments")
         elif parameter.kind is parameter.POSITIONAL_ONLY:
             raise InvalidInputError(f"{name} of {site.name} has no name")
+        elif isinstance(value, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+            given[name] = _Mesh(dict(value.shape))
         else:
             leaves = jax.tree_util.tree_leaves(value)
             is_known = not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
             given[name] = abstract(value, contents=is_known)
     return given
+
+
+@contextmanager
+def _around(given: dict[str, Any]) -> Iterator[None]:
+    """The mesh among the arguments, where there is one, is that of what is traced."""
+    from jax.sharding import AbstractMesh, get_abstract_mesh, use_abstract_mesh
+
+    axes = next((value.axes for value in given.values() if isinstance(value, _Mesh)), None)
+    if axes is None:
+        yield
+        return
+    told = {"abstract_device": get_abstract_mesh().abstract_device, **automatic(len(axes))}
+    mesh = AbstractMesh(tuple(axes.values()), tuple(axes), **told)
+    with use_abstract_mesh(AbstractMesh((), ())), use_abstract_mesh(mesh):  # of another size
+        yield
 
 
 def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[PallasCall], Any]:
@@ -81,7 +109,8 @@ def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[P
             name: texts.mapped(value, name, lambda path, leaf: by_path.get(path, leaf))
             for name, value in given.items()
         }
-        return function(**every)
+        meshes = [name for name, value in given.items() if isinstance(value, _Mesh)]
+        return function(**every | dict.fromkeys(meshes, jax.sharding.get_abstract_mesh()))
 
     closed, calls = jax.make_jaxpr(called)(*arrays.values()), ModelCalls()
     calls.walk(closed, 1, counted=False)
@@ -225,12 +254,13 @@ def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> Decla
             continue
         for number, size in inside.items():
             value = _replaced(value, size.path[1:], _STAND_IN + number)
-        text = texts.value_text(value)
+        text = _AMBIENT if isinstance(value, _Mesh) else texts.value_text(value)
         for number, size in inside.items():
             text = text.replace(str(_STAND_IN + number), names[size.path])
         words.append(f"{name}={text}")
     decorated = [f"{names[size.path]}={size.values}" for size in sizes]
     rules = list(_rules(given))
+    decorated += [f"mesh={value.axes}" for value in given.values() if isinstance(value, _Mesh)]
     decorated += [f"values={{\n{indent(''.join(rules), '    ')}}}"] if rules else []
     signature = [*arrays, "*", *(f"{names[size.path]}={size.value}" for size in sizes)]
     call = f"{texts.value_text(site.function)}(\n{_lines(words)})"

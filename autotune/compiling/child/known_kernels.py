@@ -5,7 +5,7 @@ but for constants. The rest decides only what is tried, as each try is a trace.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
@@ -27,9 +27,14 @@ class KnownKernels:
     builds for them is the same call to the last instruction of its body, but for constants."""
 
     def __init__(
-        self, loader: Loader, refs: Mapping[str, KernelRef], chip: Chip | None = None
+        self,
+        loader: Loader,
+        refs: Mapping[str, KernelRef],
+        calls: Collection[PallasCall],
+        chip: Chip | None = None,
     ) -> None:
-        self._loader, self._refs, self._chip = loader, refs, chip
+        """``calls``: all of the model."""
+        self._loader, self._refs, self._calls, self._chip = loader, refs, calls, chip
         self._built: dict[Any, list[PallasCall]] = {}
 
     def match(self, call: PallasCall) -> tuple[WorkloadProblem, int] | None:
@@ -91,9 +96,10 @@ class KnownKernels:
         cut: dict[str, Any],
         given: Arrays | None,
     ) -> tuple[Config, int] | None:
-        """The config that makes the call, and which of its calls that is. ``cut``: the axes that
-        cut its blocks, once they are known: they are the same for each problem."""
-        kernel = self._loader.kernel(ref)
+        """The config that makes the call, and no other than the model has, if there is such; and
+        which of its calls that is. ``cut``: the axes that cut its blocks, once they are known: they
+        are the same for each problem."""
+        kernel, first = self._loader.kernel(ref), None
         cutting = [axis.name for axis in kernel.axes if axis.dim]
         for config in islice(_configs(kernel, problem, call, self._chip), _MOST_TRACED):
             if any(config[axis] != size for axis, size in cut.items()):
@@ -101,12 +107,14 @@ class KnownKernels:
             made = self._made(ref, problem, config, given)
             place = next((n for n, same in enumerate(made) if same.alike(call)), None)
             if place is not None:
-                return config, place
+                if all(any(map(same.alike, self._calls)) for same in made):
+                    return config, place
+                first = first or (config, place)
             if cut and not any(same.grid == call.grid for same in made):
-                return None  # what else there is changes no grid
+                return first  # what else there is changes no grid
             if any(same.blocks == call.blocks for same in made):
                 cut |= {axis: config[axis] for axis in cutting}
-        return None
+        return first
 
     def is_just(self, ref: KernelRef, problem: Problem, call: PallasCall) -> bool:
         """Whether a call is that of a kernel for a problem in one of the configs that are tried, to

@@ -428,3 +428,92 @@ def test_sizes_that_a_function_chooses_itself_are_axes(
     assert "block_sizes_0=64, block_sizes_1=256" in made.code
     assert "np.arange(page_indices.shape[0]) % cache.shape[0]" in made.code
     assert "page_indices.shape[0] // kv_lens.shape[0] * cache.shape[1]" in made.code
+
+
+SERVED = """
+import jax, choosing
+import jax.numpy as jnp
+from autotune import Array, Axis, Kernel
+
+attend = jax.jit(choosing.attend, static_argnames=("block_sizes", "rest_blocks"))
+
+def inputs(problem):
+    seqs, pages = problem["seqs"], problem["seqs"] * problem["pages"]
+    shapes = {"queries": (problem["tokens"], 128), "cache": (pages, 16, 2, 128)}
+    integers = {"kv_lens": (seqs,), "page_indices": (pages,)}
+    return [
+        *(Array(name=name, shape=shape, dtype=problem.dtype) for name, shape in shapes.items()),
+        *(Array(name=name, shape=shape, dtype="int32") for name, shape in integers.items()),
+    ]
+
+def build(_, config):
+    return lambda *given: attend(*given, block_sizes=(config["rows"], config["keys"]))
+
+KERNEL = Kernel(
+    name="served", dims=("seqs", "tokens", "pages"), dtypes=("float32",), inputs=inputs,
+    build=build, default=lambda _: {"rows": 8, "keys": 16},
+    default_on=lambda _, chip: {"rows": 16, "keys": 512},
+    axes=(
+        Axis(name="rows", choices=lambda _: [8, 64]), Axis(name="keys", choices=lambda _: [16, 256])
+    ),
+    sizes=lambda queries, _, lens, table: {
+        "seqs": lens[0], "tokens": queries[0], "pages": table[0] // lens[0]
+    },
+)
+
+def model(queries, cache, kv_lens, page_indices, blocks):
+    def layer(x, _):
+        return attend(x, cache, kv_lens, page_indices, block_sizes=blocks), None
+    return jax.lax.scan(layer, queries, length=3)[0]
+"""
+
+
+@pytest.mark.parametrize(("blocks", "config"), [("64, 256", (64, 256)), ("16, 512", (16, 512))])
+def test_what_a_jitted_function_is_given_says_its_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: str, config: tuple[int, int]
+) -> None:
+    """A cache has any number of pages, and one call of the function makes two kernels; the second
+    blocks are those that it has on the chip."""
+    (tmp_path / "choosing.py").write_text(CHOOSING)
+    (tmp_path / "served.py").write_text(SERVED)
+    monkeypatch.syspath_prepend(tmp_path)
+    call = "queries=f32[512,128], cache=f32[99,16,2,128], kv_lens=i32[4], page_indices=i32[32]"
+    path = str(tmp_path / "served.py")
+    ref = KernelRef(path=path, attribute="model", call=f"{call}, blocks=({blocks})")
+    known = {"served": KernelRef(path=path, attribute="KERNEL")}
+    found = collect(Loader(), ref, Chip.V5E, known)
+    assert not found.undeclared
+    (problem,) = found.problems
+    assert (problem.kernel, problem.weight) == ("served", 3)
+    assert problem.shape == "seqs=4,tokens=512,pages=8"
+    assert problem.config == "rows={},keys={}".format(*config)
+
+
+DIVIDED = """
+import jax, model
+
+def sharded(x, *, mesh, block=128):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] + 1
+    part = jax.sharding.PartitionSpec("x")
+    own = lambda x: model.elementwise(body, x, block, name="sharded")
+    return jax.shard_map(own, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)(x)
+
+def step(x):
+    kinds = (jax.sharding.AxisType.Auto,)
+    return sharded(x, mesh=jax.make_mesh((1,), ("x",), axis_types=kinds))
+"""
+
+
+@pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has another name for it")
+def test_a_function_that_is_given_a_mesh_is_declared_with_its_axes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "divided.py").write_text(DIVIDED)
+    monkeypatch.syspath_prepend(tmp_path)
+    place = {"path": "", "module": "divided", "root": str(tmp_path)}
+    ref = KernelRef(attribute="step", call="x=f32[512,128]", **place)
+    (made,) = collect(Loader(), ref, Chip.V5E, {}, declare=True).declarations
+    assert "mesh={'x': 1}" in made.code
+    assert "mesh=jax.sharding.get_abstract_mesh()" in made.code
