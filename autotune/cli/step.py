@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,22 @@ from autotune.wording.output import echo
     help="Stop the compiler after this time (90s, 20m): what it has not compiled by then is timed "
     "by its FLOPs and bytes.",
 )
-@shared.compiler_options
+@click.option(
+    "--jax",
+    "releases",
+    multiple=True,
+    metavar="VERSION",
+    help="Compile with this JAX, of an environment of `autotune env`. Given several times, the "
+    "first is before, and what each other one changes is said.",
+)
+@click.option(
+    "--python",
+    "interpreters",
+    multiple=True,
+    metavar="INTERPRETER",
+    help="The same with the JAX of this interpreter (3.11+).",
+)
+@shared.pool_options
 @shared.json_option
 def step(
     function: str,
@@ -67,6 +83,8 @@ def step(
     prices: Path | None,
     tuned: str | None,
     budget: float,
+    releases: tuple[str, ...],
+    interpreters: tuple[str, ...],
     as_json: bool,
     **compilers: Any,
 ) -> None:
@@ -77,6 +95,7 @@ def step(
     Exit code 1 when it does not compile for one of the chips.
     """
     from autotune.answering.sources import ENVIRONMENT, open_source
+    from autotune.cli.checks import find_interpreters
     from autotune.declaring.discovery import find_kernel
     from autotune.domain.compilers import CompileStep
     from autotune.publishing.step import LIMIT_AFTER_S, timed_step
@@ -85,6 +104,11 @@ def step(
 
     if tuned is not None:
         open_source(tuned)
+    sources = (os.environ.get(ENVIRONMENT, ""),) if tuned is None else ("", tuned)
+    pythons = list(dict.fromkeys(find_interpreters(releases, interpreters, None)))
+    if len(pythons) > 1 and tuned is not None:
+        raise InvalidInputError("--tuned compares under one JAX: give one --jax or --python")
+    ways = list(product(pythons, sources))
     limit_s = max(compilers["candidate_timeout"], budget + LIMIT_AFTER_S)
     pool = {**compilers, "compilers": 1, "candidate_timeout": limit_s}
 
@@ -93,22 +117,22 @@ def step(
     bounds = slice_bounds(topology)
     ref = replace(find_kernel(function), call=with_contents(call))
     steps, before, failed = list[Step](), dict[str, Step](), dict[str, str]()
-    for chip in dict.fromkeys(targets):
+    for chip, (python, source) in product(dict.fromkeys(targets), ways):
         question = CompileStep(ref=ref, chip=chip, bounds=bounds, budget_s=budget)
-        for source in (os.environ.get(ENVIRONMENT, ""),) if tuned is None else ("", tuned):
-            # A compiler of its own: what a module makes when it is imported is for one slice.
-            with (
-                _environment(ENVIRONMENT, source),
-                shared.new_pool(**pool) as compiler,
-                StepProgress(silent=as_json) as progress,
-            ):
-                timed = timed_step(compiler, question, tokens or 0, progress.hear)
-            if not isinstance(timed, Step):
-                failed[chip.value] = reason_of(timed)
-            elif tuned and not source:
-                before[chip.value] = timed
-            else:
-                steps.append(timed)
+        # A compiler of its own: what a module makes when it is imported is for one slice.
+        with (
+            _environment(ENVIRONMENT, source),
+            shared.new_pool(**pool, python=python) as compiler,
+            StepProgress(silent=as_json) as progress,
+        ):
+            timed = timed_step(compiler, question, tokens or 0, progress.hear)
+        if not isinstance(timed, Step):
+            where = [chip.value, *([python] if len(pythons) > 1 else [])]
+            failed[" with ".join(where)] = reason_of(timed)
+        elif (python, source) == ways[0] != ways[-1]:
+            before[chip.value] = timed
+        else:
+            steps.append(timed)
     if as_json:
         data = [step_data(each, costs, before.get(each.chip)) for each in steps]
         shared.print_json({"function": function, "steps": data, "failed": failed})

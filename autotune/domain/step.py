@@ -1,15 +1,15 @@
 """What a step of a model takes on a chip, and what that is made of."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum, prod
 from typing import Annotated
 
-from autotune.domain.codec import OmitDefault
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.explanation import ScheduledOperation
-from autotune.domain.key import Chip
+from autotune.domain.key import Chip, Toolchain
 from autotune.domain.limits import Bytes, Count, Limit, Micros, Share, Text, Word
 
 _MOST_CHIPS = 1024
@@ -91,7 +91,8 @@ class Step:
     how often a loop runs, each in ``undecided`` by its line: its body is counted once.
     ``alternatives``: conditionals, of which the longest branch is counted. ``peak_flops_per_s`` and
     ``hbm_capacity_bytes``: of a device. ``is_whole`` and ``hbm_bytes`` as ``CompiledStep`` has
-    them. ``tokens``: of a step on all devices, 0 where nobody has said.
+    them. ``tokens``: of a step on all devices, 0 where nobody has said. ``toolchain``: that has
+    compiled it.
     """
 
     chip: Chip
@@ -107,6 +108,7 @@ class Step:
     is_whole: bool
     model: Word
     tokens: OmitDefault[Count] = 0
+    toolchain: OmitNone[Toolchain | None] = None
 
     @property
     def time_us(self) -> float:
@@ -134,6 +136,78 @@ class Step:
             groups.setdefault(key(part), []).append(part)
         rows = [(name, *_times(parts)) for name, parts in groups.items()]
         return sorted(rows, key=lambda row: -row[1])
+
+
+class ChangeKind(StrEnum):
+    """What became of operations. Those that are timed by other means in the two compiles, by their
+    FLOPs and by their schedules, say nothing of the compiler."""
+
+    NEW = "new"
+    EXPOSED = "lost its overlap"
+    SLOWER = "slower"
+    FASTER = "faster"
+    HIDDEN = "runs beside others now"
+    GONE = "gone"
+    UNLIKE = "timed otherwise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepChange:
+    """Operations of a kind at one place of the model, in two compiles of a step. ``what``: became
+    of them; ``name``: of the longest of them; ``before_us``, ``after_us``: what they add to it."""
+
+    what: ChangeKind
+    kind: StepKind
+    scope: Text
+    line: Text
+    name: Text
+    before_us: Micros
+    after_us: Micros
+
+    @property
+    def more_us(self) -> float:
+        return self.after_us - self.before_us
+
+
+def changes(before: Step, after: Step) -> list[StepChange]:
+    """What takes longer or shorter, that which costs most first. Operations are compared by their
+    kind and place: compilers name them anew."""
+    sides = _by_place(before), _by_place(after)
+    compared = [
+        _change(*(side.get(place, ()) for side in sides)) for place in {**sides[0], **sides[1]}
+    ]
+    return sorted((c for c in compared if c.more_us), key=lambda change: -change.more_us)
+
+
+def _by_place(step: Step) -> dict[tuple[StepKind, str, str], list[StepPart]]:
+    """By the line within its package: another environment has it elsewhere."""
+    places: dict[tuple[StepKind, str, str], list[StepPart]] = {}
+    for part in step.parts:
+        line = part.line.rpartition("site-packages/")[2]
+        places.setdefault((part.kind, part.scope, line), []).append(part)
+    return places
+
+
+def _change(before: Sequence[StepPart], after: Sequence[StepPart]) -> StepChange:
+    longest = max(after or before, key=lambda part: part.time_us)
+    (before_us, hidden_us), (after_us, still_us) = _times(before), _times(after)
+    more_us = after_us - before_us
+    moved = 2 * (hidden_us - still_us) * (1 if more_us > 0 else -1) > abs(more_us)
+    if more_us > 0:
+        what = ChangeKind.EXPOSED if moved else ChangeKind.SLOWER
+    else:
+        what = ChangeKind.HIDDEN if moved else ChangeKind.FASTER
+    if {part.basis for part in before} != {part.basis for part in after}:
+        what = ChangeKind.UNLIKE
+    return StepChange(
+        what=what if before and after else ChangeKind.NEW if after else ChangeKind.GONE,
+        kind=longest.kind,
+        scope=longest.scope,
+        line=longest.line,
+        name=longest.name,
+        before_us=before_us,
+        after_us=after_us,
+    )
 
 
 def _times(parts: Iterable[StepPart]) -> tuple[float, float]:

@@ -3,8 +3,15 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import wait
+from dataclasses import replace
 
-from autotune.domain.compilers import Compilers, CompileStep, DescribeChip, Underway
+from autotune.domain.compilers import (
+    Compilers,
+    CompileStep,
+    DescribeChip,
+    DescribeToolchain,
+    Underway,
+)
 from autotune.domain.outcome import Failure
 from autotune.domain.step import CompiledStep, Step
 from autotune.estimating.cost_model.step import step_time
@@ -34,4 +41,5 @@ def timed_step(
     compiled = asked.result()
     if not isinstance(compiled, CompiledStep):
         return compiled
-    return step_time(compiled, info, tokens)
+    toolchain = compilers.ask(DescribeToolchain())
+    return replace(step_time(compiled, info, tokens), toolchain=toolchain)

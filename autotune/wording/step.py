@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from rich import box
 from rich.status import Status
@@ -12,13 +12,13 @@ from rich.table import Table
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import Underway
 from autotune.domain.key import Chip
-from autotune.domain.step import Basis, Step, StepPart
+from autotune.domain.step import Basis, ChangeKind, Step, StepPart, changes
 from autotune.wording.bars import Pace
 from autotune.wording.output import STARTING, echo
 from autotune.wording.screen import PlainConsole, screen
 from autotune.wording.units import counted, error_bar, mebibytes, micros, seconds
 
-_SHOWN_SHARE, _MOST_SHOWN = 0.005, 12
+_SHOWN_SHARE, _SHOWN_CHANGE, _MOST_SHOWN = 0.005, 0.001, 12
 _MOST_DIRECTORIES = 2
 _NO_SCOPE, _NO_LINE = "(no name)", "(no line)"
 _BY = {
@@ -33,10 +33,11 @@ Prices = Mapping[Chip, float]
 
 
 def step_data(step: Step, prices: Prices, before: Step | None = None) -> dict[str, Any]:
-    """``before``: without tuned configs."""
+    """``before``: without tuned configs, or with another JAX."""
     return {
         **to_data(step),
         "before_us": before and before.time_us,
+        "changes": [to_data(change) for change in changes(before, step)] if before else [],
         "time_us": step.time_us,
         "tokens_per_s": step.tokens_per_s or None,
         "cost_per_million_tokens": cost_per_million_tokens(step, prices),
@@ -53,7 +54,7 @@ def cost_per_million_tokens(step: Step, prices: Prices) -> float | None:
 
 
 def print_step(name: str, step: Step, prices: Prices, before: Step | None = None) -> None:
-    """The time, and what it is made of. ``before``: without tuned configs."""
+    """The time, and what it is made of. ``before``: without tuned configs, or with another JAX."""
     console = screen()
     for line in _facts(name, step, prices, before):
         console.print(line, soft_wrap=True)
@@ -64,6 +65,8 @@ def print_step(name: str, step: Step, prices: Prices, before: Step | None = None
     ]
     for head, key in groups:
         console.print(_table(head, step, step.sums(key)))
+    if before is not None and (table := _changes(before, step)).row_count:
+        console.print(table)
 
 
 def print_chips(steps: Sequence[Step], prices: Prices) -> None:
@@ -128,7 +131,16 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
     if before is not None:
         less = 1 - step.time_us / before.time_us
         times = f"{micros(before.time_us)} → {micros(step.time_us)}"
-        yield f"with tuned configs {times}, {less:.1%} less"
+        how = "with tuned configs"
+        if before.toolchain and step.toolchain and before.toolchain != step.toolchain:
+            how = f"{before.toolchain.label} → {step.toolchain.label}:"
+        yield f"{how} {times}, {abs(less):.1%} {'less' if less >= 0 else 'more'}"
+        unlike = [c for c in changes(before, step) if c.what is ChangeKind.UNLIKE]
+        if share := round(sum(c.after_us for c in unlike) / step.time_us, 2):
+            yield (
+                f"{share:.0%} of it is timed by other means than before, which says nothing of the "
+                "change: --budget gives the compiler more time"
+            )
     if step.tokens:
         cost = cost_per_million_tokens(step, prices)
         price = "" if cost is None else f", {cost:,.3f} per million tokens"
@@ -166,6 +178,27 @@ def _table(head: str, step: Step, rows: Sequence[tuple[str, float, float]]) -> T
     for name, time_us, hidden_us in worth:
         hidden = micros(hidden_us) if hidden_us else ""
         table.add_row(name, micros(time_us), f"{time_us / step.time_us:.1%}", hidden)
+    return table
+
+
+def _changes(before: Step, after: Step) -> Table:
+    """What costs most, and what saves most."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("", "what", "line", "before", "after", "change"):
+        justify: Literal["left", "right"] = "left" if name in ("", "what", "line") else "right"
+        table.add_column(name, justify=justify)
+    worth = _SHOWN_CHANGE * after.time_us
+    shown = [change for change in changes(before, after) if abs(change.more_us) >= worth]
+    middle = len(shown) - _MOST_SHOWN
+    for change in shown if middle <= 0 else shown[: _MOST_SHOWN // 2] + shown[-_MOST_SHOWN // 2 :]:
+        table.add_row(
+            change.what,
+            " ".join(filter(None, (change.kind, change.scope))),
+            _short(change.line) or change.name,
+            micros(change.before_us),
+            micros(change.after_us),
+            f"{'+' if change.more_us > 0 else '−'}{micros(abs(change.more_us))}",
+        )
     return table
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.explanation import LinkTransfer, Phase, Route, ScheduledOperation
 from autotune.domain.key import Chip
-from autotune.domain.step import Basis, Step, StepKind, slice_bounds
+from autotune.domain.step import Basis, ChangeKind, Step, StepKind, changes, slice_bounds
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.step import step_time
 from tests.samples.operations import compiled_step, operation
@@ -127,3 +127,40 @@ def test_a_slice_in_words() -> None:
     for text in ("2x", "x", "0x2", "2*4", "-2x4", "9999x9999"):
         with pytest.raises(InvalidInputError):
             slice_bounds(text)
+
+
+def compared(before: Step, after: Step) -> dict[str, ChangeKind]:
+    return {change.line: change.what for change in changes(before, after)}
+
+
+def test_what_an_upgrade_has_done_to_each_line() -> None:
+    """What is timed by other means is not called slower."""
+    timed = {line: operation(line, line=f"/a/site-packages/{line}") for line in "abcde"}
+    before = [replace(timed[line], simulated_us=10.0) for line in "abcd"]
+    after = [
+        replace(timed["a"], simulated_us=30.0, line="/b/site-packages/a"),
+        replace(timed["b"], simulated_us=9.0),
+        replace(timed["c"], hbm_bytes=10**8),
+        replace(timed["d"], simulated_us=10.0),
+        replace(timed["e"], simulated_us=1.0),
+    ]
+    first, then = step(*before), step(*after)
+    names = {line.rpartition("/")[2]: what for line, what in compared(first, then).items()}
+    assert names == {
+        "a": ChangeKind.SLOWER,
+        "b": ChangeKind.FASTER,
+        "c": ChangeKind.UNLIKE,
+        "e": ChangeKind.NEW,
+    }
+    assert ChangeKind.GONE in compared(then, first).values()
+    more_us = sum(change.more_us for change in changes(first, then))
+    assert more_us == pytest.approx(then.time_us - first.time_us)
+    assert not changes(first, first)
+
+
+def test_a_copy_that_nobody_hides_any_more() -> None:
+    start = operation("start", phase=Phase.START, hbm_bytes=10**9)
+    done = operation("done", phase=Phase.DONE, awaits="start")
+    hidden, exposed = step(start, PRODUCT, PRODUCT, done), step(PRODUCT, PRODUCT, start, done)
+    assert ChangeKind.EXPOSED in compared(hidden, exposed).values()
+    assert ChangeKind.HIDDEN in compared(exposed, hidden).values()
