@@ -1,6 +1,7 @@
 """Whole steps of models through the real compiler, first answers alone: they take seconds."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,18 @@ def test_what_was_compiled_before_is_not_waited_for(
     simulated = [part for part in whole["parts"] if part["basis"] == Basis.SIMULATED]
     assert sum(part["time_us"] for part in simulated) > 0
     assert not step(f"{model}:once", "--args", "x=bf16[512,512],w=bf16[512,256]")["is_whole"]
+
+
+def test_two_interpreters_with_one_jax_make_the_same_step(model: Path) -> None:
+    twin = Path(sys.executable).with_name("python3")
+    interpreters = ("--python", str(twin.with_name("python")), "--python", str(twin))
+    args = ("--args", "w=FOUR,x=bf16[4096,2048]")
+    found = step(f"{model}:forward", *args, *interpreters)
+    assert found["before_us"] == found["time_us"] and found["changes"] == []
+    assert found["toolchain"]["jax"] == jax.__version__
+    command = ["step", f"{model}:forward", "--chip", "v5e", *args, *interpreters]
+    refused = CliRunner().invoke(cli, [*command, "--tuned", str(model.with_name("x.db"))])
+    assert refused.exit_code != 0
 
 
 def test_chips_side_by_side_with_prices(model: Path, tmp_path: Path) -> None:
