@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
@@ -14,11 +14,16 @@ import click
 from autotune.cli import shared
 from autotune.cli.tune import Duration
 from autotune.declaring.calls.text import with_contents
+from autotune.domain.compilers import CompileStep
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, parse_chip
+from autotune.domain.outcome import Failure
 from autotune.domain.step import Step, slice_bounds
+from autotune.domain.workload import Workload
 from autotune.measuring.attached import attached_chip
 from autotune.wording.output import echo
+
+_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
 
 
 @click.command()
@@ -86,7 +91,7 @@ def step(
     releases: tuple[str, ...],
     interpreters: tuple[str, ...],
     as_json: bool,
-    **compilers: Any,
+    **pool: Any,
 ) -> None:
     """Say what a step of FUNCTION takes, path/to/model.py:NAME, without a TPU.
 
@@ -97,10 +102,8 @@ def step(
     from autotune.answering.sources import ENVIRONMENT, open_source
     from autotune.cli.checks import find_interpreters
     from autotune.declaring.discovery import find_kernel
-    from autotune.domain.compilers import CompileStep
-    from autotune.publishing.step import LIMIT_AFTER_S, timed_step
     from autotune.wording.outcome import reason_of
-    from autotune.wording.step import StepProgress, print_chips, print_step, step_data
+    from autotune.wording.step import print_chips, print_step, step_data
 
     if tuned is not None:
         open_source(tuned)
@@ -109,9 +112,6 @@ def step(
     if len(pythons) > 1 and tuned is not None:
         raise InvalidInputError("--tuned compares under one JAX: give one --jax or --python")
     ways = list(product(pythons, sources))
-    limit_s = max(compilers["candidate_timeout"], budget + LIMIT_AFTER_S)
-    pool = {**compilers, "compilers": 1, "candidate_timeout": limit_s}
-
     targets = [parse_chip(chip) for chip in chips] or [attached_chip()]
     costs = _prices(prices)
     bounds = slice_bounds(topology)
@@ -119,13 +119,7 @@ def step(
     steps, before, failed = list[Step](), dict[str, Step](), dict[str, str]()
     for chip, (python, source) in product(dict.fromkeys(targets), ways):
         question = CompileStep(ref=ref, chip=chip, bounds=bounds, budget_s=budget)
-        # A compiler of its own: what a module makes when it is imported is for one slice.
-        with (
-            _environment(ENVIRONMENT, source),
-            shared.new_pool(**pool, python=python) as compiler,
-            StepProgress(silent=as_json) as progress,
-        ):
-            timed = timed_step(compiler, question, tokens or 0, progress.hear)
+        timed = compiled_step(question, source, tokens or 0, silent=as_json, python=python, **pool)
         if not isinstance(timed, Step):
             where = [chip.value, *([python] if len(pythons) > 1 else [])]
             failed[" with ".join(where)] = reason_of(timed)
@@ -144,6 +138,40 @@ def step(
         for name, reason in failed.items():
             echo(f"{function} on {name}: {reason}", err=True)
     raise SystemExit(1 if failed else 0)
+
+
+def compiled_step(
+    question: CompileStep, source: str, tokens: int, *, silent: bool, **pool: Any
+) -> Step | Failure:
+    """The time of a step with the tuned configs of a source. By a compiler of its own: what a
+    module makes when it is imported is for one slice. ``pool``: what ``new_pool`` takes."""
+    from autotune.answering.sources import ENVIRONMENT
+    from autotune.publishing.step import LIMIT_AFTER_S, timed_step
+    from autotune.wording.step import StepProgress
+
+    limit_s = max(pool["candidate_timeout"], question.budget_s + LIMIT_AFTER_S)
+    with (
+        _environment(ENVIRONMENT, source),
+        shared.new_pool(**{**pool, "compilers": 1, "candidate_timeout": limit_s}) as compiler,
+        StepProgress(silent=silent) as progress,
+    ):
+        return timed_step(compiler, question, tokens, progress.hear)
+
+
+def steps_of_workload(
+    workload: Workload, folder: Path, chips: Iterable[Chip], source: str, **pool: Any
+) -> Iterator[tuple[Chip, Step | Failure, Step | Failure]]:
+    """The function that a workload names, without and with the tuned configs of a source. Raises
+    ``InvalidInputError``."""
+    from autotune.declaring.discovery import find_kernel
+
+    ref = replace(find_kernel(str(folder / workload.step)), call=with_contents(workload.step_args))
+    for chip in chips:
+        question = CompileStep(
+            ref=ref, chip=chip, bounds=slice_bounds(workload.topology), budget_s=_BUDGET_S
+        )
+        before, after = (compiled_step(question, each, 0, **pool) for each in ("", source))
+        yield chip, before, after
 
 
 @contextmanager

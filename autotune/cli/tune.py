@@ -117,10 +117,12 @@ def tune_workload(
     ``name``: that what became of it is kept under; ``python``: in the place of the toolchains of
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.reports import print_workload, tuned_workload
+    from autotune.cli.step import steps_of_workload
     from autotune.publishing.publish import opened
     from autotune.publishing.task import NotTuned, TuningResult, workload_tasks
     from autotune.publishing.tuning import tune_all
     from autotune.wording.bars import workload_observer
+    from autotune_db.url import parse_database
 
     tuned: list[TuningResult] = []
     invalid = list(workload.invalid)
@@ -152,7 +154,14 @@ def tune_workload(
         place = str(store)
     if tuned and all(result.search is None for result in tuned):
         echo("all of it was searched before: nothing is done again", err=True)
-    print_workload(tuned, invalid, workload.undeclared, place, as_json=as_json)
+    steps = []
+    if workload.step and tuned and pool["ray"] is None:
+        chips = sorted({result.key.chip for result in tuned})
+        one = {name: value for name, value in pool.items() if name != "ray"}
+        one |= {"python": next(iter(interpreters)), "silent": as_json}
+        source = parse_database(database).full_url
+        steps = list(steps_of_workload(workload, folder, chips, source, **one))
+    print_workload(tuned, invalid, workload.undeclared, place, steps, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)
 
 

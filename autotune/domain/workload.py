@@ -108,12 +108,16 @@ class InvalidProblem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """``chips`` and ``jax`` (versions): of every problem that names none; ``compiler_options``: of
-    all. ``invalid``: entries of the file that are no problems."""
+    all. ``step``, ``step_args``, ``topology``: the function of the model that they come from, as
+    `autotune step` takes it. ``invalid``: entries of the file that are no problems."""
 
     problems: tuple[WorkloadProblem, ...] = ()
     chips: tuple[str, ...] = ()
     jax: tuple[str, ...] = ()
     compiler_options: str = ""
+    step: str = ""
+    step_args: str = ""
+    topology: str = ""
     undeclared: tuple[UndeclaredKernel, ...] = ()
     invalid: tuple[InvalidProblem, ...] = ()
 
@@ -335,18 +339,19 @@ def _assignments(_: str, given: Any) -> str:
     return ",".join(f"{name}={option_text(value)}" for name, value in given.items())
 
 
-_OF_ALL: dict[str, _Reader] = {
+_OF_EACH: dict[str, _Reader] = {
     "chips": _names,
     "jax": _names,
     "compiler_options": lambda _, given: over("", given),
 }
+_OF_ALL = _OF_EACH | dict.fromkeys(("step", "step_args", "topology"), _text)
 _OF_PROBLEM: dict[str, _Reader] = {
     **dict.fromkeys(("kernel", "args", "config"), _text),
     "shape": _assignments,
     "dtype": lambda name, value: _text(name, value) or None,
     "options": lambda name, given: tuple(filter(None, _assignments(name, given).split(","))),
     "weight": _weight,
-    **_OF_ALL,
+    **_OF_EACH,
 }
 _OF_UNDECLARED: dict[str, _Reader] = {
     **dict.fromkeys(("name", "core", "source", "scope"), _text),

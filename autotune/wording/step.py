@@ -12,7 +12,7 @@ from rich.table import Table
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import Underway
 from autotune.domain.key import Chip
-from autotune.domain.step import Basis, ChangeKind, Step, StepPart, changes
+from autotune.domain.step import Basis, ChangeKind, Step, StepKind, StepPart, changes
 from autotune.wording.bars import Pace
 from autotune.wording.output import STARTING, echo
 from autotune.wording.screen import PlainConsole, screen
@@ -87,6 +87,18 @@ def print_chips(steps: Sequence[Step], prices: Prices) -> None:
             step.sums(_kind)[0][0],
         )
     screen().print(table)
+
+
+def tuned_line(name: str, before: Step, after: Step) -> str:
+    """What tuning has made of a step, and what takes most of it now."""
+    kernels_us = sum(part.time_us for part in after.parts if part.kind is StepKind.KERNEL)
+    place, most_us, _ = after.sums(lambda part: " ".join((part.kind, _short(part.line))))[0]
+    return (
+        f"{name} on {after.chip}: {micros(before.time_us)} → {micros(after.time_us)} a step "
+        f"{error_bar(after.error)}, {1 - after.time_us / before.time_us:.1%} less; kernels are "
+        f"{kernels_us / after.time_us:.0%} of it; most of it, {most_us / after.time_us:.0%}: "
+        f"{place.strip()}"
+    )
 
 
 class StepProgress:

@@ -1,6 +1,7 @@
 """Whole steps of models through the real compiler, first answers alone: they take seconds."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import autotune
 from autotune.cli.main import cli
 from autotune.domain.errors import AutotuneError
 from autotune.domain.step import Basis
+from autotune.wording.units import micros
 
 MODEL = """
 import jax
@@ -192,6 +194,15 @@ def test_before_and_after_a_search(tmp_path: Path) -> None:
     args = ("--args", "x=bf16[4096,512],layers=8", "--tuned", database, "--budget", "1m")
     found = step(f"{path}:step", *args)
     assert found["time_us"] < 0.7 * found["before_us"]
+    workload = tmp_path / "model.toml"
+    workload.write_text(
+        'chips = ["v5e"]\nstep = "tuned.py:step"\nstep_args = "x=bf16[4096,512],layers=8"\n'
+        '[[problem]]\nkernel = "tuned.py:double"\nargs = "x=bf16[4096,512]"\nweight = 8\n'
+    )
+    tune = CliRunner().invoke(cli, ["tune", str(workload), "--trials", "4", "--db", database])
+    line = f"the step on v5e: {micros(found['before_us'])} → {micros(found['time_us'])} a step"
+    assert tune.exit_code == 0 and line in tune.stdout
+    assert os.environ.get("AUTOTUNE_SOURCE") is None
 
 
 def test_from_python_and_until_the_end(model: Path) -> None:
