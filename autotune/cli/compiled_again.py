@@ -4,23 +4,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotune.cli.searched_source import kernel_of, source_now
-from autotune.cli.show import StoredTrial
-from autotune.compiling.pool import PooledCompilers
+from autotune.cli.show import StoredTrial, find_trial
 from autotune.compiling.protocol import ProfileConfig, Profiled
-from autotune.domain.compilers import DescribeChip, DescribeToolchain, is_another_program
+from autotune.domain.compilers import Compilers, DescribeChip, DescribeToolchain, is_another_program
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import KernelRef
 from autotune.domain.outcome import Estimated, NotEstimated
-from autotune.searching.profiles import ConfigProfile
+from autotune.estimating.simulator.drawing.picture import ConfigProfile
+from autotune.searching.profiles import STEPS
 from autotune.wording.outcome import reason_of
-from autotune.wording.profile import config_profile
-from autotune.wording.units import micros
-
-_SAME_SHARE = 0.002
+from autotune.wording.profile import config_profile, total
 
 
 def profiles_again(
-    pool: PooledCompilers,
+    pool: Compilers,
     trials: Sequence[StoredTrial],
     refs: Sequence[KernelRef],
     steps: int,
@@ -38,19 +35,12 @@ def profiles_again(
     return named
 
 
-def changes(trials: Sequence[StoredTrial], named: Sequence[ConfigProfile]) -> list[str]:
-    """A stored estimate stays what it was when the simulator gets better."""
-    lines = []
-    for trial, config in zip(trials, named, strict=True):
-        if trial.estimate is None or len(config.calls) > 1:
-            continue
-        then, now = trial.estimate.kernel_us, config.calls[0].us
-        if abs(now / then - 1) > _SAME_SHARE:
-            lines.append(
-                f"trial {trial.id}: the kernel was estimated at {micros(then)}, the simulator of "
-                f"this version says {micros(now)}, which is shown here"
-            )
-    return lines
+def profile_trial(store: Any, pool: Compilers, number: int, ref: KernelRef) -> str:
+    """Keeps the profile of a trial, with a picture, for its page. Raises ``AutotuneError``."""
+    trial = find_trial(store, number)
+    (config,) = profiles_again(pool, [trial], [ref], STEPS, lambda _: None)
+    store.profiles.save(number, config)
+    return "; ".join(f"{call.kernel}: {total(call)}" for call in config.calls)
 
 
 def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> KernelRef:
@@ -74,9 +64,7 @@ def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> Kern
     return ref
 
 
-def _compiled_again(
-    pool: PooledCompilers, stored: StoredTrial, ref: KernelRef, steps: int
-) -> Profiled:
+def _compiled_again(pool: Compilers, stored: StoredTrial, ref: KernelRef, steps: int) -> Profiled:
     """Raises ``AutotuneError`` where it is another program now, or the answer a refusal."""
     key, config = stored.key, stored.trial.config
     options = key.toolchain.options

@@ -46,7 +46,7 @@ from autotune.wording.outcome import kind_and_reason, reason_of, trial_data
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:
-    from autotune.searching.profiles import ConfigProfile
+    from autotune.estimating.simulator.drawing.picture import ConfigProfile
 
 
 @click.command()
@@ -72,6 +72,11 @@ if TYPE_CHECKING:
     help="Compile again, and say which lines of its source the time goes to.",
 )
 @click.option(
+    "--keep",
+    is_flag=True,
+    help="Also keep what --source says: the page of the trial on the dashboard shows it.",
+)
+@click.option(
     "--kernel",
     metavar="FILE.py:NAME",
     help="For --trace and --source: where the kernel is, if it is not in the catalogue.",
@@ -92,6 +97,7 @@ def explain(
     trace: Path | None,
     steps: int,
     by_line: bool,
+    keep: bool,
     unfold: bool,
     kernel: str | None,
     python: str,
@@ -112,7 +118,7 @@ def explain(
             "the number of a trial is a whole number from 1, and a kernel needs --shape or --args"
         )
         raise InvalidInputError(f"{trial!r} is neither: {wanted}")
-    by_line = by_line or form.is_file or (output is not None)
+    by_line = by_line or keep or form.is_file or (output is not None)
     trace = trace and check_writable(trace)
     output = checked(form, output)
     silent = form is Format.JSON or (form.is_file and output is None)
@@ -141,8 +147,12 @@ def explain(
                 echo(line)
         for line in changed:
             echo(line, err=True)
-    steps = steps if trace or form.is_drawn else 0
+    steps = steps if trace or keep or form.is_drawn else 0
     named = _profiles(stored, refs, python, steps, silent=silent) if trace or by_line else []
+    if keep:
+        with open_database(database, create=False) as store:
+            for each, config in zip(stored, named, strict=True):
+                store.profiles.save(each.id, config)
     data = {
         **_data(stored, comparison, sentences, trace),
         "source": profile_data(named) if by_line else None,
@@ -314,7 +324,8 @@ def _profiles(
     trials: list[StoredTrial], refs: list[KernelRef], python: str, steps: int, *, silent: bool
 ) -> "list[ConfigProfile]":
     """Of trials that are compiled again. ``silent``: nothing is said of it."""
-    from autotune.cli.compiled_again import changes, profiles_again
+    from autotune.cli.compiled_again import profiles_again
+    from autotune.wording.profile import estimate_change
 
     def say(line: str) -> None:
         if not silent:
@@ -322,6 +333,7 @@ def _profiles(
 
     with one_compiler(python) as pool:
         named = profiles_again(pool, trials, refs, steps, say)
-    for line in changes(trials, named):
-        say(line)
+    for trial, config in zip(trials, named, strict=True):
+        if line := estimate_change(trial.id, trial.estimate, config):
+            say(line)
     return named

@@ -17,7 +17,7 @@ from autotune.domain.errors import InvalidInputError
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:
-    from autotune.searching.profiles import ConfigProfile
+    from autotune.estimating.simulator.drawing.picture import ConfigProfile
 
 
 class Format(StrEnum):

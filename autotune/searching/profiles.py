@@ -2,33 +2,18 @@
 declared, and of what XLA does around them."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import Compilers, ReadCall
 from autotune.domain.errors import NoDeclarationError
-from autotune.domain.explanation import OperationTime
 from autotune.domain.key import Chip, ChipInfo, KernelRef
 from autotune.domain.outcome import Failure
 from autotune.domain.problem import Config, Problem
-from autotune.domain.profile import Profile
 from autotune.estimating.cost_model.operation import xla_time
-from autotune.estimating.simulator.drawing.picture import Picture
+from autotune.estimating.simulator.drawing.picture import ConfigProfile
 from autotune.searching.one_config import ConfigJudge, config_judge
 from autotune.searching.subject import describe_subject
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigProfile:
-    """Of a config, a trial or a function: of each of its calls a profile, and a picture if asked;
-    and XLA's operations ``around`` them, each with its *file:line*, empty where none is known."""
-
-    name: str
-    calls: tuple[Profile, ...]
-    pictures: tuple[Picture, ...] = ()
-    around: tuple[tuple[OperationTime, str], ...] = ()
-
 
 STEPS = 4  # at either end of a picture
 

@@ -13,15 +13,16 @@ from autotune.compiling.protocol import Profiled
 from autotune.domain.errors import AutotuneError
 from autotune.domain.explanation import OperationTime
 from autotune.domain.key import ChipInfo
-from autotune.domain.outcome import Failure
+from autotune.domain.outcome import Estimate, Failure
 from autotune.domain.profile import Cause, Profile, ProfileNote, ProfileRow
 from autotune.domain.visible import Shown
-from autotune.searching.profiles import ConfigProfile, profile_of
+from autotune.estimating.simulator.drawing.picture import ConfigProfile
 from autotune.wording.outcome import reason_of
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
 from autotune.wording.units import micros
 
+_SAME_SHARE = 0.002  # of a time: what rounding may change
 _SHOWN_SHARE = 0.02  # of the time: causes with less have no column of their own
 _LEAST_SOURCE, _GAP = 20, 2  # characters
 HEADS = {
@@ -72,10 +73,26 @@ class LineTable(NamedTuple):
 
 def config_profile(name: str, answer: Profiled | Failure, chip: ChipInfo) -> ConfigProfile:
     """Raises ``AutotuneError`` with the reason where there is none."""
+    from autotune.searching.profiles import profile_of  # numpy, which a service has not
+
     if not isinstance(answer, Profiled) or answer.refusal:
         reason = answer.refusal if isinstance(answer, Profiled) else reason_of(answer)
         raise AutotuneError(f"{name} has no profile: {reason}")
     return profile_of(name, answer, chip)
+
+
+def estimate_change(trial: int, estimate: Estimate | None, config: ConfigProfile) -> str:
+    """A stored estimate stays what it was when the simulator gets better; empty where both are the
+    same."""
+    if estimate is None or len(config.calls) != 1:
+        return ""
+    then, now = estimate.kernel_us, config.calls[0].us
+    if abs(now - then) <= _SAME_SHARE * then:
+        return ""
+    return (
+        f"trial {trial}: the kernel was estimated at {micros(then)}, the simulator that made this "
+        f"profile says {micros(now)}"
+    )
 
 
 def total(call: Profile) -> str:

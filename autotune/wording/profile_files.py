@@ -12,12 +12,12 @@ from autotune.estimating.simulator.drawing.picture import (
     BYTES,
     LINE,
     XLA,
+    ConfigProfile,
     Picture,
     TraceSlice,
     Track,
     trace_json,
 )
-from autotune.searching.profiles import ConfigProfile
 from autotune.wording.units import micros
 
 Stack = tuple[SourceLine, ...]

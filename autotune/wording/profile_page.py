@@ -13,11 +13,11 @@ from autotune.estimating.simulator.drawing.columns import label
 from autotune.estimating.simulator.drawing.picture import (
     SHARE,
     STEPS,
+    ConfigProfile,
     Picture,
     TraceSlice,
     Track,
 )
-from autotune.searching.profiles import ConfigProfile
 from autotune.wording.profile import HEADS, CallTable, TableLine, around_lines, tables
 from autotune.wording.units import micros
 
@@ -137,8 +137,8 @@ def _with_context(
 
 
 def _row(number: str, source: str, cells: str, kind: str = "") -> str:
-    head = f'<tr class="{kind}"><th scope="row">{number}</th><td class="source">{source}</td>'
-    return f"{head}{cells}</tr>"
+    head = f'<th scope="row">{number}</th>' if number else "<td></td>"
+    return f'<tr class="{kind}">{head}<td class="source">{source}</td>{cells}</tr>'
 
 
 def _folding(text: str, below: Sequence[TableLine]) -> str:

@@ -183,8 +183,9 @@ def queue(connection: Connection, request: Request, by: str, now: datetime) -> t
         if row is not None:
             if is_new:
                 asked = f"queued job {row.id}: {request.kernel} {request.problem} on {request.chip}"
-                checked = request.candidate
+                checked, profiled = request.candidate, request.trial
                 why = "" if checked is None else f", to check candidate {checked}"
+                why += "" if profiled is None else f", to profile trial {profiled}"
                 note(connection, now, "job", asked + why)
             return row, is_new
 
@@ -203,8 +204,11 @@ def _claimed(
         ),
     )
     _expire(connection, silent, now)
-    searches = _next(replace(able, checks=False), silent)  # checks of what was pushed wait
-    row = connection.execute(searches).first() or connection.execute(_next(able, silent)).first()
+    kinds = [and_(JOBS.c.candidate.is_(None), JOBS.c.trial.is_(None))]
+    if able.checks:  # somebody waits for a profile, and nobody for a check
+        kinds = [JOBS.c.trial.is_not(None), *kinds, JOBS.c.candidate.is_not(None)]
+    waiting = (connection.execute(_next(able, silent, kind)).first() for kind in kinds)
+    row = next(filter(None, waiting), None)
     if row is None:
         return None
     if query.read(connection, JOBS, row.id, rows.job_from_row) is None:
@@ -234,18 +238,17 @@ def _bring_back(connection: Connection, now: datetime) -> None:
         _change(connection, row, heard_at=now, lapses_at=now + (row.lapses_at - row.heard_at))
 
 
-def _next(able: Ability, silent: ColumnElement[bool]) -> Query:
+def _next(able: Ability, silent: ColumnElement[bool], kind: ColumnElement[bool]) -> Query:
     """No two get the same job: in PostgreSQL others look past a row that is locked, and in SQLite
     the transaction has the only lock for writing (``engine.writing``)."""
     versions = rows.toolchain_values(replace(able.toolchain, options=""))
     kernels = [(name, known) for name, version in able.kernels.items() for known in (version, "")]
     wanted = select(JOBS).where(
+        kind,
         or_(JOBS.c.state == State.QUEUED, silent),
         tuple_(JOBS.c.kernel, JOBS.c.fingerprint).in_(kernels),
         *(JOBS.c[name].in_((version, "")) for name, version in versions.items()),
     )
-    if not able.checks:
-        wanted = wanted.where(JOBS.c.candidate.is_(None))
     return wanted.order_by(JOBS.c.id).limit(1).with_for_update(skip_locked=True)
 
 

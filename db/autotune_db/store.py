@@ -25,6 +25,7 @@ from autotune_db.url import Database, parse_database, translated
 
 if TYPE_CHECKING:
     from autotune_db.browse import SqlBrowse
+    from autotune_db.profiles import SqlProfiles
     from autotune_db.workloads import SqlWorkloads
 
 
@@ -70,7 +71,7 @@ class SqlStore(
     """Everything that is kept in one database: safe to share between threads.
 
     The ports of ``domain.store`` that keep results are methods of its own; ``jobs``, ``tokens``,
-    ``searches`` (their statuses), ``workloads`` and ``browse`` (the pages) are apart.
+    ``searches`` (their statuses), ``workloads``, ``profiles`` and ``browse`` (the pages) are apart.
     """
 
     def __init__(self, engine: Engine, database: Database, clock: Callable[[], datetime]) -> None:
@@ -94,6 +95,13 @@ class SqlStore(
         from autotune_db.workloads import SqlWorkloads
 
         return SqlWorkloads(self._work, self._clock)
+
+    @cached_property
+    def profiles(self) -> "SqlProfiles":
+        """As ``browse``."""
+        from autotune_db.profiles import SqlProfiles
+
+        return SqlProfiles(self._work, self._clock)
 
     @property
     def url(self) -> str:

@@ -23,7 +23,7 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO autotune_service, autotune_work
 
 -- Both read all that is tuned; only the service reads tokens, and neither makes one.
 GRANT SELECT ON autotune_alembic_version, autotune_kernels, autotune_keys, autotune_trials,
-  autotune_records, autotune_audit, autotune_searches,
+  autotune_profiles, autotune_records, autotune_audit, autotune_searches,
   autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs,
   autotune_job_logs, autotune_candidates, autotune_known_configs, autotune_workloads
 TO autotune_service, autotune_worker;
@@ -36,7 +36,7 @@ TO autotune_service, autotune_worker;
 GRANT UPDATE ON autotune_checks, autotune_jobs TO autotune_service, autotune_worker;
 GRANT UPDATE (until_id) ON autotune_records TO autotune_service, autotune_worker; -- refused claims
 GRANT UPDATE (record_id) ON autotune_candidates TO autotune_service;
-GRANT INSERT, UPDATE (text, earlier) ON autotune_job_logs TO autotune_service, autotune_worker;
+GRANT INSERT, UPDATE (text, earlier, ended) ON autotune_job_logs TO autotune_service, autotune_worker;
 GRANT UPDATE (newest_trial, best_us, default_us) ON autotune_keys
 TO autotune_service, autotune_worker; -- sums of its trials
 
@@ -45,7 +45,7 @@ GRANT INSERT ON autotune_jobs, autotune_pins, autotune_misses,
 TO autotune_service;
 GRANT UPDATE ON autotune_pins, autotune_misses TO autotune_service;
 GRANT DELETE ON autotune_misses TO autotune_service;
-GRANT INSERT, UPDATE ON autotune_searches, autotune_workloads TO autotune_worker;
+GRANT INSERT, UPDATE ON autotune_searches, autotune_workloads, autotune_profiles TO autotune_worker;
 GRANT INSERT, UPDATE (until_id) ON autotune_pins TO autotune_worker; -- with what it has found
 GRANT UPDATE (state, finding, decided_at) ON autotune_candidates TO autotune_worker;
 GRANT UPDATE (spec) ON autotune_kernels TO autotune_worker; -- in the place of a pushed one

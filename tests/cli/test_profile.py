@@ -13,7 +13,7 @@ from autotune.domain.profile import (
     ProfileRow,
     SourceLine,
 )
-from autotune.searching.profiles import ConfigProfile
+from autotune.estimating.simulator.drawing.picture import ConfigProfile
 from autotune.wording.profile import config_profile, print_profiles
 
 DOT = SourceLine(file="/k/kernel.py", line=7, function="body", text="y = helper(x)")

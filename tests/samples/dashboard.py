@@ -27,6 +27,7 @@ from autotune_db import SqlStore
 from tests.samples import estimates as estimatesamples
 from tests.samples.matching import NOON, SPEC, question
 from tests.samples.matching import record as bare_record
+from tests.samples.profiles import profiled
 from tests.samples.records import save_trial
 from tests.servers.service import Running
 
@@ -127,6 +128,8 @@ def fill(store: SqlStore) -> None:
     store.workloads.save(workload())
     for check in CHECKS:
         store.save_check(check)
+    for number in (1, 3):
+        store.profiles.save(number, profiled(f"trial {number}: {EVIL}", 1000 * number))
 
 
 def workload() -> TunedWorkload:

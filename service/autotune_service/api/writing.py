@@ -13,7 +13,7 @@ from autotune.answering.push import checked, possible_check
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Job
 from autotune.domain.job import Request as Wanted
-from autotune.domain.key import KernelSpec
+from autotune.domain.key import KernelSpec, Key
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check
 from autotune.domain.store import KeyResult, Pushed, tell_of
@@ -137,7 +137,25 @@ _THEN: dict[str, Any] = {
 )
 async def new_job(request: Request, asked: JobRequest, response: Response) -> Answered[Job]:
     """Ask for a search. The same request while it is open is the same job, with status 200."""
-    wanted = await _wanted(request, asked)
+    return await _queued(request, await _wanted(request, asked), response)
+
+
+@router.post(
+    "/trials/{number}/profile",
+    status_code=201,
+    responses={200: {"model": Answered[Job], **_THEN}, 201: _THEN},
+)
+async def profile(request: Request, number: Number, response: Response) -> Answered[Job]:
+    """Ask for where the time of a trial goes, by line of its source: a worker that has the database
+    and the toolchain compiles it once more. Its page shows that then."""
+    stored = await ask(request, store(request).trial, number)
+    if stored is None:
+        raise HttpError(404, "unknown_trial", f"there is no trial {number}", "number")
+    wanted = replace(_of_key(stored[0], trials=1), trial=number)
+    return await _queued(request, wanted, response)
+
+
+async def _queued(request: Request, wanted: Wanted, response: Response) -> Job:
     job, is_new = await to_write(request, store(request).jobs.add, wanted, caller(request).name)
     response.status_code = 201 if is_new else 200
     return job
@@ -213,7 +231,10 @@ async def _of_miss(request: Request, number: int, trials: int) -> Wanted:
     found = await ask(request, store(request).miss, number)
     if found is None:
         raise HttpError(404, "unknown_miss", f"there is no miss {number}", "miss")
-    key = found.key
+    return _of_key(found.key, trials)
+
+
+def _of_key(key: Key, trials: int) -> Wanted:
     return Wanted(
         kernel=key.kernel,
         problem=key.problem,

@@ -18,7 +18,7 @@ from autotune_service.pages.call import PageCall
 from autotune_service.pages.problem import served
 from autotune_service.pages.speed import Line, bars, facts, parts
 from autotune_service.pages.states import states_of
-from autotune_service.pages.trial import find
+from autotune_service.pages.trial import by_line, find
 
 MOST = 6
 
@@ -26,7 +26,7 @@ MOST = 6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
     """One column. ``outcome``: what became of it, where it has no time; ``kind`` in one word.
-    ``states``: those of a problem."""
+    ``states``: those of a problem; ``trial``: that has the config, if one has."""
 
     name: str
     link: str
@@ -36,6 +36,7 @@ class Compared:
     outcome: str = ""
     kind: str = ""
     states: Sequence[str] = ()
+    trial: NumberedTrial | None = None
 
 
 def show(call: PageCall) -> dict[str, Any]:
@@ -65,6 +66,20 @@ def show(call: PageCall) -> dict[str, Any]:
         "are_alike": are_alike,
         "bars": bars([column.estimate for column in columns]),
         "sentences": _first_against_others(columns),
+        **(_by_line(call, columns) if are_alike else {"profile": None, "unprofiled": ()}),
+    }
+
+
+def _by_line(call: PageCall, columns: Sequence[Compared]) -> dict[str, Any]:
+    """Of two trials: the lines of their source that differ the most come first. ``unprofiled``:
+    those that have to be profiled for it."""
+    trials = [column.trial for column in columns if column.trial and column.estimate]
+    if len(trials) != 2 or len(columns) != 2:
+        return {"profile": None, "unprofiled": ()}
+    known = call.store.profiles.find([trial.id for trial in trials])
+    return {
+        "profile": by_line(call, trials),
+        "unprofiled": [trial.id for trial in trials if trial.id not in known],
     }
 
 
@@ -85,6 +100,7 @@ def _key(call: PageCall, number: int) -> Compared | None:
             states=states_of(call, [searched], [record])[0],
             config=record.config,
             estimate=served(record, trial.trial.estimate if trial else None),
+            trial=trial,
         )
     best = call.browse.trials(number, None, fastest=True, offset=0, limit=1)
     name = f"the best trial of {place}"
@@ -113,6 +129,7 @@ def _compared(
         estimate=trial.estimate,
         outcome=kind_and_reason(trial.outcome),
         kind=trial.outcome.kind,
+        trial=numbered,
     )
 
 

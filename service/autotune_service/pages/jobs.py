@@ -23,8 +23,8 @@ _OPEN = (State.QUEUED, State.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """``link``: to the problem, as far as the request says which. ``again``: the body of the same
-    request, empty while it is open. ``why``: what it waits for."""
+    """``link``: to the trial, or to the problem as far as the request says which. ``again``: the
+    body of the same request, empty while it is open. ``why``: what it waits for."""
 
     job: Job
     link: str
@@ -47,7 +47,7 @@ def show(call: PageCall) -> dict[str, Any]:
         "order": order,
         "counts": counts,
         "states": list(State),
-        "lines": _lines(call, jobs),
+        "lines": lines(call, jobs),
         "timeline": _timeline(jobs),
         "pages": shown,
     }
@@ -66,12 +66,13 @@ def show_one(call: PageCall) -> dict[str, Any]:
     job = call.store.jobs.get(number)
     if job is None:
         raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
-    (line,) = _lines(call, [job])
+    (line,) = lines(call, [job])
     logs = call.store.jobs.logs(number)
     return {"line": line, "logs": logs, "most_log": MOST_LOG, "endings": ENDINGS}
 
 
-def _lines(call: PageCall, jobs: Sequence[Job]) -> list[JobLine]:
+def lines(call: PageCall, jobs: Sequence[Job]) -> list[JobLine]:
+    """Of jobs in their order."""
     heard_from = datetime.now(UTC) - timedelta(seconds=LEASE_S)
     running = call.store.jobs.list(State.RUNNING, PAGE_ROWS)
     alive = {job.worker for job in running if job.heard_at and job.heard_at > heard_from}
@@ -82,10 +83,11 @@ def _line(job: Job, workers: int) -> JobLine:
     """``workers``: how many have a job now."""
     asked = job.request
     words = " ".join(f"{name}={size}" for name, size in asked.problem.dims)
-    is_repeatable = job.state not in _OPEN and asked.candidate is None
+    is_repeatable = job.state not in _OPEN and asked.is_search
+    problem = link(kernel_path(asked.kernel), chip=asked.chip.value, q=words)
     return JobLine(
         job=job,
-        link=link(kernel_path(asked.kernel), chip=asked.chip.value, q=words),
+        link=f"/trials/{asked.trial}" if asked.trial else problem,
         again=_request_body(job) if is_repeatable else "",
         why=why_waiting(asked, workers) if job.state is State.QUEUED else "",
     )
@@ -125,7 +127,8 @@ def job_for(key: Key, jobs: Iterable[Job]) -> Job | None:
     for job in jobs:
         wanted = job.request
         if (
-            (wanted.kernel, wanted.problem, wanted.chip) == (key.kernel, key.problem, key.chip)
+            wanted.is_search
+            and (wanted.kernel, wanted.problem, wanted.chip) == (key.kernel, key.problem, key.chip)
             and wanted.fingerprint in (None, key.fingerprint)
             and wanted.toolchain in (None, key.toolchain)
         ):

@@ -1,6 +1,9 @@
 """The page of a trial: everything that is known about one."""
 
+from collections.abc import Sequence
 from typing import Any
+
+from markupsafe import Markup
 
 from autotune.domain import outcome as outcomes
 from autotune.domain.browsing import NumberedTrial, SearchedKey
@@ -8,12 +11,15 @@ from autotune.domain.problem import Config
 from autotune.domain.record import Record
 from autotune.wording.config import spelled_parts
 from autotune.wording.match import reproduce
+from autotune.wording.profile import estimate_change
+from autotune.wording.profile_page import fragment
 from autotune.wording.publication import record_verification
 from autotune.wording.units import mebibytes, micros
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import WINNER, candidate
 from autotune_service.pages.filters import number_of
+from autotune_service.pages.jobs import lines
 from autotune_service.pages.speed import Facts, facts, measured_facts, parts, speed
 
 
@@ -32,6 +38,7 @@ def show(call: PageCall) -> dict[str, Any]:
     before, after = (
         call.browse.by_number(searched.id, trial.trial.number + step) for step in (-1, 1)
     )
+    job = call.browse.profile_job(trial.id)
     return {
         "candidate": shown,
         "searched": searched,
@@ -44,9 +51,25 @@ def show(call: PageCall) -> dict[str, Any]:
         "parts_of_time": [(name, share) for name, (share,) in parts([e])],
         "command": reproduce(searched.key, trial.trial, asked),
         "xla": speed(record).xla if record and shown.role == WINNER else "",
+        "profile": by_line(call, [trial]),
+        "job": lines(call, [job])[0] if job else None,
         "before": before,
         "after": after,
     }
+
+
+def by_line(call: PageCall, trials: Sequence[NumberedTrial]) -> Markup | None:
+    """The profile of a trial, or what differs between two; None while not all have one."""
+    profiles = call.store.profiles.find([trial.id for trial in trials])
+    if len(profiles) < len(trials):
+        return None
+    named = [profiles[trial.id] for trial in trials]
+    changes = (
+        estimate_change(trial.id, getattr(trial.trial.outcome, "estimate", None), config)
+        for trial, config in zip(trials, named, strict=True)
+    )
+    said = Markup("").join(map(Markup("<p>{}.</p>").format, filter(None, changes)))
+    return Markup(fragment(named)) + said  # noqa: S704 (all text in it is escaped)
 
 
 def find(call: PageCall, trial_id: int) -> tuple[SearchedKey, NumberedTrial] | None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from autotune.domain.profile import SourceLine
+from autotune.domain.explanation import OperationTime
+from autotune.domain.profile import Profile, SourceLine
 
 STEPS, CORE, READS, WRITES = "grid steps", "core", "HBM reads", "HBM writes"
 XLA = "operations of XLA, in their order"
@@ -47,6 +48,17 @@ class Picture:
     drawn_us: float
     notes: tuple[str, ...]
     step: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigProfile:
+    """Of a config, a trial or a function: of each of its calls a profile, and a picture if asked;
+    and XLA's operations ``around`` them, each with its *file:line*, empty where none is known."""
+
+    name: str
+    calls: tuple[Profile, ...]
+    pictures: tuple[Picture, ...] = ()
+    around: tuple[tuple[OperationTime, str], ...] = ()
 
 
 def trace_json(pictures: Sequence[tuple[str, Picture]]) -> str:

@@ -1,6 +1,6 @@
 """A job keeps the end of its lease and the claim of its holder, its log how an attempt ended; what
 was pushed and never checked is told from what was searched here, or checked; a key has compiler
-options."""
+options, and a trial its profile."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,16 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy import Column, String, Text
 
-from autotune_db.tables import CANDIDATES, JOB_LOGS, JOBS, KEYS, RECORDS, SNAPSHOTS, UtcDateTime
+from autotune_db.tables import (
+    CANDIDATES,
+    JOB_LOGS,
+    JOBS,
+    KEYS,
+    PROFILES,
+    RECORDS,
+    SNAPSHOTS,
+    UtcDateTime,
+)
 
 revision: str = "0014"
 down_revision: str | None = "0013"
@@ -28,6 +37,9 @@ def upgrade() -> None:
     op.add_column(JOBS.name, Column("lapses_at", UtcDateTime))
     op.add_column(JOBS.name, Column("claim", String(64), nullable=False, server_default=""))
     op.add_column(JOB_LOGS.name, Column("ended", Text))
+    op.add_column(JOBS.name, Column("trial", _ID))
+    op.create_index(f"ix_{JOBS.name}_trial", JOBS.name, ["trial"])
+    PROFILES.create(op.get_bind())
     options = Column("compiler_options", Text, nullable=False, server_default="")
     op.add_column(KEYS.name, options)
     op.add_column(RECORDS.name, Column("claimed", sa.Boolean, nullable=False, server_default="0"))

@@ -184,8 +184,10 @@ async function renew(from = location.pathname + location.search) {
       const inUse = part.contains(document.activeElement) && !document.activeElement.matches("pre.log");
       if (inUse || part.innerHTML === newer.innerHTML) continue;
       for (const [place, details] of $$("details", newer).entries()) details.open = $$("details", part)[place]?.open ?? details.open;
+      const form = $("form.token", part); // it was moved to where somebody looked
+      if (form) part.after(form);
       part.replaceChildren(...newer.childNodes);
-      if (newer.dataset.poll) part.dataset.poll = newer.dataset.poll;
+      part.dataset.poll = newer.dataset.poll || "";
     }
     fillToken();
     readFigures(fresh);
@@ -207,7 +209,7 @@ function localTimes(root = document) {
 }
 
 function poll(part) {
-  setTimeout(async () => {
+  if (part.dataset.poll) setTimeout(async () => {
     if (!document.hidden) await renew(part.dataset.from);
     poll(part);
   }, Number(part.dataset.poll) * 1000);
@@ -280,7 +282,7 @@ async function post(button) {
     else if (made) said.replaceChildren(linkTo(`/jobs/${made.number}`, `job ${made.number} is ${made.state || "changed"}`));
     else said.textContent = await message(answer);
     button.disabled = answer.ok;
-    if (answer.ok) button.blur(); // what is being used is not renewed
+    if (answer.ok) for (const used of [button, field]) used.blur(); // what is in use is not renewed
   } catch {
     said.textContent = "the service does not answer";
     button.disabled = false;
