@@ -21,7 +21,7 @@ from autotune.domain.claims import has_possible_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Identity, KernelSpec, identity_of
-from autotune.domain.record import Record, Standing, TimedConfig
+from autotune.domain.record import Record, TimedConfig
 
 FORMAT = "pallas-autotune bundle 1"
 MOST_BYTES = 256 << 20  # of text: some 190,000 records
@@ -50,8 +50,9 @@ class RecordBundle:
     tried: Tried = field(default_factory=dict)
 
     def accepted(self, *, claimed: bool) -> Sequence[Record]:
-        """The records, without what is only ``claimed`` unless that is accepted."""
-        return [r for r in self.records if claimed or r.standing is Standing.PROVEN]
+        """The records, without what is only ``claimed``, or was not verified, unless that is
+        accepted."""
+        return [r for r in self.records if claimed or r.proves(r.config)]
 
 
 def new_bundle(
@@ -129,6 +130,10 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
         specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
         items = *data["records"], *data.get(_WITH_OPTIONS, ())
         records = tuple(_record(item, specs) for item in items)
+        keys = {identity_of(record.key): record.key for record in reversed(records)}
+        if len(keys) < len(records):
+            twice = next(r.key for r in records if keys[identity_of(r.key)] is not r.key)
+            raise ValueError(f"{twice} has two, of which nobody knows which one is meant")
         return RecordBundle(
             records=records,
             tried={

@@ -23,6 +23,11 @@ def upgrade(database: str | None, as_json: bool) -> None:
     shared.print_result({"version": version}, sentence, as_json=as_json)
 
 
+_DELETE = "DELETE FROM {1} WHERE id = {0}"
+_LAST = (
+    "DELETE FROM {1} WHERE id = {0}; in SQLite also "
+    "UPDATE sqlite_sequence SET seq = (SELECT max(id) FROM {1}) WHERE name = '{1}'"
+)
 _GO_ON = {  # what others name stays; in SQL that is shown and never run
     "autotune_keys": "nothing else says which problem it is: mend the one of row {0}",
     "autotune_records": "UPDATE autotune_records SET until_id = 0 WHERE id = {0}",
@@ -38,12 +43,14 @@ _GO_ON = {  # what others name stays; in SQL that is shown and never run
 def check(database: str | None, as_json: bool) -> None:
     """List the rows that cannot be read, which all else leaves out, and the SQL to go on without
     each, where no backup has it. Exit code 1 where there are some."""
+    from autotune_db.damage_list import MOST_ROWS
+
     with shared.open_database(database, create=False) as store:
         damaged = store.damaged()
     listed = [
-        {"table": table, "id": number, "why": why, "remedy": remedy.format(number)}
+        {"table": table, "id": number, "why": why, "remedy": remedy.format(number, table)}
         for table, number, why in damaged
-        for remedy in (_GO_ON.get(table, f"DELETE FROM {table} WHERE id = {{0}}"),)  # noqa: S608 (names of our own tables)
+        for remedy in (_LAST if number > MOST_ROWS else _GO_ON.get(table, _DELETE),)
     ]
     lines = "row {id} of {table}: {why}\n  {remedy}".format_map
     empty = "every row can be read"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection, func, inspect, or_, select
 
 from autotune_db import query, rows
 from autotune_db import tables as t
@@ -18,7 +18,7 @@ _READS = (
     (select(t.KERNELS), rows.kernel_from_row),
     (select(t.KEYS), rows.key_from_row),
     (select(t.TRIALS), rows.trial_from_row),
-    (select(t.RECORDS).where(_IS_IN_USE), lambda row: rows.record_from_row(row, None)),
+    (query.with_keys(t.RECORDS).where(_IS_IN_USE), rows.record_from_row),
     (query.with_keys(t.MISSES), rows.miss_from_row),
     (select(t.SNAPSHOTS), lambda row: row.created_at.tzinfo),
     (select(t.CHECKS), check_from_row),
@@ -33,8 +33,16 @@ _READS = (
 )
 
 
+MOST_ROWS = 10**15  # in a table: no database comes so far
+
+
 class SqlDamage(Adapter):
     """What reads of all else leave out."""
+
+    @reads
+    def lost_tables(self, connection: Connection) -> Sequence[str]:
+        """Those that somebody has dropped."""
+        return sorted(t.METADATA.tables.keys() - set(inspect(connection).get_table_names()))
 
     @reads
     def damaged(self, connection: Connection) -> Sequence[tuple[str, int, str]]:
@@ -43,4 +51,8 @@ class SqlDamage(Adapter):
         for statement, make in _READS:
             for _ in readable(connection, statement, make, lambda *row: found.append(row)):
                 pass
+        for name, table in t.METADATA.tables.items():
+            last = connection.scalar(select(func.max(table.c.id))) or 0
+            if last > MOST_ROWS:
+                found.append((name, last, "its number leaves too few for those that follow"))
         return found

@@ -109,7 +109,7 @@ def toolchain(values: Sequence[str]) -> Toolchain:
 
 def numbered_record(row: AnyRow) -> tuple[int, Record]:
     """Of a row of ``with_keys(RECORDS)``."""
-    return row.id, rows.record_from_row(row, rows.key_from_row(row))
+    return row.id, rows.record_from_row(row)
 
 
 def is_postgresql(connection: Connection) -> bool:

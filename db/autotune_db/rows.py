@@ -20,7 +20,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Record, RecordCheck, Snapshot, Standing, Trial
 from autotune.domain.store import CandidateDecision, RecordCandidate
 from autotune.domain.token import Token
-from autotune_db.tables import RECORDS, digest, from_text, to_text
+from autotune_db.tables import IDENTITY, RECORDS, digest, from_text, to_text
 
 T = TypeVar("T")
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -128,17 +128,30 @@ def trial_from_row(row: AnyRow) -> Trial:
 def record_values(record: Record) -> dict[str, Any]:
     data = to_data(record)
     kept = [name for name in _RECORD_FIELDS if name in data and name not in _RECORD_COLUMNS]
-    return {
+    values = {
         **{name: getattr(record, name) for name in _RECORD_COLUMNS},
         "config": to_text(data["config"]),
         "evidence": to_text({name: data[name] for name in kept if name != "key"}),
         "time_us": record.estimate.time_us,
         "claimed": record.standing is Standing.CLAIMED,
     }
+    return {**values, "digest": _record_digest(values | key_identity(record.key))}
 
 
-def record_from_row(row: AnyRow, key: Key | None) -> Record:
-    return _value(Record, row, from_text(row.evidence), key=key)
+def _record_digest(values: Mapping[str, Any]) -> str:
+    """Of all that the row of a record says, and of its key."""
+    time_us, made_at = float(values["time_us"]), values["created_at"].astimezone(UTC).isoformat()
+    rest = {name: values[name] for name in (*_RECORD_COLUMNS, "evidence", "claimed", *IDENTITY)}
+    return digest(rest | {"time_us": time_us, "created_at": made_at})
+
+
+def record_from_row(row: AnyRow) -> Record:
+    """Of a row with its key. Raises ``ValueError`` for one that was changed: a snapshot has the
+    same records for ever."""
+    record = _value(Record, row, from_text(row.evidence), key=key_from_row(row))
+    if row.digest and row.digest != _record_digest(row._mapping):
+        raise ValueError("it is not what was published: somebody changed it, or its key")
+    return record
 
 
 def checks_from_data(evidence: dict[str, Any]) -> tuple[RecordCheck, ...]:

@@ -178,13 +178,15 @@ RECORDS = _table(
     _column("created_at", UtcDateTime),
     _column("pushed_by", default=""),
     _column("claimed", Boolean, default="0"),
+    _column("digest", String(32), default=""),
     Column("until_id", _ID),
     Index(None, "key_id", "claimed", "id", "until_id"),
     Index(None, "until_id", sqlite_where=text("until_id IS NOT NULL")),
     Index(None, "pushed_by", "key_id"),
 )
 """Append-only. ``evidence`` holds the estimate, default, baseline and the texts as JSON.
-``claimed``: it is the word of who pushed it; ``until_id``: the snapshot from which on it is in none
+``claimed``: it is the word of who pushed it; ``digest``: of its row and its key, empty in rows that
+are older than this column; ``until_id``: the snapshot from which on it is in none
 any more, because a worker has refused it. SQLite would look for all others by an index of these.
 """
 

@@ -139,7 +139,8 @@ _SQLITE = {
     "PERM": "the database file {db} may not be opened by this user: change its permissions",
     "BUSY": "the database file {db} stays locked by another program: stop that program or "
     "try again later",
-    "FULL": "the disk that holds {db} is full: make room and run the same command again",
+    "FULL": "the disk that holds {db} is full: make room and run the same command again. Where it "
+    "is not, a table has no numbers left: autotune db check says which",
     "IOERR": "the disk that holds {db} fails to read or write: {detail}",
     "TOOBIG": "a text is too long for the database {db}: {detail}",
 }

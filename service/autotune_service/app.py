@@ -208,6 +208,8 @@ async def _report(state: dict[str, Any], *, jobs: bool) -> None:
     meter.went_back(state["snapshots"].went_back[0])
     meter.hand_on()
     if jobs:
+        lost = await asyncio.to_thread(state["store"].lost_tables)
+        state["database"].is_whole = not lost
         meter.jobs(await asyncio.to_thread(state["store"].jobs.counts))
         meter.claimed(await asyncio.to_thread(state["store"].count_claims))
         meter.broken(await asyncio.to_thread(lambda: current.broken))

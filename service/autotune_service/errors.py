@@ -194,13 +194,14 @@ _WRITERS = 2  # SQLite has one writer, and PostgreSQL one publisher: more would 
 class DatabaseThreads:
     """What writes may wait for a lock. It has threads of its own, so that it holds up neither what
     reads nor newer snapshots; who waits for longer than ``wait_s`` is told so. ``is_up``: whether
-    the last look at the database succeeded; ``takes_writes``: whether the last write did."""
+    the last look at the database succeeded; ``takes_writes``: whether the last write did;
+    ``is_whole``: whether it has all its tables."""
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
         self._readers = ThreadPoolExecutor(_READERS, "reads")
         self._writers = ThreadPoolExecutor(_WRITERS, "writes")
-        self.is_up = self.takes_writes = True
+        self.is_up = self.takes_writes = self.is_whole = True
 
     async def read(self, work: Callable[..., T], *arguments: Any) -> T:
         """Raises ``HttpError``."""

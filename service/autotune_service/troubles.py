@@ -22,6 +22,8 @@ def troubles(state: Any) -> Iterator[str]:
         yield "The database cannot be read: lookups are answered from memory."
     if not state.database.takes_writes:
         yield "The last write to the database failed: the log of the service says why."
+    if not state.database.is_whole:
+        yield "The database has lost tables: `autotune db check` names them. Put back a copy."
     _, at = state.snapshots.went_back
     if at is not None:
         lost = f"The database lost snapshots, seen {at:%Y-%m-%d %H:%M} UTC: it was restored, or"

@@ -60,6 +60,13 @@ def test_nobody_takes_a_job_by_a_shorter_lease(
     assert job is not None and (job.worker, job.attempt) == (first["worker"], 1)
 
 
+@pytest.mark.parametrize("lease_s", ["60", True, "inf", None, [60], 0.5, 3601])
+def test_a_lease_is_a_number_of_seconds(service: Running, writer: str, lease_s: object) -> None:
+    claim = {"kernels": [], "toolchain": to_data(question(7).toolchain), "worker": "a"}
+    status, said = service.post("/v1/claims", claim | {"lease_s": lease_s}, writer)
+    assert (status, said["error"]["field"]) == (422, "lease_s")
+
+
 @pytest.mark.parametrize("report", ["heartbeat", "finish", "give-back", "log"])
 @pytest.mark.parametrize("secret", ["", "guessed"])
 def test_a_colleague_with_the_same_token_reports_nothing_of_another_workers_job(

@@ -156,9 +156,7 @@ class ClaimRequest(Part):
     worker: Name = Field(examples=["tpu-vm-3-4711"])
     kernels: Annotated[list[Sent[KernelSpec]], FailFast(), _RESULTS]
     toolchain: Sent[Toolchain]
-    lease_s: Annotated[float, Field(ge=LEAST_LEASE_S, le=MOST_LEASE_S, allow_inf_nan=False)] = (
-        LEASE_S
-    )
+    lease_s: Annotated[float, Field(strict=True, ge=LEAST_LEASE_S, le=MOST_LEASE_S)] = LEASE_S
 
 
 class Claimed(BaseModel):
@@ -216,4 +214,4 @@ class HealthData(BaseModel):
     went_back_at: datetime | None = None
     records: int
     database: Literal["ok", "unavailable"]
-    troubles: Annotated[list[str], Field(max_length=5)] = []
+    troubles: Annotated[list[str], Field(max_length=6)] = []

@@ -44,6 +44,7 @@ def upgrade() -> None:
     op.add_column(KEYS.name, options)
     op.add_column(RECORDS.name, Column("claimed", sa.Boolean, nullable=False, server_default="0"))
     op.add_column(RECORDS.name, Column("until_id", _ID))
+    op.add_column(RECORDS.name, Column("digest", String(32), nullable=False, server_default=""))
     op.drop_index(f"ix_{RECORDS.name}_key_id_id", RECORDS.name)
     columns = ["key_id", "claimed", "id", "until_id"]
     op.create_index(f"ix_{RECORDS.name}_{'_'.join(columns)}", RECORDS.name, columns)

@@ -1,0 +1,127 @@
+"""What somebody with an editor, or with SQL, does to a bundle or a database."""
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.answering.bundle import bundle_to_bytes, new_bundle
+from autotune.answering.matching import DEFAULT, EXACT
+from autotune.answering.sources import BundleAnswers, StoreAnswers
+from autotune.domain.errors import InvalidInputError, StoreError
+from autotune_db import open_store
+from tests.samples.matching import SPEC, question, record
+from tests.servers.commands import autotune_here
+from tests.servers.service import running, until
+
+KEY = question(1024)
+
+
+def bundle(folder: Path, change: Callable[[Any], object]) -> Path:
+    """With one record, and what was changed in its text."""
+    data = json.loads(gzip.decompress(bundle_to_bytes(new_bundle([record(KEY)], kernels=[SPEC]))))
+    change(data)
+    file = folder / "edited.bundle"
+    file.write_bytes(gzip.compress(json.dumps(data).encode()))
+    return file
+
+
+@pytest.mark.parametrize("options", [False, True])
+def test_a_bundle_with_two_records_of_a_key_is_refused(tmp_path: Path, options: bool) -> None:
+    """The last would have won, and nobody have known it. Dimensions in another order are the same
+    key."""
+
+    def add(data: Any) -> None:
+        other = json.loads(json.dumps(data["records"][0]))
+        other["key"]["problem"]["dims"] = dict(reversed(other["key"]["problem"]["dims"].items()))
+        data["with_options" if options else "records"] = [*data["records"] * (not options), other]
+
+    with pytest.raises(InvalidInputError, match="has two, of which nobody knows"):
+        BundleAnswers(bundle(tmp_path, add)).match(KEY)
+
+
+def test_what_a_bundle_says_was_not_verified_answers_only_who_accepts_claims(
+    tmp_path: Path,
+) -> None:
+    file = bundle(tmp_path, lambda data: data["records"][0].update(verified=False))
+    match = BundleAnswers(file).match(KEY)
+    assert (match.kind, match.has_claim) == (DEFAULT, True)
+    assert BundleAnswers(file, accept_claimed=True).match(KEY).kind == EXACT
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Of a database with two records."""
+    name = str(tmp_path / "x.db")
+    with open_store(name, create=True) as store:
+        store.save_kernel(SPEC)
+        for m in (1024, 2048):
+            store.save_record(record(question(m)))
+    return name
+
+
+def sql(path: str, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        """UPDATE autotune_records SET config = replace(config, '256', '512') WHERE id = 1""",
+        """UPDATE autotune_records SET evidence = replace(evidence, '"time_us":', '"time_us":1')
+           WHERE id = 1""",
+        "UPDATE autotune_records SET method = 'measured' WHERE id = 1",
+        "UPDATE autotune_records SET claimed = 1 WHERE id = 1",
+        "UPDATE autotune_records SET verified = 0 WHERE id = 1",
+        "UPDATE autotune_records SET created_at = '2026-01-01 00:00:00.000000' WHERE id = 1",
+        "UPDATE autotune_records SET key_id = 3 - key_id",
+        "UPDATE autotune_keys SET jax = '0.12.0'",
+    ],
+)
+def test_a_record_that_was_changed_is_no_answer_and_is_listed(path: str, statement: str) -> None:
+    """Its snapshot has the number and the identity that clients know."""
+    sql(path, statement)
+    with open_store(path) as store:
+        assert StoreAnswers(store).match(KEY).kind != EXACT
+        assert any(
+            name == "autotune_records" and "somebody changed it" in why
+            for name, _, why in store.damaged()
+        )
+
+
+def test_a_record_of_before_records_had_digests_is_read(path: str) -> None:
+    sql(path, "UPDATE autotune_records SET digest = '', method = 'estimated'")
+    with open_store(path) as store:
+        assert StoreAnswers(store).match(KEY).kind == EXACT
+
+
+def test_a_table_that_was_dropped_is_a_trouble(path: str) -> None:
+    """It is one that no lookup needs."""
+    with running(path, refresh_s=0.05) as service:
+        assert service.get("/readyz")[1]["troubles"] == []
+        sql(path, "DROP TABLE autotune_misses")
+        until(lambda: "lost tables" in str(service.get("/readyz")[1]["troubles"]))
+        assert service.lookup(KEY)[1][0]["match"] == EXACT
+
+
+@pytest.mark.parametrize("table", ["autotune_records", "autotune_audit"])
+def test_a_number_that_leaves_none_for_others_is_listed_and_can_be_mended(
+    path: str, tmp_path: Path, table: str
+) -> None:
+    sql(path, f"UPDATE {table} SET id = {2**63 - 1} WHERE id = 2")
+    sql(path, f"UPDATE sqlite_sequence SET seq = {2**63 - 1} WHERE name = '{table}'")
+    with open_store(path) as store, pytest.raises(StoreError, match="autotune db check says which"):
+        store.save_record(record(question(4096)))
+    listed = json.loads(autotune_here("db", "check", "--db", path, "--json", cwd=tmp_path).stdout)
+    (row,) = listed
+    for statement in row["remedy"].replace("in SQLite also ", "").split("; "):
+        sql(path, statement)
+    with open_store(path) as store:
+        store.save_record(record(question(4096)))
+        assert store.damaged() == []
