@@ -1,6 +1,7 @@
 """What do those who attack the service cost those who use it?
 
     python -m benchmarks attacks [--seconds 20] [--each] [--readers 8] [--workers 2]
+    python -m benchmarks attacks --beside-constant [--kinds crowds …] [--seconds 10] [--rounds 3]
 
 ``autotune serve`` as it is by default, and a mixed load: exact lookups one by one and in batches,
 nearest ones, older snapshots, pages that follow a search, and a machine that pushes twice a second.
@@ -9,7 +10,9 @@ from an address of its own. Exit code 1 where a rightful call was not answered.
 
 All of it shares this machine. Attackers have the lowest priority, because a real one brings
 processors of his own. The clients' own processes have to wait for a processor too: by how much they
-woke up late is shown, and left in their times.
+woke up late is shown, and left in their times. ``--beside-constant`` tells the machine's part: one
+connection asks the service, and in turn a Starlette route that answers always the same, under the
+same attacker; what counts is the ratio of the two.
 """
 
 import argparse
@@ -31,12 +34,14 @@ from typing import Any
 import psutil
 
 from benchmarks.harness.attackers import KINDS
+from benchmarks.harness.load.samples import key, lookup_body
 from benchmarks.harness.load.service import Load, Service, prepare
-from benchmarks.harness.servers import p99_of
+from benchmarks.harness.servers import p99_of, server
 
 MOST_LOOKUP_S, MOST_HEALTH_S = 0.050, 0.100
 LOOKUPS = ("single", "batch", "new key")
 _HEALTH_EVERY_S = 0.1
+DEFAULTS = ("--reads-per-second", "2000", "--writes-per-second", "20")
 _FOLLOWERS = 3
 _BEFORE_S = 2.0  # until attackers are at it
 
@@ -108,6 +113,49 @@ def measure(
     }
 
 
+def beside_constant(kind: str, options: argparse.Namespace) -> int:
+    """One attacker at the service, of one process, then at a constant route, some rounds. Whether
+    lookups were slower than the constant route by more than what they may take."""
+    with tempfile.TemporaryDirectory(prefix="attacks-") as name:
+        folder = Path(name)
+        database = str(folder / "service.db")
+        prepare(database)
+        service = Service(database, folder, workers=1, flags=DEFAULTS)
+        service.start()
+        asked: dict[str, list[float]] = {"the service": [], "a constant route": []}
+        late: list[float] = []
+        try:
+            size = len(service.call("POST", "/v1/lookup", lookup_body([key(0, 1)]))[2])
+            with server("route", str(size)) as constant:
+                for _ in range(options.rounds):
+                    for who, port in zip(asked, (service.port, constant), strict=True):
+                        seen = _probed(port, kind, options.seconds)
+                        asked[who] += seen["seconds"]
+                        late += seen["late"]
+        finally:
+            service.stop()
+    print(f"\nwith {kind}")
+    for who, times in asked.items():
+        median, p99 = statistics.median(times) * 1e3, p99_of(times) * 1e3
+        print(f"  {who:<18} {len(times):6,} answers, median {median:.1f} ms, p99 {p99:.1f} ms")
+    ours, constants = map(p99_of, asked.values())
+    print(f"  the client woke up late by {p99_of(late) * 1e3:.1f} ms (p99)")
+    print(f"  {ours / constants:.2f} × the p99 of the constant route")
+    return int(ours - constants > MOST_LOOKUP_S)
+
+
+def _probed(port: int, kind: str, seconds: float) -> dict[str, list[float]]:
+    spec = {"port": port, "kinds": [kind], "seconds": seconds + _BEFORE_S + 1}
+    command = [sys.executable, "-m", "benchmarks.harness.attackers", json.dumps(spec)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attackers:
+        assert attackers.stdout is not None and attackers.stdout.readline() == "ready\n"
+        time.sleep(_BEFORE_S)
+        probe = [sys.executable, "-m", "benchmarks.harness.probe", str(port), str(seconds)]
+        asked = json.loads(subprocess.run(probe, capture_output=True, check=True).stdout)
+        attackers.terminate()
+    return dict(asked)
+
+
 def _processor_s(service: Service, attackers: subprocess.Popen[str]) -> dict[str, float]:
     """What each has taken so far, in seconds of one core; those who have ended, with ourselves, are
     the clients."""
@@ -162,15 +210,18 @@ def main() -> int:
     parser.add_argument("--readers", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--each", action="store_true", help="also each attacker alone")
+    parser.add_argument("--beside-constant", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS))
     options = parser.parse_args()
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    limits = ("--reads-per-second", "2000", "--writes-per-second", "20")  # the defaults
+    if options.beside_constant:
+        return max(beside_constant(kind, options) for kind in options.kinds)
     with tempfile.TemporaryDirectory(prefix="attacks-") as name:
         folder = Path(name)
         database = str(folder / "service.db")
         secret = prepare(database)
-        service = Service(database, folder, workers=options.workers, flags=limits)
+        service = Service(database, folder, workers=options.workers, flags=DEFAULTS)
         service.start()
         try:
             alone = measure(service, secret, [], options)

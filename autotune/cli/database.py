@@ -46,13 +46,17 @@ def check(database: str | None, as_json: bool) -> None:
     from autotune_db.damage_list import MOST_ROWS
 
     with shared.open_database(database, create=False) as store:
-        damaged = store.damaged()
+        damaged, orphans = store.damaged(), store.orphans()
     listed = [
         {"table": table, "id": number, "why": why, "remedy": remedy.format(number, table)}
         for table, number, why in damaged
         for remedy in (_LAST if number > MOST_ROWS else _GO_ON.get(table, _DELETE),)
     ]
+    listed += [
+        {"table": table, "id": number, "why": why, "remedy": _DELETE.format(number, table)}
+        for table, number, why in orphans
+    ]
     lines = "row {id} of {table}: {why}\n  {remedy}".format_map
     empty = "every row can be read"
     shared.print_list(listed, dict, lambda row: [lines(row)], as_json=as_json, empty=empty)
-    sys.exit(1 if damaged else 0)
+    sys.exit(1 if listed else 0)

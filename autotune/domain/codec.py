@@ -120,6 +120,8 @@ def _class(cls: type[Any], way: str) -> _Part:
         return _number_from_data if to_value else _number_to_data
     if cls is int:
         return _checked_number if to_value else None
+    if cls is bool:
+        return _checked_bool if to_value else None
     if cls is datetime:
         return datetime.fromisoformat if to_value else datetime.isoformat
     if issubclass(cls, Enum):
@@ -142,6 +144,13 @@ def _number_to_data(number: float) -> float | str:
 
 def _number_from_data(data: float | str) -> float:
     return float(data) if isinstance(data, str) else _checked_number(data)
+
+
+def _checked_bool(data: Any) -> bool:
+    """Raises ``ValueError`` for what would pass for true: the text *false*."""
+    if not isinstance(data, bool):
+        raise ValueError(f"{str(data)[:40]!r} is neither true nor false")
+    return data
 
 
 def _checked_number(data: Any) -> Any:

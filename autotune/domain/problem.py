@@ -216,6 +216,8 @@ class Problem:
         for name, size in self.dims:
             if type(size) is not int:
                 raise ValueError(f"dimension {name}={size!r} is not a whole number")
+            if not 0 < size <= MAX_DIMENSION:
+                raise ValueError(f"dimension {name} is not from 1 to {MAX_DIMENSION}")
         for name, value in self.options:
             if type(value) not in _OPTION_TYPES:
                 raise ValueError(f"option {name}={value!r} is no text, whole number, true or false")

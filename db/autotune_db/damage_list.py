@@ -56,3 +56,12 @@ class SqlDamage(Adapter):
             if last > MOST_ROWS:
                 found.append((name, last, "its number leaves too few for those that follow"))
         return found
+
+    @reads
+    def orphans(self, connection: Connection) -> Sequence[tuple[str, int, str]]:
+        """The same of rows that belong to one that is gone. PostgreSQL keeps that from happening,
+        and so does SQLite, but for its own command."""
+        if query.is_postgresql(connection):
+            return []
+        lost = connection.exec_driver_sql("PRAGMA foreign_key_check")
+        return [(name, n, f"its row of {other} is gone") for name, n, other, _ in lost]

@@ -163,6 +163,7 @@ _OTHER_TABLES = (
     "{db} has not the tables of this version ({detail}): they are damaged, or an unreleased "
     "version made them. Put back a copy, or export with that version and begin a new database"
 )
+_NO_TABLES = "no such (table|column)| has no column named |ON CONFLICT clause does not match"
 _UNREACHABLE = f"cannot reach {{db}}: {{detail}}; start the server, {_ELSEWHERE}"
 _UNDONE_STATES = ("08", "40", "57P0")
 
@@ -199,13 +200,13 @@ def is_locked(error: BaseException) -> bool:
 
 def _template(error: DBAPIError) -> str | None:
     if name := _sqlite_name(error.orig):
-        if re.search("no such (table|column)| has no column named ", _detail(error)):
+        if re.search(_NO_TABLES, _detail(error)):
             return _OTHER_TABLES
         return _SQLITE.get(name)
     state = getattr(error.orig, "sqlstate", None)
     if state is None:
         return _unnamed(error)
-    if state in ("42P01", "42703"):
+    if state in ("42P01", "42703", "42P10"):
         return _OTHER_TABLES
     return _POSTGRES_CODES.get(state) or _POSTGRES_CODES.get(state[:2])
 

@@ -110,7 +110,7 @@ def test_a_table_that_was_dropped_is_a_trouble(path: str) -> None:
         assert service.lookup(KEY)[1][0]["match"] == EXACT
 
 
-@pytest.mark.parametrize("table", ["autotune_records", "autotune_audit"])
+@pytest.mark.parametrize("table", ["autotune_snapshots", "autotune_audit"])
 def test_a_number_that_leaves_none_for_others_is_listed_and_can_be_mended(
     path: str, tmp_path: Path, table: str
 ) -> None:
@@ -125,3 +125,44 @@ def test_a_number_that_leaves_none_for_others_is_listed_and_can_be_mended(
     with open_store(path) as store:
         store.save_record(record(question(4096)))
         assert store.damaged() == []
+
+
+def test_rows_whose_key_was_deleted_are_listed_and_can_be_dropped(
+    path: str, tmp_path: Path
+) -> None:
+    """The command of SQLite does not keep anybody from it."""
+    sql(path, "DELETE FROM autotune_keys WHERE id = 1")
+    with open_store(path) as store:
+        assert StoreAnswers(store).match(KEY).kind != EXACT
+        assert StoreAnswers(store).match(question(2048)).kind == EXACT
+    done = autotune_here("db", "check", "--db", path, "--json", cwd=tmp_path)
+    (row,) = json.loads(done.stdout)
+    assert (done.returncode, row["table"]) == (1, "autotune_records")
+    assert "its row of autotune_keys is gone" in row["why"]
+
+
+def test_a_table_without_its_constraints_is_one_sentence(path: str) -> None:
+    """As a copy by CREATE TABLE AS SELECT is."""
+    sql(path, "CREATE TABLE copied AS SELECT * FROM autotune_kernels")
+    sql(path, "DROP TABLE autotune_kernels")
+    sql(path, "ALTER TABLE copied RENAME TO autotune_kernels")
+    with open_store(path) as store, pytest.raises(StoreError, match="not the tables of this"):
+        store.save_kernel(SPEC)
+
+
+@pytest.mark.parametrize("m", [10**400, 2**31, 0, -4])
+def test_a_dimension_that_cannot_be_costs_the_bundle_and_no_question(
+    tmp_path: Path, m: int
+) -> None:
+    """The distance to it cannot be reckoned: each question of the kernel would have failed."""
+    file = bundle(tmp_path, lambda data: data["records"][0]["key"]["problem"]["dims"].update(m=m))
+    with pytest.raises(InvalidInputError, match="dimension m is not from 1 to"):
+        BundleAnswers(file).match(question(512))
+
+
+@pytest.mark.parametrize("name", ["verified", "is_default"])
+def test_a_text_is_not_true(tmp_path: Path, name: str) -> None:
+    """*False* would have passed for true."""
+    file = bundle(tmp_path, lambda data: data["records"][0].update({name: "false"}))
+    with pytest.raises(InvalidInputError, match="'false' is neither true nor false"):
+        BundleAnswers(file).match(KEY)
