@@ -149,7 +149,7 @@ def record_from_row(row: AnyRow) -> Record:
     """Of a row with its key. Raises ``ValueError`` for one that was changed: a snapshot has the
     same records for ever."""
     record = _value(Record, row, from_text(row.evidence), key=key_from_row(row))
-    if row.digest and row.digest != _record_digest(row._mapping):
+    if row.digest and row.digest != _record_digest(dict(row._mapping)):
         raise ValueError("it is not what was published: somebody changed it, or its key")
     return record
 
