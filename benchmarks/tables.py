@@ -27,7 +27,7 @@ _BEGIN, _END = "<!-- counts: begin -->\n", "<!-- counts: end -->\n"
 
 def sample(source: FoundTable, python: str) -> dict[str, object]:
     """Three rows of a table as its source has them, with what its lookup is asked and returns."""
-    table, rows = source.format, source.table.rows
+    table, rows = source.format, source.rows
     chosen = [rows[place] for place in sorted({0, len(rows) // 2, len(rows) - 1})]
     tree = ast.parse(source.path.read_text(encoding="utf-8"))
     lines = {row.place for row in chosen}
@@ -79,7 +79,7 @@ def markdown(all_counts: Sequence[Counts]) -> str:
 def _record(table: Description, python: str, file: Path) -> None:
     known = json.loads(file.read_text()) if file.exists() else {}
     for source in sources_of(table, python):
-        if source.table.rows:
+        if source.rows:
             known[table.name] = sample(source, python)
             file.write_text(json.dumps(known, indent=1) + "\n")
 

@@ -21,7 +21,7 @@ from autotune.wording.units import counted, micros
 @click.command()
 @click.argument("kernel")
 @problem_options
-@click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
+@click.option("--chip", help="TPU generation; default: the attached TPU.")
 @click.option(
     "--config",
     "text",
@@ -33,7 +33,6 @@ from autotune.wording.units import counted, micros
 @click.option(
     "--apply",
     "patch",
-    default=None,
     metavar="FILE.patch",
     type=click.Path(dir_okay=False),
     help="Write the changes that go together to this file, for `git apply`. No source is changed.",

@@ -16,8 +16,8 @@ from autotune.wording.units import counted
 @click.command()
 @click.argument("repository", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Print the patch, and change nothing.")
-@click.option("--kernel", default=None, help="Only records of this kernel.")
-@click.option("--chip", default=None, help="Only records of this TPU generation.")
+@click.option("--kernel", help="Only records of this kernel.")
+@click.option("--chip", help="Only records of this TPU generation.")
 @shared.accept_claimed_option
 @shared.interpreter_options
 @shared.database_and_json

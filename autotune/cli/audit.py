@@ -33,7 +33,6 @@ _ROWS_SHOWN = 20
 table_options = click.option(
     "--format",
     "form",
-    default=None,
     metavar="FORMAT",
     help="What kind of table a file is, where its name does not say.",
 )
@@ -42,7 +41,7 @@ table_options = click.option(
 @click.command("import")
 @click.argument("table")
 @table_options
-@click.option("--chip", default=None, help="The TPU of rows whose table names none.")
+@click.option("--chip", help="The TPU of rows whose table names none.")
 @click.option("--all", "everything", is_flag=True, help="Print every row that was not taken.")
 @shared.interpreter_options
 @shared.database_and_json
@@ -66,9 +65,9 @@ def import_table(
     known: list[KnownConfig] = []
     left: list[dict[str, str]] = []
     for source in tables:
-        for row in source.table.rows:
+        for row in source.rows:
             known += _known(source, row, left)
-        left += [_left(source, unread.place, unread.reason) for unread in source.table.unread]
+        left += [_left(source, unread.place, unread.reason) for unread in source.unread]
     known = [replace(c, chips=c.chips or ((target,) if target else ())) for c in known]
     new = 0
     if known:
@@ -103,7 +102,7 @@ def _print(
     everything: bool,
 ) -> None:
     for source in tables:
-        rows, unread = len(source.table.rows), len(source.table.unread)
+        rows, unread = len(source.rows), len(source.unread)
         name = f"{source.format.name} {source.path}"
         echo(f"{name}: {counted(rows, 'row')}, {unread} that cannot be read")
     own = {source.format.name for source in tables}
@@ -161,7 +160,6 @@ _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_USED, Reach.REFUSED)
 )
 @click.option(
     "--markdown",
-    default=None,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write what is found as Markdown, for an issue or a pull request.",
@@ -204,7 +202,7 @@ def audit(
     if markdown is not None:
         _write(markdown, tables, rows)
     if as_json:
-        left = [asdict(unread) | {"file": str(t.path)} for t in tables for unread in t.table.unread]
+        left = [asdict(unread) | {"file": str(t.path)} for t in tables for unread in t.unread]
         shared.print_json({"rows": list(map(_data, rows)), "unread": left})
     else:
         for line in _lines(tables, chips, rows):
@@ -262,7 +260,7 @@ def _lines(
     said = []
     for source in tables:
         said.append(f"{source.format.name} {source.path}")
-        said += [f"  {unread.place}: {unread.reason}" for unread in source.table.unread]
+        said += [f"  {unread.place}: {unread.reason}" for unread in source.unread]
     bad = [_line(row) for row in rows if _is_bad(row)]
     said += bad[:_SHOWN]
     if len(bad) > _SHOWN:
@@ -328,12 +326,12 @@ def _counted(rows: Sequence[RowAudit]) -> str:
 
 
 def _write(path: Path, tables: Sequence[FoundTable], rows: Sequence[RowAudit]) -> None:
-    lines = [f"{source.format.name}: {len(source.table.rows)} rows" for source in tables]
+    lines = [f"{source.format.name}: {len(source.rows)} rows" for source in tables]
     lines += [f"{table} on {chip}: {said}" for (table, chip), said in _counts(rows).items()]
     lines += [
         f"{source.format.name} {unread.place}: not read: {unread.reason}"
         for source in tables
-        for unread in source.table.unread
+        for unread in source.unread
     ]
     shown = [r for r in rows if _is_bad(r) or r.standing is not RowStanding.NOT_COMPILED]
     lines += [f"{_line(row)} ({row.key})" for row in shown]

@@ -43,16 +43,14 @@ def _parts_table(titles: Sequence[str], estimates: Sequence[Explained]) -> Table
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
         table.add_column("share", justify="right", no_wrap=True)
-    if len(estimates) <= 2:
-        compared = len(estimates) == 2
-        table.add_column(
-            "difference" if compared else "", justify="right" if compared else "left", no_wrap=True
-        )
+    if len(estimates) == 1:
+        table.add_column("", no_wrap=True)
+    elif len(estimates) == 2:
+        table.add_column("difference", justify="right", no_wrap=True)
     for name in PARTS:
-        if any(why.part_us(name) for _, why in estimates):
-            table.add_row(
-                name, *_time_cells(estimates, [why.part_us(name) for _, why in estimates])
-            )
+        parts_us = [why.part_us(name) for _, why in estimates]
+        if any(parts_us):
+            table.add_row(name, *_time_cells(estimates, parts_us))
     table.add_section()
     table.add_row("total", *_time_cells(estimates, [e.time_us for e, _ in estimates], bar=False))
     return table

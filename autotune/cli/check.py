@@ -39,7 +39,6 @@ _FOLLOWED = ("workload", "retune", "again", "xla")  # what is not for --against
 @click.option(
     "--from",
     "made_with",
-    default=None,
     metavar="jax=VERSION",
     help="Only records that were made with this version.",
 )
@@ -51,14 +50,12 @@ _FOLLOWED = ("workload", "retune", "again", "xla")  # what is not for --against
 )
 @click.option(
     "--bundle",
-    default=None,
     type=click.Path(),
     metavar="FILE|URL",
     help="Check the records of this file or service, not those of the database.",
 )
 @click.option(
     "--workload",
-    default=None,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Only the problems of this workload, as `autotune tune` takes it.",
@@ -81,7 +78,6 @@ _FOLLOWED = ("workload", "retune", "again", "xla")  # what is not for --against
 @click.option("--again", is_flag=True, help="Check also what was checked before.")
 @click.option(
     "--against",
-    default=None,
     metavar="REVISION|BUNDLE|URL",
     help="Compare the source of the working tree with this revision of it, or with the records of "
     "this file or service.",
@@ -90,13 +86,12 @@ _FOLLOWED = ("workload", "retune", "again", "xla")  # what is not for --against
 @click.option(
     "--fail-on",
     "fails",
-    default=None,
     metavar="slower:5%,broken,vmem:10%",
     help="What exit code 1 is for, beside a wrong result; default: all that is broken, needs a "
     "limit, is slower or loses to the default.",
 )
-@click.option("--markdown", default=None, metavar="FILE", help="Also write a table for people.")
-@click.option("--junit", default=None, metavar="FILE", help="Also write JUnit XML.")
+@click.option("--markdown", metavar="FILE", help="Also write a table for people.")
+@click.option("--junit", metavar="FILE", help="Also write JUnit XML.")
 @ray_option
 @pool_options
 @database_and_json

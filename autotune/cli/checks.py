@@ -4,7 +4,7 @@ chips, or of the source of a working tree, beside another one."""
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from http.client import HTTPException
@@ -134,7 +134,7 @@ class CheckQuestion:
                 "--shape and --args are for a revision: records have their problems"
             )
         records, specs = published.records, published.kernels
-        with _store(place / "now.db") as store:
+        with open_database(str(place / "now.db"), create=True) as store:
             refs = find_refs(compilers, store, self.kernels, records, specs)
             chosen = [prior_of(record, specs) for record in self._chosen(records, refs)]
             if not chosen:
@@ -156,7 +156,7 @@ class CheckQuestion:
         known = self._known()
         refs = self._own_refs(compilers, *known)
         asked = self._asked(compilers, refs, *known)
-        stores = iter((_store(place / "before.db"), _store(place / "now.db")))
+        stores = (open_database(str(place / f), create=True) for f in ("before.db", "now.db"))
         progress, warn = progress_lines(len(asked)), partial(echo, err=True)
         return compare_revision(
             against, new, lambda: next(stores), compilers, refs, asked, progress, warn, self._hear
@@ -271,21 +271,19 @@ def find_published(store: Any, bundle: str | None) -> tuple[Sequence[Record], Se
     kernels."""
     if bundle is None:
         return store.records(claimed=True), store.kernels()
-    published = of_service(bundle) if is_url(bundle) else read_bundle(Path(bundle))
+    published = _published(bundle) or read_bundle(Path(bundle))
     return published.records, published.kernels
 
 
-def is_url(place: str) -> bool:
-    return place.startswith(("http://", "https://"))
-
-
-def of_service(url: str) -> RecordBundle:
-    """All that is published there."""
+def _published(place: str) -> RecordBundle | None:
+    """All that a service has, or a file; None where it is neither."""
+    if not place.startswith(("http://", "https://")):
+        return read_bundle(Path(place)) if Path(place).is_file() else None
     try:
-        content = Remote(url, _DOWNLOAD_S).call("GET", "/v1/snapshots/latest")
+        content = Remote(place, _DOWNLOAD_S).call("GET", "/v1/snapshots/latest")
     except (OSError, HTTPException) as error:
-        raise errors.ServiceError(f"the service at {url} cannot be used: {error}") from error
-    return bundle_from_bytes(content, f"the snapshot of {url}")
+        raise errors.ServiceError(f"the service at {place} cannot be used: {error}") from error
+    return bundle_from_bytes(content, f"the snapshot of {place}")
 
 
 def find_refs(
@@ -336,15 +334,3 @@ def _verifying(check: Check) -> None:
 def _searching(check: Check) -> TuningObserver:
     echo(f"searching {subject_line(check)}", err=True)
     return terminal_observer(silent=False)
-
-
-def _published(against: str) -> RecordBundle | None:
-    """The records to compare with; None where it is a revision."""
-    if is_url(against):
-        return of_service(against)
-    return read_bundle(Path(against)) if Path(against).is_file() else None
-
-
-def _store(path: Path) -> AbstractContextManager[Any]:
-    store: AbstractContextManager[Any] = open_database(str(path), create=True)
-    return store

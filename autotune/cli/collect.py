@@ -53,10 +53,9 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
     help="For the workload; the model is traced for the first one.",
 )
 @click.option("--from-misses", is_flag=True, help="Take what was asked for and nobody has tuned.")
-@click.option("--url", default=None, metavar="URL", help="Misses of this service, not a database.")
+@click.option("--url", metavar="URL", help="Misses of this service, not a database.")
 @click.option(
     "--from-hlo",
-    default=None,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The kernels of a dumped HLO module, named and counted.",
@@ -64,7 +63,6 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
 @click.option(
     "--declare",
     "declarations",
-    default=None,
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.py",
     help="Write declarations of undeclared kernels there: they become problems.",

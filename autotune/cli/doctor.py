@@ -153,16 +153,13 @@ def chips(python: str) -> Iterator[Finding]:
                 answer = pool.ask(
                     CompileConfig(ref=ref, problem=problem, config=config, chip=chip)
                 ).answer
-                yield _chip(chip, "" if isinstance(answer, tuple) else reason_of(answer))
+                remedy = "another JAX may: autotune env create jax==VERSION, then --jax VERSION"
+                if isinstance(answer, tuple):
+                    yield good(chip, "compiles")
+                else:
+                    yield bad(chip, reason_of(answer), remedy)
     except AutotuneError as error:
         yield bad("chips", str(error), "see the compilers above; autotune chips lists the names")
-
-
-def _chip(chip: Chip, failure: str) -> Finding:
-    if not failure:
-        return good(chip, "compiles")
-    remedy = "another release of JAX may: autotune env create jax==VERSION, then --jax VERSION"
-    return bad(chip, failure, remedy)
 
 
 def hooks() -> Iterator[Finding]:
@@ -223,7 +220,7 @@ def service(url: str) -> Finding:
 
 
 @click.command()
-@click.option("--url", default=None, metavar="URL", help="Look at this service too.")
+@click.option("--url", metavar="URL", help="Look at this service too.")
 @click.option("--quick", is_flag=True, help="Compile nothing.")
 @interpreter_options
 @database_and_json

@@ -20,7 +20,7 @@ def env() -> None:
 @env.command()
 @click.argument("release", metavar="jax==VERSION")
 @click.argument("extra", nargs=-1, metavar="[PACKAGE]...")
-@click.option("--python", default=None, metavar="INTERPRETER", help="Build on this one.")
+@click.option("--python", metavar="INTERPRETER", help="Build on this one.")
 @json_option
 def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bool) -> None:
     """Make an environment with this JAX, its libtpu, and what else is named.

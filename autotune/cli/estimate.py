@@ -20,7 +20,7 @@ from autotune.wording.output import echo
 @click.command()
 @click.argument("kernel")
 @problem_options
-@click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
+@click.option("--chip", help="TPU generation; default: the attached TPU.")
 @configs_option(
     "May be given several times; what is left out is as in the default, and `default` is the "
     "default. Also order=n>m, semantics=PA and vmem=64MiB."

@@ -40,13 +40,12 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 )
 @click.option(
     "--table",
-    default=None,
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Patch this copy of the table's source, not the installed one.",
 )
-@click.option("--kernel", default=None, help="Only records of this kernel.")
-@click.option("--chip", default=None, help="Only records of this TPU generation.")
+@click.option("--kernel", help="Only records of this kernel.")
+@click.option("--chip", help="Only records of this TPU generation.")
 @problem_options
 @shared.accept_claimed_option
 @shared.interpreter_options

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("kernel", required=False)
-@click.option("--chip", default=None, help="Only this TPU generation.")
+@click.option("--chip", help="Only this TPU generation.")
 @shared.limit_option
 @click.option("--trials", is_flag=True, help="List every trial of each key.")
 @problem_options

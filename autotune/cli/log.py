@@ -14,16 +14,10 @@ def log(limit: int, database: str | None, as_json: bool) -> None:
     """List what was written, by whom and from where, the newest first."""
     with open_database(database, create=False) as store:
         entries = store.audit.entries(limit)
-    print_list(
-        entries,
-        to_data,
-        lambda entry: [_line(entry)],
-        as_json=as_json,
-        empty="nothing was written yet",
-    )
+    print_list(entries, to_data, _lines, as_json=as_json, empty="nothing was written yet")
 
 
-def _line(entry: AuditEntry) -> str:
+def _lines(entry: AuditEntry) -> list[str]:
     by = entry.author
     who = "this machine" if by.token is None else f"{by.name} (token {by.token}) at {by.address}"
-    return f"{entry.created_at:%Y-%m-%d %H:%M:%S} UTC  {entry.action:<9} {entry.change}  by {who}"
+    return [f"{entry.created_at:%Y-%m-%d %H:%M:%S} UTC  {entry.action:<9} {entry.change}  by {who}"]

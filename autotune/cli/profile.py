@@ -17,7 +17,7 @@ from autotune.measuring.attached import chip_or_attached
 @click.command()
 @click.argument("kernel")
 @problem_options
-@click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
+@click.option("--chip", help="TPU generation; default: the attached TPU.")
 @configs_option("As for `estimate`; of two, the lines are those that differ the most.")
 @output_options
 @shared.compiler_options

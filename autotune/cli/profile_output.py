@@ -1,10 +1,8 @@
 """How profiles are written: the options for it, and a file for each kind of reader."""
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from autotune.answering.bundle import write_whole
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.wording.output import echo
@@ -123,9 +122,12 @@ def write(
     content = makers[form]()
     if output is None:
         click.echo(content, nl=False)
-    else:
-        write_whole(output, content)
-        echo(f"written to {output}", err=True)
+        return
+    try:
+        write_whole(output, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise InvalidInputError(f"{output} cannot be written: {error.strerror}") from error
+    echo(f"written to {output}", err=True)
 
 
 def check_writable(file: Path) -> Path:
@@ -136,16 +138,3 @@ def check_writable(file: Path) -> Path:
     if target.exists() and not target.is_file():
         raise InvalidInputError(f"{target} is not a file that could be written to")
     return target
-
-
-def write_whole(file: Path, content: str | bytes) -> None:
-    """All or nothing: what was in the file before stays when this fails."""
-    new = file.with_name(f".{file.name}.{os.getpid()}.new")
-    try:
-        new.write_bytes(content.encode() if isinstance(content, str) else content)
-        new.replace(file)
-    except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            new.unlink()

@@ -26,15 +26,14 @@ _MOST_CHECKS = 100_000
 
 
 @click.command()
-@click.option("--url", default=None, metavar="URL", help="The service.")
+@click.option("--url", metavar="URL", help="The service.")
 @click.option(
     "--token",
     envvar="AUTOTUNE_TOKEN",
-    default=None,
     help="With the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
 )
-@click.option("--kernel", default=None, help="Only records of this kernel.")
-@click.option("--chip", default=None, help="Only records of this TPU generation.")
+@click.option("--kernel", help="Only records of this kernel.")
+@click.option("--chip", help="Only records of this TPU generation.")
 @click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
 @problem_options
 @shared.database_and_json

@@ -16,7 +16,7 @@ from autotune.domain import workload as workloads
 from autotune.domain.codec import to_data
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.outcome import Failure
-from autotune.domain.record import Check, CheckVerdict
+from autotune.domain.record import Check, CheckVerdict, Evidence
 from autotune.domain.step import Step
 from autotune.domain.visible import visible
 from autotune.publishing.checking.selection import FailOn
@@ -118,10 +118,8 @@ def tuned_workload(
 
 
 def undeclared_line(kernel: workloads.UndeclaredKernel) -> str:
-    grid, blocks = (
-        "x".join(map(str, kernel.grid)),
-        " ".join("[" + ",".join(map(str, block)) + "]" for block in kernel.blocks),
-    )
+    grid = "x".join(map(str, kernel.grid))
+    blocks = " ".join("[" + ",".join(map(str, block)) + "]" for block in kernel.blocks)
     limit = f" of {mebibytes(kernel.limit_bytes)}" if kernel.limit_bytes else ""
     return (
         f"not declared: {kernel.name}, {kernel.weight:g} times"
@@ -188,19 +186,16 @@ def _table(tuned: Sequence[TuningResult]) -> Table:
         table.add_column(name, overflow="fold")
     for entry in tuned:
         key, record = entry.key, entry.record
+        before = entry.predicted or Evidence(config=None, time_us=entry.before_us)
         table.add_row(
             key.kernel,
             str(key.problem),
             key.chip.value,
             f"{entry.task.weight:g}",
             str(len(entry.trials)),
-            publication.default_time(entry.predicted)
-            if entry.predicted
-            else micros(entry.before_us),
+            publication.default_time(before),
             micros(entry.after_us),
-            publication.times_default(entry.predicted, entry.after_us)
-            if entry.predicted
-            else ratio(entry.before_us, entry.after_us),
+            publication.times_default(before, entry.after_us),
             ("default" if record.is_default else str(record.config)) if record else "–",
             f"{record.method}, {publication.verified_label(record)}" if record else _why(entry),
         )
@@ -235,11 +230,8 @@ def write_markdown(path: str, checks: Sequence[Check]) -> None:
 def write_junit(path: str, checks: Sequence[Check], fail_on: FailOn) -> None:
     """One test case for each check: what CI servers show. What was not checked is skipped."""
     failed = [check for check in checks if fail_on.fails(check)]
-    skipped = [
-        check
-        for check in checks
-        if check.verdict is CheckVerdict.NOT_CHECKED and check not in failed
-    ]
+    unknown = [check for check in checks if check.verdict is CheckVerdict.NOT_CHECKED]
+    skipped = [check for check in unknown if check not in failed]
     suite = ElementTree.Element(
         "testsuite",
         name="autotune check",
@@ -249,12 +241,8 @@ def write_junit(path: str, checks: Sequence[Check], fail_on: FailOn) -> None:
         errors="0",
     )
     for check in checks:
-        case = ElementTree.SubElement(
-            suite,
-            "testcase",
-            classname=visible(check.key.kernel),
-            name=visible(subject_line(check)),
-        )
+        kernel, name = visible(check.key.kernel), visible(subject_line(check))
+        case = ElementTree.SubElement(suite, "testcase", classname=kernel, name=name)
         said = visible(f"{check.verdict}: {finding(check)}")
         if check in failed:
             ElementTree.SubElement(case, "failure", message=said).text = visible(action(check))

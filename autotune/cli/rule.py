@@ -10,7 +10,7 @@ from autotune.cli import shared
 from autotune.domain.compilers import DescribeKernel, DescribeToolchain
 from autotune.domain.key import Identity, identity_of, parse_chip
 from autotune.domain.record import Record
-from autotune.domain.rule import ShapeRule
+from autotune.domain.rule import NoRule, ShapeRule
 from autotune.wording.output import echo
 from autotune.wording.rules import by_rule, no_rule
 
@@ -47,16 +47,13 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
             best = maker.make()
             key = records[0].key
             options = "".join(f" {name}={value}" for name, value in key.problem.options)
-            name = f"{key.kernel} {key.problem.dtype}{options} on {key.chip}"
-            ruled = best if isinstance(best, ShapeRule) else None
-            carrier = store.save_rule([record.key for record in records], ruled)
-            if carrier is None or not isinstance(best, ShapeRule):
-                said = by_rule(best) if isinstance(best, ShapeRule) else no_rule(best)
-                echo(f"{name}: {said}", err=True)
-                continue
-            made.append(carrier)
-            if not as_json:
-                echo(f"{name}: {by_rule(best)}")
+            rule = best if isinstance(best, ShapeRule) else None
+            said = no_rule(best) if isinstance(best, NoRule) else by_rule(best)
+            carrier = store.save_rule([record.key for record in records], rule)
+            made += [carrier] if carrier and rule else []
+            if not as_json or not (carrier and rule):
+                name = f"{key.kernel} {key.problem.dtype}{options} on {key.chip}"
+                echo(f"{name}: {said}", err=not (carrier and rule))
     if as_json:
         shared.print_json([_data(record) for record in made])
     elif not groups:

@@ -23,7 +23,7 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for name in reversed(list(names())):
         shown = f"{name.about}  [default: {name.default}]"
         flag = f"{name.flag}/--no-{name.flag[2:]}" if name.kind is bool else name.flag
-        option = click.option(flag, name.field, type=name.kind, default=None, help=shown)
+        option = click.option(flag, name.field, type=name.kind, help=shown)
         command = option(command)
     return command
 

@@ -50,7 +50,6 @@ database_option = click.option(
     "--db",
     "database",
     metavar="URL|FILE",
-    default=None,
     help="Database; default $AUTOTUNE_DATABASE_URL, or the URL in the file "
     "$AUTOTUNE_DATABASE_URL_FILE, else a file in your data directory.",
 )
@@ -86,7 +85,6 @@ interpreter_options = together(
     _takes_jax,
     click.option(
         "--jax",
-        default=None,
         metavar="VERSION",
         help="Compile with the JAX of an environment of `autotune env`.",
     ),
@@ -114,7 +112,6 @@ def _takes_flags(command: F) -> F:
     @click.option(
         "--compiler-options",
         "flag_file",
-        default=None,
         metavar="FILE",
         help="Such options in a file, as in LIBTPU_INIT_ARGS or one a line.",
     )
@@ -159,7 +156,6 @@ compiler_options = together(interpreter_options, pool_options)  # what ``new_poo
 
 ray_option = click.option(
     "--ray",
-    default=None,
     metavar="auto|HOST:PORT",
     help="Compile on the nodes of this Ray cluster, with all its free slots, instead of "
     "--compilers; --jax is the version that its nodes have.",

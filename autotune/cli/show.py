@@ -62,13 +62,10 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     """Print the trial with this number (see the tables of `search` and `history`)."""
     with shared.open_database(database, create=False) as store:
         stored = find_trial(store, trial_id)
-        record, asked = (
-            store.record(stored.key, claimed=True),
-            store.searches.progress(stored.key).asked,
-        )
+        record = store.record(stored.key, claimed=True)
+        asked = store.searches.progress(stored.key).asked
         changed = source_change(store, stored.key)
     if as_json:
-        published = record and to_data(in_words(record))
         measured = records.measured_config(record, stored.trial.config)
         shared.print_json(
             {
@@ -76,7 +73,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
                 "key": to_data(stored.key),
                 **trial_data(stored.trial, stored.state),
                 "measurement": measured and measured.to_data(),
-                "record": published,
+                "record": record and to_data(in_words(record)),
                 "source_changed": bool(changed),
             }
         )
@@ -184,14 +181,13 @@ _PATIENCE_S = 10.0  # of a person
 @click.command()
 @click.argument("kernel")
 @problem_options
-@click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
+@click.option("--chip", help="TPU generation; default: the attached TPU.")
 @click.option(
     "--toolchain",
-    default=None,
     metavar="jax=…,jaxlib=…,libtpu=…",
     help="Versions; default: those installed here.",
 )
-@click.option("--url", default=None, metavar="URL", help="Ask this service, not a database.")
+@click.option("--url", metavar="URL", help="Ask this service, not a database.")
 @shared.accept_claimed_option
 @shared.database_and_json
 def lookup(

@@ -34,7 +34,7 @@ def _snapshot_lines(snapshot: Snapshot) -> list[str]:
 
 
 @snapshots.command()
-@click.option("--kernel", default=None)
+@click.option("--kernel")
 @shared.limit_option
 @shared.database_and_json
 def records(kernel: str | None, limit: int, database: str | None, as_json: bool) -> None:

@@ -51,19 +51,15 @@ class Duration(click.ParamType[float]):
     help="Compile with the JAX of an environment of `autotune env` instead of those in the file; "
     "may be given several times.",
 )
-@click.option(
-    "--python", default=None, metavar="INTERPRETER", help="Compile with that of this Python."
-)
+@click.option("--python", metavar="INTERPRETER", help="Compile with that of this Python.")
 @click.option(
     "--budget",
     "timeout",
-    default=None,
     type=Duration(),
     help="Start no more trials after this time (2h, 90m): those before go where they pay most.",
 )
 @click.option(
     "--name",
-    default=None,
     help="What the dashboard calls it, instead of the name of the file. An earlier run of "
     "this name is not shown any more.",
 )
@@ -214,7 +210,6 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
 @shared.plan_options
 @click.option(
     "--timeout",
-    default=None,
     type=click.FloatRange(min=0),
     metavar="SECONDS",
     help="Start no more trials after this time.",

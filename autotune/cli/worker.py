@@ -25,9 +25,7 @@ _TIMEOUT_S = 60.0  # of one call to a service
 
 
 @click.command()
-@click.option(
-    "--name", default=None, help="What it is called in jobs; the process number is added."
-)
+@click.option("--name", help="What it is called in jobs; the process number is added.")
 @click.option("--drain", is_flag=True, help="Stop when there is nothing to do.")
 @click.option(
     "--poll",
@@ -45,17 +43,15 @@ _TIMEOUT_S = 60.0  # of one call to a service
     type=click.FloatRange(LEAST_LEASE_S, MOST_LEASE_S),
     help="After so long without a sign of life the job of this worker is given to another.",
 )
-@click.option("--url", default=None, metavar="URL", help="Take the jobs of this service instead.")
+@click.option("--url", metavar="URL", help="Take the jobs of this service instead.")
 @click.option(
     "--token",
     envvar="AUTOTUNE_TOKEN",
-    default=None,
     help="For --url, with the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
 )
 @click.option(
     "--alive",
     envvar="AUTOTUNE_WORKER_ALIVE",
-    default=None,
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Touch this file whenever the queue has answered: for a health check.",

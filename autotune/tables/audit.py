@@ -122,7 +122,7 @@ class TableAudit:
     ) -> list[tuple[Chip, list[_Row]]]:
         """Which rows for those chips the libraries find; no compiler is asked."""
         asked = [
-            (chip, source, [row for row in source.table.rows if _is_for(source.format, row, chip)])
+            (chip, source, [row for row in source.rows if _is_for(source.format, row, chip)])
             for source in tables
             for chip in chips
         ]
@@ -143,7 +143,7 @@ class TableAudit:
             answers = ask_lookup(source.format, rows, chip, self.python)
         elif source.path in caches:
             answers = [caches[source.path][row.path[0]] for row in rows]
-        paths = {row.path for row in source.table.rows}
+        paths = {row.path for row in source.rows}
         return [
             _row(source, chip, row, answer, paths)
             for row, answer in zip(rows, answers, strict=True)
@@ -252,7 +252,7 @@ def _asked(form: Description, row: TableRow, path: tuple[object, ...]) -> str:
 
 def _is_cache(source: FoundTable) -> bool:
     """Not an ``AutotuningResult``, whose calls are found while it is in force only."""
-    return source.format.syntax == "cache" and any(row.path for row in source.table.rows)
+    return source.format.syntax == "cache" and any(row.path for row in source.rows)
 
 
 @dataclass(slots=True)
@@ -308,9 +308,19 @@ class _Judge:
         others = [pair for pair in self._estimates(subject, searched) if pair[0] != check.config]
         if not others or not isinstance(check.winner, Estimated):
             return audit
-        config, best = min(others, key=_time)
-        audit = replace(audit, searched_verified=self._is_verified(subject, config))
-        return _with_contest(audit, check.winner.estimate, config, best)
+        config, best = min(others, key=lambda pair: pair[1].time_us)
+        row, contest = check.winner.estimate, Contest.TIE
+        if _is_faster(best, row):
+            contest = Contest.WIN
+        elif _is_faster(row, best):
+            contest = Contest.LOSS
+        return replace(
+            audit,
+            searched=str(config),
+            searched_us=best.time_us,
+            searched_verified=self._is_verified(subject, config),
+            contest=contest,
+        )
 
     def _problem(self, spec: ProblemSpec, known: KnownConfig) -> Problem:
         """Of what is assumed only that which the kernel has; a row has to mean all that it says."""
@@ -353,7 +363,7 @@ class _Judge:
                 refused=outcome,
                 least_limit_bytes=check.least_limit_bytes if needs_limit else None,
             )
-        config, best = min(self._estimates(subject), key=_time)
+        config, best = min(self._estimates(subject), key=lambda pair: pair[1].time_us)
         if config == check.config:
             worth = RowStanding.BEST
         elif _is_faster(best, outcome.estimate):
@@ -381,19 +391,6 @@ class _Judge:
                 yield trial.config, trial.estimate
 
 
-def _time(pair: tuple[Config, Estimate]) -> float:
-    return pair[1].time_us
-
-
 def _is_faster(estimate: Estimate, other: Estimate) -> bool:
     """By more than the model can mistake."""
     return estimate.time_us < other.time_us * (1 - margin(estimate, other))
-
-
-def _with_contest(audit: RowAudit, row: Estimate, config: Config, search: Estimate) -> RowAudit:
-    contest = Contest.TIE
-    if _is_faster(search, row):
-        contest = Contest.WIN
-    elif _is_faster(row, search):
-        contest = Contest.LOSS
-    return replace(audit, searched=str(config), searched_us=search.time_us, contest=contest)

@@ -5,7 +5,7 @@ import difflib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -182,12 +182,11 @@ class TableExport:
             arguments = filled(json.loads(like.path[0]), row.key)
             key = json.dumps(arguments, separators=(",", ":"))
             row = replace(row, path=(key,))
-            text, known = source.path.read_text(encoding="utf-8"), [_data(record)]
-            if source.path in texts:
-                text, before_rows = texts[source.path][1], texts[source.path][2]
-            else:
-                before_rows = []
-            texts[source.path] = source, write_cache(text, [row], known), [*before_rows, row]
+            if source.path not in texts:
+                texts[source.path] = source, source.path.read_text(encoding="utf-8"), []
+            _, text, before_rows = texts[source.path]
+            text = write_cache(text, [row], [_data(record)])
+            texts[source.path] = source, text, [*before_rows, row]
         packages = sources[0].folder if sources and self.repository else None
         changed = {path: text for path, (_, text, _) in texts.items()}
         answers = ask_tokamax(changed, self.python, packages) if changed else {}
@@ -237,16 +236,15 @@ def _without_place(config: Config, default: Config | None) -> str:
     return ""
 
 
-def _plain(form: Description, rows: _Rows) -> str:
-    return write_plain(form, [row for _, row in rows])
-
-
 def _flags(_: Description, rows: _Rows) -> str:
     head = _FLAGS.format(**rows[0][1].key, chips=_only_chip(rows, "MaxText has one set of flags"))
     return head + write_flags("", [row for _, row in rows])
 
 
-_TEXTS = {"plain": _plain, "flags": _flags}
+_TEXTS: dict[str, Callable[[Description, _Rows], str]] = {
+    "plain": lambda form, rows: write_plain(form, [row for _, row in rows]),
+    "flags": _flags,
+}
 
 
 def _only_chip(rows: _Rows, why: str) -> Chip:
@@ -303,7 +301,7 @@ def _alike(
     for source in sources:
         if source.path.stem != row.key["op"] or source.path.parent.name != row.key["device"]:
             continue
-        for other in source.table.rows:
+        for other in source.rows:
             configs, _ = source.format.configs(other)
             options = dict(record.key.problem.options).items()
             if any(

@@ -10,7 +10,7 @@ from autotune.tables.cache import read_cache, read_flags
 from autotune.tables.description import Description, descriptions
 from autotune.tables.levels import read_python
 from autotune.tables.plain import PlainTable, is_own, read_plain
-from autotune.tables.table import Table, UnreadRow
+from autotune.tables.table import TableRow, UnreadRow
 
 FORMATS: Sequence[Description] = (
     *descriptions(),
@@ -35,11 +35,13 @@ _PATHS = "import sys; sys.stdout.write('\\0'.join(sys.path))"  # nothing of a pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTable:
-    """``folder``: that its package stands in, where it was found by its format."""
+    """``unread``: what of it cannot be read. ``folder``: that its package stands in, where it was
+    found by its format."""
 
     format: Description
     path: Path
-    table: Table
+    rows: Sequence[TableRow] = ()
+    unread: Sequence[UnreadRow]
     folder: Path | None = None
 
 
@@ -74,10 +76,10 @@ def _begins(name: str) -> list[Description]:
 
 
 def format_named(name: str) -> Description:
-    for form in FORMATS:
-        if form.name == name:
-            return form
-    raise InvalidInputError(f"unknown format {name!r}: choose one of {_names()}")
+    form = next((form for form in FORMATS if form.name == name), None)
+    if form is None:
+        raise InvalidInputError(f"unknown format {name!r}: choose one of {_names()}")
+    return form
 
 
 def _names() -> str:
@@ -99,8 +101,10 @@ def _of_file(path: Path, form: str | None) -> FoundTable:
 
 def read_table(form: Description, path: Path, folder: Path | None = None) -> FoundTable:
     """Raises ``InvalidInputError``."""
-    table = Table.of(str(path), _READERS[form.syntax](form, _text(path), str(path)))
-    return FoundTable(format=form, path=path, table=table, folder=folder)
+    parts = list(_READERS[form.syntax](form, _text(path), str(path)))
+    rows = [part for part in parts if isinstance(part, TableRow)]
+    unread = [part for part in parts if isinstance(part, UnreadRow)]
+    return FoundTable(format=form, path=path, rows=rows, unread=unread, folder=folder)
 
 
 def _read_or_say(form: Description, path: Path, folder: Path | None = None) -> FoundTable:
@@ -109,8 +113,7 @@ def _read_or_say(form: Description, path: Path, folder: Path | None = None) -> F
         return read_table(form, path, folder)
     except InvalidInputError as error:
         why = UnreadRow(place="the whole file", reason=str(error))
-        table = Table(file=str(path), rows=(), unread=(why,))
-        return FoundTable(format=form, path=path, table=table, folder=folder)
+        return FoundTable(format=form, path=path, unread=[why], folder=folder)
 
 
 def _text(path: Path) -> str:
@@ -144,7 +147,7 @@ def _installed(formats: Sequence[Description], python: str) -> list[FoundTable]:
 def tables_in(form: Description, folder: Path) -> list[FoundTable]:
     """All of a format in a folder of packages, but for YAML that sets none of the flags."""
     tables = [_read_or_say(form, file, folder) for file in sorted(folder.glob(form.file))]
-    return [t for t in tables if form.syntax != "flags" or t.table.rows]
+    return [table for table in tables if form.syntax != "flags" or table.rows]
 
 
 def _folders(python: str) -> list[Path]:

@@ -1,8 +1,7 @@
 """What is read of a table."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 UNTYPED = TypeError, ValueError, LookupError, ArithmeticError, RecursionError, AttributeError
 """What comes of values that a stranger wrote, where those of the format are expected."""
@@ -28,23 +27,3 @@ class UnreadRow:
 
     place: str
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """``file``: where it was read."""
-
-    file: str
-    rows: Sequence[TableRow]
-    unread: Sequence[UnreadRow] = ()
-
-    @classmethod
-    def of(cls, file: str, parts: Iterable[TableRow | UnreadRow]) -> Self:
-        rows: list[TableRow] = []
-        unread: list[UnreadRow] = []
-        for part in parts:
-            if isinstance(part, TableRow):
-                rows.append(part)
-            else:
-                unread.append(part)
-        return cls(file=file, rows=rows, unread=unread)

@@ -236,29 +236,6 @@ def parts_line(e: Estimate) -> str:
     return ", ".join(f"{name} {part_us(us)}" for name, us in known if us)
 
 
-FACTS: tuple[Fact, ...] = (
-    ("time", lambda e, _: f"{micros(e.time_us)} {error_bar(e.error)}, {e.model}"),
-    ("limited by", lambda e, why: _limit(e, why)),
-    ("calls", lambda e, _: "; ".join(map(_call, e.calls))),
-    ("kernel and XLA", lambda e, _: _shared(e)),
-    ("roofline", lambda e, why: _roofline(e, why)),
-    ("matrix units", lambda e, why: _matrix(e, why)),
-    ("HBM traffic", lambda e, why: _traffic(e, why)),
-    (
-        "HBM rate",
-        lambda e, why: (
-            f"{e.hbm_bytes / e.time_us / 1e3:,.0f} GB/s, mean burst {size(why.burst_bytes)}"
-        ),
-    ),
-    ("grid steps", lambda e, why: _steps(e, why)),
-    ("DMAs", lambda _, why: f"{why.dma_count:,}"),
-    ("VMEM used", lambda e, _: f"{mebibytes(e.vmem_used_bytes)} of {_allowed(e)}"),
-    ("VMEM by operand", lambda _, why: ", ".join(f"{n} {size(used)}" for n, used in why.vmem)),
-    ("spills", lambda _, why: f"{why.spill_bundles:,} bundles" if why.spill_bundles else "none"),
-    ("notes", lambda e, _: "; ".join(e.notes)),
-)
-
-
 def _shared(e: Estimate) -> str:
     """What of the time is the kernels', and what XLA does around them."""
     if not e.xla_us:
@@ -347,9 +324,13 @@ def _steps(e: Estimate, why: Explanation) -> str:
     return f"{why.steps:,}, {part_us(e.time_us / why.steps)} each" if why.steps > 1 else "1"
 
 
-def _allowed(e: Estimate) -> str:
+def _rate(e: Estimate, why: Explanation) -> str:
+    return f"{e.hbm_bytes / e.time_us / 1e3:,.0f} GB/s, mean burst {size(why.burst_bytes)}"
+
+
+def _vmem(e: Estimate, _: Explanation) -> str:
     share = f", {e.vmem_used_bytes / e.vmem_allowed_bytes:.0%}" if e.vmem_allowed_bytes else ""
-    return mebibytes(e.vmem_allowed_bytes) + share
+    return f"{mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}{share}"
 
 
 def _over(value: float, least: float) -> float | None:
@@ -364,3 +345,21 @@ def not_served(best: Comparison) -> str:
         f"{best.faster.name} is estimated {best.times_as_fast:.2f} times as fast as what is "
         "served: it could not be verified, or came in after the last publication."
     )
+
+
+FACTS: tuple[Fact, ...] = (
+    ("time", lambda e, _: f"{micros(e.time_us)} {error_bar(e.error)}, {e.model}"),
+    ("limited by", _limit),
+    ("calls", lambda e, _: "; ".join(map(_call, e.calls))),
+    ("kernel and XLA", lambda e, _: _shared(e)),
+    ("roofline", _roofline),
+    ("matrix units", _matrix),
+    ("HBM traffic", _traffic),
+    ("HBM rate", _rate),
+    ("grid steps", _steps),
+    ("DMAs", lambda _, why: f"{why.dma_count:,}"),
+    ("VMEM used", _vmem),
+    ("VMEM by operand", lambda _, why: ", ".join(f"{n} {size(used)}" for n, used in why.vmem)),
+    ("spills", lambda _, why: f"{why.spill_bundles:,} bundles" if why.spill_bundles else "none"),
+    ("notes", lambda e, _: "; ".join(e.notes)),
+)

@@ -92,9 +92,8 @@ def detail_of(check: Check) -> str:
 
 def check_in_words(check: Check) -> Check:
     """The same with the sentences of its outcomes, for readers that know no facts of them."""
-    winner, default = (
-        outcome and outcome_in_words(outcome) for outcome in (check.winner, check.default)
-    )
+    sides = check.winner, check.default
+    winner, default = (outcome and outcome_in_words(outcome) for outcome in sides)
     return replace(check, winner=winner, default=default, detail=detail_of(check), before=None)
 
 
@@ -132,19 +131,13 @@ def _memory(check: Check | RecordCheck) -> str:
 
 
 def _broken(check: Check) -> str:
-    if check.winner is None:
-        return "it cannot be used"
-    return kind_and_reason(check.winner)
+    return kind_and_reason(check.winner) if check.winner else "it cannot be used"
 
 
 def _before(check: Check) -> str:
     """What is not known of the other source; empty where it is of this one."""
     is_here = check.winner is None or isinstance(check.winner, (TimedOut, Crashed, NotEstimated))
     return "" if is_here else f"before: {detail_of(check)}"
-
-
-def _default_wins(check: Check) -> str:
-    return f"{micros(check.after_us)}, the default takes {micros(check.default_us)}"
 
 
 _FINDINGS: dict[CheckVerdict, _Line] = {
@@ -154,7 +147,9 @@ _FINDINGS: dict[CheckVerdict, _Line] = {
     CheckVerdict.SLOWER: _times,
     CheckVerdict.FASTER: _times,
     CheckVerdict.SAME: _times,
-    CheckVerdict.DEFAULT_WINS: _default_wins,
+    CheckVerdict.DEFAULT_WINS: lambda check: (
+        f"{micros(check.after_us)}, the default takes {micros(check.default_us)}"
+    ),
     CheckVerdict.NOT_CHECKED: lambda check: _CAUSES[check.cause or Unchecked.NO_ANSWER],
 }
 
@@ -252,8 +247,10 @@ def _answer(match: Match, key: Key) -> str:
     if match.kind is MatchKind.EXACT:
         return "published for exactly this"
     if match.kind is MatchKind.TOOLCHAIN:
-        known = f"tuned with {record.key.toolchain}, {_known(match.check, key.toolchain)}"
-        return known + _other_options(record.key.toolchain, key.toolchain)
+        unknown = f"not checked again with {key.toolchain}"
+        known = checked(match.check) if match.check else unknown
+        options = _other_options(record.key.toolchain, key.toolchain)
+        return f"tuned with {record.key.toolchain}, {known}{options}"
     if match.kind is MatchKind.RULE and record.rule:
         return by_rule(record.rule)
     if match.kind is MatchKind.RULE:
@@ -286,10 +283,6 @@ def _other_options(tuned: Toolchain, asked: Toolchain) -> str:
     names = differing(tuned.options, asked.options)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f"; other compiler options: {', '.join(names[:_SHOWN])}{more}" if names else ""
-
-
-def _known(check: RecordCheck | None, asked: Toolchain) -> str:
-    return f"not checked again with {asked}" if check is None else checked(check)
 
 
 def checked(check: RecordCheck) -> str:

@@ -65,7 +65,8 @@ def _call(named: Sequence[ConfigProfile], table: CallTable) -> str:
     steps = [_step(picture) for shown in pictures for picture in shown]
     head = "".join(f'<th scope="col">{_text(name)}</th>' for name in table.lines.heads)
     if steps:
-        head += f'<th scope="col" class="strip">{_text(_strip_head(steps))}</th>'
+        strip_head = " and ".join(f"{step.name}: {micros(step.us)}" for step in steps)
+        head += f'<th scope="col" class="strip">{_text(strip_head)}</th>'
     rows = "".join(_rows(calls, table, steps))
     said = [*table.notes, *(note for shown in pictures for each in shown for note in each.notes)]
     places = sorted({row.frames[-1].file for call in calls for row in call.folded() if row.frames})
@@ -89,10 +90,6 @@ def _legend(calls: Sequence[Profile]) -> str:
         if cause in there
     )
     return f"<p>{''.join(words)}</p>"
-
-
-def _strip_head(steps: Sequence[_Step]) -> str:
-    return " and ".join(f"{step.name}: {micros(step.us)}" for step in steps)
 
 
 def _rows(calls: Sequence[Profile], table: CallTable, steps: Sequence[_Step]) -> Iterator[str]:

@@ -63,9 +63,9 @@ def counted(table: Description, python: str) -> Counts | None:
         return None
     counts = Counts(name=table.name, since=table.since)
     for source in sources:
-        counts.read += len(source.table.rows)
-        counts.known += sum(_is_known(table, row) for row in source.table.rows)
-        counts.unread.update(_short(row.reason) for row in source.table.unread)
+        counts.read += len(source.rows)
+        counts.known += sum(_is_known(table, row) for row in source.rows)
+        counts.unread.update(_short(row.reason) for row in source.unread)
         if table.module and source.folder is not None:
             folder = source.folder
             counts.is_used = is_used(table.file, table.lookup, folder, table.used_outside)
@@ -103,7 +103,7 @@ def _looked_up(source: FoundTable, chip: Chip, python: str) -> Iterator[tuple[Ta
     table = source.format
     rows = [
         row
-        for row in source.table.rows
+        for row in source.rows
         if not table.device or chip is next(iter(table.chips_of(row.key)), None)
     ]
     for row, answer in zip(rows, ask_lookup(table, rows, chip, python), strict=True):
@@ -134,7 +134,7 @@ def _cached(sources: Sequence[FoundTable], python: str) -> Iterator[tuple[TableR
     for source in sources:
         known, seen = json.loads(source.path.read_text(encoding="utf-8")), Counter[str]()
         folder, name = source.path.parent, source.path.name
-        for row in source.table.rows:
+        for row in source.rows:
             rows.append((row, folder / str(seen[row.path[0]]) / name))
             seen[row.path[0]] += 1
         for number in range(max(seen.values(), default=0)):
@@ -159,7 +159,7 @@ def _flags(source: FoundTable, python: str) -> Iterator[tuple[TableRow, str]]:
     child = (
         Path(sys.modules[Description.__module__].__file__ or "").parents[1] / "compiling" / "child"
     )
-    (row,) = source.table.rows
+    (row,) = source.rows
     done = subprocess.run(
         [python, "-P", "-c", _MAXTEXT.format(child=str(child))],
         input=json.dumps({str(source.path): list(row.value)}),

@@ -123,7 +123,7 @@ def test_a_table_names_no_function_and_no_file(tmp_path: Path) -> None:
     for call in (*calls, params.replace("640", calls[1]), params.replace("block_b", "command")):
         (tmp_path / "t.py").write_text(FLASH.replace(params, call))
         (source,) = find_tables(str(tmp_path / "t.py"), FLASH_NAME, sys.executable)
-        assert (len(source.table.rows), len(source.table.unread)) == (0, 1)
+        assert (len(source.rows), len(source.unread)) == (0, 1)
     module = SimpleNamespace(T={}, system=system, ask=lambda: None)
     request = {"classes": [], "variable": "T", "function": "ask"}
     made = {"made": "system", "fields": {"command": f"touch {proof}"}}

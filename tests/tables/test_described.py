@@ -69,7 +69,7 @@ def test_every_row_of_the_field(table: Description) -> None:
     assert counts.read >= 0.9 * (counts.rows - empty)
     for row, why in compared(sources, python):
         assert not why or any(reason in why for reason in FOR_REASONS), (row, why)
-    for row in sources[0].table.rows if table.module else ():
+    for row in sources[0].rows if table.module else ():
         _is_written_as_it_was_read(table, row)
 
 
@@ -84,7 +84,7 @@ def test_a_package_of_the_field_takes_our_blocks(table: Description, tmp_path: P
     python = os.environ.get("AUTOTUNE_FIELD_PYTHON")
     if not python or not (sources := sources_of(table, python)):
         pytest.skip(f"AUTOTUNE_FIELD_PYTHON names no interpreter with {table.name}")
-    catalogued = ((s, r) for s in sources for r in s.table.rows if not table.configs(r)[1])
+    catalogued = ((s, r) for s in sources for r in s.rows if not table.configs(r)[1])
     source, row = next(catalogued, (None, None))
     if source is None or row is None:
         pytest.skip(f"the catalogue has no row of {table.name}")

@@ -59,8 +59,8 @@ def _exported(name: str, *given: Record, table: Path | None = None) -> Export:
 
 def _imported(path: Path, form: str | None = None) -> list[KnownConfig]:
     (source,) = find_tables(str(path), form, sys.executable)
-    assert not source.table.unread
-    return [source.format.known(row)[0] for row in source.table.rows]
+    assert not source.unread
+    return [source.format.known(row)[0] for row in source.rows]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_flags_are_those_of_all_kernels_of_a_run(tmp_path: Path) -> None:
     assert "compile_topology" not in text
     (tmp_path / "run.yml").write_text(text)
     (source,) = find_tables(str(tmp_path / "run.yml"), None, sys.executable)
-    (row,) = source.table.rows
+    (row,) = source.rows
     assert {known.kernel for known in source.format.known(row)} == {
         "tokamax_splash_attention",
         "tokamax_splash_attention_gradient",

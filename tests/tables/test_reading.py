@@ -34,7 +34,7 @@ def _found(path: Path, text: str, form: str | None = None) -> FoundTable:
 
 
 def _known(source: FoundTable) -> list[KnownConfig | str]:
-    return [_first(source.format, row) for row in source.table.rows]
+    return [_first(source.format, row) for row in source.rows]
 
 
 def _first(form: Description, row: TableRow) -> KnownConfig | str:
@@ -67,7 +67,7 @@ def test_keys_and_values_of_classes(tmp_path: Path) -> None:
 
 def test_a_key_of_another_form_is_listed(tmp_path: Path) -> None:
     source = _found(tmp_path / "t.py", PAGED, "tpu-inference-rpa")
-    (row,), (unread,) = source.table.rows, source.table.unread
+    (row,), (unread,) = source.rows, source.unread
     heads = row.key["actual_num_q_heads"]
     assert (heads, row.key["head_dim"], row.key["sliding_window"]) == (8, 256, None)
     assert unread.place == "line 8"
@@ -86,8 +86,8 @@ def test_the_last_of_equal_keys_counts_at_every_depth() -> None:
 
 def test_the_installed_table_of_jax() -> None:
     (source,) = find_tables(JAX, None, sys.executable)
-    assert len(source.table.rows) > 1000
-    assert not source.table.unread
+    assert len(source.rows) > 1000
+    assert not source.unread
     assert all(isinstance(known, KnownConfig) for known in _known(source))
 
 
@@ -100,7 +100,7 @@ def test_tokamax_caches_and_results(tmp_path: Path) -> None:
     assert isinstance(known, KnownConfig)
     assert named(known.problem) == "m=512,k=256,n=512,groups=8,dtype=bfloat16,mode=fwd"
     assert (known.chips, known.time_us) == ((Chip.V5E,), 2000.0)
-    assert [row.reason.split(":")[0] for row in source.table.unread] == [
+    assert [row.reason.split(":")[0] for row in source.unread] == [
         "no config",
         "its key is no JSON",
     ]
@@ -111,7 +111,7 @@ def test_tokamax_caches_and_results(tmp_path: Path) -> None:
     (same,) = _known(again)
     assert isinstance(same, KnownConfig)
     assert (same.problem, same.axes, same.chips) == (known.problem, known.axes, known.chips)
-    assert len(again.table.unread) == 1
+    assert len(again.unread) == 1
 
 
 @pytest.mark.parametrize("times", [{"evaluation_times_ms": []}, {"evaluation_times_ms": [-1.0]}])
@@ -120,7 +120,7 @@ def test_no_time_is_made_up(tmp_path: Path, times: dict[str, object]) -> None:
     for timed in (times, estimated):
         path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_ragged_dot.json"
         source = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: timed}}))
-        assert source.table.rows[0].time_us is None
+        assert source.rows[0].time_us is None
 
 
 def test_flags_are_cut_as_maxtext_cuts_them(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_our_own_plain_forms(tmp_path: Path) -> None:
     lines = [{**row, "time_us": 2.5}, {**row, "time_us": -1}, {"kernel": "matmul"}]
     text = "\n".join([*map(json.dumps, lines), "{"])
     source = _found(tmp_path / "t.jsonl", text)
-    assert [row.place for row in source.table.unread] == ["line 2", "line 3", "line 4"]
+    assert [row.place for row in source.unread] == ["line 2", "line 3", "line 4"]
     table = 'kernel,chip,problem,config,time_us\nmatmul,v5e,"m=8,k=128",block_m=8,2.5\n'
     same = _found(tmp_path / "t.csv", table)
     known, other = _known(source)[0], _known(same)[0]
@@ -187,7 +187,7 @@ class TestForeignInput:
         ],
     )
     def test_a_plain_row(self, tmp_path: Path, changed: dict[str, object]) -> None:
-        assert len(_plain(tmp_path, **changed).table.unread) == 1
+        assert len(_plain(tmp_path, **changed).unread) == 1
 
     @pytest.mark.parametrize(
         ("name", "row"),
@@ -201,7 +201,7 @@ class TestForeignInput:
     def test_a_row_of_other_values(self, tmp_path: Path, name: str, row: str) -> None:
         form = format_named(name)
         source = _found(tmp_path / "t.py", f"{form.variable} = {{{row}}}", name)
-        (only,) = source.table.rows
+        (only,) = source.rows
         assert str(_first(form, only)).startswith(f"its values are not those of {name}")
         assert len(form.asks(only)) <= 1
 
@@ -210,7 +210,7 @@ class TestForeignInput:
         self, tmp_path: Path, changed: dict[str, object]
     ) -> None:
         source = _plain(tmp_path, **changed)
-        assert isinstance(_first(source.format, source.table.rows[0]), str)
+        assert isinstance(_first(source.format, source.rows[0]), str)
 
     @pytest.mark.parametrize(
         "times", [{"evaluation_times_ms": [10**400]}, {"evaluation_times_ms": 1}, [], "x"]
@@ -218,16 +218,16 @@ class TestForeignInput:
     def test_a_tokamax_entry(self, tmp_path: Path, times: object) -> None:
         path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_ragged_dot.json"
         source = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: times}}))
-        assert (len(source.table.rows), len(source.table.unread)) == (0, 1)
+        assert (len(source.rows), len(source.unread)) == (0, 1)
 
     def test_nothing_is_executed(self, tmp_path: Path) -> None:
         proof = tmp_path / "executed"
         text = f"open({str(proof)!r}, 'w').close()\n{QUANTIZED}"
         text += f"TUNED_BLOCK_SIZES_RAW[open({str(proof)!r}, 'w')] = 1\n"
-        assert _found(tmp_path / "t.py", text, "tpu-inference-quantized-matmul").table.rows
+        assert _found(tmp_path / "t.py", text, "tpu-inference-quantized-matmul").rows
         inside = f"TUNED_BLOCK_SIZES_RAW = {{(6, open({str(proof)!r}, 'w'), 1, 1, '', ''): 1}}"
         source = _found(tmp_path / "t.py", inside, "tpu-inference-quantized-matmul")
-        assert not source.table.rows
+        assert not source.rows
         assert not proof.exists()
 
     @pytest.mark.parametrize(
