@@ -28,7 +28,7 @@ from autotune.wording.units import counted, micros
     default="default",
     show_default=True,
     metavar="block_m=256,…",
-    help="SourceChange the kernel with these blocks, as for `estimate`.",
+    help="The kernel with these blocks, as for `estimate`.",
 )
 @click.option(
     "--apply",

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from autotune.domain.change import ChangeKind, Place, SourceChange
 
-_PRODUCTS = ("dot", "matmul", "dot_general")
+_PRODUCTS = ("dot", "matmul", "dot_general", "einsum")
+_COUNTING = ("program_id", "num_programs")
 _TPU_MODULE = "jax.experimental.pallas.tpu"
 _KINDS = {"P": '"parallel"', "A": '"arbitrary"'}
 
@@ -71,15 +72,51 @@ class _Source:
         self.data, self.tree = text.encode(), ast.parse(text)
         self._starts = [0, *accumulate(map(len, self.data.splitlines(keepends=True)))]
         self.imports: list[_Edit] = []
+        nodes = list(ast.walk(self.tree))
+        self._assigns = [each for each in nodes if isinstance(each, ast.Assign)]
+        self._functions = [each for each in nodes if isinstance(each, ast.FunctionDef)]
 
     def offset(self, line: int, column: int) -> int:
         return self._starts[line - 1] + column
 
-    def start(self, node: ast.expr | ast.stmt) -> int:
+    def start(self, node: ast.expr | ast.stmt | ast.arg) -> int:
         return self.offset(node.lineno, node.col_offset)
 
-    def end(self, node: ast.expr | ast.stmt) -> int:
+    def end(self, node: ast.expr | ast.stmt | ast.arg) -> int:
         return self.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+    def text(self, node: ast.expr | ast.arg, *, is_factor: bool = False) -> str:
+        """A factor is in brackets where it needs them."""
+        text = self.data[self.start(node) : self.end(node)].decode()
+        needs = is_factor and isinstance(node, ast.BinOp | ast.UnaryOp | ast.IfExp)
+        return f"({text})" if needs else text
+
+    def value(self, node: ast.expr | None) -> ast.expr | None:
+        """What a name stands for, if it is given once."""
+        if not isinstance(node, ast.Name):
+            return node
+        given = [each.value for each in self._assignments(node.id)]
+        return given[0] if len(given) == 1 else None
+
+    def assigned(self, name: str, *, before: ast.expr) -> ast.Assign | None:
+        """The last statement before an expression of its function that gives this name a value."""
+        function = self.function_of(before)
+        start = function.lineno if function else 0
+        given = [a for a in self._assignments(name) if start < a.lineno < before.lineno]
+        return max(given, key=lambda each: each.lineno, default=None)
+
+    def _assignments(self, name: str) -> list[ast.Assign]:
+        return [a for a in self._assigns if [getattr(t, "id", "") for t in a.targets] == [name]]
+
+    def function_of(self, node: ast.expr) -> ast.FunctionDef | None:
+        """The innermost one that the expression stands in."""
+        inside = [each for each in self._functions if any(part is node for part in ast.walk(each))]
+        return max(inside, key=lambda each: each.lineno, default=None)
+
+    def function(self, name: str) -> ast.FunctionDef | None:
+        """The one of this name, if there is one."""
+        named = [each for each in self._functions if each.name == name]
+        return named[0] if len(named) == 1 else None
 
     def node_at(self, place: Place) -> ast.expr | None:
         wanted = place.line, place.column, place.end_line, place.end_column
@@ -120,11 +157,47 @@ class _Source:
 
 
 def _wide_sum(source: _Source, node: ast.expr, _: str) -> list[_Edit] | None:
-    numpy, end = source.name_of("jax.numpy"), source.end(node)
-    if numpy is None or not isinstance(node, ast.Call) or _called(node) not in _PRODUCTS:
+    numpy, start, end = source.name_of("jax.numpy"), source.start(node), source.end(node)
+    if numpy is None or not _is_product(node):
         return None
-    sums = _keywords(source, node, {"preferred_element_type": f"{numpy}.float32"})
-    return [*sums, _Edit(end, end, f".astype({numpy}.bfloat16)")]
+    wide, narrow = f"{numpy}.float32", f".astype({numpy}.bfloat16)"
+    if isinstance(node, ast.BinOp):
+        operands = f"{source.text(node.left)}, {source.text(node.right)}"
+        product = f"{numpy}.matmul({operands}, preferred_element_type={wide}){narrow}"
+        return [_Edit(start, end, product)]
+    assert isinstance(node, ast.Call)
+    sums = _keywords(source, node, {"preferred_element_type": wide})
+    return [*sums, _Edit(end, end, narrow)]
+
+
+def _is_product(node: ast.expr) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    return isinstance(node, ast.Call) and _called(node) in _PRODUCTS
+
+
+def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | None:
+    """Where the left operand is scaled in its place, or by the statement that names it."""
+    if not _is_product(node):
+        return None
+    rows = node.left if isinstance(node, ast.BinOp) else next(iter(getattr(node, "args", ())), None)
+    while isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute):
+        rows = rows.func.value if rows.func.attr == "astype" else None
+    start, end = source.start(node), source.end(node)
+    if isinstance(rows, ast.BinOp):
+        scale = source.text(rows.right, is_factor=True)
+        edit = _Edit(source.start(rows), source.end(rows), source.text(rows.left))
+    else:
+        given = source.assigned(rows.id, before=node) if isinstance(rows, ast.Name) else None
+        if given is None or not isinstance(given.value, ast.BinOp):
+            return None
+        name, value = source.text(given.targets[0]), given.value
+        scale, kept = f"{name}_scale", source.text(value.left)
+        text = f"{scale} = {source.text(value.right)}"
+        if kept != name:
+            text = f"{name} = {kept}; {text}"
+        edit = _Edit(source.start(given), source.end(given), text)
+    return [_Edit(start, start, "("), edit, _Edit(end, end, f" {sign} {scale})")]
 
 
 def _unrolled(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
@@ -143,7 +216,7 @@ def _with_parameters(
     for change in changes:
         name, text = _PARAMETERS[change.kind]
         values[name] = text(change.value)
-    params = next((each.value for each in call.keywords if each.arg == _PARAMS), None)
+    params = _keyword(call, _PARAMS)
     if isinstance(params, ast.Call) and _called(params) == "CompilerParams":
         return _keywords(source, params, values)
     module = source.tpu_module() if params is None else None
@@ -156,17 +229,84 @@ def _with_parameters(
 _PARAMS = "compiler_params"
 
 
+def _cost(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
+    call, pallas = _pallas_call(source, node), source.name_of("jax.experimental.pallas")
+    if call is None or pallas is None:
+        return None
+    names = ("flops", "transcendentals", "bytes_accessed")
+    pairs = zip(names, value.split(","), strict=True)
+    words = ", ".join(f"{name}={int(figure):_}" for name, figure in pairs)
+    return _keywords(source, call, {"cost_estimate": f"{pallas}.CostEstimate({words})"})
+
+
+def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
+    """The grid, its semantics, the index maps, and what counts the axes: all must be written out,
+    in the function that makes the call and in the body."""
+    call, order = _pallas_call(source, node), [int(axis) for axis in value]
+    outer = source.function_of(call) if call else None
+    inner = _body(source, call.args[0]) if call and call.args else None
+    if call is None or inner is None or outer is None:
+        return None
+    spec = source.value(_keyword(call, "grid_spec")) or call
+    params = source.value(_keyword(call, _PARAMS))
+    listed = [_keyword(spec, "grid"), _keyword(params, "dimension_semantics")]
+    edits = [
+        _reordered(source, getattr(source.value(each), "elts", ()), order)
+        for each in listed
+        if each
+    ]
+    for each in ast.walk(outer):
+        if isinstance(each, ast.Call) and _called(each) == "BlockSpec":
+            index_map = each.args[1] if len(each.args) > 1 else _keyword(each, "index_map")
+            edits += [_reordered(source, _arguments(source, index_map), order)] if index_map else []
+    for each in [each for function in (outer, *inner) for each in ast.walk(function)]:
+        if isinstance(each, ast.Call) and _called(each) in _COUNTING:
+            (axis,) = (*each.args, *(keyword.value for keyword in each.keywords))
+            if not (isinstance(axis, ast.Constant) and isinstance(axis.value, int)):
+                return None
+            to = str(order.index(axis.value))
+            edits.append([_Edit(source.start(axis), source.end(axis), to)])
+    return None if None in edits else [edit for some in edits for edit in some or ()]
+
+
+def _body(source: _Source, node: ast.expr) -> list[ast.FunctionDef] | None:
+    """The function of a kernel, and those of the file that it names, at whatever remove."""
+    if isinstance(node, ast.Call) and _called(node) == "partial":
+        node = node.args[0]
+    named = [getattr(node, "id", "")]
+    known = dict[str, ast.FunctionDef]()
+    for name in named:
+        function = source.function(name) if name not in known else None
+        if function is not None:
+            known[name] = function
+            named += [each.id for each in ast.walk(function) if isinstance(each, ast.Name)]
+    return list(known.values()) or None
+
+
+def _keyword(call: ast.expr | None, name: str) -> ast.expr | None:
+    given = call.keywords if isinstance(call, ast.Call) else ()
+    return next((each.value for each in given if each.arg == name), None)
+
+
+def _arguments(source: _Source, index_map: ast.expr) -> Sequence[ast.expr | ast.arg]:
+    """Of a lambda, or of a function that has a name."""
+    named = source.function(index_map.id) if isinstance(index_map, ast.Name) else index_map
+    return named.args.args if isinstance(named, ast.Lambda | ast.FunctionDef) else ()
+
+
+def _reordered(
+    source: _Source, nodes: Sequence[ast.expr | ast.arg], order: Sequence[int]
+) -> list[_Edit] | None:
+    """The first of them, as many as the order has; None where there are fewer."""
+    if len(nodes) < len(order):
+        return None
+    pairs = [(nodes[place], nodes[axis]) for place, axis in enumerate(order)]
+    return [_Edit(source.start(a), source.end(a), source.text(b)) for a, b in pairs if a is not b]
+
+
 def _pallas_call(source: _Source, node: ast.expr) -> ast.Call | None:
     """That makes what is called: in the same expression, or under a name that is given once."""
-    made = node.func if isinstance(node, ast.Call) else None
-    if isinstance(made, ast.Name):
-        given = [
-            each.value
-            for each in ast.walk(source.tree)
-            if isinstance(each, ast.Assign)
-            and [getattr(target, "id", "") for target in each.targets] == [made.id]
-        ]
-        made = given[0] if len(given) == 1 else None
+    made = source.value(node.func) if isinstance(node, ast.Call) else None
     is_call = isinstance(made, ast.Call) and _called(made) == "pallas_call"
     return made if isinstance(made, ast.Call) and is_call else None
 
@@ -212,4 +352,7 @@ _PARAMETERS: Mapping[ChangeKind, tuple[str, Callable[[str], str]]] = {
 _EDITS: Mapping[ChangeKind, Callable[[_Source, ast.expr, str], list[_Edit] | None]] = {
     ChangeKind.WIDE_SUM: _wide_sum,
     ChangeKind.UNROLLED: _unrolled,
+    ChangeKind.LATE_SCALE: _late_scale,
+    ChangeKind.COST_ESTIMATE: _cost,
+    ChangeKind.GRID_ORDER: _turned,
 }

@@ -9,7 +9,8 @@ from autotune.domain.limits import Count, Limit, Text
 
 
 class ChangeKind(StrEnum):
-    """What is changed. The first two make compile what does not, and are tried only then."""
+    """What is changed. The first two make compile what does not, and are tried only then; the last
+    one changes what XLA knows of a kernel, not the kernel."""
 
     WIDE_SUM = "a bfloat16 product that sums in float32"
     VMEM_LIMIT = "a higher VMEM limit"
@@ -17,6 +18,8 @@ class ChangeKind(StrEnum):
     GRID_ORDER = "another order of the grid"
     NO_BOUNDS_CHECKS = "no bounds checks"
     UNROLLED = "an unrolled loop"
+    LATE_SCALE = "a scale behind the product"
+    COST_ESTIMATE = "a cost estimate for XLA"
 
     @property
     def is_remedy(self) -> bool:
@@ -36,7 +39,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SourceChange:
-    """``value``: as the kind takes it: letters of semantics, axes of a grid, bytes, turns."""
+    """``value``: as the kind takes it: letters of semantics, axes of a grid, bytes, turns; flops,
+    transcendentals and bytes with commas."""
 
     kind: ChangeKind
     place: Place

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Annotated
 
 from autotune.domain.change import SourceChange
@@ -9,6 +10,7 @@ from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.evidence import Verdict
 from autotune.domain.limits import MOST_NAMES, Bytes, Count, Limit, Share, Text, Time, Word
 from autotune.domain.profile import Cause, NamedPart, Profile, ProfileRow, SourceLine
+from autotune.domain.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,18 @@ class SourceFinding:
         return 1.0 - self.after_us / self.before_us if self.before_us else 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingCost:
+    """A call that does not say what it costs: XLA plans what is around it as if it were free.
+    ``change``: with the figures of this problem; ``diff``: empty where the source has no edit that
+    leaves the kernel as it is."""
+
+    change: SourceChange
+    line: SourceLine
+    diff: OmitDefault[Text] = ""
+
+
+_ROWS, _LANES = 8, 128  # of a vector register
 _WORTH = 0.15  # of the time, for a line or a part to be named
 _WAITS = (Cause.MATRIX_STALL, Cause.LANE_STALL, Cause.SPILL, Cause.HBM, Cause.LATENCY)
 _ISSUES = ("VPU", "MXU", "XLU", "load/store")
@@ -43,11 +57,13 @@ _ISSUES = ("VPU", "MXU", "XLU", "load/store")
 class Observation:
     """What needs thought: ``lines`` that wait for a ``cause``, or that keep one ``unit`` busy
     together; or a ``part`` of the time that has no line. ``cycles`` of one core; ``share`` of all
-    of them."""
+    of them. Or an ``operand`` whose last dimension leaves that ``share`` of 128 lanes empty, in
+    VMEM and in HBM; it has no ``cycles``."""
 
     cause: OmitNone[Cause | None] = None
     part: OmitNone[NamedPart | None] = None
     unit: OmitDefault[Word] = ""
+    operand: OmitDefault[Word] = ""
     lines: OmitDefault[Annotated[tuple[SourceLine, ...], Limit(longest=MOST_NAMES)]] = ()
     cycles: Bytes
     share: Share
@@ -76,12 +92,21 @@ def observations(profile: Profile) -> Iterator[Observation]:
             yield Observation(unit=unit, lines=lines, cycles=total, share=share)
 
 
+def sparse_operands(trace: Trace) -> Iterator[Observation]:
+    """Blocks of more than a register that fill half of its lanes, or fewer."""
+    for call in trace.calls:
+        for operand in call.operands:
+            *rows, lanes = operand.block or (_LANES,)
+            if operand.is_pipelined and prod(rows) > _ROWS and lanes <= _LANES // 2:
+                yield Observation(operand=operand.name, cycles=0, share=1 - lanes / _LANES)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
     """``findings``: those that save the most first; ``together``: of several that go together.
     ``tried``: how many changes were compiled; ``wrong``: what saves time, and the gate refuses.
     ``reason``: why the kernel has no time without a change; empty where it has one.
-    ``observations``: of the kernel as it is."""
+    ``observations`` and ``costs``: of the kernel as it is."""
 
     time_us: Time | None
     findings: Annotated[tuple[SourceFinding, ...], Limit(longest=1_000)]
@@ -90,3 +115,4 @@ class Advice:
     tried: Count
     reason: OmitDefault[Text] = ""
     observations: OmitDefault[Annotated[tuple[Observation, ...], Limit(longest=1_000)]] = ()
+    costs: OmitDefault[Annotated[tuple[MissingCost, ...], Limit(longest=1_000)]] = ()

@@ -11,8 +11,15 @@ from autotune.domain import compilers as questions
 from autotune.domain.change import ChangeKind, Place, SourceChange
 from autotune.domain.comparison import Comparison, NamedEstimate, compare
 from autotune.domain.evidence import Verdict
-from autotune.domain.finding import Advice, Observation, SourceFinding, observations
-from autotune.domain.outcome import Estimate, Estimated, Outcome
+from autotune.domain.finding import (
+    Advice,
+    MissingCost,
+    Observation,
+    SourceFinding,
+    observations,
+    sparse_operands,
+)
+from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Config
 from autotune.domain.profile import SourceLine
 from autotune.domain.trace import Trace
@@ -43,42 +50,52 @@ class _Adviser:
 
     def advice(self) -> Advice:
         (base,) = self._compiled([()])
-        before = base.estimate if isinstance(base, Estimated) else None
-        changes = list(self._worth_trying(before))
+        before = base if isinstance(base, Estimated) else None
+        listed = self._ask(ListChanges)
+        all_changes = listed.changes if isinstance(listed, PossibleChanges) else ()
+        traced = trace_one(self.compilers, self.subject, self.config)
+        trace = traced if isinstance(traced, Trace) else None
+        changes = list(self._worth_trying(all_changes, trace, before)) if trace else []
         self.announce("compile", len(changes))
         outcomes = self._compiled([(change,) for change in changes])
         timed = [
-            (change, outcome.estimate)
+            (change, outcome)
             for change, outcome in zip(changes, outcomes, strict=True)
-            if isinstance(outcome, Estimated) and _is_faster(outcome.estimate, before)
+            if isinstance(outcome, Estimated) and _is_faster(outcome, before)
         ]
         best = _best_values(timed)
         self.announce("verify", len(best))
         findings = [self._finding((change,), before, after) for change, after in best]
         right = [finding for finding in findings if finding.verdict.ok is not False]
         return Advice(
-            time_us=before.time_us if before else None,
+            time_us=before.estimate.time_us if before else None,
             findings=tuple(right),
             together=self._together(right, before),
             wrong=tuple(finding for finding in findings if finding.verdict.ok is False),
             tried=len(changes),
             reason="" if before else str(getattr(base, "reason", "") or base.kind),
-            observations=tuple(self._observed()) if before else (),
+            observations=tuple(self._observed(trace)) if before and trace else (),
+            costs=tuple(self._costs(all_changes, before)) if before else (),
         )
 
-    def _observed(self) -> Iterator[Observation]:
-        """Nothing where this libtpu has no profile."""
+    def _costs(self, changes: Sequence[SourceChange], before: Estimated) -> Iterator[MissingCost]:
+        for change in changes:
+            if change.kind is ChangeKind.COST_ESTIMATE:
+                text, _ = self._edit((change,), before)
+                yield MissingCost(change=change, line=_line(change.place), diff=text)
+
+    def _observed(self, trace: Trace) -> Iterator[Observation]:
+        """No lines where this libtpu has no profile."""
+        yield from sparse_operands(trace)
         answer = self.compilers.ask(self.subject.question(ProfileConfig, config=self.config))
         for profile in answer.profiles if isinstance(answer, Profiled) else ():
             yield from observations(profile)
 
-    def _worth_trying(self, before: Estimate | None) -> Iterator[SourceChange]:
-        listed = self._ask(ListChanges)
-        traced = trace_one(self.compilers, self.subject, self.config)
-        if not isinstance(listed, PossibleChanges) or not isinstance(traced, Trace):
-            return
-        for kind, alike in groupby(sorted(listed.changes), key=lambda change: change.kind):
-            if kind.is_remedy == (before is None):
+    def _worth_trying(
+        self, changes: Sequence[SourceChange], traced: Trace, before: Estimated | None
+    ) -> Iterator[SourceChange]:
+        for kind, alike in groupby(sorted(changes), key=lambda change: change.kind):
+            if kind.is_remedy == (before is None) and kind is not ChangeKind.COST_ESTIMATE:
                 if kind is ChangeKind.SEMANTICS:
                     yield from self._parallel(traced, list(alike))
                 elif kind is ChangeKind.GRID_ORDER:
@@ -110,36 +127,36 @@ class _Adviser:
         yield from (change for _, change in sorted(fewer)[:_ORDERS])
 
     def _together(
-        self, findings: Sequence[SourceFinding], before: Estimate | None
+        self, findings: Sequence[SourceFinding], before: Estimated | None
     ) -> SourceFinding | None:
         """As many as make each other faster still."""
         chosen: tuple[SourceChange, ...] = ()
         best = before
         for finding in findings:
             (outcome,) = self._compiled([(*chosen, *finding.changes)])
-            if isinstance(outcome, Estimated) and _is_faster(outcome.estimate, best):
-                chosen, best = (*chosen, *finding.changes), outcome.estimate
+            if isinstance(outcome, Estimated) and _is_faster(outcome, best):
+                chosen, best = (*chosen, *finding.changes), outcome
         if best is None or len(chosen) < 2:
             return None
         both = self._finding(chosen, before, best)
         return both if both.verdict.ok is not False else None
 
     def _finding(
-        self, changes: tuple[SourceChange, ...], before: Estimate | None, after: Estimate
+        self, changes: tuple[SourceChange, ...], before: Estimated | None, after: Estimated
     ) -> SourceFinding:
         text, is_same = self._edit(changes, after)
         return SourceFinding(
             changes=changes,
             lines=tuple(_line(change.place) for change in changes),
-            before_us=before.time_us if before else None,
-            after_us=after.time_us,
-            margin=_compared(before, after).margin if before else after.doubt,
+            before_us=before.estimate.time_us if before else None,
+            after_us=after.estimate.time_us,
+            margin=_compared(before, after).margin if before else after.estimate.doubt,
             verdict=self._verified(changes),
             diff=text,
             same_program=is_same,
         )
 
-    def _edit(self, changes: tuple[SourceChange, ...], after: Estimate) -> tuple[str, bool | None]:
+    def _edit(self, changes: tuple[SourceChange, ...], after: Estimated) -> tuple[str, bool | None]:
         """The diff, and whether it was compiled. None is made of what compiles to another time."""
         files = {change.place.file for change in changes}
         if len(files) > 1:
@@ -158,7 +175,9 @@ class _Adviser:
         edited_subject = replace(self.subject, ref=replace(self.subject.ref, source=text))
         question = edited_subject.question(questions.CompileConfig, config=self.config)
         outcome = outcome_of(self.compilers.ask(question), self.subject.chip)
-        is_same = isinstance(outcome, Estimated) and outcome.estimate.time_us == after.time_us
+        is_same = (
+            isinstance(outcome, Estimated) and outcome.estimate.time_us == after.estimate.time_us
+        )
         return (made, True) if is_same else ("", False)
 
     def _compiled(self, changes: Sequence[tuple[SourceChange, ...]]) -> list[Outcome]:
@@ -181,26 +200,26 @@ class _Adviser:
         return self.compilers.ask(self.subject.question(kind, config=self.config))
 
 
-def _compared(before: Estimate, after: Estimate) -> Comparison:
-    return compare(
-        NamedEstimate(name="changed", estimate=after), NamedEstimate(name="", estimate=before)
-    )
+def _compared(before: Estimated, after: Estimated) -> Comparison:
+    changed = NamedEstimate(name="changed", estimate=after.estimate)
+    return compare(changed, NamedEstimate(name="", estimate=before.estimate))
 
 
-def _is_faster(after: Estimate, before: Estimate | None) -> bool:
+def _is_faster(after: Estimated, before: Estimated | None) -> bool:
     """By more than the model can mistake; than what does not compile anything is."""
     if before is None:
         return True
-    return after.time_us < before.time_us and not _compared(before, after).tie
+    is_less = after.estimate.time_us < before.estimate.time_us
+    return is_less and not _compared(before, after).tie
 
 
 def _best_values(
-    timed: Sequence[tuple[SourceChange, Estimate]],
-) -> list[tuple[SourceChange, Estimate]]:
+    timed: Sequence[tuple[SourceChange, Estimated]],
+) -> list[tuple[SourceChange, Estimated]]:
     """The fastest first, and of one place and kind only the fastest value."""
-    best = dict[tuple[ChangeKind, Place], tuple[SourceChange, Estimate]]()
-    for change, estimate in sorted(timed, key=lambda pair: pair[1].time_us):
-        best.setdefault((change.kind, change.place), (change, estimate))
+    best = dict[tuple[ChangeKind, Place], tuple[SourceChange, Estimated]]()
+    for change, outcome in sorted(timed, key=lambda pair: pair[1].estimate.time_us):
+        best.setdefault((change.kind, change.place), (change, outcome))
     return list(best.values())
 
 

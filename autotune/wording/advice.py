@@ -18,6 +18,7 @@ CAUSES: Mapping[ChangeKind, str] = {
     ChangeKind.GRID_ORDER: "blocks are fetched again that could stay where they are",
     ChangeKind.NO_BOUNDS_CHECKS: "the scalar unit checks the bounds of each copy and dynamic index",
     ChangeKind.UNROLLED: "each turn of the loop waits for the results of the one before",
+    ChangeKind.LATE_SCALE: "the product has fewer columns than its left operand, which is scaled",
 }
 
 
@@ -38,6 +39,14 @@ _CHANGES: Mapping[ChangeKind, Callable[[str], str]] = {
     ),
     ChangeKind.NO_BOUNDS_CHECKS: lambda _: "disable_bounds_checks=True",
     ChangeKind.UNROLLED: lambda turns: f"unroll={turns}",
+    ChangeKind.LATE_SCALE: lambda sign: (
+        f"the scale of the left operand behind the product ({sign})"
+    ),
+    ChangeKind.COST_ESTIMATE: lambda figures: (
+        "cost_estimate=pl.CostEstimate(flops={}, transcendentals={}, bytes_accessed={})".format(
+            *figures.split(",")
+        )
+    ),
 }
 
 
@@ -56,6 +65,12 @@ def advice_lines(advice: Advice) -> Iterator[str]:
     if advice.observations:
         yield "What needs thought:"
         yield from (f"  {_observation_text(seen)}" for seen in advice.observations)
+    for missing in advice.costs:
+        yield ""
+        yield f"{missing.line.file}:{missing.line.line}: XLA is not told what the kernel costs, and"
+        yield "  plans what runs beside it without that. With the figures of this problem:"
+        yield f"  {change_text(missing.change)}"
+        yield from (f"  {line}" for line in missing.diff.splitlines())
     for wrong in advice.wrong:
         (change,) = wrong.changes
         yield f"Left out: {change.kind} ({place_text(wrong)}) saves {_saved(wrong)}, but it is "
@@ -64,13 +79,18 @@ def advice_lines(advice: Advice) -> Iterator[str]:
 
 def _observation_text(seen: Observation) -> str:
     """A fact that needs thought, with its lines and cycles."""
+    if seen.operand:
+        return (
+            f"{seen.operand} leaves {seen.share:.0%} of the lanes empty, in VMEM and in HBM: make "
+            "its last dimension a longer one"
+        )
     where = " and ".join(f"line {line.line}" for line in seen.lines)
     took = f"{seen.share:.0%} of the time, {seen.cycles:,} cycles"
     if seen.part is not None:
         return f"{seen.part} take {took}: {_PARTS.get(seen.part, 'no line of the source')}"
     if seen.cause is not None:
         return f"{where} waits {_WAITS[seen.cause]}: {took}: {seen.lines[-1].text}"
-    return f"{where} all use the {seen.unit}: {took}"
+    return f"{where} all use the {seen.unit}: {took}: none of them is faster beside the others"
 
 
 _PARTS: Mapping[NamedPart, str] = {
@@ -83,8 +103,8 @@ _WAITS: Mapping[Cause, str] = {
     Cause.MATRIX_STALL: "for the matrix unit",
     Cause.LANE_STALL: "for sums or transposes across lanes",
     Cause.SPILL: "for values that found no register",
-    Cause.HBM: "for the bytes of a copy",
-    Cause.LATENCY: "for a copy to answer",
+    Cause.HBM: "for the bytes of a copy, which must come earlier or be fewer",
+    Cause.LATENCY: "for a copy to answer, which could begin a step earlier",
 }
 
 

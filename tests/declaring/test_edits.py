@@ -46,11 +46,63 @@ def change(source: str, kind: ChangeKind, wanted: str, value: str = "") -> Sourc
             "lax.fori_loop(0, n, f, x, unroll=4)",
         ),
         (ChangeKind.UNROLLED, "8", "lax.scan(f, x, unroll=1)", "lax.scan(f, x, unroll=8)"),
+        (
+            ChangeKind.WIDE_SUM,
+            "",
+            "a[...] @ b",
+            "jnp.matmul(a[...], b, preferred_element_type=jnp.float32).astype(jnp.bfloat16)",
+        ),
+        (ChangeKind.LATE_SCALE, "/", "(a / (b + 1)) @ c", "((a) @ c / (b + 1))"),
+        (ChangeKind.LATE_SCALE, "*", "jnp.dot(a * s, c)", "(jnp.dot(a, c) * s)"),
     ],
 )
 def test_only_the_expression_is_edited(kind, value, before, after):
     source = f"{HEAD}def body():\n    y = {before}  # ü / kept\n"
     assert edited(source, [change(source, kind, before, value)]) == source.replace(before, after)
+
+
+def test_a_scale_that_a_statement_gives_keeps_its_place():
+    body = "def body(l, v):\n    {}\n    return {}\n"
+    product = "jnp.dot(p.astype(v.dtype), v)"
+    source = HEAD + body.format("p = l / jnp.sum(l)", product)
+    after = edited(source, [change(source, ChangeKind.LATE_SCALE, product, "/")])
+    assert after == HEAD + body.format("p = l; p_scale = jnp.sum(l)", f"({product} / p_scale)")
+
+
+TURNED = """
+def body(x_ref, o_ref):
+    helper(x_ref, o_ref, pl.program_id({1}))
+
+def helper(x_ref, o_ref, row):
+    o_ref[...] = x_ref[...] + row + pl.num_programs({0})
+
+def kernel(x):
+    def rows({names}, *_):
+        return i, 0
+    grid = ({sizes})
+    return pl.pallas_call(
+        partial(body),
+        grid_spec=pltpu.PrefetchScalarGridSpec(grid=grid, in_specs=[pl.BlockSpec((8, n), rows)],
+            out_specs=pl.BlockSpec((8, 128), lambda {names}: (i, j))),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=({kinds})),
+        out_shape=x,
+    )(x)
+"""
+
+
+def test_another_order_of_the_grid_is_told_to_maps_semantics_and_counts():
+    first = {"names": "i, j", "sizes": "m // 8, 2", "kinds": '"parallel", ARBITRARY'}
+    after = {"names": "j, i", "sizes": "2, m // 8", "kinds": 'ARBITRARY, "parallel"'}
+    source = HEAD + TURNED.format(0, 1, **first)
+    call = next(
+        ast.get_source_segment(source, node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Call)
+    )
+    turn = change(source, ChangeKind.GRID_ORDER, call, "10")
+    assert edited(source, [turn]) == HEAD + TURNED.format(1, 0, **after)
+    unknown = source.replace("program_id(1)", "program_id(axis)")
+    assert edited(unknown, [change(unknown, ChangeKind.GRID_ORDER, call, "10")]) is None
 
 
 CALL = """
@@ -119,7 +171,8 @@ def test_several_are_made_at_once_unless_they_are_of_one_place():
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        (ChangeKind.WIDE_SUM, "x @ y"),
+        (ChangeKind.WIDE_SUM, "x * y"),
+        (ChangeKind.LATE_SCALE, "x @ y"),
         (ChangeKind.UNROLLED, "loop(f, x)"),
         (ChangeKind.NO_BOUNDS_CHECKS, "made(body)(x)"),
         (ChangeKind.GRID_ORDER, "pl.pallas_call(body)(x)"),

@@ -15,8 +15,8 @@ SOURCE = Path(naive.__file__).read_text(encoding="utf-8")
 MATMUL = "x=bf16[1024,1024],y=bf16[1024,1024]"
 
 
-def advised(folder: Path, name: str, call: str, chip: str, *more: str):
-    (folder / "mine.py").write_text(SOURCE)
+def advised(folder: Path, name: str, call: str, chip: str, *more: str, source: str = SOURCE):
+    (folder / "mine.py").write_text(source)
     done = autotune(
         "advise", f"mine.py:{name}", "--args", call, "--chip", chip, "--json", *more, cwd=folder
     )
@@ -34,6 +34,39 @@ def test_parallel_axes_on_two_cores_and_a_patch_that_applies(tmp_path):
     assert (tmp_path / "mine.py").read_text() == SOURCE
     subprocess.run(["patch", "-p1", "-i", "it.patch"], cwd=tmp_path, check=True)
     assert 'dimension_semantics=("parallel",)' in (tmp_path / "mine.py").read_text()
+
+
+PROJECTED = """
+def _project_body(x_ref, y_ref, out_ref):
+    wide = jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)
+    out_ref[...] = wide.astype(out_ref.dtype)
+
+
+def project(x, y):
+    return pl.pallas_call(
+        _project_body,
+        grid=(x.shape[0] // 128, y.shape[1] // 4096),
+        in_specs=[
+            pl.BlockSpec((128, x.shape[1]), lambda i, j: (i, 0)),
+            pl.BlockSpec((y.shape[0], 4096), lambda i, j: (0, j)),
+        ],
+        out_specs=pl.BlockSpec((128, 4096), lambda i, j: (i, j)),
+        out_shape=jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype),
+    )(x, y)
+"""
+
+
+def test_another_order_of_the_grid_and_what_the_call_costs(tmp_path):
+    """A weight is fetched again for each block of rows."""
+    call = "x=bf16[2048,512],y=bf16[512,8192]"
+    advice = advised(tmp_path, "project", call, "v6e", source=SOURCE + PROJECTED)
+    (turned,) = (f for f in advice["findings"] if f["changes"][0]["value"] == "10")
+    assert turned["verdict"]["ok"] and turned["same_program"]
+    assert turned["before_us"] > 2 * turned["after_us"]
+    assert "grid=(y.shape[1] // 4096, x.shape[0] // 128)" in turned["diff"]
+    (cost,) = advice["costs"]
+    assert cost["change"]["value"].startswith(f"{2 * 2048 * 512 * 8192},0,")
+    assert "cost_estimate=pl.CostEstimate(flops=17_179_869_184, " in cost["diff"]
 
 
 def test_a_sum_that_does_not_compile(tmp_path):

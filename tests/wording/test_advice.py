@@ -1,9 +1,19 @@
 """What to change in a kernel: facts that need thought, and how they and findings are said."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 from autotune.domain.change import ChangeKind, Place, SourceChange
 from autotune.domain.evidence import Proof, Standard, Verdict
-from autotune.domain.finding import Advice, SourceFinding, observations
+from autotune.domain.finding import (
+    Advice,
+    MissingCost,
+    SourceFinding,
+    observations,
+    sparse_operands,
+)
 from autotune.domain.profile import Cause, NamedPart, Profile, ProfileRow, SourceLine
+from autotune.domain.trace import Operand
 from autotune.wording.advice import advice_lines
 
 DOT = SourceLine(file="/k.py", line=7, function="body", text="jnp.dot(x, y)")
@@ -56,8 +66,36 @@ def test_waits_shared_units_and_parts_are_facts_with_their_lines_and_cycles():
         "  line 7 waits for the matrix unit: 17% of the time, 200 cycles: jnp.dot(x, y)",
         "  steps of the pipeline take 17% of the time, 200 cycles: larger blocks make fewer of "
         "them (autotune search)",
-        "  line 7 and line 8 all use the MXU: 50% of the time, 600 cycles",
+        "  line 7 and line 8 all use the MXU: 50% of the time, 600 cycles: none of them is faster "
+        "beside the others",
     ]
+
+
+def test_an_operand_that_leaves_lanes_empty_is_a_fact():
+    lean = Operand(
+        name="lse",
+        is_output=True,
+        shape=(8, 2048, 1),
+        block=(1, 256, 1),
+        dtype="float32",
+        space="default",
+        varies=(True, True),
+        exclusive=(True, True),
+        fetches=64,
+        blocks=64,
+        blocks_total=64,
+        hbm_bytes=65536,
+    )
+    full = replace(lean, name="out", block=(1, 256, 128))
+    (seen,) = sparse_operands(SimpleNamespace(calls=[SimpleNamespace(operands=(lean, full))]))
+    assert said(observations=(seen,))[-1].startswith("  lse leaves 99% of the lanes empty")
+
+
+def test_a_cost_that_is_missing_is_said_with_its_figures_and_diff():
+    change = replace(finding(ChangeKind.COST_ESTIMATE).changes[0], value="8,0,64")
+    lines = said(costs=(MissingCost(change=change, line=DOT, diff="+cost\n"),))
+    text = "  cost_estimate=pl.CostEstimate(flops=8, transcendentals=0, bytes_accessed=64)"
+    assert lines[-2:] == [text, "  +cost"]
 
 
 def test_what_takes_little_time_is_no_fact():

@@ -146,10 +146,12 @@ class CompilerWorker:
         return profile.profile_config(self._kernel(question), question, self.dump)
 
     def do_changes(self, question: protocol.ListChanges) -> protocol.PossibleChanges:
+        from autotune.compiling.child.changes.costs import missing_costs
         from autotune.compiling.child.changes.rewriting import possible_changes
 
         staged = build.stage(*self._candidate(question))
-        return protocol.PossibleChanges(tuple(possible_changes(staged.traced.jaxpr)))
+        changes = (*possible_changes(staged.traced.jaxpr), *missing_costs(staged.calls))
+        return protocol.PossibleChanges(changes)
 
     def do_baseline(self, question: questions.CompileBaseline) -> XlaCost:
         kernel, problem, chip = self._kernel(question), question.problem, question.chip

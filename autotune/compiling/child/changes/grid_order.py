@@ -6,13 +6,13 @@ from functools import partial
 from itertools import permutations
 from typing import Any
 
-from autotune.compiling.child.changes.rewriting import rewritten
+from autotune.compiling.child.changes.rewriting import Made, rewritten
 
 _MOST_AXES = 4
 _COUNTING = ("program_id", "num_programs")
 
 
-def grid_orders(eqn: Any) -> Mapping[str, Callable[[], Any]]:
+def grid_orders(eqn: Any, _: Made) -> Mapping[str, Callable[[], Any]]:
     """By the axes from without, as *102*; none of a grid that depends on data or that ``vmap`` has
     changed."""
     mapping = eqn.params["grid_mapping"]
@@ -48,7 +48,7 @@ def _block(block: Any, order: Sequence[int]) -> Any:
     return block.replace(index_map_jaxpr=closed.replace(jaxpr=closed.jaxpr.replace(invars=invars)))
 
 
-def _counted(order: Sequence[int], eqn: Any) -> list[Any] | None:
+def _counted(order: Sequence[int], eqn: Any, _: Made) -> list[Any] | None:
     if eqn.primitive.name not in _COUNTING:
         return None
     axis = order.index(eqn.params["axis"])

@@ -16,7 +16,10 @@ from autotune.declaring.kernel import Kernel
 from autotune.domain.change import ChangeKind, Place, SourceChange
 from autotune.domain.problem import Config, Problem
 
-Rule = Callable[[Any], Mapping[str, Callable[[], Any]]]
+Made = Callable[[Any], Any]
+"""The equation that makes a variable; None of an argument or a literal."""
+
+Rule = Callable[[Any, Made], Mapping[str, Callable[[], Any]]]
 """The equations that can be put in the place of one, by the value of the change. Empty where the
 rule does not apply; those of calls are asked of ``pallas_call`` alone."""
 
@@ -66,11 +69,11 @@ def possible_changes(closed: Any) -> Sequence[SourceChange]:
 
     listed: dict[SourceChange, None] = {}
 
-    def note(rules: Mapping[ChangeKind, Rule], eqn: Any) -> Sequence[Any] | None:
+    def note(rules: Mapping[ChangeKind, Rule], eqn: Any, made: Made) -> Sequence[Any] | None:
         is_call, where = eqn.primitive.name == "pallas_call", place_of(eqn)
         if where is not None and is_call == (rules is CALL_RULES):
             for kind, rule in rules.items():
-                for value in rule(eqn):
+                for value in rule(eqn, made):
                     listed[SourceChange(kind=kind, place=where, value=value)] = None
         if is_call:
             rewritten(eqn.params["jaxpr"], partial(note, BODY_RULES))
@@ -109,7 +112,7 @@ def _place(
     return Place(file=file, line=line, column=column, end_line=end_line, end_column=end_column)
 
 
-def rewritten(jaxpr: Any, change: Callable[[Any], Sequence[Any] | None]) -> Any:
+def rewritten(jaxpr: Any, change: Callable[[Any, Made], Sequence[Any] | None]) -> Any:
     """The same with the equations that ``change`` gives in the place of one; None: it stays, and
     what is in it is changed."""
     plain = open_jaxpr(jaxpr)
@@ -119,9 +122,14 @@ def rewritten(jaxpr: Any, change: Callable[[Any], Sequence[Any] | None]) -> Any:
         return jaxpr
     if plain is not jaxpr:
         return jaxpr.replace(jaxpr=rewritten(plain, change))
+    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
     eqns = list[Any]()
+
+    def made(var: Any) -> Any:
+        return None if hasattr(var, "val") else makers.get(var)
+
     for eqn in jaxpr.eqns:
-        others = [eqn] if _is_machinery(eqn) else change(eqn)
+        others = [eqn] if _is_machinery(eqn) else change(eqn, made)
         if others is None:
             params = {name: rewritten(value, change) for name, value in eqn.params.items()}
             others = [eqn.replace(params=params)]
@@ -129,13 +137,13 @@ def rewritten(jaxpr: Any, change: Callable[[Any], Sequence[Any] | None]) -> Any:
     return jaxpr.replace(eqns=eqns)
 
 
-def spliced(eqn: Any, function: Callable[..., Any]) -> list[Any]:
-    """The equations of a function of what ``eqn`` is of, in its place."""
+def spliced(eqn: Any, inputs: Sequence[Any], function: Callable[..., Any]) -> list[Any]:
+    """The equations of a function of ``inputs``, which are variables, in the place of ``eqn``."""
     import jax
 
-    avals = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in eqn.invars]
+    avals = [jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in inputs]
     jaxpr = jax.make_jaxpr(function)(*avals).jaxpr
-    given = dict(zip(jaxpr.invars, eqn.invars, strict=True))
+    given = dict(zip(jaxpr.invars, inputs, strict=True))
     results = dict(zip(jaxpr.outvars, eqn.outvars, strict=True))
     return [
         each.replace(
@@ -147,8 +155,8 @@ def spliced(eqn: Any, function: Callable[..., Any]) -> list[Any]:
     ]
 
 
-def _at(change: SourceChange, rule: Rule, eqn: Any) -> Sequence[Any] | None:
-    others = rule(eqn).get(change.value) if place_of(eqn) == change.place else None
+def _at(change: SourceChange, rule: Rule, eqn: Any, made: Made) -> Sequence[Any] | None:
+    others = rule(eqn, made).get(change.value) if place_of(eqn) == change.place else None
     return None if others is None else list(others())
 
 

@@ -6,17 +6,18 @@ from functools import partial
 from typing import Any
 
 from autotune.compiling.child.changes.grid_order import grid_orders
-from autotune.compiling.child.changes.rewriting import Rule, spliced
+from autotune.compiling.child.changes.rewriting import Made, Rule, spliced
 from autotune.domain.change import ChangeKind
 from autotune.domain.problem import ARBITRARY, PARALLEL
 
 _Options = Mapping[str, Callable[[], Any]]
 
 _UNROLLED = (2, 4, 8)
+_SCALES = {"div": "/", "mul": "*"}
 _LIMITS = tuple(mebibytes << 20 for mebibytes in (32, 64, 96))
 
 
-def _wide_sum(eqn: Any) -> _Options:
+def _wide_sum(eqn: Any, _: Made) -> _Options:
     import jax.numpy as jnp
     from jax import lax
 
@@ -28,10 +29,39 @@ def _wide_sum(eqn: Any) -> _Options:
         wide = lax.dot_general(x, y, **same, preferred_element_type=jnp.dtype("float32"))
         return wide.astype(jnp.bfloat16)
 
-    return {"": partial(spliced, eqn, product)}
+    return {"": partial(spliced, eqn, eqn.invars, product)}
 
 
-def _unrolled(eqn: Any) -> _Options:
+def _late_scale(eqn: Any, made: Made) -> _Options:
+    """A factor of the rows of the left operand, applied to the result instead."""
+    if eqn.primitive.name != "dot_general" or eqn.params["dimension_numbers"][0][0] != (1,):
+        return {}
+    scaled = _unconverted(eqn.invars[0], made)
+    kind = "" if scaled is None else scaled.primitive.name
+    if scaled is None or kind not in _SCALES:
+        return {}
+    (rows, scale), wide = scaled.invars, eqn.outvars[0].aval
+    is_column = rows.aval.shape[1:] == eqn.invars[0].aval.shape[1:] and scale.aval.shape[1:] == (1,)
+    if not is_column or len(wide.shape) != 2:
+        return {}
+    dtype = eqn.invars[0].aval.dtype
+
+    def product(x: Any, by: Any, y: Any) -> Any:
+        made = eqn.primitive.bind(x.astype(dtype), y, **eqn.params)
+        return (made / by if kind == "div" else made * by).astype(wide.dtype)
+
+    return {_SCALES[kind]: partial(spliced, eqn, (rows, scale, eqn.invars[1]), product)}
+
+
+def _unconverted(var: Any, made: Made) -> Any:
+    """The equation that makes a variable, before it is converted."""
+    eqn = made(var)
+    while eqn is not None and eqn.primitive.name == "convert_element_type":
+        eqn = made(eqn.invars[0])
+    return eqn
+
+
+def _unrolled(eqn: Any, _: Made) -> _Options:
     """A loop of known length; by as many turns as it has, if these are fewer: a small problem has a
     short one."""
     if eqn.primitive.name != "scan" or eqn.params["unroll"] != 1 or eqn.params["length"] == 1:
@@ -44,19 +74,19 @@ def _with_turns(eqn: Any, count: int) -> list[Any]:
     return [eqn.replace(params={**eqn.params, "unroll": count})]
 
 
-def _no_bounds_checks(eqn: Any) -> _Options:
+def _no_bounds_checks(eqn: Any, _: Made) -> _Options:
     if getattr(_parameters(eqn), "disable_bounds_checks", True):
         return {}
     return {"": partial(_with_parameters, eqn, disable_bounds_checks=True)}
 
 
-def _vmem_limit(eqn: Any) -> _Options:
+def _vmem_limit(eqn: Any, _: Made) -> _Options:
     if getattr(_parameters(eqn), "vmem_limit_bytes", True):
         return {}
     return {str(n): partial(_with_parameters, eqn, vmem_limit_bytes=n) for n in _LIMITS}
 
 
-def _semantics(eqn: Any) -> _Options:
+def _semantics(eqn: Any, _: Made) -> _Options:
     """The first axes parallel; which of these are right is for the rules to say."""
     mapping = eqn.params["grid_mapping"]
     if _parameters(eqn) is None:
@@ -89,6 +119,7 @@ def _with_parameters(eqn: Any, **values: Any) -> list[Any]:
 BODY_RULES: Mapping[ChangeKind, Rule] = {
     ChangeKind.WIDE_SUM: _wide_sum,
     ChangeKind.UNROLLED: _unrolled,
+    ChangeKind.LATE_SCALE: _late_scale,
 }
 
 CALL_RULES: Mapping[ChangeKind, Rule] = {

@@ -106,6 +106,7 @@ _WRITTEN: tuple[int, ...] = ()  # a reference written at every step; otherwise: 
 @dataclass(slots=True)
 class Body:
     """Totals over the whole grid; ``sure_flops``: what runs for certain, by dtype of its product.
+    ``transcendentals``: of the ``vector_ops``.
     ``accesses``: loads, stores, and operations of DMAs and semaphores. ``carried``: scratch number
     → reset axes (None: no reset). ``is_bounded``: the length of every loop is known."""
 
@@ -114,6 +115,7 @@ class Body:
     mxu_flops: float = 0.0
     sure_flops: dict[str, float] = field(default_factory=dict)
     vector_ops: float = 0.0
+    transcendentals: float = 0.0
     mxu_dtype: str | None = None
     kept_bytes: int = 0
     carried: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
@@ -144,6 +146,7 @@ def analyse(
     body.mxu_flops *= prod(grid)
     body.sure_flops = {dtype: flops * prod(grid) for dtype, flops in body.sure_flops.items()}
     body.vector_ops *= prod(grid)
+    body.transcendentals *= prod(grid)
     return body
 
 
@@ -308,7 +311,9 @@ class _Walker:
             self.body.accesses += weight
         elif name in _ARITHMETIC or name in _TRANSCENDENTAL:
             shapes = [getattr(v.aval, "shape", ()) for v in (*eqn.invars, *eqn.outvars)]
-            self.body.vector_ops += weight * max((prod(s) for s in shapes if s), default=0)
+            count = weight * max((prod(s) for s in shapes if s), default=0)
+            self.body.vector_ops += count
+            self.body.transcendentals += count * (name in _TRANSCENDENTAL)
 
     def _sure(self, dtype: str, flops: float) -> None:
         self.body.sure_flops[dtype] = self.body.sure_flops.get(dtype, 0.0) + flops

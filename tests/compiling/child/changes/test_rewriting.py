@@ -13,9 +13,12 @@ from jax._src.config import pallas_tpu_interpret_mode_context_manager as switch
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from autotune.compiling.child.changes.costs import missing_costs
 from autotune.compiling.child.changes.rewriting import changed, possible_changes
 from autotune.compiling.child.changes.rules import BODY_RULES
+from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.calls import walked
+from autotune.declaring.kernel import Array
 from autotune.domain.change import ChangeKind
 from tests.samples import naive
 
@@ -45,6 +48,7 @@ def primitives(function, given):
 
 CASES = {
     "flash": (naive.flash_attention, arrays(*[(1, 256, 128), *[(1, 512, 128)] * 2], dtype=BF16)),
+    "attention": (naive.attention, arrays((1, 256, 128), *[(1, 512, 128)] * 2, dtype=BF16)),
     "matmul": (naive.matmul, arrays((512, 512), (512, 512), dtype=BF16)),
 }
 
@@ -83,6 +87,23 @@ def test_a_product_sums_in_float32():
     traced = jax.make_jaxpr(changed(naive.matmul, [change]))(*given)
     (dot,) = (eqn for eqn in walked(traced) if eqn.primitive.name == "dot_general")
     assert str(dot.outvars[0].aval.dtype) == "float32"
+
+
+def test_a_scale_of_rows_goes_behind_the_product():
+    function, given = CASES["attention"]
+    (change,) = (c for c in listed(function, given) if c.kind is ChangeKind.LATE_SCALE)
+    traced = jax.make_jaxpr(changed(function, [change]))(*given)
+    (*_, result) = (eqn for eqn in walked(traced) if eqn.primitive.name == "div")
+    assert (change.value, result.outvars[0].aval.shape) == ("/", (256, 128))
+
+
+def test_a_call_without_a_cost_estimate_is_told_its_work_and_bytes():
+    x, elements = Array(name="x", shape=(512, 256), dtype="float32"), 512 * 256
+    call = reader.calls(jax.make_jaxpr(naive.softmax)(*reader.abstract([x])), [x])
+    (cost,) = missing_costs(call)
+    flops, special, moved = map(int, cost.value.split(","))
+    assert (special, moved) == (elements, 2 * 4 * elements)
+    assert flops == 4 * elements  # its sum and maximum, a difference and a division
 
 
 @pytest.mark.parametrize(("value", "turns"), [("2", 2), ("4", 4), ("8", 4)])
