@@ -5,12 +5,13 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
 from itertools import accumulate, groupby, pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from autotune.domain.change import ChangeKind, Place, SourceChange
 
-_PRODUCTS = ("dot", "matmul", "dot_general", "einsum")
+_PRODUCTS = ("dot", "matmul", "dot_general", "einsum", "@")
 _COUNTING = ("program_id", "num_programs")
 _TPU_MODULE = "jax.experimental.pallas.tpu"
 _KINDS = {"P": '"parallel"', "A": '"arbitrary"'}
@@ -27,8 +28,8 @@ class _Edit(NamedTuple):
 def edited(text: str, changes: Sequence[SourceChange]) -> str | None:
     """The source with all the changes; None where one of them has no edit, or two overlap. Raises
     ``SyntaxError`` for a source that is none."""
-    source, edits = _Source(text), list[_Edit]()
-    for place, alike in groupby(sorted(changes, key=_by_place), key=_by_place):
+    source, edits, by_place = _Source(text), list[_Edit](), attrgetter("place")
+    for place, alike in groupby(sorted(changes, key=by_place), key=by_place):
         made = _edits(source, source.node_at(place), list(alike))
         if not made:
             return None
@@ -41,10 +42,6 @@ def edited(text: str, changes: Sequence[SourceChange]) -> str | None:
         data = data[: edit.start] + edit.text.encode() + data[edit.end :]
     ast.parse(data)
     return data.decode()
-
-
-def _by_place(change: SourceChange) -> Place:
-    return change.place
 
 
 def _edits(
@@ -74,7 +71,7 @@ class _Source:
         self.imports: list[_Edit] = []
         nodes = list(ast.walk(self.tree))
         self._assigns = [each for each in nodes if isinstance(each, ast.Assign)]
-        self._functions = [each for each in nodes if isinstance(each, ast.FunctionDef)]
+        self.functions = [each for each in nodes if isinstance(each, ast.FunctionDef)]
 
     def offset(self, line: int, column: int) -> int:
         return self._starts[line - 1] + column
@@ -95,27 +92,21 @@ class _Source:
         """What a name stands for, if it is given once."""
         if not isinstance(node, ast.Name):
             return node
-        given = [each.value for each in self._assignments(node.id)]
-        return given[0] if len(given) == 1 else None
+        given = self.assigned(node.id)
+        return given[0].value if len(given) == 1 else None
 
-    def assigned(self, name: str, *, before: ast.expr) -> ast.Assign | None:
-        """The last statement before an expression of its function that gives this name a value."""
-        function = self.function_of(before)
-        start = function.lineno if function else 0
-        given = [a for a in self._assignments(name) if start < a.lineno < before.lineno]
-        return max(given, key=lambda each: each.lineno, default=None)
-
-    def _assignments(self, name: str) -> list[ast.Assign]:
+    def assigned(self, name: str) -> list[ast.Assign]:
+        """The statements that give this name a value."""
         return [a for a in self._assigns if [getattr(t, "id", "") for t in a.targets] == [name]]
 
     def function_of(self, node: ast.expr) -> ast.FunctionDef | None:
         """The innermost one that the expression stands in."""
-        inside = [each for each in self._functions if any(part is node for part in ast.walk(each))]
+        inside = [each for each in self.functions if any(part is node for part in ast.walk(each))]
         return max(inside, key=lambda each: each.lineno, default=None)
 
     def function(self, name: str) -> ast.FunctionDef | None:
         """The one of this name, if there is one."""
-        named = [each for each in self._functions if each.name == name]
+        named = [each for each in self.functions if each.name == name]
         return named[0] if len(named) == 1 else None
 
     def node_at(self, place: Place) -> ast.expr | None:
@@ -158,7 +149,7 @@ class _Source:
 
 def _wide_sum(source: _Source, node: ast.expr, _: str) -> list[_Edit] | None:
     numpy, start, end = source.name_of("jax.numpy"), source.start(node), source.end(node)
-    if numpy is None or not _is_product(node):
+    if numpy is None or _called(node) not in _PRODUCTS:
         return None
     wide, narrow = f"{numpy}.float32", f".astype({numpy}.bfloat16)"
     if isinstance(node, ast.BinOp):
@@ -170,15 +161,9 @@ def _wide_sum(source: _Source, node: ast.expr, _: str) -> list[_Edit] | None:
     return [*sums, _Edit(end, end, narrow)]
 
 
-def _is_product(node: ast.expr) -> bool:
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.MatMult)
-    return isinstance(node, ast.Call) and _called(node) in _PRODUCTS
-
-
 def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | None:
     """Where the left operand is scaled in its place, or by the statement that names it."""
-    if not _is_product(node):
+    if _called(node) not in _PRODUCTS:
         return None
     rows = node.left if isinstance(node, ast.BinOp) else next(iter(getattr(node, "args", ())), None)
     while isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute):
@@ -188,15 +173,14 @@ def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | Non
         scale = source.text(rows.right, is_factor=True)
         edit = _Edit(source.start(rows), source.end(rows), source.text(rows.left))
     else:
-        given = source.assigned(rows.id, before=node) if isinstance(rows, ast.Name) else None
-        if given is None or not isinstance(given.value, ast.BinOp):
+        given = [a for a in source.assigned(getattr(rows, "id", "")) if a.lineno < node.lineno]
+        last = max(given, key=lambda each: each.lineno, default=None)
+        if last is None or not isinstance(last.value, ast.BinOp):
             return None
-        name, value = source.text(given.targets[0]), given.value
+        name, value = source.text(last.targets[0]), last.value
         scale, kept = f"{name}_scale", source.text(value.left)
-        text = f"{scale} = {source.text(value.right)}"
-        if kept != name:
-            text = f"{name} = {kept}; {text}"
-        edit = _Edit(source.start(given), source.end(given), text)
+        text = f"{name} = {kept}; " * (kept != name) + f"{scale} = {source.text(value.right)}"
+        edit = _Edit(source.start(last), source.end(last), text)
     return [_Edit(start, start, "("), edit, _Edit(end, end, f" {sign} {scale})")]
 
 
@@ -241,46 +225,41 @@ def _cost(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
 
 def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     """The grid, its semantics, the index maps, and what counts the axes: all must be written out,
-    in the function that makes the call and in the body."""
+    in the function that makes the call and those that it names."""
     call, order = _pallas_call(source, node), [int(axis) for axis in value]
     outer = source.function_of(call) if call else None
-    inner = _body(source, call.args[0]) if call and call.args else None
-    if call is None or inner is None or outer is None:
+    if call is None or outer is None or not call.args:
+        return None
+    nodes = [node for function in _reached(source, outer) for node in ast.walk(function)]
+    body = [source.function(getattr(node, "id", "")) for node in ast.walk(call.args[0])]
+    if not any(body) or [node for node in nodes if _called(node) == "pallas_call"] != [call]:
         return None
     spec = source.value(_keyword(call, "grid_spec")) or call
     params = source.value(_keyword(call, _PARAMS))
     listed = [_keyword(spec, "grid"), _keyword(params, "dimension_semantics")]
-    edits = [
-        _reordered(source, getattr(source.value(each), "elts", ()), order)
-        for each in listed
-        if each
-    ]
+    lists = [getattr(source.value(each), "elts", ()) for each in listed if each]
     for each in ast.walk(outer):
         if isinstance(each, ast.Call) and _called(each) == "BlockSpec":
             index_map = each.args[1] if len(each.args) > 1 else _keyword(each, "index_map")
-            edits += [_reordered(source, _arguments(source, index_map), order)] if index_map else []
-    for each in [each for function in (outer, *inner) for each in ast.walk(function)]:
+            lists += [_arguments(source, index_map)] if index_map else []
+    edits = [_reordered(source, each, order) for each in lists]
+    for each in nodes:
         if isinstance(each, ast.Call) and _called(each) in _COUNTING:
             (axis,) = (*each.args, *(keyword.value for keyword in each.keywords))
             if not (isinstance(axis, ast.Constant) and isinstance(axis.value, int)):
                 return None
             to = str(order.index(axis.value))
-            edits.append([_Edit(source.start(axis), source.end(axis), to)])
+            edits += [[_Edit(source.start(axis), source.end(axis), to)]]
     return None if None in edits else [edit for some in edits for edit in some or ()]
 
 
-def _body(source: _Source, node: ast.expr) -> list[ast.FunctionDef] | None:
-    """The function of a kernel, and those of the file that it names, at whatever remove."""
-    if isinstance(node, ast.Call) and _called(node) == "partial":
-        node = node.args[0]
-    named = [getattr(node, "id", "")]
-    known = dict[str, ast.FunctionDef]()
-    for name in named:
-        function = source.function(name) if name not in known else None
-        if function is not None:
-            known[name] = function
-            named += [each.id for each in ast.walk(function) if isinstance(each, ast.Name)]
-    return list(known.values()) or None
+def _reached(source: _Source, function: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """With the functions of the file that it names, at whatever remove."""
+    reached = [function]
+    for each in reached:
+        names = {node.id for node in ast.walk(each) if isinstance(node, ast.Name)}
+        reached += [f for f in source.functions if f.name in names and f not in reached]
+    return reached
 
 
 def _keyword(call: ast.expr | None, name: str) -> ast.expr | None:
@@ -307,8 +286,7 @@ def _reordered(
 def _pallas_call(source: _Source, node: ast.expr) -> ast.Call | None:
     """That makes what is called: in the same expression, or under a name that is given once."""
     made = source.value(node.func) if isinstance(node, ast.Call) else None
-    is_call = isinstance(made, ast.Call) and _called(made) == "pallas_call"
-    return made if isinstance(made, ast.Call) and is_call else None
+    return made if isinstance(made, ast.Call) and _called(made) == "pallas_call" else None
 
 
 def _keywords(source: _Source, call: ast.Call, values: Mapping[str, str]) -> list[_Edit]:
@@ -336,8 +314,11 @@ def _added(source: _Source, call: ast.Call, words: Sequence[str]) -> _Edit:
     return _Edit(last, end, comma + "".join(f"\n{space}{word}," for word in words) + tail)
 
 
-def _called(call: ast.Call) -> str:
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+def _called(node: ast.AST) -> str:
+    if isinstance(node, ast.BinOp):
+        return "@" if isinstance(node.op, ast.MatMult) else ""
+    function = getattr(node, "func", None)
+    return str(getattr(function, "attr", getattr(function, "id", "")))
 
 
 def _semantics_text(letters: str) -> str:

@@ -38,12 +38,10 @@ class SourceFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingCost:
-    """A call that does not say what it costs: XLA plans what is around it as if it were free.
-    ``change``: with the figures of this problem; ``diff``: empty where the source has no edit that
-    leaves the kernel as it is."""
+    """A call that does not tell XLA what it costs. ``change``: with the figures of this problem;
+    ``diff``: empty where the source has no edit that leaves the kernel as it is."""
 
     change: SourceChange
-    line: SourceLine
     diff: OmitDefault[Text] = ""
 
 

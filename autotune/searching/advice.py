@@ -51,7 +51,7 @@ class _Adviser:
     def advice(self) -> Advice:
         (base,) = self._compiled([()])
         before = base if isinstance(base, Estimated) else None
-        listed = self._ask(ListChanges)
+        listed = self.compilers.ask(self.subject.question(ListChanges, config=self.config))
         all_changes = listed.changes if isinstance(listed, PossibleChanges) else ()
         traced = trace_one(self.compilers, self.subject, self.config)
         trace = traced if isinstance(traced, Trace) else None
@@ -81,8 +81,7 @@ class _Adviser:
     def _costs(self, changes: Sequence[SourceChange], before: Estimated) -> Iterator[MissingCost]:
         for change in changes:
             if change.kind is ChangeKind.COST_ESTIMATE:
-                text, _ = self._edit((change,), before)
-                yield MissingCost(change=change, line=_line(change.place), diff=text)
+                yield MissingCost(change=change, diff=self._edit((change,), before)[0])
 
     def _observed(self, trace: Trace) -> Iterator[Observation]:
         """No lines where this libtpu has no profile."""
@@ -195,9 +194,6 @@ class _Adviser:
 
     def _subject(self, changes: tuple[SourceChange, ...]) -> Subject:
         return replace(self.subject, ref=replace(self.subject.ref, changes=changes))
-
-    def _ask(self, kind: Callable[..., ListChanges]) -> object:
-        return self.compilers.ask(self.subject.question(kind, config=self.config))
 
 
 def _compared(before: Estimated, after: Estimated) -> Comparison:

@@ -67,8 +67,8 @@ def advice_lines(advice: Advice) -> Iterator[str]:
         yield from (f"  {_observation_text(seen)}" for seen in advice.observations)
     for missing in advice.costs:
         yield ""
-        yield f"{missing.line.file}:{missing.line.line}: XLA is not told what the kernel costs, and"
-        yield "  plans what runs beside it without that. With the figures of this problem:"
+        place = missing.change.place
+        yield f"{place.file}:{place.line}: XLA is not told what the kernel costs. In this problem:"
         yield f"  {change_text(missing.change)}"
         yield from (f"  {line}" for line in missing.diff.splitlines())
     for wrong in advice.wrong:

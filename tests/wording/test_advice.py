@@ -93,7 +93,7 @@ def test_an_operand_that_leaves_lanes_empty_is_a_fact():
 
 def test_a_cost_that_is_missing_is_said_with_its_figures_and_diff():
     change = replace(finding(ChangeKind.COST_ESTIMATE).changes[0], value="8,0,64")
-    lines = said(costs=(MissingCost(change=change, line=DOT, diff="+cost\n"),))
+    lines = said(costs=(MissingCost(change=change, diff="+cost\n"),))
     text = "  cost_estimate=pl.CostEstimate(flops=8, transcendentals=0, bytes_accessed=64)"
     assert lines[-2:] == [text, "  +cost"]
 

@@ -16,8 +16,8 @@ from autotune.declaring.kernel import Kernel
 from autotune.domain.change import ChangeKind, Place, SourceChange
 from autotune.domain.problem import Config, Problem
 
-Made = Callable[[Any], Any]
-"""The equation that makes a variable; None of an argument or a literal."""
+Made = Mapping[Any, Any]
+"""The equations of a jaxpr by the variables that they make."""
 
 Rule = Callable[[Any, Made], Mapping[str, Callable[[], Any]]]
 """The equations that can be put in the place of one, by the value of the change. Empty where the
@@ -122,12 +122,8 @@ def rewritten(jaxpr: Any, change: Callable[[Any, Made], Sequence[Any] | None]) -
         return jaxpr
     if plain is not jaxpr:
         return jaxpr.replace(jaxpr=rewritten(plain, change))
-    makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
+    made = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
     eqns = list[Any]()
-
-    def made(var: Any) -> Any:
-        return None if hasattr(var, "val") else makers.get(var)
-
     for eqn in jaxpr.eqns:
         others = [eqn] if _is_machinery(eqn) else change(eqn, made)
         if others is None:

@@ -55,10 +55,9 @@ def _late_scale(eqn: Any, made: Made) -> _Options:
 
 def _unconverted(var: Any, made: Made) -> Any:
     """The equation that makes a variable, before it is converted."""
-    eqn = made(var)
-    while eqn is not None and eqn.primitive.name == "convert_element_type":
-        eqn = made(eqn.invars[0])
-    return eqn
+    eqn: Any = None if hasattr(var, "val") else made.get(var)
+    is_conversion = eqn is not None and eqn.primitive.name == "convert_element_type"
+    return _unconverted(eqn.invars[0], made) if is_conversion else eqn
 
 
 def _unrolled(eqn: Any, _: Made) -> _Options:
