@@ -41,6 +41,7 @@ GROUPS = {
         "reasons",
         "profile",
         "findings",
+        "by_hand",
         "profile_pages",
         "simulator_speed",
     ),
