@@ -184,5 +184,5 @@ def main() -> int:
     text = report(list(_rows(args)))
     print(text.partition("\n")[0])
     if args.write:
-        write_below_mark("results/findings.md", "findings", text)
+        write_below_mark("results/findings.md", "findings", f"## The list\n\n{text}")
     return 0
