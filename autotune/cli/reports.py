@@ -14,10 +14,8 @@ from rich.text import Text
 from autotune.cli.shared import print_json, write_file
 from autotune.domain import workload as workloads
 from autotune.domain.codec import to_data
-from autotune.domain.key import Chip, Toolchain
-from autotune.domain.outcome import Failure
+from autotune.domain.key import Toolchain
 from autotune.domain.record import Check, CheckVerdict, Evidence
-from autotune.domain.step import Step
 from autotune.domain.visible import visible
 from autotune.publishing.checking.selection import FailOn
 from autotune.publishing.task import TuningResult
@@ -30,10 +28,8 @@ from autotune.wording.match import (
     place_line,
     subject_line,
 )
-from autotune.wording.outcome import reason_of
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
-from autotune.wording.step import step_data, tuned_line
 from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio
 
 _LOG_WIDTH = 150
@@ -44,12 +40,12 @@ def print_workload(
     invalid: Sequence[workloads.InvalidProblem],
     undeclared: Sequence[workloads.UndeclaredKernel],
     place: str,
-    steps: Sequence[tuple[Chip, Step | Failure, Step | Failure]],
+    steps: Sequence[Any],
     *,
     as_json: bool,
 ) -> None:
-    """A table by problem, the sums by chip, what could not be tuned; and ``steps`` of the model
-    before and after."""
+    """A table by problem, the sums by chip, what could not be tuned; and what is said of the
+    ``steps`` of the model."""
     if as_json:
         print_json(
             {
@@ -57,11 +53,7 @@ def print_workload(
                 "model": model_times(tuned),
                 "invalid": [asdict(problem) for problem in invalid],
                 "undeclared": [asdict(kernel) for kernel in undeclared],
-                "steps": [
-                    step_data(after, {}, before)
-                    for _, before, after in steps
-                    if isinstance(before, Step) and isinstance(after, Step)
-                ],
+                "steps": steps,
             }
         )
         return
@@ -84,13 +76,8 @@ def print_workload(
         echo(f"not tuned: {problem}")
     for kernel in undeclared:
         echo(undeclared_line(kernel))
-    for chip, before, after in steps:
-        if isinstance(before, Step) and isinstance(after, Step):
-            echo(tuned_line("the step", before, after))
-        else:
-            failed = after if isinstance(before, Step) else before
-            assert not isinstance(failed, Step)
-            echo(f"the step on {chip} has no time: {reason_of(failed)}")
+    for line in steps:
+        echo(line)
     echo(f"Kept in {place}")
 
 

@@ -2,9 +2,9 @@
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,10 @@ from autotune.cli.tune import Duration
 from autotune.declaring.calls.text import with_contents
 from autotune.domain.compilers import CompileStep
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.key import Chip, parse_chip
-from autotune.domain.outcome import Failure
+from autotune.domain.key import Chip, KernelRef, parse_chip
 from autotune.domain.step import Step, slice_bounds
-from autotune.domain.workload import Workload
 from autotune.measuring.attached import attached_chip
 from autotune.wording.output import echo
-
-_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
 
 
 @click.command()
@@ -102,7 +98,6 @@ def step(
     from autotune.answering.sources import ENVIRONMENT, open_source
     from autotune.cli.checks import find_interpreters
     from autotune.declaring.discovery import find_kernel
-    from autotune.wording.outcome import reason_of
     from autotune.wording.step import print_chips, print_step, step_data
 
     if tuned is not None:
@@ -111,22 +106,16 @@ def step(
     pythons = list(dict.fromkeys(find_interpreters(releases, interpreters, None)))
     if len(pythons) > 1 and tuned is not None:
         raise InvalidInputError("--tuned compares under one JAX: give one --jax or --python")
-    ways = list(product(pythons, sources))
-    targets = [parse_chip(chip) for chip in chips] or [attached_chip()]
+    question = StepQuestion(
+        ref=replace(find_kernel(function), call=with_contents(call)),
+        chips=[parse_chip(chip) for chip in chips] or [attached_chip()],
+        bounds=slice_bounds(topology),
+        budget_s=budget,
+        tokens=tokens or 0,
+    )
     costs = _prices(prices)
-    bounds = slice_bounds(topology)
-    ref = replace(find_kernel(function), call=with_contents(call))
-    steps, before, failed = list[Step](), dict[str, Step](), dict[str, str]()
-    for chip, (python, source) in product(dict.fromkeys(targets), ways):
-        question = CompileStep(ref=ref, chip=chip, bounds=bounds, budget_s=budget)
-        timed = compiled_step(question, source, tokens or 0, silent=as_json, python=python, **pool)
-        if not isinstance(timed, Step):
-            where = [chip.value, *([python] if len(pythons) > 1 else [])]
-            failed[" with ".join(where)] = reason_of(timed)
-        elif (python, source) == ways[0] != ways[-1]:
-            before[chip.value] = timed
-        else:
-            steps.append(timed)
+    ways = list(product(pythons, sources))
+    steps, before, failed = question.ask(ways, silent=as_json, **pool)
     if as_json:
         data = [step_data(each, costs, before.get(each.chip)) for each in steps]
         shared.print_json({"function": function, "steps": data, "failed": failed})
@@ -140,38 +129,48 @@ def step(
     raise SystemExit(1 if failed else 0)
 
 
-def compiled_step(
-    question: CompileStep, source: str, tokens: int, *, silent: bool, **pool: Any
-) -> Step | Failure:
-    """The time of a step with the tuned configs of a source. By a compiler of its own: what a
-    module makes when it is imported is for one slice. ``pool``: what ``new_pool`` takes."""
-    from autotune.answering.sources import ENVIRONMENT
-    from autotune.publishing.step import LIMIT_AFTER_S, timed_step
-    from autotune.wording.step import StepProgress
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepQuestion:
+    """What a function takes on each chip."""
 
-    limit_s = max(pool["candidate_timeout"], question.budget_s + LIMIT_AFTER_S)
-    with (
-        _environment(ENVIRONMENT, source),
-        shared.new_pool(**{**pool, "compilers": 1, "candidate_timeout": limit_s}) as compiler,
-        StepProgress(silent=silent) as progress,
-    ):
-        return timed_step(compiler, question, tokens, progress.hear)
+    ref: KernelRef
+    chips: Sequence[Chip]
+    bounds: tuple[int, ...]
+    budget_s: float
+    tokens: int = 0
 
+    def ask(
+        self, ways: Sequence[tuple[str, str]], *, silent: bool, **pool: Any
+    ) -> tuple[list[Step], dict[str, Step], dict[str, str]]:
+        """In each of the ``ways``, an interpreter and a source of tuned configs: the steps, by chip
+        the first of several, which they are compared with, and what failed why. ``pool``: what
+        ``new_pool`` takes beside the interpreter."""
+        from autotune.answering.sources import ENVIRONMENT
+        from autotune.publishing.step import LIMIT_AFTER_S, timed_step
+        from autotune.wording.outcome import reason_of
+        from autotune.wording.step import StepProgress
 
-def steps_of_workload(
-    workload: Workload, folder: Path, chips: Iterable[Chip], source: str, **pool: Any
-) -> Iterator[tuple[Chip, Step | Failure, Step | Failure]]:
-    """The function that a workload names, without and with the tuned configs of a source. Raises
-    ``InvalidInputError``."""
-    from autotune.declaring.discovery import find_kernel
-
-    ref = replace(find_kernel(str(folder / workload.step)), call=with_contents(workload.step_args))
-    for chip in chips:
-        question = CompileStep(
-            ref=ref, chip=chip, bounds=slice_bounds(workload.topology), budget_s=_BUDGET_S
-        )
-        before, after = (compiled_step(question, each, 0, **pool) for each in ("", source))
-        yield chip, before, after
+        limit_s = max(pool["candidate_timeout"], self.budget_s + LIMIT_AFTER_S)
+        pool |= {"compilers": 1, "candidate_timeout": limit_s}
+        steps, before, failed = list[Step](), dict[str, Step](), dict[str, str]()
+        for chip, (python, source) in product(dict.fromkeys(self.chips), ways):
+            question = CompileStep(
+                ref=self.ref, chip=chip, bounds=self.bounds, budget_s=self.budget_s
+            )
+            # A compiler of its own: what a module makes when it is imported is for one slice.
+            with (
+                _environment(ENVIRONMENT, source),
+                shared.new_pool(**pool, python=python) as compiler,
+                StepProgress(silent=silent) as progress,
+            ):
+                timed = timed_step(compiler, question, self.tokens, progress.hear)
+            if not isinstance(timed, Step):
+                failed[chip.value if len(ways) == 1 else f"{chip} with {python}"] = reason_of(timed)
+            elif (python, source) == ways[0] != ways[-1]:
+                before[chip.value] = timed
+            else:
+                steps.append(timed)
+        return steps, before, failed
 
 
 @contextmanager

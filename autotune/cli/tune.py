@@ -18,6 +18,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.compiler_options import over
 from autotune.domain.compilers import ReadCall
 from autotune.domain.errors import InvalidInputError, NoDeclarationError
+from autotune.domain.step import slice_bounds
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, read_workload
 from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
 from autotune.wording.output import echo
@@ -25,6 +26,7 @@ from autotune.wording.output import echo
 if TYPE_CHECKING:
     from autotune.publishing.task import Plan, TuningTask
 
+_STEP_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s?)?")
 
 
@@ -113,11 +115,14 @@ def tune_workload(
     ``name``: that what became of it is kept under; ``python``: in the place of the toolchains of
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.reports import print_workload, tuned_workload
-    from autotune.cli.step import steps_of_workload
+    from autotune.cli.step import StepQuestion
+    from autotune.declaring.calls.text import with_contents
+    from autotune.declaring.discovery import find_kernel
     from autotune.publishing.publish import opened
     from autotune.publishing.task import NotTuned, TuningResult, workload_tasks
     from autotune.publishing.tuning import tune_all
     from autotune.wording.bars import workload_observer
+    from autotune.wording.step import step_data, tuned_line
     from autotune_db.url import parse_database
 
     tuned: list[TuningResult] = []
@@ -150,14 +155,23 @@ def tune_workload(
         place = str(store)
     if tuned and all(result.search is None for result in tuned):
         echo("all of it was searched before: nothing is done again", err=True)
-    steps = []
-    if workload.step and tuned and pool["ray"] is None:
-        chips = sorted({result.key.chip for result in tuned})
-        one = {name: value for name, value in pool.items() if name != "ray"}
-        one |= {"python": next(iter(interpreters)), "silent": as_json}
-        source = parse_database(database).full_url
-        steps = list(steps_of_workload(workload, folder, chips, source, **one))
-    print_workload(tuned, invalid, workload.undeclared, place, steps, as_json=as_json)
+    told = list[Any]()
+    if workload.step and tuned and pool.pop("ray") is None:
+        question = StepQuestion(
+            ref=replace(
+                find_kernel(str(folder / workload.step)), call=with_contents(workload.step_args)
+            ),
+            chips=sorted({result.key.chip for result in tuned}),
+            bounds=slice_bounds(workload.topology),
+            budget_s=_STEP_BUDGET_S,
+        )
+        python = next(iter(interpreters))
+        ways = [(python, source) for source in ("", parse_database(database).full_url)]
+        steps, before, failed = question.ask(ways, silent=as_json, **pool)
+        both = [(before[step.chip], step) for step in steps if step.chip in before]
+        told = [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
+        told += [f"the step has no time on {where}: {why}" for where, why in failed.items()]
+    print_workload(tuned, invalid, workload.undeclared, place, told, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)
 
 

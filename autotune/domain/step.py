@@ -146,7 +146,6 @@ class ChangeKind(StrEnum):
     EXPOSED = "lost its overlap"
     SLOWER = "slower"
     FASTER = "faster"
-    HIDDEN = "runs beside others now"
     GONE = "gone"
     UNLIKE = "timed otherwise"
 
@@ -192,11 +191,9 @@ def _change(before: Sequence[StepPart], after: Sequence[StepPart]) -> StepChange
     longest = max(after or before, key=lambda part: part.time_us)
     (before_us, hidden_us), (after_us, still_us) = _times(before), _times(after)
     more_us = after_us - before_us
-    moved = 2 * (hidden_us - still_us) * (1 if more_us > 0 else -1) > abs(more_us)
-    if more_us > 0:
-        what = ChangeKind.EXPOSED if moved else ChangeKind.SLOWER
-    else:
-        what = ChangeKind.HIDDEN if moved else ChangeKind.FASTER
+    what = ChangeKind.SLOWER if more_us > 0 else ChangeKind.FASTER
+    if 2 * (hidden_us - still_us) > more_us > 0:
+        what = ChangeKind.EXPOSED
     if {part.basis for part in before} != {part.basis for part in after}:
         what = ChangeKind.UNLIKE
     return StepChange(

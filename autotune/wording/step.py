@@ -89,12 +89,12 @@ def print_chips(steps: Sequence[Step], prices: Prices) -> None:
     screen().print(table)
 
 
-def tuned_line(name: str, before: Step, after: Step) -> str:
+def tuned_line(before: Step, after: Step) -> str:
     """What tuning has made of a step, and what takes most of it now."""
     kernels_us = sum(part.time_us for part in after.parts if part.kind is StepKind.KERNEL)
     place, most_us, _ = after.sums(lambda part: " ".join((part.kind, _short(part.line))))[0]
     return (
-        f"{name} on {after.chip}: {micros(before.time_us)} → {micros(after.time_us)} a step "
+        f"the step on {after.chip}: {micros(before.time_us)} → {micros(after.time_us)} a step "
         f"{error_bar(after.error)}, {1 - after.time_us / before.time_us:.1%} less; kernels are "
         f"{kernels_us / after.time_us:.0%} of it; most of it, {most_us / after.time_us:.0%}: "
         f"{place.strip()}"

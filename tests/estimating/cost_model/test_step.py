@@ -163,4 +163,4 @@ def test_a_copy_that_nobody_hides_any_more() -> None:
     done = operation("done", phase=Phase.DONE, awaits="start")
     hidden, exposed = step(start, PRODUCT, PRODUCT, done), step(PRODUCT, PRODUCT, start, done)
     assert ChangeKind.EXPOSED in compared(hidden, exposed).values()
-    assert ChangeKind.HIDDEN in compared(exposed, hidden).values()
+    assert ChangeKind.FASTER in compared(exposed, hidden).values()
