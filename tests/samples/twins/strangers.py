@@ -962,3 +962,65 @@ def generated_product(x: Any, y: Any, *, m: int = 128, n: int = 128, k: int = 12
         out_shape=jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), F32),
         scratch_shapes=[pltpu.VMEM((m, n), F32)],
     )(x, y)
+
+
+# Tokens of sequences in pages that are copied by hand: how many blocks there are, data decides.
+
+
+def _paged_body(
+    lengths: Any, table: Any, cache: Any, out_ref: Any, rows: Any, acc: Any, arrived: Any
+) -> None:
+    seq, block, page = pl.program_id(0), rows.shape[0], cache.shape[1]
+    most = table.shape[0] // lengths.shape[0]
+    acc[...] = jnp.zeros_like(acc)
+
+    def step(b: Any, carry: Any) -> Any:
+        def copy(p: Any) -> Any:
+            place = seq * most + jnp.minimum(b * (block // page) + p, most - 1)
+            rows_of_page = rows.at[pl.ds(p * page, page)]
+            return pltpu.make_async_copy(cache.at[table[place]], rows_of_page, arrived)
+
+        lax.fori_loop(0, block // page, lambda p, _: copy(p).start(), None)
+        lax.fori_loop(0, block // page, lambda p, _: copy(p).wait(), None)
+        token = b * block + lax.broadcasted_iota(I32, rows.shape, 0)
+        acc[...] += jnp.sum(jnp.where(token < lengths[seq], rows[...], 0.0), 0)
+        return carry
+
+    lax.fori_loop(0, pl.cdiv(lengths[seq], block), step, 0)
+    out_ref[...] = acc[...]
+
+
+def _paged(lengths: Any, table: Any, cache: Any) -> Any:
+    pages = cache[table.reshape(lengths.shape[0], -1)]
+    tokens = pages.reshape(lengths.shape[0], -1, *cache.shape[2:])
+    is_there = jnp.arange(tokens.shape[1])[:, None, None] < lengths[:, None, None, None]
+    return jnp.sum(jnp.where(is_there, tokens, 0.0), 1)
+
+
+@autotune.tunable(
+    block=[64, 128, 256],
+    values={
+        "lengths": lambda lengths, table, cache: (
+            table.shape[0] // lengths.shape[0] * cache.shape[1] - 7 * np.arange(lengths.shape[0])
+        ),
+        "table": lambda table, cache: np.arange(table.shape[0]) * 7 % cache.shape[0],
+    },
+    reference=_paged,
+)
+def paged_sum(lengths: Any, table: Any, cache: Any, *, block: int = 64) -> Any:
+    heads = cache.shape[2:]
+    return pl.pallas_call(
+        _paged_body,
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=2,
+            grid=lengths.shape,
+            in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+            out_specs=pl.BlockSpec((None, *heads), lambda i, *_: (i, 0, 0)),
+            scratch_shapes=[
+                pltpu.VMEM((block, *heads), F32),
+                pltpu.VMEM(heads, F32),
+                pltpu.SemaphoreType.DMA,
+            ],
+        ),
+        out_shape=jax.ShapeDtypeStruct((lengths.shape[0], *heads), F32),
+    )(lengths, table, cache)

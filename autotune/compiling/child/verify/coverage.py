@@ -1,6 +1,6 @@
 """Whether a small problem crosses the borders that the real one crosses, read from both traces."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from autotune.compiling.child.verify.conditions import (
     up_to,
     ways_of,
 )
+from autotune.compiling.child.verify.numbers import lengths_given, rows_named
 from autotune.declaring.kernel import Array
 from autotune.domain.evidence import ENOUGH_BLOCKS, Covered, Walked
 from autotune.domain.problem import Problem
@@ -34,7 +35,8 @@ class CallBorders:
     ``blocks``: of each operand and dimension the block and the array, in elements. ``loops``: turns
     of each loop of the body in the order of the program, None where they depend on data. ``ways``:
     of the comparisons in index maps and body. ``inside``: whether all blocks of each operand and
-    dimension begin in the array. ``ends``: of them and of what the body accesses."""
+    dimension begin in the array. ``ends``: of them and of what the body accesses. ``rows``: of each
+    operand that names some, how many different ones, and how many."""
 
     grid: tuple[int | None, ...]
     blocks: tuple[tuple[int, int], ...]
@@ -42,6 +44,7 @@ class CallBorders:
     ways: Ways = ()
     inside: tuple[bool, ...] = ()
     ends: Ends = ()
+    rows: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_idle(self) -> bool:
@@ -60,12 +63,14 @@ class CallBorders:
         has_ways = count < ENOUGH_BLOCKS or goes_all_ways(self.ways, real.ways)
         is_alike = all(map(_is_as_ragged, self.blocks, real.blocks))
         is_alike = is_alike and all(map(ge, self.inside, real.inside))
+        is_alike = is_alike and all(map(_names_as_many, self.rows, real.rows))
         is_alike = is_alike and ends_alike(self.ends, real.ends)
         return has_steps and has_turns and has_ways and is_alike
 
 
 Borders = tuple[CallBorders, ...]
-"""Of each call of a function, in the order of the program; then those of its reference."""
+"""Of each call of a function, in the order of the program; then of its given integers, and of its
+reference."""
 
 
 def _covered(real: CallBorders, smalls: Sequence[CallBorders]) -> Covered:
@@ -106,8 +111,20 @@ def _is_as_ragged(small: tuple[int, int], real: tuple[int, int]) -> bool:
     return block != real_block or not real_extent % block or bool(extent % block)
 
 
-def borders(jaxpr: Any, arrays: Sequence[Array], reference: Any | None = None) -> Borders:
-    """``arrays``: the arguments, whose integers may decide a grid."""
+def _names_as_many(small: tuple[int, int], real: tuple[int, int]) -> bool:
+    """Whether the rows are as different as really: a page for all hides which was copied."""
+    return small[0] >= min(small[1], real[0])
+
+
+def borders(
+    jaxpr: Any,
+    arrays: Sequence[Array],
+    reference: Any | None = None,
+    block_sizes: Sequence[int] = (),
+    naming: Set[str] = frozenset(),
+) -> Borders:
+    """``arrays``: the arguments, whose integers may decide a grid, or name rows (``naming``).
+    ``block_sizes``: those that a config has for dimensions that it does not name."""
     eqns = (call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None)
     calls = list(map(_of_call, eqns))
     if any(None in call.grid for call in calls):
@@ -116,7 +133,21 @@ def borders(jaxpr: Any, arrays: Sequence[Array], reference: Any | None = None) -
             if len(known) == len(calls):
                 calls = [replace(c, grid=k.grid) for c, k in zip(calls, known, strict=True)]
     compared = [] if reference is None else [_of_reference(reference)]
-    return (*calls, *compared)
+    data = _of_integers(arrays, block_sizes, naming)
+    return (*calls, *(() if data is None else (data,)), *compared)
+
+
+def _of_integers(
+    arrays: Sequence[Array], block_sizes: Sequence[int], naming: Set[str]
+) -> CallBorders | None:
+    """How many blocks of each size there may be in what an operand counts: a body that copies
+    pages by hand walks them in loops that data decides."""
+    lengths = lengths_given(arrays, naming)
+    grid = [max(1, -(-length // size)) for length in lengths for size in block_sizes]
+    rows = rows_named(arrays, naming)
+    if not grid and not rows:
+        return None
+    return CallBorders(grid=tuple(grid), blocks=(), loops=(), rows=tuple(rows))
 
 
 def _of_reference(jaxpr: Any) -> CallBorders:

@@ -1,13 +1,15 @@
 """The numbers that a kernel is run on, in the child."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from autotune.declaring.kernel import Array
+from autotune.declaring.kernel import Array, Kernel
 from autotune.domain.evidence import IntegerRange
+from autotune.domain.problem import Problem
 
 Change = Callable[[Any], Any]
 """Of random normal numbers."""
@@ -66,10 +68,49 @@ def integer_ranges(
     return tuple(
         IntegerRange(array.name, *_ends(smalls), *_ends([array]))
         for array, *smalls in zip(real, *small, strict=True)
-        if array.values is not None and array.dtype.startswith("int") and 0 not in array.shape
+        if _has_integers(array)
     )
 
 
+def operands_that_name_rows(kernel: Kernel, problem: Problem) -> frozenset[str]:
+    """Those whose integers are places in another operand (pages, rows of a table): less than it is
+    long, and others where it is half as long. Integers that together are no more may be the lengths
+    of its parts."""
+    names, arrays = set(), kernel.inputs(problem)
+    for dim, size in problem.dims:
+        with suppress(Exception):  # there may be no such problem
+            halves = kernel.inputs(problem.with_dims(**{dim: size // 2}))
+            for array, half in zip(arrays, halves, strict=True):
+                if _has_integers(array) and array.shape == half.shape:
+                    contents, fewer = _contents(array), _contents(half)
+                    follows = contents.max() < size and fewer.max() < size // 2
+                    if follows and contents.max() != fewer.max() and contents.sum() > size:
+                        names.add(array.name)
+    return frozenset(names)
+
+
+def lengths_given(arrays: Sequence[Array], naming: Set[str]) -> list[int]:
+    """The largest integer of each operand whose integers the declaration gives and that names no
+    rows."""
+    return [_ends([a])[1] for a in arrays if _has_integers(a) and a.name not in naming]
+
+
+def rows_named(arrays: Sequence[Array], naming: Set[str]) -> list[tuple[int, int]]:
+    """Of each operand that names rows: how many different ones, and how many there are."""
+    contents = [_contents(a) for a in arrays if a.name in naming]
+    return [(np.unique(numbers).size, numbers.size) for numbers in contents]
+
+
+def _contents(array: Array) -> Any:
+    assert array.values is not None
+    return np.asarray(array.values())
+
+
+def _has_integers(array: Array) -> bool:
+    is_given = array.values is not None and array.dtype.startswith("int")
+    return is_given and 0 not in array.shape
+
+
 def _ends(arrays: Iterable[Array]) -> tuple[int, int]:
-    contents = [np.asarray(array.values()) for array in arrays if array.values is not None]
+    contents = list(map(_contents, arrays))
     return int(min(a.min() for a in contents)), int(max(a.max() for a in contents))

@@ -4,13 +4,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.experimental import pallas as pl
 
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
-from autotune.compiling.child.verify.coverage import CallBorders, Coverage
+from autotune.compiling.child.verify.coverage import CallBorders, Coverage, borders
+from autotune.compiling.child.verify.numbers import lengths_given, operands_that_name_rows
 from autotune.compiling.child.verify.reduced import (
     BLOCK_COUNTS,
     keeps_lengths,
@@ -18,7 +23,7 @@ from autotune.compiling.child.verify.reduced import (
 )
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.problem import Problem, make_config
+from autotune.domain.problem import Config, Problem, make_config
 from tests.compiling.child.verify.test_strangers import SOURCE as STRANGERS
 
 
@@ -275,3 +280,81 @@ def test_what_is_wrong_where_lengths_differ_is_confirmed_where_they_do_not(
     verdict = gate.check(made, whole, make_config({"m": 64, "n": 256, "k": 256}), Chip.V5E)
     assert verdict.ok, verdict
     assert "2 runs of x.0=512,x.1=512,y.0=512,y.1=512" in verdict.reason
+
+
+def asks_what_is_as_long(*, is_right: bool) -> Kernel:
+    """x plus y, row by row where they are as long, and the first row of y where they are not."""
+
+    def build(problem: Problem, _: Config) -> Any:
+        same = problem["x.0"] == problem["y.0"]
+
+        def body(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
+            y = y_ref[pl.ds(8 * pl.program_id(0), 8)] if same else y_ref[:1]
+            out_ref[...] = x_ref[...] + y if is_right or not same else x_ref[...] - y
+
+        block = pl.BlockSpec((8, 128), lambda i: (i, 0))
+        whole = pl.BlockSpec((problem["y.0"], 128), lambda i: (0, 0))
+        return pl.pallas_call(
+            body,
+            grid=(problem["x.0"] // 8,),
+            in_specs=[block, whole],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct((problem["x.0"], 128), jnp.float32),
+        )
+
+    return replace(
+        kernel(
+            dims=("x.0", "y.0"),
+            axes=(Axis(name="block", dim="x.0", choices=lambda _: [8]),),
+            inputs=lambda p: [
+                Array(name=name, shape=(p[f"{name}.0"], 128), dtype="float32") for name in "xy"
+            ],
+        ),
+        build=build,
+        reference=lambda p: lambda x, y: x + (y if p["x.0"] == p["y.0"] else y[:1]),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_kernel_that_asks_what_is_as_long_is_run_where_it_is(
+    monkeypatch: pytest.MonkeyPatch, is_right: bool
+) -> None:
+    monkeypatch.setattr(gate, "_MOST_WORK", 1.0)
+    whole = called(x_0=1024, y_0=1024)
+    made = asks_what_is_as_long(is_right=is_right)
+    verdict = gate.check(made, whole, make_config({"block": 8}), Chip.V5E)
+    assert verdict.ok is is_right, verdict
+
+
+def test_pages_name_rows_and_lengths_do_not() -> None:
+    def inputs(p: Problem) -> list[Array]:
+        def given(name: str, dim: str, contents: Callable[[], Any]) -> Array:
+            return Array(name=name, shape=(p[dim],), dtype="int32", values=contents)
+
+        each = p["table"] // p["seqs"] * 16
+        return [
+            given("lengths", "seqs", lambda: np.full(p["seqs"], each)),
+            given("pages", "table", lambda: np.arange(p["table"]) * 7 % p["pages"]),
+            given("groups", "seqs", lambda: np.full(p["seqs"], p["tokens"] // p["seqs"])),
+            Array(name="x", shape=(p["tokens"], 128), dtype="float32"),
+            Array(name="cache", shape=(p["pages"], 16, 8, 128), dtype="float32"),
+        ]
+
+    whole = Problem(
+        dims=(("seqs", 4), ("table", 64), ("pages", 512), ("tokens", 1024)), dtype="float32"
+    )
+    made = kernel(dims=tuple(dict(whole.dims)), axes=(), inputs=inputs)
+    naming = operands_that_name_rows(made, whole)
+    assert naming == {"pages"}
+    assert lengths_given(inputs(whole), naming) == [256, 256]
+
+    def covered(small: Problem, sizes: tuple[int, ...] = (64,)) -> bool:
+        trace = borders(jax.make_jaxpr(lambda: ())(), inputs(small), None, sizes, naming)
+        real = borders(jax.make_jaxpr(lambda: ())(), inputs(whole), None, sizes, naming)
+        return all(map(CallBorders.covers, trace, real, [3]))
+
+    assert covered(whole.with_dims(table=48, tokens=768, pages=64))
+    assert not covered(whole.with_dims(table=16))  # one block of 64 in each length
+    assert covered(whole.with_dims(table=16, tokens=192), (16,))
+    assert not covered(whole.with_dims(pages=2))  # each page is copied again and again

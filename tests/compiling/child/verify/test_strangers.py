@@ -46,6 +46,7 @@ CALLS: dict[str, tuple[str, dict[str, int]]] = {
     "sum_of_parts": ("x=f32[1048576,4096], w=f32[1,4096]", {"block": 16}),
     "divided_product": ("x=f32[512,1024], w=f32[1024,256]", {"block": 32}),
     "ring_gather": ("x=f32[64,128]", {"unused": 2}),
+    "paged_sum": ("lengths=i32[16], table=i32[8192], cache=f32[96,16,8,128]", {"block": 256}),
     "generated_product": ("x=f32[512,512], y=f32[512,512]", {"m": 64, "n": 256, "k": 256}),
 }
 """Of each kernel: a call, and a config that is not the default."""
