@@ -283,21 +283,19 @@ def test_what_is_wrong_where_lengths_differ_is_confirmed_where_they_do_not(
 
 
 def asks_what_is_as_long(*, is_right: bool) -> Kernel:
-    """x plus y, row by row where they are as long, and the first row of y where they are not."""
+    """x plus the first row of y; a faulty one takes it off where x and y are as long."""
 
     def build(problem: Problem, _: Config) -> Any:
-        same = problem["x.0"] == problem["y.0"]
+        is_wrong = not is_right and problem["x.0"] == problem["y.0"]
 
         def body(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
-            y = y_ref[pl.ds(8 * pl.program_id(0), 8)] if same else y_ref[:1]
-            out_ref[...] = x_ref[...] + y if is_right or not same else x_ref[...] - y
+            out_ref[...] = x_ref[...] - y_ref[:1] if is_wrong else x_ref[...] + y_ref[:1]
 
         block = pl.BlockSpec((8, 128), lambda i: (i, 0))
-        whole = pl.BlockSpec((problem["y.0"], 128), lambda i: (0, 0))
         return pl.pallas_call(
             body,
             grid=(problem["x.0"] // 8,),
-            in_specs=[block, whole],
+            in_specs=[block, pl.BlockSpec((16, 128), lambda i: (0, 0))],
             out_specs=block,
             out_shape=jax.ShapeDtypeStruct((problem["x.0"], 128), jnp.float32),
         )
@@ -311,7 +309,7 @@ def asks_what_is_as_long(*, is_right: bool) -> Kernel:
             ],
         ),
         build=build,
-        reference=lambda p: lambda x, y: x + (y if p["x.0"] == p["y.0"] else y[:1]),
+        reference=lambda _: lambda x, y: x + y[:1],
     )
 
 
