@@ -28,6 +28,8 @@ from autotune.declaring.kernel import Array
 from autotune.domain.evidence import ENOUGH_BLOCKS, Covered, Walked
 from autotune.domain.problem import Problem
 
+_ROWS = 64  # different ones, of operands that name some
+
 
 @dataclass(frozen=True, slots=True)
 class CallBorders:
@@ -112,8 +114,9 @@ def _is_as_ragged(small: tuple[int, int], real: tuple[int, int]) -> bool:
 
 
 def _names_as_many(small: tuple[int, int], real: tuple[int, int]) -> bool:
-    """Whether the rows are as different as really: a page for all hides which was copied."""
-    return small[0] >= min(small[1], real[0])
+    """Whether so many rows are different that a wrong one shows: a page for all hides which was
+    copied. A table may be filled up with one."""
+    return small[0] >= min(small[1], real[0], _ROWS)
 
 
 def borders(
