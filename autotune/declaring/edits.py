@@ -165,23 +165,30 @@ def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | Non
     """Where the left operand is scaled in its place, or by the statement that names it."""
     if _called(node) not in _PRODUCTS:
         return None
-    rows = node.left if isinstance(node, ast.BinOp) else next(iter(getattr(node, "args", ())), None)
-    while isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute):
-        rows = rows.func.value if rows.func.attr == "astype" else None
+    first = next(iter(getattr(node, "args", ())), None)
+    rows = _unconverted(node.left if isinstance(node, ast.BinOp) else first)
+    given = [a for a in source.assigned(getattr(rows, "id", "")) if a.lineno < node.lineno]
+    last = max(given, key=lambda each: each.lineno, default=None)
+    scaled = _unconverted(last.value) if last else rows
+    if not isinstance(scaled, ast.BinOp):
+        return None
+    kept, scale = source.text(scaled.left), source.text(scaled.right, is_factor=True)
+    edits = [_Edit(source.start(scaled), source.end(scaled), kept)]
+    if last:
+        name, begin = source.text(last.targets[0]), source.start(last)
+        named, scale = f"{name}_scale = {source.text(scaled.right)}", f"{name}_scale"
+        edits.append(_Edit(begin, begin, f"{named}\n{' ' * last.col_offset}"))
+        if last.value is scaled and kept == name:
+            edits = [_Edit(begin, source.end(last), named)]
     start, end = source.start(node), source.end(node)
-    if isinstance(rows, ast.BinOp):
-        scale = source.text(rows.right, is_factor=True)
-        edit = _Edit(source.start(rows), source.end(rows), source.text(rows.left))
-    else:
-        given = [a for a in source.assigned(getattr(rows, "id", "")) if a.lineno < node.lineno]
-        last = max(given, key=lambda each: each.lineno, default=None)
-        if last is None or not isinstance(last.value, ast.BinOp):
-            return None
-        name, value = source.text(last.targets[0]), last.value
-        scale, kept = f"{name}_scale", source.text(value.left)
-        text = f"{name} = {kept}; " * (kept != name) + f"{scale} = {source.text(value.right)}"
-        edit = _Edit(source.start(last), source.end(last), text)
-    return [_Edit(start, start, "("), edit, _Edit(end, end, f" {sign} {scale})")]
+    return [_Edit(start, start, "("), *edits, _Edit(end, end, f" {sign} {scale})")]
+
+
+def _unconverted(node: ast.expr | None) -> ast.expr | None:
+    """Without its ``.astype``."""
+    while isinstance(node, ast.Call) and _called(node) == "astype":
+        node = getattr(node.func, "value", None)
+    return node
 
 
 def _unrolled(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:

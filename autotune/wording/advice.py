@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from autotune.domain.change import ChangeKind, SourceChange
+from autotune.domain.change import ChangeKind
 from autotune.domain.evidence import Standard
 from autotune.domain.finding import Advice, Observation, SourceFinding
 from autotune.domain.profile import Cause, NamedPart
@@ -22,12 +22,7 @@ CAUSES: Mapping[ChangeKind, str] = {
 }
 
 
-def change_text(change: SourceChange) -> str:
-    """What is to be written in the source."""
-    return _CHANGES[change.kind](change.value)
-
-
-_CHANGES: Mapping[ChangeKind, Callable[[str], str]] = {
+_CHANGES: Mapping[ChangeKind, Callable[[str], str]] = {  # what is to be written in the source
     ChangeKind.WIDE_SUM: lambda _: "preferred_element_type=float32, and a cast of the result",
     ChangeKind.VMEM_LIMIT: lambda n: f"vmem_limit_bytes of {mebibytes(int(n))}",
     ChangeKind.SEMANTICS: lambda letters: (
@@ -69,11 +64,11 @@ def advice_lines(advice: Advice) -> Iterator[str]:
         yield ""
         place = missing.change.place
         yield f"{place.file}:{place.line}: XLA is not told what the kernel costs. In this problem:"
-        yield f"  {change_text(missing.change)}"
+        yield f"  {_CHANGES[missing.change.kind](missing.change.value)}"
         yield from (f"  {line}" for line in missing.diff.splitlines())
     for wrong in advice.wrong:
-        (change,) = wrong.changes
-        yield f"Left out: {change.kind} ({place_text(wrong)}) saves {_saved(wrong)}, but it is "
+        (change,), (line,) = wrong.changes, wrong.lines
+        yield f"Left out: {change.kind} (line {line.line}) saves {_saved(wrong)}, but it is "
         yield f"  {verification(wrong.verdict)}"
 
 
@@ -115,14 +110,10 @@ def _finding_lines(opening: str, finding: SourceFinding) -> Iterator[str]:
         yield f"  {line.file}:{line.line}: {line.text}"
         if len(finding.changes) == 1:
             yield f"  Why: {CAUSES[change.kind]}."
-            yield f"  Change: {change_text(change)}."
+            yield f"  Change: {_CHANGES[change.kind](change.value)}."
     yield f"  Checked: {checked_text(finding)}"
     if finding.diff:
         yield from (f"  {line}" for line in finding.diff.splitlines())
-
-
-def place_text(finding: SourceFinding) -> str:
-    return ", ".join(f"line {line.line}" for line in finding.lines)
 
 
 def _saved(finding: SourceFinding) -> str:

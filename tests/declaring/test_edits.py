@@ -61,12 +61,20 @@ def test_only_the_expression_is_edited(kind, value, before, after):
     assert edited(source, [change(source, kind, before, value)]) == source.replace(before, after)
 
 
-def test_a_scale_that_a_statement_gives_keeps_its_place():
-    body = "def body(l, v):\n    {}\n    return {}\n"
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("p = p / jnp.sum(p)", "p_scale = jnp.sum(p)"),
+        ("p = e / l", "p_scale = l\n    p = e"),
+        ("p = (e / l).astype(v.dtype)", "p_scale = l\n    p = (e).astype(v.dtype)"),
+    ],
+)
+def test_a_scale_that_a_statement_gives_keeps_its_place(before, after):
+    body = "def body(e, v):\n    {}\n    return {}\n"
     product = "jnp.dot(p.astype(v.dtype), v)"
-    source = HEAD + body.format("p = l / jnp.sum(l)", product)
-    after = edited(source, [change(source, ChangeKind.LATE_SCALE, product, "/")])
-    assert after == HEAD + body.format("p = l; p_scale = jnp.sum(l)", f"({product} / p_scale)")
+    source = HEAD + body.format(before, product)
+    edit = edited(source, [change(source, ChangeKind.LATE_SCALE, product, "/")])
+    assert edit == HEAD + body.format(after, f"({product} / p_scale)")
 
 
 TURNED = """
