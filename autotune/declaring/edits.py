@@ -12,7 +12,6 @@ from typing import NamedTuple
 from autotune.domain.change import ChangeKind, Place, SourceChange
 
 _PRODUCTS = ("dot", "matmul", "dot_general", "einsum", "@")
-_COUNTING = ("program_id", "num_programs")
 _TPU_MODULE = "jax.experimental.pallas.tpu"
 _KINDS = {"P": '"parallel"', "A": '"arbitrary"'}
 
@@ -224,9 +223,8 @@ def _cost(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     call, pallas = _pallas_call(source, node), source.name_of("jax.experimental.pallas")
     if call is None or pallas is None:
         return None
-    names = ("flops", "transcendentals", "bytes_accessed")
-    pairs = zip(names, value.split(","), strict=True)
-    words = ", ".join(f"{name}={int(figure):_}" for name, figure in pairs)
+    flops, special, moved = map(int, value.split(","))
+    words = f"flops={flops:_}, transcendentals={special:_}, bytes_accessed={moved:_}"
     return _keywords(source, call, {"cost_estimate": f"{pallas}.CostEstimate({words})"})
 
 
@@ -251,7 +249,7 @@ def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
             lists += [_arguments(source, index_map)] if index_map else []
     edits = [_reordered(source, each, order) for each in lists]
     for each in nodes:
-        if isinstance(each, ast.Call) and _called(each) in _COUNTING:
+        if isinstance(each, ast.Call) and _called(each) in ("program_id", "num_programs"):
             (axis,) = (*each.args, *(keyword.value for keyword in each.keywords))
             if not (isinstance(axis, ast.Constant) and isinstance(axis.value, int)):
                 return None
