@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from autotune.compiling.child import chips
 from autotune.compiling.child.call_sites import CallSites
 from autotune.compiling.child.declarations import declared
+from autotune.compiling.child.devices import meshed
 from autotune.compiling.child.known_kernels import KnownKernels
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.pallas_calls import MARK, ModelCalls
@@ -136,8 +137,7 @@ def _meshes_in_trace() -> AbstractContextManager[Any]:
 
     if not hasattr(jax, "set_mesh"):  # before jax 0.7
         return nullcontext()
-    enter = jax.sharding.use_abstract_mesh
-    return chips.patched(jax, set_mesh=lambda mesh: enter(getattr(mesh, "abstract_mesh", mesh)))
+    return chips.patched(jax, set_mesh=lambda mesh: meshed(getattr(mesh, "abstract_mesh", mesh)))
 
 
 def _named(

@@ -5,13 +5,13 @@ import copy
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
 from autotune.compiling.child.call_sites import SIZE_NAME, Site
-from autotune.compiling.child.devices import automatic
+from autotune.compiling.child.devices import automatic, meshed
 from autotune.compiling.child.pallas_calls import ModelCalls, PallasCall
 from autotune.declaring.calls import text as texts
 from autotune.declaring.calls.function import abstract
@@ -79,19 +79,15 @@ def _given(site: Site) -> dict[str, Any]:
     return given
 
 
-@contextmanager
-def _around(given: dict[str, Any]) -> Iterator[None]:
+def _around(given: dict[str, Any]) -> AbstractContextManager[Any]:
     """The mesh among the arguments, where there is one, is that of what is traced."""
-    from jax.sharding import AbstractMesh, get_abstract_mesh, use_abstract_mesh
+    from jax.sharding import AbstractMesh, get_abstract_mesh
 
     axes = next((value.axes for value in given.values() if isinstance(value, _Mesh)), None)
     if axes is None:
-        yield
-        return
+        return nullcontext()
     told = {"abstract_device": get_abstract_mesh().abstract_device, **automatic(len(axes))}
-    mesh = AbstractMesh(tuple(axes.values()), tuple(axes), **told)
-    with use_abstract_mesh(AbstractMesh((), ())), use_abstract_mesh(mesh):  # of another size
-        yield
+    return meshed(AbstractMesh(tuple(axes.values()), tuple(axes), **told))
 
 
 def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[PallasCall], Any]:

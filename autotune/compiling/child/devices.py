@@ -1,8 +1,8 @@
 """What is known of a chip without its compiler, and how code under trace is told of it."""
 
 import inspect
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import fields
 from functools import cache
@@ -57,6 +57,16 @@ def abstract_mesh(
     )
     context: AbstractContextManager[Any] = sharding.use_abstract_mesh(mesh)
     return context
+
+
+@contextmanager
+def meshed(mesh: Any) -> Iterator[None]:
+    """An abstract mesh around what is traced, where JAX refuses one of another size than that which
+    is there already."""
+    from jax.sharding import AbstractMesh, use_abstract_mesh
+
+    with use_abstract_mesh(AbstractMesh((), ())), use_abstract_mesh(mesh):
+        yield
 
 
 READS: set[str] = set()

@@ -152,9 +152,21 @@ def q_blocks(problem: Problem) -> list[int]:
 
 
 def _choices(name: str) -> Callable[[Problem], list[int]]:
-    if "bkv" in name:
-        return kv_blocks
-    return q_blocks if name.startswith("m") else lambda _: [1]
+    """Of the call that has nothing to do none but the least, and what it has."""
+    idle = _PREFILL if name.startswith("d") else _DECODE
+
+    def choices(problem: Problem) -> list[int]:
+        if problem.option("batch") == idle:
+            return [_least(name, problem)]
+        if "bkv" in name:
+            return kv_blocks(problem)
+        return q_blocks(problem) if name.startswith("m") else [1]
+
+    return choices
+
+
+def _least(name: str, problem: Problem) -> int:
+    return 1 if "bq" in name else problem["page_size"]
 
 
 _AXES = tuple(f"{case}_{name}" for case in "dm" for name in _PARTS)
@@ -210,7 +222,7 @@ KERNEL = Kernel(
     dtypes=("bfloat16", "float32"),
     options=(BATCH,),
     axes=tuple(Axis(name=name, choices=_choices(name)) for name in _AXES),
-    default=lambda problem: {name: 1 if "bq" in name else problem["page_size"] for name in _AXES},
+    default=lambda problem: {name: _least(name, problem) for name in _AXES},
     default_on=_heuristics,
     inputs=lambda problem: paged_inputs(_KERNEL, problem, problem["head_dim"]),
     build=_build,
