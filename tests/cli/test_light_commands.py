@@ -28,6 +28,16 @@ print("FOUND", found)
 """
 
 
+def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"AUTOTUNE_DATABASE_URL": str(folder / "x.db"), "PATH": "/usr/bin:/bin"},
+    )
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -47,14 +57,7 @@ print("FOUND", found)
     ],
 )
 def test_light_commands_import_no_jax_optuna_or_fastapi(args: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(args=args, heavy=HEAVY)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=True,
-        env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "x.db"), "PATH": "/usr/bin:/bin"},
-    )
+    done = run(PROBE.format(args=args, heavy=HEAVY), tmp_path)
     assert done.stdout.strip().splitlines()[-1] == "FOUND []"
 
 
@@ -65,14 +68,7 @@ def test_a_command_that_reads_the_database_imports_no_mapper(
     """A third of its time, with what else only other commands need."""
     new_store(tmp_path / "x.db", two_records).close()
     heavy = ("sqlalchemy.orm", "alembic", "autotune.answering.client", "http.client", *HEAVY)
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(args=args, heavy=heavy)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=True,
-        env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "x.db"), "PATH": "/usr/bin:/bin"},
-    )
+    done = run(PROBE.format(args=args, heavy=heavy), tmp_path)
     assert done.stderr == ""
     assert done.stdout.strip().splitlines()[-1] == "FOUND []"
 
@@ -129,14 +125,7 @@ def test_what_is_not_installed_is_named(
         f"u.find_spec = lambda name, *r: None if name == {hidden!r} else real(name, *r); "
         f"from autotune.cli.main import main; main({command.split()!r})"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "x.db"), "PATH": "/usr/bin:/bin"},
-    )
-    assert_one_sentence(done, f"pallas-autotune[{extra}]")
+    assert_one_sentence(run(code, tmp_path), f"pallas-autotune[{extra}]")
 
 
 def test_two_interrupts_at_once_are_one_and_who_goes_on_is_heard(
