@@ -43,6 +43,7 @@ _MOST_PAGES = 1_000
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
 _ALL = matching.beside_default(matching.KINDS)
+_LABEL = ".note"  # beside the cache: what is in it, so that it need not be read to know
 
 
 class ServiceAnswers:
@@ -161,7 +162,7 @@ class ServiceAnswers:
             said = {str(model): float(time_us) for model, time_us in times.items()}
             if said != known and self._cache is not None:
                 all_times = self._known_times() | {path: said}
-                write_whole(self._times_path(self._cache), json.dumps(all_times).encode())
+                write_whole(self._beside_cache(".times"), json.dumps(all_times).encode())
             return said
         except Exception as error:  # it only keeps a record from being taken
             _log.debug("autotune: %s", error)
@@ -170,14 +171,10 @@ class ServiceAnswers:
     def _known_times(self) -> dict[str, Times]:
         """Beside the cache, by question."""
         try:
-            return (
-                dict(json.loads(self._times_path(self._cache).read_bytes())) if self._cache else {}
-            )
+            times = self._beside_cache(".times").read_bytes() if self._cache else b"{}"
+            return dict(json.loads(times))
         except (OSError, ValueError, TypeError):
             return {}
-
-    def _times_path(self, cache: Path) -> Path:
-        return cache.with_name(cache.name + ".times")
 
     def checks(
         self,
@@ -261,7 +258,7 @@ class ServiceAnswers:
                 bundle = bundle_from_bytes(content, "the snapshot of the service")
                 label = self._label_of(bundle.snapshot, bundle.snapshot_id)
                 write_whole(self._cache, content)
-                write_whole(self._label_path(), label.encode())
+                write_whole(self._beside_cache(_LABEL), label.encode())
         return True
 
     def _ask(
@@ -385,10 +382,9 @@ class ServiceAnswers:
         except Exception as error:
             self._say_once("the snapshot", f"could not be kept on disk ({error})")
 
-    def _label_path(self) -> Path:
-        """Beside the cache: what is in it, so that it need not be read to know."""
+    def _beside_cache(self, ending: str) -> Path:
         assert self._cache is not None
-        return self._cache.with_name(self._cache.name + ".note")
+        return self._cache.with_name(self._cache.name + ending)
 
     def _label_of(self, number: int | None, snapshot_id: str) -> str:
         """``snapshot_id``: empty where the service is older and says none."""
@@ -398,7 +394,7 @@ class ServiceAnswers:
     def _label(self) -> str | None:
         try:
             there = self._cache is not None and self._cache.exists()
-            return self._label_path().read_text() if there else None
+            return self._beside_cache(_LABEL).read_text() if there else None
         except OSError:
             return None
 

@@ -20,7 +20,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError, StoreError
 from autotune.domain.evidence import DEVICE_TIME
 from autotune.domain.job import Ability, Job, Progress, State
-from autotune.domain.key import KernelSpec, Key
+from autotune.domain.key import KernelSpec
 from autotune.domain.limits import MOST_CHARACTERS
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Check, CheckVerdict, Method, Record
@@ -288,18 +288,11 @@ class RemoteJobs:
         """The record and its trials. It may lose against what others have found meanwhile."""
         assert self._able is not None
         asked = job.request
-        version = self._able.kernels[asked.kernel]
-        key = Key(
-            kernel=asked.kernel,
-            fingerprint=version,
-            problem=asked.problem,
-            chip=asked.chip,
-            toolchain=self._able.toolchain,
-        )
+        spec = self._spec(asked.kernel, self._able.kernels[asked.kernel])
+        key = spec.key(asked.problem, asked.chip, self._able.toolchain)
         record = self._store.record(key)
         if record is None:
             raise StoreError(f"there is no record of {key} to be sent")
-        spec = self._spec(asked.kernel, version)
         with self._understood():
             for _ in send(self._remote, [spec], [whole_result(self._store, record)]):
                 pass

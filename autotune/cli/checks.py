@@ -17,7 +17,6 @@ from autotune.answering.http import Remote
 from autotune.cli.problems import read_problem
 from autotune.cli.searched_source import places
 from autotune.cli.shared import interpreter_of, new_pool, open_database
-from autotune.cli.tune import load_workload
 from autotune.declaring.calls.text import call_of
 from autotune.declaring.discovery import catalogue, find_kernel, installed_kernels
 from autotune.domain import errors
@@ -26,6 +25,7 @@ from autotune.domain.compilers import Compilers, DescribeKernel, DescribeToolcha
 from autotune.domain.key import Chip, KernelRef, KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check, Record
+from autotune.domain.workload import load_workload
 from autotune.publishing.checking.against import compare_revision, kernels_here, priors_of
 from autotune.publishing.checking.record_check import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun, publish_all_checked, retune_each

@@ -19,8 +19,15 @@ class JobWatch(JobObserver, Lines):
     """Lines go to the log of the job, figures to its progress."""
 
     def __init__(self, lease: Lease) -> None:
-        JobObserver.__init__(self, lease)
-        Lines.__init__(self, lease.say)
+        super().__init__(lease.say)
+        self.lease = lease
+
+    def is_stopped(self) -> bool:
+        return self.lease.is_stopped()
+
+    def may_publish(self) -> bool:
+        """Only while the job is this worker's."""
+        return not self.is_stopped() and self.lease.holds()
 
     def tracing(self, done: int, total: int) -> None:
         self._report(note=f"tracing {done} of {total}")

@@ -19,7 +19,7 @@ from autotune.domain.compiler_options import over
 from autotune.domain.compilers import ReadCall
 from autotune.domain.errors import InvalidInputError, NoDeclarationError
 from autotune.domain.step import slice_bounds
-from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, read_workload
+from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, load_workload
 from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
 from autotune.wording.output import echo
 
@@ -183,14 +183,6 @@ def _share(plan: "Plan", spent_s: float, left: int) -> "Plan":
     return replace(
         plan, limits=replace(plan.limits, timeout_s=max(0.0, (timeout_s - spent_s) / left))
     )
-
-
-def load_workload(path: Path) -> Workload:
-    """Raises ``InvalidInputError`` with the file's name."""
-    try:
-        return read_workload(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, InvalidInputError) as error:
-        raise InvalidInputError(f"{path}: {error}") from error
 
 
 def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[str, Workload]:

@@ -129,13 +129,8 @@ def _class(cls: type[Any], way: str) -> _Part:
     if hasattr(cls, "from_data"):  # its data are not its fields
         return cls.from_data if to_value else cls.to_data  # type: ignore[no-any-return]
     if is_dataclass(cls):
-        return _dataclass(cls, way)
+        return (_decoder_of if to_value else _encoder_of)(cls, _fields(cls, way))
     return _named_tuple(cls, way) if hasattr(cls, "_fields") else None
-
-
-def _dataclass(cls: type[Any], way: str) -> _Part:
-    fields_of = _fields(cls, way)
-    return _decoder_of(cls, fields_of) if way == _DECODE else _encoder_of(cls, fields_of)
 
 
 def _number_to_data(number: float) -> float | str:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from autotune.domain.explanation import PARTS, Explanation
+from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import VMEM_LIMIT, AxisValue, Config, parts_of
 from autotune.domain.record import Evidence, Trial
@@ -103,21 +103,19 @@ def compare(first: NamedEstimate, other: NamedEstimate, *, alike: bool = True) -
     """Of two that take equally long, the first counts as the faster. ``alike`` as in ``margin``."""
     faster, slower = sorted((first, other), key=lambda named: named.estimate.time_us)
     fast, slow = faster.estimate, slower.estimate
-    least = margin(fast, slow, alike=alike)
+    least, whys = margin(fast, slow, alike=alike), (fast.explanation, slow.explanation)
     return Comparison(
         faster=faster,
         slower=slower,
         times_as_fast=slow.time_us / fast.time_us,
         margin=least,
         tie=fast.time_us >= slow.time_us * (1 - least),
-        gained_us=_gained(fast.explanation, slow.explanation),
+        gained_us=tuple(
+            (name, whys[1].part_us(name) - whys[0].part_us(name))
+            for name in PARTS
+            if whys[0] and whys[1]
+        ),
     )
-
-
-def _gained(fast: Explanation | None, slow: Explanation | None) -> tuple[tuple[str, float], ...]:
-    if fast is None or slow is None:
-        return ()
-    return tuple((name, slow.part_us(name) - fast.part_us(name)) for name in PARTS)
 
 
 def part_effects(base: Trial, trials: Iterable[Trial]) -> list[PartEffect]:

@@ -117,61 +117,27 @@ class ChipInfo:
 
 # Sources: `Device.device_kind` of JAX, the Pathways spelling (`TPU v5p`, tpu-inference PRs 716 and
 # 676), Cloud accelerator types (`v5litepod-8`, `tpu7x-8`) and the marketing names.
-_ALIASES: dict[Chip, tuple[str, ...]] = {
-    Chip.V2: ("tpu v2", "tpuv2", "cloud tpu v2"),
-    Chip.V3: ("tpu v3", "tpuv3", "cloud tpu v3"),
-    Chip.V4: ("tpu v4", "tpuv4", "cloud tpu v4", "v4p", "pufferfish"),
-    Chip.V5E: (
-        "tpu v5 lite",
-        "tpu v5e",
-        "tpuv5e",
-        "v5 lite",
-        "v5lite",
-        "v5litepod",
-        "tpu v5litepod",
-        "tpu v5lite",
-        "viperlite",
-        "cloud tpu v5e",
-    ),
-    Chip.V5P: ("tpu v5", "tpu v5p", "tpuv5p", "v5", "viperfish", "cloud tpu v5p"),
-    Chip.V6E: (
-        "tpu v6 lite",
-        "tpu v6e",
-        "tpuv6e",
-        "v6",
-        "v6 lite",
-        "v6lite",
-        "tpu v6lite",
-        "trillium",
-        "cloud tpu trillium",
-        "cloud tpu v6e",
-        "ghostlite",
-    ),
-    Chip.V7X: (
-        "tpu7x",
-        "tpu 7x",
-        "tpu v7x",
-        "tpuv7x",
-        "7x",
-        "v7",
-        "tpu7",
-        "tpu v7",
-        "ironwood",
-        "cloud tpu ironwood",
-        "tpu ironwood",
-    ),
+_ALIASES = {
+    Chip.V2: "tpu v2, tpuv2, cloud tpu v2",
+    Chip.V3: "tpu v3, tpuv3, cloud tpu v3",
+    Chip.V4: "tpu v4, tpuv4, cloud tpu v4, v4p, pufferfish",
+    Chip.V5E: "tpu v5 lite, tpu v5e, tpuv5e, v5 lite, v5lite, v5litepod, tpu v5litepod, "
+    "tpu v5lite, viperlite, cloud tpu v5e",
+    Chip.V5P: "tpu v5, tpu v5p, tpuv5p, v5, viperfish, cloud tpu v5p",
+    Chip.V6E: "tpu v6 lite, tpu v6e, tpuv6e, v6, v6 lite, v6lite, tpu v6lite, trillium, "
+    "cloud tpu trillium, cloud tpu v6e, ghostlite",
+    Chip.V7X: "tpu7x, tpu 7x, tpu v7x, tpuv7x, 7x, v7, tpu7, tpu v7, ironwood, "
+    "cloud tpu ironwood, tpu ironwood",
 }
-
-_BY_NAME: dict[str, Chip] = {
-    name: chip for chip, aliases in _ALIASES.items() for name in (chip.value, *aliases)
-}
-
 _SLICE_SUFFIX = re.compile(r"-\d+$")  # v5litepod-8, tpu7x-16: the number of chips in the slice
 
 
 def aliases(chip: Chip) -> tuple[str, ...]:
     """Other spellings that ``parse_chip`` takes for this chip, all in lower case."""
-    return _ALIASES[chip]
+    return tuple(_ALIASES[chip].split(", "))
+
+
+_BY_NAME = {name: chip for chip in Chip for name in (chip.value, *aliases(chip))}
 
 
 def parse_chip(text: str) -> Chip:

@@ -342,5 +342,11 @@ Outcome = (
     | WrongResult
 )
 
+
+def estimated_us(outcome: Outcome | None) -> float | None:
+    """None where it has no time."""
+    return outcome.estimate.time_us if isinstance(outcome, Estimated) else None
+
+
 Failure = Illegal | OutOfVmem | CompileFailed | TimedOut | Crashed
 """What a compiler process can answer in the place of a trace or a compiled program."""

@@ -221,7 +221,7 @@ class Store(TrialStore, Protocol):
         """
 
 
-def tell_of(store: Store, checks: Sequence[Check], by: str = "") -> None:
+def tell_of(store: Store, checks: Sequence[Check]) -> None:
     """The published records say what is known of them: what is broken is not handed out. All in
     one new snapshot; a check on another chip says nothing of what a record is used for."""
     notes = [
@@ -230,7 +230,7 @@ def tell_of(store: Store, checks: Sequence[Check], by: str = "") -> None:
         if check.chip is check.key.chip and check.cause is None and not check.against
     ]
     if notes:
-        store.publish_checks(notes, by)
+        store.publish_checks(notes)
 
 
 def as_record_check(check: Check) -> RecordCheck:

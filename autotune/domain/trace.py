@@ -1,6 +1,7 @@
 """A traced ``pallas_call`` as plain data: everything that rules, memory and traffic need."""
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from autotune.domain.codec import OmitDefault
@@ -141,10 +142,7 @@ class Trace:
 
     @property
     def steps(self) -> int:
-        steps = 1
-        for extent in self.grid:
-            steps *= extent
-        return steps
+        return prod(self.grid)
 
     @property
     def hbm_bytes(self) -> int:

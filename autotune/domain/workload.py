@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import isfinite
+from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.domain.codec import OmitDefault
@@ -212,6 +213,14 @@ def read_workload(text: str) -> Workload:
         undeclared=tuple(undeclared),
         invalid=tuple(invalid),
     )
+
+
+def load_workload(file: Path) -> Workload:
+    """Raises ``InvalidInputError`` with the file's name."""
+    try:
+        return read_workload(file.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, InvalidInputError) as error:
+        raise InvalidInputError(f"{file}: {error}") from error
 
 
 def workload_text(workload: Workload) -> str:

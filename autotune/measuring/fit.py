@@ -59,8 +59,11 @@ class Fit:
         return sqrt(self.variance(first) + self.variance(other))
 
     def variance(self, name: str) -> float:
-        """Of the level of a candidate."""
-        return self._of_one(name) / self.count(name)
+        """Of the level of a candidate. That of one sample is its own, drawn to that of all while
+        there are few."""
+        squares = self._squares[name]
+        of_one = (_PRIOR * self.noise**2 + sum(squares)) / (_PRIOR + len(squares))
+        return of_one / len(squares)
 
     def chance(self, first: str, other: str, by: float = 0.0) -> float:
         """The probability that ``first`` is faster than ``other`` by more than ``by`` (log)."""
@@ -74,11 +77,6 @@ class Fit:
 
         wide = float(stdtrit(self.freedom, 1 - alpha / 2)) * self.error(first, other)
         return min(wide, _WIDEST)
-
-    def _of_one(self, name: str) -> float:
-        """The variance of one sample: its own, drawn to that of all while there are few."""
-        squares = self._squares[name]
-        return (_PRIOR * self.noise**2 + sum(squares)) / (_PRIOR + len(squares))
 
     @cached_property
     def _squares(self) -> dict[str, list[float]]:

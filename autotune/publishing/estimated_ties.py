@@ -52,32 +52,15 @@ def contenders(
 def by_rule(trials: Sequence[Trial]) -> list[Trial]:
     """Ties in the order of preference that ``wording.publication.TIE_RULE`` says in words; the
     faster first where all is equal."""
-    narrowest = min((doubt(t) for t in trials), default=0.0)
+    narrowest = min((t.estimate.doubt for t in trials if t.estimate), default=0.0)
 
     def order(t: Trial) -> tuple[bool, int, int, float]:
-        return doubt(t) > _ALIKE * narrowest, _vmem_bytes(t), -_block_size(t), time_us(t)
+        assert t.estimate is not None
+        blocks = prod(value for _, value in t.config.axes if type(value) is int)
+        is_doubtful = t.estimate.doubt > _ALIKE * narrowest
+        return is_doubtful, t.estimate.vmem_used_bytes, -blocks, t.estimate.time_us
 
     return sorted(trials, key=order)
-
-
-def doubt(trial: Trial) -> float:
-    """The error bar of a trial that has a time."""
-    assert trial.estimate is not None
-    return trial.estimate.doubt
-
-
-def _vmem_bytes(trial: Trial) -> int:
-    assert trial.estimate is not None
-    return trial.estimate.vmem_used_bytes
-
-
-def _block_size(trial: Trial) -> int:
-    """The product of all sizes of the config."""
-    return prod(
-        value
-        for _, value in trial.config.axes
-        if isinstance(value, int) and not isinstance(value, bool)
-    )
 
 
 Measure = Callable[[Sequence[MeasurementCandidate], Config | None], Measurement | NotMeasured]

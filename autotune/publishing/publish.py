@@ -10,7 +10,7 @@ from concurrent.futures import wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from autotune.domain.compilers import CompileBaseline, Compilers, VerifyConfig, XlaCost
 from autotune.domain.evidence import FailedCheck, Measurement, NotMeasured, Verdict
@@ -41,6 +41,7 @@ from autotune.publishing.estimated_ties import (
     shortlist,
     ties,
 )
+from autotune.searching.subject import SearchResult
 
 NewCompilers = Callable[[], AbstractContextManager[Compilers]]
 """Opens compilers for as long as they are needed."""
@@ -94,9 +95,6 @@ def expected_us(cost: XlaCost, chip: ChipInfo) -> float | None:
 def _expected_us(whole: XlaTime) -> float | None:
     return None if whole.unknown or whole.collectives else whole.time_us or None
 
-
-if TYPE_CHECKING:  # Optuna is not needed here
-    from autotune.searching.subject import SearchResult
 
 _MAX_FINALISTS = 8
 _LEAST_BUDGET_S = 15.0

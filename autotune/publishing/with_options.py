@@ -63,12 +63,6 @@ class FunctionTrial:
     failure: Failure | None = None
 
 
-def _function_trial(options: str, timed: Step | Failure) -> FunctionTrial:
-    if not isinstance(timed, Step):
-        return FunctionTrial(options=options, time_us=None, failure=timed)
-    return FunctionTrial(options=options, time_us=None if timed.undecided else timed.time_us)
-
-
 def search_options(
     compilers: Compilers,
     ref: KernelRef,
@@ -91,7 +85,9 @@ def search_options(
         if text not in done:
             question = CompileStep(ref=ref, chip=chip, budget_s=inf, options=text)
             timed = timed_step(compilers, question)
-            done[text] = _function_trial(text, timed)
+            failure = None if isinstance(timed, Step) else timed
+            time_us = timed.time_us if isinstance(timed, Step) and not timed.undecided else None
+            done[text] = FunctionTrial(options=text, time_us=time_us, failure=failure)
         return done[text].time_us
 
     values = {name: list(v) for name, v in taken(compilers, chip, asked, wanted, announce).items()}

@@ -26,7 +26,7 @@ from autotune.declaring.calls.listening import LISTENER
 from autotune.declaring.discovery import named_kernel
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.problem import Problem, parsed_parts
-from autotune.domain.workload import Workload, read_workload
+from autotune.domain.workload import Workload, load_workload
 from autotune.python.importing import WHEN_IMPORTED
 from autotune.python.tuned import Tuned, error_sentence
 from autotune.tables.hooks import (
@@ -67,7 +67,7 @@ def install(*packages: str, workload: str | Path | None = None) -> list[str]:
         )
     installed = [name for name in named if _install(PACKAGES[name])]
     if file := workload or os.environ.get(WORKLOAD):
-        _workloads.append(_read(Path(file)))
+        _workloads.append(load_workload(Path(file)))
         _asked.clear()
     return installed
 
@@ -202,14 +202,6 @@ def _tuned_or_none(kernel: str) -> Tuned | None:
         return _tuned(kernel)
     except (AutotuneError, ImportError):
         return None
-
-
-def _read(file: Path) -> Workload:
-    """Raises ``InvalidInputError``."""
-    try:
-        return read_workload(file.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{file} cannot be read: {error}") from error
 
 
 def _ask_for(workload: Workload) -> None:

@@ -247,7 +247,7 @@ def profile(
     if isinstance(kernel, Tunable | str):
         ref, asked = _problem(kernel, args, arguments, shape, dtype, options)
     else:
-        ref = _call_of(kernel, args, arguments)
+        ref = _called(kernel, args, arguments, contents=True)
     given = [configs] if isinstance(configs, Config | Mapping) else list(configs)
     with _pool(python, 1, _options(compiler_options)) as pool:
         answers = ask_profiles(
@@ -334,9 +334,14 @@ def step(
 
 
 def _called(
-    function: Callable[..., Any] | str, args: Sequence[Any], arguments: Mapping[str, Any]
+    function: Callable[..., Any] | str,
+    args: Sequence[Any],
+    arguments: Mapping[str, Any],
+    *,
+    contents: bool = False,
 ) -> KernelRef:
-    """Where a function is, and such a call of it. Raises ``InvalidInputError``."""
+    """Where a function is, and such a call of it, with the ``contents`` of its integers. Raises
+    ``InvalidInputError`` where nobody else can find it."""
     from autotune.declaring.calls.function import abstract
     from autotune.declaring.calls.place import place_of
     from autotune.declaring.calls.text import arguments_text
@@ -348,7 +353,7 @@ def _called(
     plain = inspect.unwrap(function)
     home = vars(sys.modules[plain.__module__])
     name = next((n for n, value in home.items() if value is function), plain.__qualname__)
-    text = arguments_text({n: abstract(value) for n, value in given.items()}, plain.__module__)
+    text = arguments_text(abstract(dict(given), contents=contents), plain.__module__)
     file = inspect.getsourcefile(plain) or ""
     return replace(place_of(name, plain.__module__, file), call=text)
 
@@ -373,21 +378,6 @@ def _pool(
 def _options(given: Mapping[str, object] | None) -> str:
     """Over those of this process."""
     return over(canonical(process_options(os.environ)), given or {})
-
-
-def _call_of(
-    function: Callable[..., Any], args: Sequence[Any], arguments: Mapping[str, Any]
-) -> KernelRef:
-    """Of a plain function. Raises ``InvalidInputError`` where nobody else can find it."""
-    from autotune.declaring.calls.function import abstract
-    from autotune.declaring.calls.place import place_of
-    from autotune.declaring.calls.text import arguments_text
-
-    bound = inspect.signature(function).bind(*args, **arguments).arguments
-    inner = inspect.unwrap(function)
-    file = inner.__code__.co_filename
-    place = place_of(function.__qualname__, inner.__module__, file)
-    return replace(place, call=arguments_text(abstract(dict(bound), contents=True)))
 
 
 def _problem(

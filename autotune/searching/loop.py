@@ -9,7 +9,7 @@ from math import exp, inf
 from typing import NamedTuple
 
 from autotune.domain.compilers import Attempt, Compilers
-from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
+from autotune.domain.outcome import NotEstimated, Outcome, OutOfVmem, WrongResult, estimated_us
 from autotune.domain.problem import Config
 from autotune.domain.record import Evidence, Trial
 from autotune.domain.store import Store
@@ -361,7 +361,7 @@ class Search:
 
     def _inform(self, study: Callable[..., None], candidate: Candidate, outcome: Outcome) -> None:
         compiles = isinstance(outcome, NotEstimated | WrongResult)
-        study(candidate, _time(outcome), outcome.kind, compiles=compiles)
+        study(candidate, estimated_us(outcome), outcome.kind, compiles=compiles)
         self._climb(candidate, outcome)
 
     def _climb(self, candidate: Candidate, outcome: Outcome) -> None:
@@ -388,11 +388,4 @@ class Search:
 
     def _candidate(self, config: Config) -> Candidate | None:
         """The candidate with this config; climbed ones come back with their limit."""
-        for candidate in self.space.candidates:
-            if candidate.config == config:
-                return candidate
-        return None
-
-
-def _time(outcome: Outcome) -> float | None:
-    return outcome.estimate.time_us if isinstance(outcome, Estimated) else None
+        return next((c for c in self.space.candidates if c.config == config), None)

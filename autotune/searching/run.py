@@ -28,8 +28,16 @@ def run_searches(
     that is over, at once. Ctrl-C or ``stop`` interrupts all: what is finished is kept. NumPy has
     one thread meanwhile: several that wait for each other on busy cores spin."""
     deadline = inf if timeout_s is None else time.monotonic() + timeout_s
-    with threadpool_limits(1, user_api="blas"), _kept_from_collection():
-        _advance(searches, size, deadline, stop, finished)
+    with threadpool_limits(1, user_api="blas"), _kept_from_collection(), _interrupting(searches):
+        while not stop():
+            _fill(searches, size, deadline, finished)
+            running = [future for search in searches for future in search.running]
+            if not running:
+                return
+            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+            for search in searches:
+                search.collect(done)
+        _interrupted(searches)
 
 
 @contextmanager
@@ -43,23 +51,11 @@ def _kept_from_collection() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _advance(
-    searches: Sequence[Search],
-    size: int,
-    deadline: float,
-    stop: Callable[[], bool],
-    finished: Callable[[Search], None],
-) -> None:
+@contextmanager
+def _interrupting(searches: Sequence[Search]) -> Iterator[None]:
+    """Whatever ends it early: what is finished is kept. After Ctrl-C that is all."""
     try:
-        while not stop():
-            _fill(searches, size, deadline, finished)
-            running = [future for search in searches for future in search.running]
-            if not running:
-                return
-            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
-            for search in searches:
-                search.collect(done)
-        _interrupted(searches)
+        yield
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt):
             _interrupted(searches)
@@ -77,14 +73,12 @@ def _fill(
         ready = [search for search in searches if search.is_ready]
         if not ready:
             return
-        search = ready[0] if len(ready) == 1 else max(ready, key=_priority)
+        fewest = min(min(search.begun, _FIRST_TRIALS) for search in ready)
+        first = [search for search in ready if min(search.begun, _FIRST_TRIALS) == fewest]
+        search = first[0] if len(first) == 1 else max(first, key=Search.promise_us)
         search.start(late=time.monotonic() > deadline)
         if search.stopped_by:
             finished(search)
-
-
-def _priority(search: Search) -> tuple[int, float]:
-    return -min(search.begun, _FIRST_TRIALS), search.promise_us()
 
 
 def _interrupted(searches: Sequence[Search]) -> None:

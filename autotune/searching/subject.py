@@ -139,7 +139,9 @@ def narrowed(choices: Choices, wanted: Mapping[str, Sequence[str]]) -> Choices:
 def wanted_values(fixed: Iterable[str], only: Iterable[str]) -> dict[str, list[str]]:
     """``AXIS=VALUE`` and ``AXIS=A,B`` by axis. Raises ``InvalidInputError``."""
     wanted: dict[str, list[str]] = {}
-    for text, values in (*((t, [t.partition("=")[2]]) for t in fixed), *map(_listed, only)):
+    given = [(text, [text.partition("=")[2]]) for text in fixed]
+    given += [(text, text.partition("=")[2].split(",")) for text in only]
+    for text, values in given:
         name, sign, _ = text.partition("=")
         if not (name and sign and all(values)) or name in wanted:
             raise InvalidInputError(
@@ -148,10 +150,6 @@ def wanted_values(fixed: Iterable[str], only: Iterable[str]) -> dict[str, list[s
             )
         wanted[name] = values
     return wanted
-
-
-def _listed(text: str) -> tuple[str, list[str]]:
-    return text, text.partition("=")[2].split(",")
 
 
 def axis_value(choices: Choices, name: str, text: str) -> AxisValue:

@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 from packaging.version import Version
 
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import UnknownNameError
 from autotune.domain.key import Toolchain
 
@@ -62,7 +63,7 @@ def keep(folder: Path, environment: Environment) -> None:
     """Write the note that makes an environment a finished one; it comes last."""
     note = folder / environment.name / _NOTE
     new = note.with_suffix(".new")
-    new.write_text(json.dumps(asdict(environment), indent=2), encoding="utf-8")
+    new.write_text(json.dumps(to_data(environment), indent=2), encoding="utf-8")
     new.replace(note)
 
 
@@ -76,13 +77,6 @@ def remove(folder: Path, environment: Environment) -> None:
 def _read(note: Path) -> Environment | None:
     """None for a note that was not written by this command."""
     try:
-        data = json.loads(note.read_text(encoding="utf-8"))
-        return Environment(
-            **{
-                **data,
-                "toolchain": Toolchain(**data["toolchain"]),
-                "extra": tuple(data["extra"]),
-            }
-        )
-    except (OSError, ValueError, TypeError, KeyError):
+        return from_data(Environment, json.loads(note.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from autotune.compiling import process as processes
 from autotune.compiling.client import Compiler
-from autotune.declaring.discovery import catalogue
+from autotune.declaring.discovery import installed_kernels
 from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import CompilerUnavailableError
@@ -130,7 +130,9 @@ class CompilerSlot:
         with self._lock:
             child = self._children.get(driver)
             if child is None:
-                self._make_room()
+                while len(self._children) >= _MOST_CHILDREN:
+                    oldest = min(self._children, key=lambda other: self._children[other].used_at)
+                    self._children.pop(oldest).close()
                 process = processes.CompilerProcess(
                     sys.executable, memory_bytes, self._worker, given_up=self._given_up
                 )
@@ -138,11 +140,6 @@ class CompilerSlot:
                 child = self._children[driver] = _Child(Compiler(process), folder)
             self._asked = child
             return child
-
-    def _make_room(self) -> None:
-        while len(self._children) >= _MOST_CHILDREN:
-            oldest = min(self._children, key=lambda driver: self._children[driver].used_at)
-            self._children.pop(oldest).close()
 
     def _answer(
         self,
@@ -201,11 +198,8 @@ def _ref_here(child: _Child, ref: KernelRef, sources: Mapping[str, Any]) -> Kern
 
 
 def _installed(ref: KernelRef) -> KernelRef:
-    for known in catalogue().values():
-        if not isinstance(known, str) and (known.module, known.attribute) == (
-            ref.module,
-            ref.attribute,
-        ):
+    for known in installed_kernels().values():
+        if (known.module, known.attribute) == (ref.module, ref.attribute):
             return replace(known, call=ref.call)
     raise _LackingError(f"it has no kernel {ref}: install its package there")
 

@@ -19,6 +19,7 @@ from autotune.domain.outcome import (
     Outcome,
     OutOfVmem,
     TimedOut,
+    estimated_us,
 )
 from autotune.domain.problem import Config
 from autotune.domain.record import (
@@ -127,9 +128,9 @@ class RecordChecker:
             config=config,
             winner=winner,
             default=default,
-            before_us=_us(self.prior.outcome),
-            after_us=_us(winner),
-            default_us=_us(default),
+            before_us=estimated_us(self.prior.outcome),
+            after_us=estimated_us(winner),
+            default_us=estimated_us(default),
             xla_us=self._xla_us() if self.xla else None,
             before_vmem_bytes=vmem_bytes(self.prior.outcome),
             vmem_bytes=vmem_bytes(winner),
@@ -173,13 +174,8 @@ class RecordChecker:
 
     def _refused(self, config: Config) -> Outcome | None:
         """By trace, rules and arithmetic alone: cheap, and often enough."""
-        return refused_early(
-            self.compilers,
-            self.subject,
-            config,
-            self._default or config,
-            lambda: self._passes(config),
-        )
+        default, passes = self._default or config, lambda: self._passes(config)
+        return refused_early(self.compilers, self.subject, config, default, passes)
 
     def _passes(self, config: Config) -> PassedOn:
         if self._passed_on is None:
@@ -230,7 +226,7 @@ class RecordChecker:
             verdict=CheckVerdict.NEEDS_LIMIT,
             winner=raised,
             least_limit_bytes=least,
-            after_us=_us(raised),
+            after_us=estimated_us(raised),
             vmem_bytes=vmem_bytes(raised),
         )
 
@@ -285,10 +281,6 @@ def _without_baseline(check: Check, prior: PriorConfig) -> Check:
     return replace(check.unchecked(cause), before=known)
 
 
-def _us(outcome: Outcome | None) -> float | None:
-    return outcome.estimate.time_us if isinstance(outcome, Estimated) else None
-
-
 class OwnTrials(list[Trial]):
     """Implements ``TrialStore`` in memory, for one key: what others have pushed of it is not
     believed."""
@@ -309,17 +301,20 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
     and run the gate. What is accepted has the estimates of these compiles; only a measurement is
     still what the token says. ``by``: the name of the worker. Raises ``AutotuneError``.
     """
-    store = OwnTrials()
-    check = _checked(compilers, store, record, ref)
+    store, key = OwnTrials(), record.key
+    check = RecordChecker(
+        compilers=compilers,
+        store=store,
+        subject=describe_subject(compilers, ref, key.chip, key.problem, key.toolchain.options),
+        prior=prior_of(replace(record, is_default=False)),  # else its times are not compared
+    ).check()
     undecided = CandidateDecision(state=CandidateState.UNVERIFIED)
     refused = CandidateDecision(state=CandidateState.REFUSED)
     if check.cause not in (None, Unchecked.OTHER_MODEL):  # whose times are not taken over
         return Rechecked(decision=undecided, check=check)
     if check.verdict in _refused(record) or not isinstance(check.winner, Estimated):
         return Rechecked(decision=refused, check=check)
-    question = VerifyConfig(
-        ref=ref, problem=record.key.problem, config=record.config, chip=record.key.chip
-    )
+    question = VerifyConfig(ref=ref, problem=key.problem, config=record.config, chip=key.chip)
     verdict = verdict_on(compilers, question)
     if not verdict.ok:
         decision = undecided if verdict.ok is None else refused
@@ -331,18 +326,6 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
         record=_as_checked(record, check, verdict, store, by),
         trials=tuple(store),
     )
-
-
-def _checked(compilers: Compilers, store: OwnTrials, record: Record, ref: KernelRef) -> Check:
-    key = record.key
-    options = key.toolchain.options
-    subject = describe_subject(compilers, ref, key.chip, key.problem, options)
-    return RecordChecker(
-        compilers=compilers,
-        store=store,
-        subject=subject,
-        prior=prior_of(replace(record, is_default=False)),  # else its times are not compared
-    ).check()
 
 
 def _refused(record: Record) -> Sequence[CheckVerdict]:

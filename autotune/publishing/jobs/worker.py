@@ -124,16 +124,6 @@ class Lease:
 class JobObserver(TuningObserver):
     """Watches a job, which ends with its lease."""
 
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
-
-    def is_stopped(self) -> bool:
-        return self.lease.is_stopped()
-
-    def may_publish(self) -> bool:
-        """Only while the job is this worker's."""
-        return not self.is_stopped() and self.lease.holds()
-
     def message(self, published: Publication, untimed: Chip | None) -> str:
         """What became of it. ``untimed``: its chip, where times on a TPU were wanted and none is
         attached."""
