@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotune import Array, Axis, Config, Kernel, Option, Problem
+from autotune import Array, Axis, Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.from_tpu_inference import paged_attention as paged
 from autotune_kernels.parts import arrays, dividing, part
 
 _KERNEL = "tpu_inference.kernels.mla.v2.kernel"
-_SCORES = Option(name="scores", choices=("float32", "bfloat16"), default="float32")
 _PLAIN = "tpu_inference.kernels.mla.v1.kernel"
 
 
@@ -52,7 +51,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
         num_queries_per_block=(1, queries, queries),
         decode_batch_size=config["decode_batch_size"],
         mixed_q_split=config["mixed_q_split"],
-        s_dtype=jnp.dtype(str(problem.option("scores"))),
+        s_dtype=jnp.float32,
     )
 
 
@@ -110,7 +109,7 @@ def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
                 kv_packing=packing,
                 max_num_seqs=problem["seqs"],
                 pages_per_seq=paged.pages_per_seq(problem),
-                s_dtype=str(problem.option("scores")),
+                s_dtype="float32",
             )
         )
         for case in ("batched_decode", "mixed")
@@ -128,22 +127,6 @@ def _pages(problem: Problem) -> list[int]:
     return [n for n in (1, 2, 3, 4, 8, 16, 32) if n <= paged.pages_per_seq(problem)]
 
 
-def _sizes(*shapes: paged.Shape) -> dict[str, int]:
-    (heads, tokens, latent), q_pe, _kv, _k_pe, cache, lengths, table, _starts, _distribution = (
-        shapes
-    )
-    page_size = cache[1] * cache[2]
-    return {
-        "seqs": lengths[0],
-        "tokens": tokens,
-        "kv_len": table[0] // lengths[0] * page_size,
-        "page_size": page_size,
-        "heads": heads,
-        "latent": latent,
-        "rope": q_pe[-1],
-    }
-
-
 def _batches(problem: Problem) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n <= problem["seqs"]]
 
@@ -152,7 +135,7 @@ KERNEL = Kernel(
     name="vllm_latent_attention",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "latent", "rope"),
     dtypes=("bfloat16", "float32"),
-    options=(paged.BATCH, _SCORES),
+    options=(paged.BATCH,),
     axes=(
         Axis(name="decode_pages", choices=_pages),
         Axis(name="decode_batch_size", choices=_batches),
@@ -174,6 +157,5 @@ KERNEL = Kernel(
     check=checked(paged.check_batch),
     constraint=dividing({"mixed_q_split": "mixed_queries"}),
     reduced=lambda problem: paged.short_batch(problem).with_dims(heads=min(16, problem["heads"])),
-    sizes=_sizes,
     doc="vLLM's multi-head latent attention v2 (tpu-inference), with its update of the cache",
 )
