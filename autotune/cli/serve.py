@@ -4,6 +4,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,13 @@ from autotune.wording.publication import claims_wait
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A flag for each setting of the service."""
-    from autotune_service.settings import names
+    from autotune_service.settings import Settings, flag_of
 
-    for name in reversed(list(names())):
-        shown = f"{name.about}  [default: {name.default}]"
-        flag = f"{name.flag}/--no-{name.flag[2:]}" if name.kind is bool else name.flag
-        option = click.option(flag, name.field, type=name.kind, help=shown)
-        command = option(command)
+    for setting in reversed(fields(Settings)):
+        kind, flag = type(setting.default), flag_of(setting)
+        flag += f"/--no-{flag[2:]}" if kind is bool else ""
+        shown = f"{setting.metadata['about']}  [default: {setting.default}]"
+        command = click.option(flag, setting.name, type=kind, help=shown)(command)
     return command
 
 

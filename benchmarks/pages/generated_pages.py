@@ -8,6 +8,7 @@ that name. It is kept, so that the pages read as well in the repository.
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import autotune
 from autotune.cli.main import cli, main
 from autotune.wording.facts import PART_WORDS
 from autotune_service.app import create_app
-from autotune_service.settings import names
+from autotune_service.settings import Settings, flag_of, variable_of
 from benchmarks.harness.documents import DOCS, markdown_table
 from benchmarks.pages.json_page import json_tables, write_schema
 
@@ -35,9 +36,11 @@ def refreshed(markdown: str) -> str:
 def settings() -> str:
     """Each flag of ``autotune serve`` that is a variable of the environment as well."""
     head = ("flag", "environment", "default", "")
-    return markdown_table(
-        head, *((f"`{n.flag}`", f"`{n.variable}`", _shown(n.default), n.about) for n in names())
+    rows = (
+        (f"`{flag_of(n)}`", f"`{variable_of(n)}`", _shown(n.default), n.metadata["about"])
+        for n in fields(Settings)
     )
+    return markdown_table(head, *rows)
 
 
 def _shown(default: object) -> str:

@@ -10,7 +10,6 @@ from autotune.domain.errors import StoreError
 if not (find_spec("sqlalchemy") and find_spec("alembic")):
     raise StoreError("a database needs SQLAlchemy: pip install '…/pallas-autotune[store]'")
 
-from autotune_db.engine import current, upgrade
-from autotune_db.store import SqlStore, open_store
+from autotune_db.store import SqlStore, open_store, upgrade
 
-__all__ = ["SqlStore", "current", "open_store", "upgrade"]
+__all__ = ["SqlStore", "open_store", "upgrade"]

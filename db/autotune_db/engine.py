@@ -8,8 +8,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from sqlalchemy.pool import QueuePool
 
 from autotune.domain.errors import StoreError
 from autotune_db.tables import METADATA, PREFIX
-from autotune_db.url import BUSY_TIMEOUT_S, Database, is_locked, parse_database, translated
+from autotune_db.url import BUSY_TIMEOUT_S, Database, is_locked
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -33,33 +32,6 @@ _SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK_NUMBER = 0x6175746F74756E65  # "autotune": PostgreSQL's advisory lock
 _FIND_VERSION = sa.select(sa.column("version_num", sa.Text)).select_from(sa.table(VERSION_TABLE))
 _one_thread = threading.Lock()  # Alembic keeps its context in globals
-
-
-def upgrade(url: str | None = None) -> str:
-    """Creates the database file and tables, or brings them up to date; the version in force.
-
-    Safe while other processes do the same. Raises ``StoreError``.
-    """
-    with _opened(url, create=True) as (engine, database):
-        bring_to_head(engine, database)
-    return HEAD
-
-
-def current(url: str | None = None) -> str | None:
-    """The version of the tables at ``url``; None where there are none yet."""
-    with _opened(url, create=False) as (engine, _), engine.connect() as connection:
-        return _version(connection)
-
-
-@contextmanager
-def _opened(url: str | None, *, create: bool) -> Iterator[tuple[sa.Engine, Database]]:
-    database = parse_database(url)
-    with translated(database):
-        engine = open_engine(database, create=create)
-        try:
-            yield engine, database
-        finally:
-            engine.dispose()
 
 
 def bring_to_head(engine: sa.Engine, database: Database) -> None:

@@ -11,7 +11,7 @@ from autotune_db.audit import SqlAudit
 from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
 from autotune_db.damage_list import SqlDamage
-from autotune_db.engine import bring_to_head, open_engine, require_head
+from autotune_db.engine import HEAD, bring_to_head, open_engine, require_head
 from autotune_db.jobs import SqlJobs
 from autotune_db.known_configs import SqlKnownConfigs
 from autotune_db.misses import SqlMisses
@@ -54,6 +54,15 @@ def open_store(
         except BaseException:
             engine.dispose()
             raise
+
+
+def upgrade(url: str | None = None) -> str:
+    """Creates the database file and tables, or brings them up to date; the version in force.
+
+    Safe while other processes do the same. Raises ``StoreError``.
+    """
+    open_store(url, create=True).close()
+    return HEAD
 
 
 class SqlStore(

@@ -28,7 +28,7 @@ from autotune_db import SqlStore, open_store
 from autotune_service import errors
 from autotune_service.api import configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
-from autotune_service.middleware import calls
+from autotune_service.middleware import calls, metrics
 from autotune_service.middleware.access import Access, AccessMiddleware
 from autotune_service.middleware.body import BodyMiddleware
 from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
@@ -153,7 +153,7 @@ async def _filled(store: SqlStore, meter: CallMeter, settings: Settings) -> dict
     await state["access"].refresh()
     await asyncio.to_thread(prepare)
     await _report(state, jobs=True)
-    meter.database(up=True)  # else it would say no until the first refresh
+    metrics.DATABASE_UP.set(True)  # else it would say no until the first refresh
     async with anyio.create_task_group():
         pass  # what streams need is imported now: nobody waits for it later
     gc.collect()
@@ -189,7 +189,7 @@ async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:
             database.is_up = False
         except Exception:  # the service answers from memory whatever it was
             _log.exception("a newer snapshot could not be taken over")
-        state["meter"].database(up=database.is_up)
+        metrics.DATABASE_UP.set(database.is_up)
         if state["recheck"] and turn % _CLAIMS_EVERY == 1:  # those that nobody pushes again
             await _check_claims(state["store"])
 
@@ -211,8 +211,8 @@ async def _report(state: dict[str, Any], *, jobs: bool) -> None:
         lost = await asyncio.to_thread(state["store"].lost_tables)
         state["database"].is_whole = not lost
         meter.jobs(await asyncio.to_thread(state["store"].jobs.counts))
-        meter.claimed(await asyncio.to_thread(state["store"].count_claims))
-        meter.broken(await asyncio.to_thread(lambda: current.broken))
+        metrics.CLAIMED.set(await asyncio.to_thread(state["store"].count_claims))
+        metrics.BROKEN.set(await asyncio.to_thread(lambda: current.broken))
 
 
 _DOC = """Tuned block shapes of JAX Pallas TPU kernels.

@@ -7,8 +7,8 @@ How uvicorn is to run the service follows from them.
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any
 
 from autotune.domain.errors import InvalidInputError
@@ -65,31 +65,14 @@ class Settings:
     migrate: bool = _setting(False, "Bring the tables up to date first.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Name:
-    """How a setting is called, and what it is."""
-
-    field: str
-    flag: str
-    variable: str
-    kind: type[Any]
-    default: Any
-    about: str
-    low: float
-    high: float
+def flag_of(setting: Field[Any]) -> str:
+    """Of a field of ``Settings``."""
+    return "--" + setting.name.replace("_", "-")
 
 
-def names() -> Iterator[Name]:
-    """All settings, in the order in which they are shown."""
-    for setting in fields(Settings):
-        yield Name(
-            field=setting.name,
-            flag="--" + setting.name.replace("_", "-"),
-            variable=_PREFIX + setting.name.upper(),
-            kind=type(setting.default),
-            default=setting.default,
-            **setting.metadata,
-        )
+def variable_of(setting: Field[Any]) -> str:
+    """Of the environment."""
+    return _PREFIX + setting.name.upper()
 
 
 def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:
@@ -98,39 +81,41 @@ def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) 
     Raises ``InvalidInputError`` for what cannot be understood or is out of range.
     """
     settings = Settings()
-    for name in names():
-        value = given.get(name.field)
-        if value is None and name.variable in environment:
-            value = _parsed(name, environment[name.variable])
+    for setting in fields(Settings):
+        value = given.get(setting.name)
+        if value is None and variable_of(setting) in environment:
+            value = _parsed(setting, environment[variable_of(setting)])
         if value is not None:
-            settings = replace(settings, **{name.field: _checked(name, value)})
+            settings = replace(settings, **{setting.name: _checked(setting, value)})
     return settings
 
 
 def to_environment(settings: Settings) -> dict[str, str]:
     """For the processes that a server starts; ``from_environment`` is the inverse."""
-    return {name.variable: str(getattr(settings, name.field)) for name in names()}
+    return {variable_of(each): str(getattr(settings, each.name)) for each in fields(Settings)}
 
 
-def _parsed(name: Name, text: str) -> Any:
-    if name.kind is bool and text.lower() in _TRUE + _FALSE:
+def _parsed(setting: Field[Any], text: str) -> Any:
+    kind: type[Any] = type(setting.default)
+    if kind is bool and text.lower() in _TRUE + _FALSE:
         return text.lower() in _TRUE
     try:
-        if name.kind is not bool:
-            return name.kind(text)
+        if kind is not bool:
+            return kind(text)
     except ValueError:
         pass
-    what = {bool: "true or false", int: "a whole number", float: "a number"}[name.kind]
-    raise InvalidInputError(f"{name.variable}={text} is not {what}")
+    what = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+    raise InvalidInputError(f"{variable_of(setting)}={text} is not {what}")
 
 
-def _checked(name: Name, value: Any) -> Any:
-    if name.kind in (int, float) and not name.low <= value <= name.high:
+def _checked(setting: Field[Any], value: Any) -> Any:
+    low, high = setting.metadata["low"], setting.metadata["high"]
+    if type(setting.default) in (int, float) and not low <= value <= high:
         raise InvalidInputError(
-            f"{name.flag} must be from {name.low:g} to {name.high:g}, not {value:g}"
+            f"{flag_of(setting)} must be from {low:g} to {high:g}, not {value:g}"
         )
-    if name.field == "log" and value not in ("none", "writes", "all"):
-        raise InvalidInputError(f"{name.flag} must be none, writes or all, not {value!r}")
+    if setting.name == "log" and value not in ("none", "writes", "all"):
+        raise InvalidInputError(f"{flag_of(setting)} must be none, writes or all, not {value!r}")
     return value
 
 

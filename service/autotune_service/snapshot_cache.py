@@ -1,23 +1,25 @@
 """The snapshots that a process of the service holds: lookups never wait for a database."""
 
 import asyncio
+import json
 import logging
 from collections import Counter, OrderedDict
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from autotune.answering.bundle import bundle_to_bytes, is_possible, new_bundle, slim
 from autotune.answering.layered import Layered
-from autotune.answering.matching import EXACT, KINDS, Index, beside_default, exact_match
+from autotune.answering.matching import EXACT, KINDS, Index, Match, beside_default, exact_match
+from autotune.domain.codec import to_data
 from autotune.domain.errors import StoreError
 from autotune.domain.key import Chip, Identity, KernelSpec, Key, Toolchain, identity_of
 from autotune.domain.problem import Config
 from autotune.domain.record import Change, Record, Standing, snapshot_id
 from autotune.domain.store import Store
+from autotune.wording.match import known_finding, why
 from autotune.wording.publication import in_words
-from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable
 
 _log = logging.getLogger("autotune.service")
@@ -146,6 +148,24 @@ class IndexedSnapshot:
                 new_bundle(records, self.number, kernels, created_at, self.id)
             )
         return self._bundle
+
+
+def encode(match: Match, key: Key) -> bytes:
+    """The answer to ``key`` as one JSON object: match, config, why, the record with its evidence
+    and its own key, and where it was checked with the toolchain that was asked for, what was found.
+    Without its rule, which is large."""
+    data: dict[str, Any] = {
+        "match": match.kind,
+        "config": match.config and to_data(match.config),
+        "why": why(match, key),
+        "record": match.record and to_data(replace(in_words(match.record), rule=None)),
+        "standing": match.record and match.record.standing,
+    }
+    if match.check is not None:
+        data["check"] = to_data(replace(match.check, finding=known_finding(match.check)))
+    if match.expected_regret is not None:
+        data["expected_regret"] = match.expected_regret
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
 def _is_proven(record: Record) -> bool:

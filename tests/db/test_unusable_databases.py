@@ -10,7 +10,8 @@ from sqlalchemy import text
 
 from autotune.domain.errors import StoreError, UnstorableError
 from autotune.domain.store import KeyResult
-from autotune_db import SqlStore, current, open_store, upgrade
+from autotune_db import SqlStore, open_store, upgrade
+from tests.db.version import current
 from tests.samples.records import key, record, save_trial, spec, trial
 from tests.servers.postgres import Postgres
 

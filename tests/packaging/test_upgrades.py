@@ -22,8 +22,9 @@ from alembic import command
 from autotune.answering.bundle import read_bundle
 from autotune.domain.key import Chip
 from autotune.domain.record import Standing
-from autotune_db import SqlStore, current, open_store, upgrade
+from autotune_db import SqlStore, open_store, upgrade
 from autotune_db.engine import HEAD, OLDEST, config_for
+from tests.db.version import current
 from tests.servers.commands import assert_one_sentence, autotune_here
 from tests.servers.service import asked, running
 

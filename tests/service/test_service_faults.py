@@ -159,8 +159,8 @@ def test_many_misses_leave_time_for_others() -> None:
 
 def test_a_process_that_has_died_says_nothing_of_the_database(tmp_path: Path) -> None:
     says = (
-        "from autotune_service.middleware.metrics import CallMeter; import sys; "
-        "meter = CallMeter(); meter.database(up=sys.argv[1] == 'up'); print(meter.text().decode())"
+        "from autotune_service.middleware.metrics import DATABASE_UP, CallMeter; import sys; "
+        "DATABASE_UP.set(sys.argv[1] == 'up'); print(CallMeter().text().decode())"
     )
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     for state, shown in (("down", "0.0"), ("up", "1.0")):

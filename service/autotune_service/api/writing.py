@@ -1,7 +1,7 @@
 """The routes that write. That the caller may write was seen to by the middleware."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -174,27 +174,27 @@ async def cancel(request: Request, number: Number) -> Answered[Job]:
 @admin_router.post("/snapshots/{number}/rollback")
 async def roll_back(request: Request, number: Number) -> Made:
     """Make a new snapshot with the records of an older one. Publishing goes on from there."""
-    made = await to_write(request, store(request).roll_back, number, caller(request).name)
-    return await _made(request, made, f"there is no snapshot {number}")
+    return await _made(request, store(request).roll_back, "snapshot", number)
 
 
 @admin_router.post("/records/{number}/pin")
 async def pin(request: Request, number: Number) -> Made:
     """From a new snapshot on, the key of this record keeps it, whatever is published."""
-    made = await to_write(request, store(request).pin, number, caller(request).name)
-    return await _made(request, made, f"there is no record {number}")
+    return await _made(request, store(request).pin, "record", number)
 
 
 @admin_router.post("/records/{number}/unpin")
 async def unpin(request: Request, number: Number) -> Made:
     """From a new snapshot on, the key of this record has its newest one again."""
-    made = await to_write(request, store(request).unpin, number, caller(request).name)
-    return await _made(request, made, f"there is no record {number}")
+    return await _made(request, store(request).unpin, "record", number)
 
 
-async def _made(request: Request, snapshot: int | None, else_says: str) -> Made:
+async def _made(
+    request: Request, work: Callable[[int, str], int | None], of: str, number: int
+) -> Made:
+    snapshot = await to_write(request, work, number, caller(request).name)
     if snapshot is None:
-        raise HttpError(404, "not_found", else_says, "number")
+        raise HttpError(404, "not_found", f"there is no {of} {number}", "number")
     await _take_over(request)
     return Made(snapshot=snapshot)
 

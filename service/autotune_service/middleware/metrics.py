@@ -52,10 +52,10 @@ _gauge = partial(Gauge, multiprocess_mode="mostrecent")
 _jobs = _gauge("autotune_jobs", "Tuning jobs by state.", ["state"])
 _snapshot = _gauge("autotune_snapshot", "The snapshot in force.")
 _records = _gauge("autotune_records", "Records in it that everybody is answered with.")
-_claimed = _gauge("autotune_claimed_records", "Keys that have claimed records only.")
+CLAIMED = _gauge("autotune_claimed_records", "Keys that have claimed records only.")
 _made = _gauge("autotune_snapshot_created_seconds", "When it was made, as Unix time.")
 _age = _gauge("autotune_snapshot_age_seconds", "How old it is.")
-_broken = _gauge(
+BROKEN = _gauge(
     "autotune_broken_records",
     "Records that do not work under another toolchain, where nothing has replaced them.",
 )
@@ -63,7 +63,7 @@ _build = _gauge("autotune_build_info", "Always 1.", ["version", "python"])
 _went_back = Counter(
     "autotune_database_went_back", "How often it had lost snapshots that were in force."
 )
-_database = _gauge("autotune_database_up", "Whether the last look at the database succeeded.")
+DATABASE_UP = _gauge("autotune_database_up", "Whether the last look at the database succeeded.")
 
 
 class _Times:
@@ -137,19 +137,10 @@ class CallMeter:
         _records.set(records)
         _made.set(made_at.timestamp() if made_at else 0)
 
-    def claimed(self, records: int) -> None:
-        _claimed.set(records)
-
     def went_back(self, times: int) -> None:
         """In all, since the process began."""
         _went_back.inc(times - self._times_back)
         self._times_back = times
-
-    def broken(self, records: int) -> None:
-        _broken.set(records)
-
-    def database(self, *, up: bool) -> None:
-        _database.set(up)
 
     def jobs(self, counts: dict[str, int]) -> None:
         for state in State:
