@@ -10,17 +10,13 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy import (
-    BigInteger,
     ColumnElement,
     Connection,
-    Double,
     FromClause,
     ScalarSelect,
     Select,
     Table,
-    Update,
     bindparam,
-    case,
     func,
     select,
     text,
@@ -138,7 +134,7 @@ def insert(connection: Connection, table: Table, values: dict[str, Any]) -> int 
 
 @cache
 def _new_row(dialect: Any, table: Table) -> Any:
-    """Made once, as ``_WITH_ONE_MORE``."""
+    """Made once: to make it anew takes longer than to run it."""
     statement = dialect.insert(table).on_conflict_do_nothing()
     return statement.returning(table.c.id)  # a count of rows is not reliable
 
@@ -211,7 +207,7 @@ _ALIKE = select(KEYS.c.id, *(KEYS.c[name] for name in IDENTITY)).where(
     *(KEYS.c[name] == bindparam(name) for name in IDENTITY[:3]),
     KEYS.c.problem_digest.in_(bindparam("problems", expanding=True)),
 )
-"""Keys of a kernel and chip by the digests of their problems: made once, as ``_WITH_ONE_MORE``."""
+"""Keys of a kernel and chip by the digests of their problems: made once, as ``_new_row``."""
 
 
 def find_key(connection: Connection, key: Key) -> int | None:
@@ -227,7 +223,7 @@ def key_id(connection: Connection, key: Key) -> int:
 
 @cache
 def _identified(columns: tuple[str, ...]) -> Select[int]:
-    """Keys by their identity, which is given to it: made once, as ``_WITH_ONE_MORE``."""
+    """Keys by their identity, which is given to it: made once, as ``_new_row``."""
     return select(KEYS.c.id).where(*(KEYS.c[name] == bindparam(name) for name in columns))
 
 
@@ -260,39 +256,24 @@ def has_record(of: Table) -> ColumnElement[bool]:
     return select(RECORDS.c.id).where(RECORDS.c.key_id == key).exists()
 
 
-def _with_one_more() -> Update:
-    trial, time_us = bindparam("trial", type_=BigInteger), bindparam("time_us", type_=Double)
-    is_default = bindparam("number", type_=BigInteger) == 0
-    newest, best, default_us = KEYS.c.newest_trial, KEYS.c.best_us, KEYS.c.default_us
-    sums = {
-        newest: case((newest > trial, newest), else_=trial),
-        best: case((best < time_us, best), else_=func.coalesce(time_us, best)),
-        default_us: case((is_default, time_us), else_=default_us),
+def _sums() -> dict[Any, Any]:
+    of_key = TRIALS.c.key_id == KEYS.c.id
+    at_default = select(TRIALS.c.time_us).where(of_key, TRIALS.c.number == 0)
+    return {
+        KEYS.c.newest_trial: select(func.max(TRIALS.c.id)).where(of_key).scalar_subquery(),
+        KEYS.c.best_us: select(func.min(TRIALS.c.time_us)).where(of_key).scalar_subquery(),
+        KEYS.c.default_us: at_default.scalar_subquery(),
     }
-    return update(KEYS).where(KEYS.c.id == bindparam("key")).values(sums)
 
 
-_WITH_ONE_MORE = _with_one_more()  # to make it anew takes longer than to run it
-
-
-def count_in(connection: Connection, key_id: int, trial: int, values: Mapping[str, Any]) -> None:
-    """One more trial in the sums of its key, to what ``sum_up`` comes to."""
-    given = {name: values[name] for name in ("number", "time_us")}
-    connection.execute(_WITH_ONE_MORE, {"key": key_id, "trial": trial, **given})
+_SUM_UP = update(KEYS).values(_sums())  # made once, as ``_new_row``
 
 
 def sum_up(connection: Connection, key_ids: Iterable[int]) -> None:
     """What the trials of some keys come to, beside these: in each transaction that changes them,
     which has locked the keys: it must see the trials of whoever was there before."""
-    of_key = TRIALS.c.key_id == KEYS.c.id
-    at_default = select(TRIALS.c.time_us).where(of_key, TRIALS.c.number == 0)
-    sums = {
-        KEYS.c.newest_trial: select(func.max(TRIALS.c.id)).where(of_key).scalar_subquery(),
-        KEYS.c.best_us: select(func.min(TRIALS.c.time_us)).where(of_key).scalar_subquery(),
-        KEYS.c.default_us: at_default.scalar_subquery(),
-    }
     for part in in_parts(set(key_ids)):
-        connection.execute(update(KEYS).where(KEYS.c.id.in_(part)).values(sums))
+        connection.execute(_SUM_UP.where(KEYS.c.id.in_(part)))
 
 
 def latest_tried(

@@ -60,18 +60,19 @@ class SqlTrials(Adapter):
         def save(connection: Connection, again: bool) -> int:
             # No number is kept: after a restore it may be that of another key.
             key_id = query.find_key(connection, key) or query.key_id(connection, key)
-            if _add_at_once(connection, key_id, values):
-                return len(trials)
-            for place, (trial, columns) in enumerate(zip(trials, values, strict=True)):
-                added = query.insert(connection, TRIALS, {**columns, "key_id": key_id})
-                if added is None and _make_room(connection, key_id, columns):
-                    added = query.insert(connection, TRIALS, {**columns, "key_id": key_id})
-                if added is not None:
-                    query.count_in(connection, key_id, added, columns)
+            query.lock_keys(connection, [key_id])
+            taken = len(trials) if _add_at_once(connection, key_id, values) else 0
+            for trial, columns in zip(trials[taken:], values[taken:], strict=True):
+                row = {**columns, "key_id": key_id}
+                is_new = query.insert(connection, TRIALS, row) is not None
+                if not is_new and _make_room(connection, key_id, columns):
+                    is_new = query.insert(connection, TRIALS, row) is not None
                 # The connection may have broken after the commit of the first attempt.
-                elif not (again and _is_there(connection, key, trial)):
-                    return place
-            return len(trials)
+                if not (is_new or (again and _is_there(connection, key, trial))):
+                    break
+                taken += 1
+            query.sum_up(connection, [key_id])
+            return taken
 
         return self._work.write(save)
 
@@ -153,24 +154,19 @@ def _make_room(connection: Connection, key_id: int, values: dict[str, Any]) -> b
     """What is searched here takes the place of what was pushed, with its config or number."""
     same = (TRIALS.c[name] == values[name] for name in ("config_digest", "number"))
     gone = delete(TRIALS).where(TRIALS.c.key_id == key_id, TRIALS.c.pushed_by != "", or_(*same))
-    is_gone = bool(connection.scalars(gone.returning(TRIALS.c.id)).all())
-    if is_gone:
-        query.sum_up(connection, [key_id])
-    return is_gone
+    return bool(connection.scalars(gone.returning(TRIALS.c.id)).all())
 
 
 def _add_at_once(connection: Connection, key_id: int, values: Sequence[dict[str, Any]]) -> bool:
     """Several trials in a few statements, where all of them are new; else none of them."""
     if not 1 < len(values) <= query.AT_ONCE:
         return False
-    query.lock_keys(connection, [key_id])
     given = {name: {each[name] for each in values} for name in ("number", "config_digest")}
     same = or_(*(TRIALS.c[name].in_(taken) for name, taken in given.items()))
     there = select(TRIALS.c.id).where(TRIALS.c.key_id == key_id, same).limit(1)
     if any(len(taken) < len(values) for taken in given.values()) or connection.scalar(there):
         return False
     connection.execute(insert(TRIALS), [{**each, "key_id": key_id} for each in values])
-    query.sum_up(connection, [key_id])
     return True
 
 

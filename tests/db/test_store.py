@@ -15,7 +15,6 @@ from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
 from autotune.domain.record import Record, Standing, Trial
 from autotune.domain.store import KeyResult, Store
-from autotune_db import query
 from autotune_db.store import SqlStore, open_store
 from autotune_db.tables import KEYS
 from tests.samples.matching import ruled
@@ -272,14 +271,12 @@ class TestHistory:
         )
         assert (store.history()[0].best_us, store.history()[0].best_verified) == (7.0, False)
 
-    def test_one_by_one_they_come_to_the_same_as_summed_up(self, store: SqlStore) -> None:
+    def test_one_by_one_they_are_summed_up(self, store: SqlStore) -> None:
         for number, time_us in ((3, None), (1, 7.0), (0, 9.0), (4, 5.0), (2, 8.0)):
             timed = Estimated(estimate=estimate(time_us), program="") if time_us else None
             save_trial(store, key(), trial(number, timed or Illegal(reason="no")))
         sums = select(KEYS.c.newest_trial, KEYS.c.best_us, KEYS.c.default_us)
-        one_by_one = store._work.read(lambda s: s.execute(sums).one())
-        store._work.write(lambda s, _: query.sum_up(s, [1]))
-        assert one_by_one == store._work.read(lambda s: s.execute(sums).one()) == (5, 5.0, 9.0)
+        assert store._work.read(lambda s: s.execute(sums).one()) == (5, 5.0, 9.0)
 
     def test_without_any_estimate(self, store: SqlStore) -> None:
         save_trial(store, key(), trial(1, Illegal(reason="no")))
