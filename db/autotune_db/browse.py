@@ -29,7 +29,7 @@ from autotune_db import query, rows
 from autotune_db.checks import SqlCheckPages
 from autotune_db.misses import missed
 from autotune_db.query import MAX_ID, Query
-from autotune_db.rows import AnyRow
+from autotune_db.rows import AnyRow, toolchain_from_columns
 from autotune_db.tables import (
     CHECKS,
     JOBS,
@@ -87,7 +87,7 @@ class SqlBrowse(SqlCheckPages):
     def places(self, kernel: str | None = None) -> Collection[tuple[Chip, Toolchain]]:
         columns = (KEYS.c.chip, *query.versions(KEYS))
         wanted = select(*columns).where(*query.only(kernel, None)).distinct()
-        return self._rows(wanted, lambda row: (Chip(row[0]), query.toolchain(row[1:])))
+        return self._rows(wanted, lambda row: (Chip(row[0]), toolchain_from_columns(*row[1:])))
 
     @reads
     def latest(self, connection: Connection, limit: int) -> Sequence[SearchedKey]:
@@ -300,7 +300,7 @@ def _numbered(row: AnyRow) -> NumberedTrial:
 
 def _target_count(row: AnyRow) -> TargetCount:
     kernel, chip, *versions, count = row
-    toolchain = query.toolchain(versions)
+    toolchain = toolchain_from_columns(*versions)
     return TargetCount(kernel=kernel, chip=Chip(chip), toolchain=toolchain, searched=count)
 
 

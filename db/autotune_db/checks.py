@@ -128,8 +128,8 @@ def _count(row: AnyRow) -> CheckCount:
         kernel=kernel,
         made_on=Chip(made_on),
         chip=Chip(chip),
-        made_with=query.toolchain(versions[:4]),
-        toolchain=query.toolchain(versions[4:]),
+        made_with=rows.toolchain_from_columns(*versions[:4]),
+        toolchain=rows.toolchain_from_columns(*versions[4:]),
         verdict=CheckVerdict(verdict),
         count=count,
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, insert, select
 
-from autotune.domain.codec import to_data
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Key
 from autotune.domain.problem import Config
 from autotune.domain.record import Record, RecordCheck, Standing
@@ -152,7 +152,8 @@ def _known(
 
 def _checks_of(row: AnyRow) -> tuple[tuple[int, str, bool], tuple[RecordCheck, ...]]:
     place = row.key_id, row.config, row.claimed
-    return place, rows.checks_from_data(from_text(row.evidence))
+    checks = from_text(row.evidence).get("checks", ())
+    return place, tuple(from_data(RecordCheck, check) for check in checks)
 
 
 def with_findings(record: Record, findings: Sequence[Finding]) -> Record:

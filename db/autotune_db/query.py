@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
+from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record, Standing
 from autotune_db import rows
@@ -94,13 +94,8 @@ def ordered(
 
 
 def versions(keys: FromClause) -> tuple[ColumnElement[str], ...]:
-    """The columns of a toolchain."""
+    """The columns of a toolchain, which ``rows.toolchain_from_columns`` takes."""
     return keys.c.jax, keys.c.jaxlib, keys.c.libtpu, keys.c.compiler_options
-
-
-def toolchain(values: Sequence[str]) -> Toolchain:
-    """Of what is in the columns ``versions``."""
-    return rows.toolchain_from_columns(*values)
 
 
 def numbered_record(row: AnyRow) -> tuple[int, Record]:

@@ -23,9 +23,11 @@ class SqlRecords(Adapter):
         def write(connection: Connection, again: bool) -> None:
             query.one_publisher(connection)
             (complete,) = with_known_checks(connection, [record])
-            if again and exists(connection, complete):  # the first attempt was committed after all
-                return
             key_id = query.key_id(connection, record.key)
+            same = RECORDS.c.digest == rows.record_values(complete)["digest"]
+            there = select(RECORDS.c.id).where(RECORDS.c.key_id == key_id, same).limit(1)
+            if again and connection.scalar(there):  # the first attempt was committed after all
+                return
             added, now = add_records(connection, {key_id: complete})[key_id], self._clock()
             key = record.key
             note = f"record {added}: {key.kernel} {key.problem} on {key.chip}"
@@ -170,12 +172,3 @@ def _key(connection: Connection, record: AnyRow) -> Key:
     return rows.key_from_row(
         connection.execute(select(KEYS).where(KEYS.c.id == record.key_id)).one()
     )
-
-
-def exists(connection: Connection, record: Record) -> bool:
-    """Whoever brought it."""
-    values = rows.record_values(record)
-    same = select(RECORDS.c.id).where(RECORDS.c.key_id == query.find_key(connection, record.key))
-    for name in ("config", "evidence", "created_at"):
-        same = same.where(RECORDS.c[name] == values[name])
-    return connection.scalar(same.limit(1)) is not None

@@ -17,7 +17,7 @@ from autotune.domain.job import Job, Request
 from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import Problem
-from autotune.domain.record import Record, RecordCheck, Snapshot, Standing, Trial
+from autotune.domain.record import Record, Snapshot, Standing, Trial
 from autotune.domain.store import CandidateDecision, RecordCandidate
 from autotune.domain.token import Token
 from autotune_db.tables import IDENTITY, RECORDS, digest, from_text, to_text
@@ -152,10 +152,6 @@ def record_from_row(row: AnyRow) -> Record:
     if row.digest and row.digest != _record_digest(dict(row._mapping)):
         raise ValueError("it is not what was published: somebody changed it, or its key")
     return record
-
-
-def checks_from_data(evidence: dict[str, Any]) -> tuple[RecordCheck, ...]:
-    return tuple(from_data(RecordCheck, check) for check in evidence.get("checks", ()))
 
 
 def miss_from_row(row: AnyRow) -> Miss:

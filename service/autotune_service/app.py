@@ -68,27 +68,24 @@ class MissBuffer:
         """What cannot be written now is kept for the next time. Who is cancelled meanwhile does not
         end it: the database would have counted what is then counted again."""
         if self._counts or self._one_write.locked():
-            await asyncio.shield(asyncio.create_task(self._write()))
-
-    async def _write(self) -> None:
-        async with self._one_write:
-            await self._write_all()
+            await asyncio.shield(asyncio.create_task(self._write_all()))
 
     async def _write_all(self) -> None:
-        counts, self._counts = self._counts, {}
-        left = list(counts.items())
-        try:
-            while left:
-                save = partial(self._store.save_misses, known_only=self._known_only)
-                await asyncio.to_thread(save, dict(left[:_AT_ONCE]))
-                del left[:_AT_ONCE]
-                if left:
-                    await asyncio.sleep(_PAUSE_S)
-        except StoreError as error:
-            _log.warning("misses cannot be written: %s", error)
-        finally:
-            for (key, answer), times in left:
-                self.count(key, answer, times)
+        async with self._one_write:
+            counts, self._counts = self._counts, {}
+            left = list(counts.items())
+            try:
+                while left:
+                    save = partial(self._store.save_misses, known_only=self._known_only)
+                    await asyncio.to_thread(save, dict(left[:_AT_ONCE]))
+                    del left[:_AT_ONCE]
+                    if left:
+                        await asyncio.sleep(_PAUSE_S)
+            except StoreError as error:
+                _log.warning("misses cannot be written: %s", error)
+            finally:
+                for (key, answer), times in left:
+                    self.count(key, answer, times)
 
 
 _JOBS_EVERY, _CLAIMS_EVERY = 5, 60  # refreshes

@@ -64,7 +64,7 @@ class AccessMiddleware:
 
     async def _caller(self, scope: Scope, access: "Access") -> Token:
         address, secret = address_of(scope), secret_of(scope)
-        if self._failures.is_used_up(address) and not access.knows(secret):
+        if self._failures.is_used_up(address) and access.reader(secret) is None:
             await refuse_late()
         token = await access.writer(secret) if writes(scope) else access.reader(secret)
         if token is None:
@@ -103,11 +103,8 @@ class Access:
         """Raises ``StoreError``."""
         self._known = await asyncio.to_thread(self._tokens.valid)
 
-    def knows(self, secret: str) -> bool:
-        """Whether it was a valid token a moment ago."""
-        return digest_of(secret) in self._known
-
     def reader(self, secret: str) -> Token | None:
+        """Where it was a valid token a moment ago."""
         return self._known.get(digest_of(secret))
 
     async def writer(self, secret: str) -> Token | None:
