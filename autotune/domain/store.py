@@ -221,16 +221,17 @@ class Store(TrialStore, Protocol):
         """
 
 
-def tell_of(store: Store, checks: Sequence[Check]) -> None:
+def tell_of(store: Store, checks: Sequence[Check], by: str = "") -> None:
     """The published records say what is known of them: what is broken is not handed out. All in
-    one new snapshot; a check on another chip says nothing of what a record is used for."""
+    one new snapshot; a check on another chip says nothing of what a record is used for. ``by``: the
+    name of the token that brought them."""
     notes = [
         (check.key, check.config, as_record_check(check))
         for check in checks
         if check.chip is check.key.chip and check.cause is None and not check.against
     ]
     if notes:
-        store.publish_checks(notes)
+        store.publish_checks(notes, by)
 
 
 def as_record_check(check: Check) -> RecordCheck:

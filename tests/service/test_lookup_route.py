@@ -307,7 +307,8 @@ ROUTES = """
     /v1/records/{number}/unpin /v1/checks /v1/misses /v1/candidates /v1/audit /v1/results
     /v1/jobs /v1/jobs/{number} /v1/jobs/{number}/log /v1/jobs/{number}/cancel
     /v1/jobs/{number}/heartbeat /v1/jobs/{number}/finish /v1/jobs/{number}/give-back
-    /v1/claims /v1/configs/{kernel}/times /healthz /readyz /metrics
+    /v1/claims /v1/configs/{kernel}/times /v1/trials/{number}/profile
+    /healthz /readyz /metrics
 """
 
 
