@@ -96,8 +96,9 @@ class Subject:
         inputs = [array.dtype for array in given]
         natural = self._natural_errors(given, expected)
         others = self._own_errors(given, expected), [NO_ERRORS if signs else few] * len(expected)
+        allowed_errors = partial(tolerance.allowed_errors, has_reference=self.reference is not None)
         allowed = [
-            tolerance.allowed_errors([*inputs, want.dtype], self._length, usual, *more)
+            allowed_errors([*inputs, want.dtype], self._length, usual, *more)
             for want, usual, *more in zip(expected, natural, *others, strict=True)
         ]
         if is_special:  # equal numbers are rounded alike: the mean is of random ones

@@ -24,6 +24,7 @@ _ACCUMULATOR = 2.0**-24  # float32
 _MEAN_ROUNDINGS = 0.5
 _MEAN_ROUNDINGS_UNKNOWN = 1.0
 _NATURAL = 2.0
+_BOTH = 2.0  # a default config that is the standard rounds as much as what is compared with it
 # An error of one element of the baseline is allowed everywhere: where that is this large, it must
 # not hide an element that was never written, which is off by about half.
 _MOST_NATURAL = 0.1
@@ -52,17 +53,24 @@ NO_ERRORS = Errors(share=0.0, mean_share=0.0)
 
 
 def allowed_errors(
-    dtypes: Iterable[Any], length: int, natural: Errors | None, *others: Errors
+    dtypes: Iterable[Any],
+    length: int,
+    natural: Errors | None,
+    *others: Errors,
+    has_reference: bool = True,
 ) -> Errors:
     """``dtypes`` of inputs and output: the coarsest floating one decides. ``length``: of the
     longest reduction. ``natural``: by what plain XLA in the same dtypes is off, None where that is
     not known. Differences of nearly equal numbers (the gradient of attention in the first rows of a
-    causal mask) are further off than roundings say, in plain XLA too. ``others`` are allowed."""
+    causal mask) are further off than roundings say, in plain XLA too. ``others`` are allowed.
+    Without a reference two configs of the kernel are compared: each may be off so far in the mean.
+    """
     unit = unit_roundoff(dtypes)
     if not unit:
         return NO_ERRORS
     walk = _ACCUMULATOR_ROUNDINGS * _ACCUMULATOR * sqrt(length)
     rounded = (_MEAN_ROUNDINGS_UNKNOWN if natural is None else _MEAN_ROUNDINGS) * unit + walk
+    rounded *= 1.0 if has_reference else _BOTH
     usual = natural or NO_ERRORS
     least = _ROUNDINGS * unit + walk
     allowed = Errors(
