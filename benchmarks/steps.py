@@ -31,9 +31,18 @@ from benchmarks.harness.documents import markdown_table, write_below_mark
 
 MODEL = Path(__file__).with_name("kernels") / "llama.py"
 _TRAIN, _DECODE = "state=STATE,tokens=TOKENS", "weights=WEIGHTS,cache=CACHE,tokens=NEXT,places=NEXT"
-_SLICES = {8: (2, 4), 16: (4, 4), 32: (4, 8), 64: (8, 8), 128: (8, 16), 256: (16, 16)}
+_SLICES = {
+    8: (2, 4),
+    16: (4, 4),
+    32: (4, 8),
+    64: (8, 8),
+    128: (8, 16),
+    256: (16, 16),
+    512: (16, 32),
+}
 _LLAMAS: dict[str, dict[str, int]] = {
     "llama3.1-8b": {},
+    "llama3.1-405b": {"layers": 126, "emb": 16384, "mlp": 53248, "heads": 128},
     "llama2-70b": {"layers": 80, "emb": 8192, "mlp": 28672, "heads": 64, "vocab": 32000},
 }
 _MEMORY_BYTES = 16 << 30
@@ -103,13 +112,14 @@ def _cases(rows: Path | None) -> Iterator[Case]:
     for line in rows.read_text().splitlines() if rows else ():
         row = json.loads(line)
         if row["side"] == "given" and row.get("model_type") in _LLAMAS:
+            slices = row["settings"].get("dcn_fsdp_parallelism", 1)  # as one that is larger
             yield Case(
                 name=row["recipe"].removeprefix("training/trillium/"),
                 function="train",
                 call=_TRAIN,
                 chip=Chip(row["chip"]),
                 settings=_LLAMAS[row["model_type"]] | row["settings"],
-                bounds=_SLICES[int(row["device_type"].partition("-")[2])],
+                bounds=_SLICES[int(row["device_type"].partition("-")[2]) * slices],
                 options=row["compiler_flags"] or "",
                 measured_s=row["step_s"],
             )

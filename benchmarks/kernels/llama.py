@@ -73,17 +73,16 @@ def _mlp(x: Any, w: dict[str, Any]) -> Any:
 
 
 def _layer(attend: Callable[..., Any], x: Any, w: dict[str, Any]) -> Any:
-    x, places = checkpoint_name(x, "decoder_layer_input"), jnp.arange(LENGTH)
+    x, places = checkpoint_name(_constrained(x, ROWS), "decoder_layer_input"), jnp.arange(LENGTH)
     with jax.named_scope("attention"):
         h, shape = _norm(x, w["norm1"]), (*x.shape[:2], -1, HEAD)
         q = checkpoint_name(_rotated((h @ w["q"]).reshape(shape), places), "query_proj")
         k = checkpoint_name(_rotated((h @ w["k"]).reshape(shape), places), "key_proj")
         v = checkpoint_name((h @ w["v"]).reshape(shape), "value_proj")
-        k, v = (jnp.repeat(part, HEADS // KV_HEADS, 2) for part in (k, v))
         q, k, v = (part.transpose(0, 2, 1, 3) for part in (q * HEAD**-0.5, k, v))
         out = attend(q, k, v).transpose(0, 2, 1, 3).reshape(*h.shape[:2], -1)
         x = x + checkpoint_name(out @ w["o"], "out_proj")
-    return _mlp(x, w)
+    return _constrained(_mlp(x, w), ROWS)
 
 
 def _constrained(x: Any, spec: Any) -> Any:
