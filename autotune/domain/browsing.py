@@ -106,13 +106,12 @@ class KeyMiss:
 
 
 class KeySums(NamedTuple):
-    """What the trials of a key come to, by its number; None where there are none, or where they
-    were not counted."""
+    """What the trials of a key come to, by its number; None where none has a time."""
 
     id: int
     best_us: float | None
     default_us: float | None
-    trials: int | None
+    trials: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -358,6 +358,14 @@ class Check:
     before: OmitNone[Outcome | None] = None
 
     @property
+    def costs_us(self) -> float:
+        """How much longer the config takes there than it did, or than the default does: the most
+        that tuning there saves of it. 0 where no time is known; another chip has other times."""
+        before_us = self.before_us if self.chip is self.key.chip else None
+        known = [us for us in (before_us, self.default_us) if us is not None]
+        return max(0.0, self.after_us - min(known)) if known and self.after_us else 0.0
+
+    @property
     def target(self) -> Key:
         """The key that its trials are kept under."""
         source = self.fingerprint or self.key.fingerprint

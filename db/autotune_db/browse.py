@@ -3,11 +3,10 @@ keys."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import reduce
 from itertools import pairwise
 from statistics import fmean
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, false, func, null, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, false, func, or_, select
 
 from autotune.domain.browsing import (
     Improvement,
@@ -53,12 +52,6 @@ _PAUSE_S = 300.0  # without a trial: it was stopped and went on later
 _TRIED = KEYS.c.newest_trial.is_not(None)
 _RECORDED = query.has_record(KEYS)
 _MISSED = select(MISSES.c.id).where(MISSES.c.key_id == KEYS.c.id).exists()
-_PLACES: list[ColumnElement[str]] = [
-    KEYS.c[name]
-    for name in ("kernel", "chip", "jax", "libtpu", "compiler_options", "fingerprint", "problem")
-]
-_TEXT: ColumnElement[str] = reduce(lambda text, place: text + "\n" + place, _PLACES)
-"""All that a word may stand in; no word has the end of a line in it."""
 _BROKEN = CHECKS.c.verdict == CheckVerdict.BROKEN.value
 _STATES: dict[str, ColumnElement[bool]] = {
     "published": _RECORDED,
@@ -73,7 +66,6 @@ JOB_ORDER = {
     "kernel": JOBS.c.kernel,
     "asked": JOBS.c.created_at,
 }
-_TRIALS = select(func.count()).where(TRIALS.c.key_id == KEYS.c.id).scalar_subquery()
 
 
 class SqlBrowse(SqlCheckPages):
@@ -94,19 +86,16 @@ class SqlBrowse(SqlCheckPages):
         keys = query.latest_tried(connection, limit)
         return sorted(keys, key=lambda key: key.last_at or _BEGINNING, reverse=True)
 
-    def problems(
-        self, only: KeyFilter, offset: int, limit: int, order: str = ""
-    ) -> Sequence[SearchedKey]:
-        """The newest first. ``order``: a name of ``KEY_ORDER``."""
-        wanted = select(KEYS).where(*_of(only))
-        wanted = query.ordered(wanted, order, KEY_ORDER, KEYS.c.id.desc())
-        return self._tried(wanted.offset(offset).limit(limit))
+    @reads
+    def fitting(self, connection: Connection, only: KeyFilter, order: str = "") -> Sequence[int]:
+        """The numbers of all that fit, the newest first. ``order``: a name of ``KEY_ORDER``."""
+        wanted = select(KEYS.c.id).where(*_of(only))
+        return list(connection.scalars(query.ordered(wanted, order, KEY_ORDER, KEYS.c.id.desc())))
 
     @reads
-    def sums(self, connection: Connection, only: KeyFilter, *, counted: bool) -> Sequence[KeySums]:
-        """Of all that fit, the newest first. ``counted``: with how many trials each has."""
-        trials = (_TRIALS if counted else null()).label("trials")
-        columns = KEYS.c.id, KEYS.c.best_us, KEYS.c.default_us, trials
+    def sums(self, connection: Connection, only: KeyFilter) -> Sequence[KeySums]:
+        """Of all that fit, the newest first."""
+        columns = KEYS.c.id, KEYS.c.best_us, KEYS.c.default_us, KEYS.c.trial_count
         wanted = select(*columns).where(*_of(only)).order_by(KEYS.c.id.desc())
         return list(map(KeySums._make, connection.execute(wanted)))
 
@@ -122,9 +111,6 @@ class SqlBrowse(SqlCheckPages):
         """Which of these keys have a search that was heard of since then."""
         going = select(SEARCHES.c.key_id).where(*_is_alive(since), SEARCHES.c.key_id.in_(ids))
         return set(connection.scalars(going))
-
-    def count_problems(self, only: KeyFilter) -> int:
-        return self._count(KEYS, *_of(only))
 
     @reads
     def numbers(self, connection: Connection, keys: Collection[Key]) -> Mapping[Key, int]:
@@ -325,19 +311,12 @@ def _means(word: str) -> ColumnElement[bool]:
 
 
 def _has_word(word: str) -> ColumnElement[bool]:
-    brought = select(RECORDS.c.key_id).where(RECORDS.c.pushed_by.icontains(word, autoescape=True))
-    patterns = _patterns(word)
-    if to_text(word) != f'"{word}"':  # as it stands in JSON it is another text
-        patterns.append(f"%{_escaped(word)}%")
-    in_problem = [_is_like(pattern) for pattern in patterns]
-    stands = _TEXT.icontains(word, autoescape=True)
-    return or_(stands, *in_problem, KEYS.c.id.in_(brought))
-
-
-def _is_like(pattern: str) -> ColumnElement[bool]:
-    """Whatever the case, which only letters have: it costs PostgreSQL as much again."""
-    like = KEYS.c.problem.ilike if any(map(str.isalpha, pattern)) else KEYS.c.problem.like
-    return like(pattern, escape="\\")
+    token = RECORDS.c.pushed_by > "", RECORDS.c.pushed_by.icontains(word, autoescape=True)
+    brought = select(RECORDS.c.key_id).where(*token)
+    texts = dict.fromkeys((word, to_text(word)[1:-1]))  # as it is, and as it stands in JSON
+    patterns = [*(f"%{_escaped(text)}%" for text in texts), *_patterns(word)]
+    stands = (KEYS.c.text.like(pattern.lower(), escape="\\") for pattern in patterns)
+    return or_(*stands, KEYS.c.id.in_(brought))
 
 
 def _patterns(word: str) -> list[str]:
@@ -345,14 +324,13 @@ def _patterns(word: str) -> list[str]:
     sizes = word.lower().split("x")
     if len(sizes) > 1 and all(size.isdecimal() for size in sizes):
         return ["%" + ",%".join(f'":{size}' for size in sizes) + end for end in (",%", "}%")]
-    name, equals, value = (_escaped(part) for part in word.partition("="))
+    name, equals, value = (_escaped(to_text(part)[1:-1]) for part in word.partition("="))
     given = (value, f'"{value}"') if equals else ()
     return [f'%"{name}":{number}{end}' for number in given for end in (",%", "}%")]
 
 
 def _escaped(text: str) -> str:
-    """As JSON has it, with nothing in it that LIKE takes for a pattern."""
-    text = to_text(text)[1:-1]
+    """With nothing in it that LIKE takes for a pattern."""
     for character in "\\%_":
         text = text.replace(character, "\\" + character)
     return text

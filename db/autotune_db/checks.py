@@ -26,6 +26,7 @@ CHECK_ORDER = {
     "kernel": _Target.c.kernel,
     "chip": _Target.c.chip,
     "checked": CHECKS.c.checked_at,
+    "costs": CHECKS.c.costs_us,
 }
 
 
@@ -79,8 +80,8 @@ class SqlCheckPages(Adapter):
     def worst_checks(
         self, only: CheckFilter, offset: int, limit: int, order: str = ""
     ) -> Sequence[NumberedCheck]:
-        """``order``: a name of ``CHECK_ORDER``."""
-        usual = order, CHECK_ORDER, _RANK, CHECKS.c.id.desc()
+        """``order``: a name of ``CHECK_ORDER``; those alike by what they cost."""
+        usual = order, CHECK_ORDER, _RANK, CHECKS.c.costs_us.desc(), CHECKS.c.id.desc()
         ids = query.ordered(_joined(select(CHECKS.c.id)).where(*_conditions(only)), *usual)
         page = CHECKS.c.id.in_(ids.offset(offset).limit(limit).correlate(None))  # they are small
         return self._rows(query.ordered(_joined(select(CHECKS)).where(page), *usual), _numbered)
@@ -98,6 +99,7 @@ def save_check(connection: Connection, check: Check, key_id: int, target_id: int
         "verdict": check.verdict.value,
         "content": to_text(to_data(check)),
         "checked_at": check.checked_at,
+        "costs_us": check.costs_us,
     }
     query.upsert(connection, CHECKS, {"key_id": key_id, "target_id": target_id}, values)
 

@@ -65,8 +65,8 @@ def get(connection: Connection, table: Table, number: int | None) -> AnyRow | No
 
 
 def with_keys(table: Table) -> Query:
-    """Rows that have a ``key_id``, each with all else that their keys are."""
-    of_key = [column for column in KEYS.c if column is not KEYS.c.id]
+    """Rows that have a ``key_id``, each with all else that their keys are, but for the text."""
+    of_key = [column for column in KEYS.c if column not in {KEYS.c.id, KEYS.c.text}]
     return select(*of_key, table).join(table, table.c.key_id == KEYS.c.id)
 
 
@@ -255,6 +255,7 @@ def _sums() -> dict[Any, Any]:
     of_key = TRIALS.c.key_id == KEYS.c.id
     at_default = select(TRIALS.c.time_us).where(of_key, TRIALS.c.number == 0)
     return {
+        KEYS.c.trial_count: select(func.count()).where(of_key).scalar_subquery(),
         KEYS.c.newest_trial: select(func.max(TRIALS.c.id)).where(of_key).scalar_subquery(),
         KEYS.c.best_us: select(func.min(TRIALS.c.time_us)).where(of_key).scalar_subquery(),
         KEYS.c.default_us: at_default.scalar_subquery(),

@@ -21,7 +21,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Record, Snapshot, Standing, Trial
 from autotune.domain.store import CandidateDecision, RecordCandidate
 from autotune.domain.token import Token
-from autotune_db.tables import IDENTITY, RECORDS, digest, from_text, to_text
+from autotune_db.tables import IDENTITY, RECORDS, TEXT_PARTS, digest, from_text, to_text
 
 T = TypeVar("T")
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,8 +83,9 @@ def toolchain_from_columns(jax: str, jaxlib: str, libtpu: str, options: str) -> 
 
 
 def key_values(key: Key) -> dict[str, Any]:
-    more = {"compiler_options": key.toolchain.options}
-    return {**key_identity(key), "problem": to_text(to_data(key.problem)), **more}
+    more = {"compiler_options": key.toolchain.options, "problem": to_text(to_data(key.problem))}
+    values = {**key_identity(key), **more}
+    return {**values, "text": "\n".join(values[name] for name in TEXT_PARTS).lower()}
 
 
 def key_from_row(row: AnyRow) -> Key:

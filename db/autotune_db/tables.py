@@ -118,12 +118,16 @@ KERNELS = _table(
 # This order also serves "another toolchain" and "another shape" of the same kernel and chip.
 IDENTITY = ("kernel", "fingerprint", "chip", "problem_digest", "jax", "jaxlib", "libtpu")
 
+TEXT_PARTS = ("kernel", "chip", "jax", "libtpu", "compiler_options", "fingerprint", "problem")
+
 KEYS = _table(
     "keys",
     *_texts("kernel", "fingerprint", "problem"),
     _column("problem_digest", String(32)),
     *_texts("chip", "jax", "jaxlib", "libtpu"),
     _column("compiler_options", default=""),
+    _column("text", default=""),
+    _column("trial_count", BigInteger, default="0"),
     Column("newest_trial", _ID),
     Column("best_us", Double),
     Column("default_us", Double),
@@ -133,8 +137,9 @@ KEYS = _table(
 """``problem`` keeps the order of the dimensions, ``problem_digest`` does not depend on it.
 ``libtpu`` has a digest of the ``compiler_options`` behind it where there are any.
 
-``newest_trial``, ``best_us`` and ``default_us`` sum up its trials, so that lists need not look at
-these: whoever writes trials calls ``query.sum_up``.
+``trial_count``, ``newest_trial``, ``best_us`` and ``default_us`` sum up its trials, so that
+lists need not look at these: whoever writes trials calls ``query.sum_up``. ``text``: all that a
+word may stand in, in lower case: to put it together for each search takes longer than the search.
 """
 
 TRIALS = _table(
@@ -230,10 +235,12 @@ CHECKS = _table(
     _of(KEYS, "target_id"),
     *_texts("verdict", "content"),
     _column("checked_at", UtcDateTime),
+    _column("costs_us", Double, default="0"),
     UniqueConstraint("key_id", "target_id"),
     Index(None, "checked_at"),
 )
-"""What became of the record of a key under the toolchain and chip of another, the target."""
+"""What became of the record of a key under the toolchain and chip of another, the target.
+``costs_us`` is copied out of it for sorting; 0 where it is older than the column."""
 
 KNOWN_CONFIGS = _table(
     "known_configs",

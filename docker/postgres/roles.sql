@@ -37,7 +37,7 @@ GRANT UPDATE ON autotune_checks, autotune_jobs TO autotune_service, autotune_wor
 GRANT UPDATE (until_id) ON autotune_records TO autotune_service, autotune_worker; -- refused claims
 GRANT UPDATE (record_id) ON autotune_candidates TO autotune_service;
 GRANT INSERT, UPDATE (text, earlier, ended) ON autotune_job_logs TO autotune_service, autotune_worker;
-GRANT UPDATE (newest_trial, best_us, default_us) ON autotune_keys
+GRANT UPDATE (trial_count, newest_trial, best_us, default_us) ON autotune_keys
 TO autotune_service, autotune_worker; -- sums of its trials
 
 GRANT INSERT ON autotune_jobs, autotune_pins, autotune_misses,

@@ -69,7 +69,7 @@ def test_a_word_is_found_wherever_it_stands(store: SqlStore, word: str) -> None:
     )
     save_trial(store, key(), trial(0))
     save_trial(store, odd, trial(0))
-    problems = store.browse.problems(KeyFilter(words=(word,)), 0, 9)
+    problems = store.browse.numbered(store.browse.fitting(KeyFilter(words=(word,))))
     assert [searched.key for searched in problems] == [odd]
 
 
@@ -90,7 +90,7 @@ def test_a_word_may_be_a_place_or_a_state(store: SqlStore, word: str, ids: list[
     for which, times_us in ((key(), (20.0, 10.0)), (slow, (30.0, 25.0))):
         for number, time_us in enumerate(times_us):
             save_trial(store, which, trial(number, _outcome(time_us)))
-    problems = store.browse.problems(KeyFilter(words=(word,)), 0, 9)
+    problems = store.browse.numbered(store.browse.fitting(KeyFilter(words=(word,))))
     assert sorted(searched.id for searched in problems) == ids
 
 
@@ -103,25 +103,17 @@ def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
     assert filled.browse.latest(4)[-1].key.kernel == "older"  # came in last, is from before
 
 
-def test_problems_are_paged_and_filtered(filled: SqlStore) -> None:
-    browse = filled.browse
-    assert [searched.id for searched in browse.problems(KeyFilter(kernel="matmul"), 0, 9)] == [
-        4,
-        3,
-        2,
-        1,
-    ]
-    assert [searched.id for searched in browse.problems(KeyFilter(kernel="matmul"), 1, 1)] == [3]
+def test_problems_are_filtered(filled: SqlStore) -> None:
     for only, ids in (
+        (KeyFilter(), [4, 3, 2, 1]),
         (KeyFilter(chip=Chip.V6E), [3]),
         (KeyFilter(toolchain=OLD.toolchain), [2]),
         (KeyFilter(chip=Chip.V6E, toolchain=OLD.toolchain), []),
         (KeyFilter(chip=Chip.V4), []),
     ):
-        assert [
-            searched.id for searched in browse.problems(replace(only, kernel="matmul"), 0, 9)
-        ] == ids
-        assert browse.count_problems(replace(only, kernel="matmul")) == len(ids)
+        only = replace(only, kernel="matmul")
+        assert filled.browse.fitting(only) == ids
+        assert [searched.id for searched in filled.browse.numbered(ids)] == ids
 
 
 def test_a_key_with_what_its_trials_came_to(filled: SqlStore) -> None:
@@ -219,7 +211,7 @@ def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
 def test_a_search_is_told_before_its_first_trial(store: SqlStore) -> None:
     store.searches.report(key(), "", Progress(), over=False)
     assert store.searches.status(1) is not None
-    assert store.browse.problems(KeyFilter(kernel="matmul"), 0, 9) == []
+    assert store.browse.fitting(KeyFilter(kernel="matmul")) == []
 
 
 def test_a_pause_is_not_in_the_time_that_is_left(store: SqlStore) -> None:

@@ -48,14 +48,11 @@ OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
     "targets": lambda store: store.browse.targets(),
     "places": lambda store: store.browse.places("matmul"),
     "latest": lambda store: store.browse.latest(10),
-    "problems": lambda store: store.browse.problems(
-        KeyFilter(kernel="matmul", chip=Chip.V5E), 0, 50
+    "problems": lambda store: store.browse.fitting(KeyFilter(kernel="matmul", chip=Chip.V5E)),
+    "all that fit words": lambda store: store.browse.fitting(
+        KeyFilter(words=("m=256", "ci")), "-chip"
     ),
-    "problems counted": lambda store: store.browse.count_problems(KeyFilter(kernel="matmul")),
-    "all that fit words": lambda store: store.browse.problems(
-        KeyFilter(words=("m=256", "ci")), 0, 50, "-chip"
-    ),
-    "sums": lambda store: store.browse.sums(KeyFilter(words=("m=256",)), counted=True),
+    "sums": lambda store: store.browse.sums(KeyFilter(words=("m=256",))),
     "misses by time": lambda store: store.browse.missed_keys(50, 50, "-last"),
     "jobs by kernel": lambda store: store.browse.jobs(("done",), 50, 50, "kernel"),
     "checks by chip": lambda store: store.browse.worst_checks(CheckFilter(), 50, 50, "chip"),

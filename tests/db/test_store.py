@@ -275,8 +275,8 @@ class TestHistory:
         for number, time_us in ((3, None), (1, 7.0), (0, 9.0), (4, 5.0), (2, 8.0)):
             timed = Estimated(estimate=estimate(time_us), program="") if time_us else None
             save_trial(store, key(), trial(number, timed or Illegal(reason="no")))
-        sums = select(KEYS.c.newest_trial, KEYS.c.best_us, KEYS.c.default_us)
-        assert store._work.read(lambda s: s.execute(sums).one()) == (5, 5.0, 9.0)
+        sums = select(KEYS.c.trial_count, KEYS.c.newest_trial, KEYS.c.best_us, KEYS.c.default_us)
+        assert store._work.read(lambda s: s.execute(sums).one()) == (5, 5, 5.0, 9.0)
 
     def test_without_any_estimate(self, store: SqlStore) -> None:
         save_trial(store, key(), trial(1, Illegal(reason="no")))

@@ -103,7 +103,6 @@ def _broken(checks: Iterable[NumberedCheck], snapshot: IndexedSnapshot) -> Itera
         check = numbered.check
         _, job = fate(check, snapshot)
         if job and check.verdict.wants_retuning:
-            before_us, after_us = check.before_us, check.after_us
             yield NextStep(
                 kind="slower" if check.verdict.compiles else "broken",
                 key=check.target,
@@ -111,7 +110,7 @@ def _broken(checks: Iterable[NumberedCheck], snapshot: IndexedSnapshot) -> Itera
                 why=f"checked with {check.toolchain.label}: {finding(check)}",
                 body=job,
                 command=retune(check),
-                saves_us=max(0.0, after_us - before_us) if before_us and after_us else 0.0,
+                saves_us=check.costs_us,
             )
 
 

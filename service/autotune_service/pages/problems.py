@@ -29,7 +29,7 @@ _FIGURES: dict[str, Callable[[KeySums, Gain | None], float | None]] = {
     "default": lambda sums, _: sums.default_us,
     "gain": lambda sums, gain: gain.over_default if gain else over(sums.default_us, sums.best_us),
     "xla": lambda _, gain: gain.over_xla if gain else None,
-    "trials": lambda sums, _: sums.trials or 0,
+    "trials": lambda sums, _: sums.trials,
 }
 """What lists are ordered by, and limited with: of what is proven and served, or else of the trials.
 A claim is not ranked among what is proven."""
@@ -73,29 +73,22 @@ class Found:
     """All that fits, in order: as the database has it, unless a figure decides."""
 
     def __init__(self, call: PageCall, asked: Asked) -> None:
-        self._call, self._asked, self._ids = call, asked, None
+        self._call = call
         figure = asked.order.removeprefix("-")
         if asked.limits or figure in _FIGURES:
             self._ids = _ordered(call, asked, figure if figure in _FIGURES else "")
-            self.total = len(self._ids)
         else:
-            self.total = call.browse.count_problems(asked.only)
+            self._ids = call.browse.fitting(asked.only, asked.order)
+        self.total = len(self._ids)
 
     def page(self, offset: int, limit: int) -> list[ProblemRow]:
-        browse, asked = self._call.browse, self._asked
-        if self._ids is None:
-            found = browse.problems(asked.only, offset, limit, asked.order)
-        else:
-            found = browse.numbered(self._ids[offset : offset + limit])
-        return rows(self._call, found)
+        return rows(self._call, self._call.browse.numbered(self._ids[offset : offset + limit]))
 
 
-def _ordered(call: PageCall, asked: Asked, figure: str) -> list[int]:
+def _ordered(call: PageCall, asked: Asked, figure: str) -> Sequence[int]:
     """Their numbers; what has no such figure comes last."""
     served = gains(call.snapshot, call.browse)
-    counted = "trials" in (figure, *(name for name, *_ in asked.limits))
-    all_sums = call.browse.sums(asked.only, counted=counted)
-    pairs = [(sums, served.get(sums.id)) for sums in all_sums]
+    pairs = [(sums, served.get(sums.id)) for sums in call.browse.sums(asked.only)]
     for name, sign, number in asked.limits:
         value, limit = _FIGURES[name], float(number)
         pairs = [p for p in pairs if (v := value(*p)) is not None and _SIGNS[sign](v, limit)]
@@ -122,7 +115,7 @@ def of_kernel(call: PageCall) -> dict[str, Any]:
     """The problems of a kernel, and what is published for them."""
     name = call.path["name"]
     spec = call.store.kernel(name)
-    if spec is None and not call.browse.count_problems(KeyFilter(kernel=name)):
+    if spec is None and not call.browse.fitting(KeyFilter(kernel=name)):
         raise HttpError(404, "unknown_kernel", f"There is no kernel {name}.")
     return {
         "kernel": name,

@@ -29,6 +29,15 @@ def test_the_worst_comes_first_each_with_what_to_change(service: Running) -> Non
     assert "on v5e" in shown[2] and "v6e, " in shown[2]
 
 
+def test_what_costs_most_comes_first(fresh: Running, store: SqlStore) -> None:
+    """A call, beside what it took before or what the default takes there."""
+    slower = [replace(CHECKS[0], toolchain=question(jax=f"0.12.{n}").toolchain) for n in range(3)]
+    for check, after_us in zip(slower, (14.0, 19.0, 12.0), strict=True):
+        store.save_check(replace(check, before_us=10.0, default_us=11.0, after_us=after_us))
+    shown = "".join(rows(html(fresh, "/upgrades?order=-costs"))[:3])
+    assert findall(r'"costs" class="num">(.*?)<', shown) == ["9.0 µs", "4.0 µs", "2.0 µs"]
+
+
 def test_what_comes_from_outside_is_text(service: Running) -> None:
     text = html(service, "/upgrades")
     assert EVIL not in text

@@ -3,6 +3,7 @@ was pushed and never checked is told from what was searched here, or checked; a 
 options, and a trial its profile."""
 
 from collections.abc import Sequence
+from functools import reduce
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,12 +11,15 @@ from sqlalchemy import Column, String, Text
 
 from autotune_db.tables import (
     CANDIDATES,
+    CHECKS,
     JOB_LOGS,
     JOBS,
     KEYS,
     PROFILES,
     RECORDS,
     SNAPSHOTS,
+    TEXT_PARTS,
+    TRIALS,
     UtcDateTime,
 )
 
@@ -42,6 +46,14 @@ def upgrade() -> None:
     PROFILES.create(op.get_bind())
     options = Column("compiler_options", Text, nullable=False, server_default="")
     op.add_column(KEYS.name, options)
+    op.add_column(KEYS.name, Column("text", Text, nullable=False, server_default=""))
+    op.add_column(
+        KEYS.name, Column("trial_count", sa.BigInteger, nullable=False, server_default="0")
+    )
+    parts: list[sa.ColumnElement[str]] = [KEYS.c[name] for name in TEXT_PARTS]
+    counted = sa.select(sa.func.count()).where(TRIALS.c.key_id == KEYS.c.id)
+    text = sa.func.lower(reduce(lambda text, part: text + "\n" + part, parts))
+    op.execute(KEYS.update().values(text=text, trial_count=counted.scalar_subquery()))
     op.add_column(RECORDS.name, Column("claimed", sa.Boolean, nullable=False, server_default="0"))
     op.add_column(RECORDS.name, Column("until_id", _ID))
     op.add_column(RECORDS.name, Column("digest", String(32), nullable=False, server_default=""))
@@ -54,6 +66,8 @@ def upgrade() -> None:
     is_pushed = (RECORDS.c.pushed_by != "") & ~RECORDS.c.evidence.contains('"checked_by":')
     op.execute(RECORDS.update().where(is_pushed).values(claimed=True))
     op.execute(_NEW_SNAPSHOT)
+    costs = Column("costs_us", sa.Double, nullable=False, server_default="0")
+    op.add_column(CHECKS.name, costs)
     op.drop_table("autotune_pushes")
     op.drop_table("autotune_spaces")
     op.add_column(CANDIDATES.name, Column("record_id", _ID))
