@@ -138,7 +138,7 @@ class Step:
         return sorted(rows, key=lambda row: -row[1])
 
 
-class ChangeKind(StrEnum):
+class StepChangeKind(StrEnum):
     """What became of operations. Those that are timed by other means in the two compiles, by their
     FLOPs and by their schedules, say nothing of the compiler."""
 
@@ -155,7 +155,7 @@ class StepChange:
     """Operations of a kind at one place of the model, in two compiles of a step. ``what``: became
     of them; ``name``: of the longest of them; ``before_us``, ``after_us``: what they add to it."""
 
-    what: ChangeKind
+    what: StepChangeKind
     kind: StepKind
     scope: Text
     line: Text
@@ -191,13 +191,13 @@ def _change(before: Sequence[StepPart], after: Sequence[StepPart]) -> StepChange
     longest = max(after or before, key=lambda part: part.time_us)
     (before_us, hidden_us), (after_us, still_us) = _times(before), _times(after)
     more_us = after_us - before_us
-    what = ChangeKind.SLOWER if more_us > 0 else ChangeKind.FASTER
+    what = StepChangeKind.SLOWER if more_us > 0 else StepChangeKind.FASTER
     if 2 * (hidden_us - still_us) > more_us > 0:
-        what = ChangeKind.EXPOSED
+        what = StepChangeKind.EXPOSED
     if {part.basis for part in before} != {part.basis for part in after}:
-        what = ChangeKind.UNLIKE
+        what = StepChangeKind.UNLIKE
     return StepChange(
-        what=what if before and after else ChangeKind.NEW if after else ChangeKind.GONE,
+        what=what if before and after else StepChangeKind.NEW if after else StepChangeKind.GONE,
         kind=longest.kind,
         scope=longest.scope,
         line=longest.line,

@@ -12,7 +12,7 @@ from rich.table import Table
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import Underway
 from autotune.domain.key import Chip
-from autotune.domain.step import Basis, ChangeKind, Step, StepKind, StepPart, changes
+from autotune.domain.step import Basis, Step, StepChangeKind, StepKind, StepPart, changes
 from autotune.wording.bars import Pace
 from autotune.wording.output import STARTING, echo
 from autotune.wording.screen import PlainConsole, screen
@@ -147,7 +147,7 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
         if before.toolchain and step.toolchain and before.toolchain != step.toolchain:
             how = f"{before.toolchain.label} → {step.toolchain.label}:"
         yield f"{how} {times}, {abs(less):.1%} {'less' if less >= 0 else 'more'}"
-        unlike = [c for c in changes(before, step) if c.what is ChangeKind.UNLIKE]
+        unlike = [c for c in changes(before, step) if c.what is StepChangeKind.UNLIKE]
         if share := round(sum(c.after_us for c in unlike) / step.time_us, 2):
             yield (
                 f"{share:.0%} of it is timed by other means than before, which says nothing of the "

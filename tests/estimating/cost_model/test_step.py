@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.explanation import LinkTransfer, Phase, Route, ScheduledOperation
 from autotune.domain.key import Chip
-from autotune.domain.step import Basis, ChangeKind, Step, StepKind, changes, slice_bounds
+from autotune.domain.step import Basis, Step, StepChangeKind, StepKind, changes, slice_bounds
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.step import step_time
 from tests.samples.operations import compiled_step, operation
@@ -129,7 +129,7 @@ def test_a_slice_in_words() -> None:
             slice_bounds(text)
 
 
-def compared(before: Step, after: Step) -> dict[str, ChangeKind]:
+def compared(before: Step, after: Step) -> dict[str, StepChangeKind]:
     return {change.line: change.what for change in changes(before, after)}
 
 
@@ -147,12 +147,12 @@ def test_what_an_upgrade_has_done_to_each_line() -> None:
     first, then = step(*before), step(*after)
     names = {line.rpartition("/")[2]: what for line, what in compared(first, then).items()}
     assert names == {
-        "a": ChangeKind.SLOWER,
-        "b": ChangeKind.FASTER,
-        "c": ChangeKind.UNLIKE,
-        "e": ChangeKind.NEW,
+        "a": StepChangeKind.SLOWER,
+        "b": StepChangeKind.FASTER,
+        "c": StepChangeKind.UNLIKE,
+        "e": StepChangeKind.NEW,
     }
-    assert ChangeKind.GONE in compared(then, first).values()
+    assert StepChangeKind.GONE in compared(then, first).values()
     more_us = sum(change.more_us for change in changes(first, then))
     assert more_us == pytest.approx(then.time_us - first.time_us)
     assert not changes(first, first)
@@ -162,5 +162,5 @@ def test_a_copy_that_nobody_hides_any_more() -> None:
     start = operation("start", phase=Phase.START, hbm_bytes=10**9)
     done = operation("done", phase=Phase.DONE, awaits="start")
     hidden, exposed = step(start, PRODUCT, PRODUCT, done), step(PRODUCT, PRODUCT, start, done)
-    assert ChangeKind.EXPOSED in compared(hidden, exposed).values()
-    assert ChangeKind.FASTER in compared(exposed, hidden).values()
+    assert StepChangeKind.EXPOSED in compared(hidden, exposed).values()
+    assert StepChangeKind.FASTER in compared(exposed, hidden).values()

@@ -14,7 +14,7 @@ from autotune.compiling.child.verify.coverage import Borders, Coverage, borders
 from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, WrongRunError
 from autotune.compiling.child.verify.numbers import integer_ranges, operands_that_name_rows
 from autotune.compiling.child.verify.reduced import keeps_lengths, reduced_problems
-from autotune.compiling.child.verify.subject import Subject
+from autotune.compiling.child.verify.reduced_case import ReducedCase
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter
 from autotune.declaring.kernel import Kernel
 from autotune.domain.evidence import FailedCheck, Proof, ProofLevel, Standard, Verdict
@@ -64,16 +64,16 @@ def _check(
     naming = operands_that_name_rows(kernel, problem)
     coverage = Coverage(lambda small: _borders(kernel, small, config, chip, naming), problem)
 
-    def small_ones(**how: bool) -> list[Subject]:
+    def small_ones(**how: bool) -> list[ReducedCase]:
         problems = reduced_problems(kernel, problem, config, coverage, **how)
-        return [Subject(kernel, small, config, chip) for small in problems]
+        return [ReducedCase(kernel, small, config, chip) for small in problems]
 
-    def is_alike(subjects: list[Subject]) -> bool:
-        return all(keeps_lengths(subject.problem, problem) for subject in subjects)
+    def is_alike(cases: list[ReducedCase]) -> bool:
+        return all(keeps_lengths(case.problem, problem) for case in cases)
 
-    def is_same_program(subjects: list[Subject]) -> bool:
-        real = Subject(kernel, problem, config, chip).operations
-        return all(subject.operations == real for subject in subjects)
+    def is_same_program(cases: list[ReducedCase]) -> bool:
+        real = ReducedCase(kernel, problem, config, chip).operations
+        return all(case.operations == real for case in cases)
 
     short, whole = small_ones(shorten=True), small_ones()
     alike = short if is_alike(short) else small_ones(together=True)
@@ -108,33 +108,33 @@ def _check(
         if not verdict.ok:
             return verdict
     except OverBudgetError:
-        smallest = " and ".join(str(subject.problem) for subject in short)
+        smallest = " and ".join(str(case.problem) for case in short)
         reason = f"the smallest problem with all its borders, {smallest}, takes more than "
         reason += f"{meter.budget_s:.0f} s"
         return Verdict(ok=None, reason=f"{reason}: {remedy}")
-    covered = coverage.covered(subject.problem for stage in stages for subject in stage)
+    covered = coverage.covered(case.problem for stage in stages for case in stage)
     if covered is None:
         return verdict
-    small = [subject.arrays for stage in stages for subject in stage]
+    small = [case.arrays for stage in stages for case in stage]
     covered = replace(covered, integers=integer_ranges(kernel.inputs(problem), small))
     proof = replace(verdict.proof, covered=covered)
     return replace(verdict, ok=True if covered.is_enough else None, proof=proof)
 
 
-def _work(subjects: Sequence[Subject], runs: int) -> float:
-    return sum(subject.work for subject in islice(cycle(subjects), runs))
+def _work(cases: Sequence[ReducedCase], runs: int) -> float:
+    return sum(case.work for case in islice(cycle(cases), runs))
 
 
-def _runs(subjects: Sequence[Subject]) -> Iterable[Subject]:
+def _runs(cases: Sequence[ReducedCase]) -> Iterable[ReducedCase]:
     """What is run in turn."""
-    is_much = _MOST_WORK < _work(subjects, _RUNS) < inf
-    return islice(cycle(subjects), _FEWEST_RUNS if is_much else _RUNS)
+    is_much = _MOST_WORK < _work(cases, _RUNS) < inf
+    return islice(cycle(cases), _FEWEST_RUNS if is_much else _RUNS)
 
 
-def _verdict(subjects: Sequence[Subject], meter: WorkMeter) -> Verdict:
+def _verdict(cases: Sequence[ReducedCase], meter: WorkMeter) -> Verdict:
     lacks: list[str] = []
     for level in ProofLevel:
-        verdict = _run_in(level, subjects, "; ".join(lacks), meter)
+        verdict = _run_in(level, cases, "; ".join(lacks), meter)
         if not verdict.not_run:
             return verdict
         if verdict.reason not in lacks:
@@ -143,19 +143,19 @@ def _verdict(subjects: Sequence[Subject], meter: WorkMeter) -> Verdict:
 
 
 def _run_in(
-    level: ProofLevel, subjects: Sequence[Subject], lacks: str, meter: WorkMeter
+    level: ProofLevel, cases: Sequence[ReducedCase], lacks: str, meter: WorkMeter
 ) -> Verdict:
     """The verdict of one level. What only the plain interpreter calls wrong is not known to be: it
     is not what runs on a TPU."""
     proof, worst, runs = Proof(level=level, lacks=lacks), 0.0, 0
-    problems = [subject.problem for subject in subjects]
+    problems = [case.problem for case in cases]
     # The first problem has its DMAs late and early, the second early.
     in_turn = cycle([LATE, EAGER] if len(problems) == 1 else [LATE, EAGER, EAGER])
-    for seed, subject, dmas in zip(count(), _runs(subjects), in_turn, strict=False):
-        run = subject.run(seed, dmas, level)
-        what = f"{run}, {subject.problem}"
+    for seed, case, dmas in zip(count(), _runs(cases), in_turn, strict=False):
+        run = case.run(seed, dmas, level)
+        what = f"{run}, {case.problem}"
         try:
-            difference = subject.compared(run, meter)
+            difference = case.compared(run, meter)
         except OverBudgetError:
             if runs < _FEWEST_RUNS:
                 raise
@@ -168,21 +168,21 @@ def _run_in(
         if difference.check:
             return Verdict(
                 ok=None if level is ProofLevel.PLAIN else False,
-                reason=f"{difference.reason}{subject.remedy(difference)} ({what})",
+                reason=f"{difference.reason}{case.remedy(difference)} ({what})",
                 check=difference.check,
                 error=difference.error,
                 where=difference.where,
                 runs=runs,
                 proof=proof,
             )
-        meter.end_run(subject.work)
+        meter.end_run(case.work)
         runs += 1
-    lost = subjects[0].overflow(level, meter)
+    lost = cases[0].overflow(level, meter)
     if lost.check:
         return Verdict(ok=False, reason=lost.reason, check=lost.check, where=lost.where, runs=runs)
     tested = " and ".join(str(small) for small in problems)
     said = f"{runs} run{'s' * (runs > 1)} of {tested}"
-    if (few := subjects[0].quantised[0].mean_share) > 0.0:
+    if (few := cases[0].quantised[0].mean_share) > 0.0:
         said += f"; what it rounds to few bits may be off by {few:.1%} in the mean"
     return Verdict(ok=True, reason=said, error=worst, runs=runs, proof=proof)
 

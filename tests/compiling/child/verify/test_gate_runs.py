@@ -19,7 +19,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.compiling.child.verify import gate, interpreter, reduced, subject, work
+from autotune.compiling.child.verify import gate, interpreter, reduced, reduced_case, work
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.evidence import FailedCheck, ProofLevel, Verdict
 from autotune.domain.key import Chip
@@ -569,7 +569,7 @@ def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work() -> None:
 
     problem = running_sums().problem_spec.parse("rows=64,columns=2048")
     known, unknown = (
-        subject.Subject(made, problem, make_config({"block": ROWS}), None).work
+        reduced_case.ReducedCase(made, problem, make_config({"block": ROWS}), None).work
         for made in (running_sums(), replace(running_sums(), build=build))
     )
     assert known < unknown == inf

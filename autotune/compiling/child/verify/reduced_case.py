@@ -33,7 +33,7 @@ _LARGE = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # times the usual numbers: exp(89) i
 _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
-class Subject:
+class ReducedCase:
     """A config on one small problem; what does not depend on the numbers is made once."""
 
     def __init__(self, kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> None:
