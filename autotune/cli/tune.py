@@ -125,6 +125,11 @@ def tune_workload(
     from autotune.wording.step import step_data, tuned_line
     from autotune_db.url import parse_database
 
+    if workload.step:
+        step_ref = replace(
+            find_kernel(str(folder / workload.step)), call=with_contents(workload.step_args)
+        )
+        bounds = slice_bounds(workload.topology)
     tuned: list[TuningResult] = []
     invalid = list(workload.invalid)
     interpreters = _interpreters(workload, python, pool["ray"])
@@ -158,11 +163,9 @@ def tune_workload(
     told = list[Any]()
     if workload.step and tuned and pool.pop("ray") is None:
         question = StepQuestion(
-            ref=replace(
-                find_kernel(str(folder / workload.step)), call=with_contents(workload.step_args)
-            ),
+            ref=step_ref,
             chips=sorted({result.key.chip for result in tuned}),
-            bounds=slice_bounds(workload.topology),
+            bounds=bounds,
             budget_s=_STEP_BUDGET_S,
         )
         python = next(iter(interpreters))

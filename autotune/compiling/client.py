@@ -237,8 +237,8 @@ class Compiler:
             self.start()
         answer = answer_of(self.process, question, self.limit_s)
         outcome = _failure(answer) if isinstance(answer, Raised) else answer
-        if isinstance(outcome, CompiledStep) and not outcome.is_whole:
-            self.process.stop()  # its compiler still runs
+        if isinstance(outcome, CompiledStep) and outcome.is_running:
+            self.process.stop()
         if isinstance(question, questions.CompileConfig):
             return Attempt(answer=outcome, seconds=time.monotonic() - started)
         if isinstance(question, questions.VerifyConfig) and not isinstance(outcome, Verdict):

@@ -171,9 +171,12 @@ def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | Non
     scaled = _unconverted(last.value) if last else rows
     if not isinstance(scaled, ast.BinOp):
         return None
-    kept, scale = source.text(scaled.left), source.text(scaled.right, is_factor=True)
+    kept = source.text(scaled.left, is_factor=not last)
+    scale = source.text(scaled.right, is_factor=True)
     edits = [_Edit(source.start(scaled), source.end(scaled), kept)]
     if last:
+        if not _is_read_once(source, last, node):
+            return None
         name, begin = source.text(last.targets[0]), source.start(last)
         named, scale = f"{name}_scale = {source.text(scaled.right)}", f"{name}_scale"
         edits.append(_Edit(begin, begin, f"{named}\n{' ' * last.col_offset}"))
@@ -181,6 +184,22 @@ def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | Non
             edits = [_Edit(begin, source.end(last), named)]
     start, end = source.start(node), source.end(node)
     return [_Edit(start, start, "("), *edits, _Edit(end, end, f" {sign} {scale})")]
+
+
+def _is_read_once(source: _Source, given: ast.Assign, node: ast.expr) -> bool:
+    """Whether nothing but the expression, in the same function, reads what the statement names."""
+    function = source.function_of(node)
+    nodes = list(ast.walk(function)) if function else []
+    name = getattr(given.targets[0], "id", "")
+    reads = [
+        each
+        for each in nodes
+        if isinstance(each, ast.Name)
+        and each.id == name
+        and isinstance(each.ctx, ast.Load)
+        and each.lineno > given.lineno
+    ]
+    return given in nodes and len(reads) == 1
 
 
 def _unconverted(node: ast.expr | None) -> ast.expr | None:
@@ -228,6 +247,13 @@ def _cost(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     return _keywords(source, call, {"cost_estimate": f"{pallas}.CostEstimate({words})"})
 
 
+def _is_read_elsewhere(grid: ast.expr | None, nodes: Sequence[ast.AST], outer: ast.AST) -> bool:
+    """Whether a grid that has a name is read by more than its call."""
+    name = getattr(grid, "id", None)
+    reads = [n for n in {*nodes, *ast.walk(outer)} if isinstance(n, ast.Name) and n.id == name]
+    return name is not None and sum(isinstance(n.ctx, ast.Load) for n in reads) > 1
+
+
 def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     """The grid, its semantics, the index maps, and what counts the axes: all must be written out,
     in the function that makes the call and those that it names."""
@@ -235,7 +261,8 @@ def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     outer = source.function_of(call) if call else None
     if call is None or outer is None or not call.args:
         return None
-    nodes = [node for function in _reached(source, outer) for node in ast.walk(function)]
+    reached = (node for function in _reached(source, outer) for node in ast.walk(function))
+    nodes = list(dict.fromkeys(reached))
     body = [source.function(getattr(node, "id", "")) for node in ast.walk(call.args[0])]
     if not any(body) or [node for node in nodes if _called(node) == "pallas_call"] != [call]:
         return None
@@ -243,10 +270,12 @@ def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     params = source.value(_keyword(call, _PARAMS))
     listed = [_keyword(spec, "grid"), _keyword(params, "dimension_semantics")]
     lists = [getattr(source.value(each), "elts", ()) for each in listed if each]
-    for each in ast.walk(outer):
+    for each in nodes:
         if isinstance(each, ast.Call) and _called(each) == "BlockSpec":
             index_map = each.args[1] if len(each.args) > 1 else _keyword(each, "index_map")
             lists += [_arguments(source, index_map)] if index_map else []
+    if _is_read_elsewhere(_keyword(spec, "grid"), nodes, outer):
+        return None
     edits = [_reordered(source, each, order) for each in lists]
     for each in nodes:
         if isinstance(each, ast.Call) and _called(each) in ("program_id", "num_programs"):

@@ -52,15 +52,17 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledStep:
-    """What the compiler made of a step. ``is_whole``: the compiler was not stopped before its end.
-    ``hbm_bytes``: that the program needs on a device, arguments, results and temporaries; 0 where
-    that is not known. ``devices``: that run it; ``bounds``: chips along each axis of the slice."""
+    """What the compiler made of a step. ``is_whole``: all code that it makes is known, of this run
+    or of earlier ones; ``is_running``: it has not come to its end. ``hbm_bytes``: that the program
+    needs on a device, arguments, results and temporaries; 0 where that is not known. ``devices``:
+    that run it; ``bounds``: chips along each axis of the slice."""
 
     schedule: tuple[ScheduledOperation, ...]
     devices: int
     bounds: tuple[int, ...]
     is_whole: bool
     hbm_bytes: int
+    is_running: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,8 @@ def sql(path: str, statement: str) -> None:
         "UPDATE autotune_records SET created_at = '2026-01-01 00:00:00.000000' WHERE id = 1",
         "UPDATE autotune_records SET key_id = 3 - key_id",
         "UPDATE autotune_keys SET jax = '0.12.0'",
+        "UPDATE autotune_keys SET problem = replace(problem, '1024', '1536')",
+        "UPDATE autotune_keys SET compiler_options = '--xla_x=true'",
     ],
 )
 def test_a_record_that_was_changed_is_no_answer_and_is_listed(path: str, statement: str) -> None:
@@ -108,6 +110,8 @@ def test_a_table_that_was_dropped_is_a_trouble(path: str) -> None:
         sql(path, "DROP TABLE autotune_misses")
         until(lambda: "lost tables" in str(service.get("/readyz")[1]["troubles"]))
         assert service.lookup(KEY)[1][0]["match"] == EXACT
+    listed = autotune_here("db", "check", "--db", path, cwd=Path(path).parent)
+    assert listed.returncode == 2 and "tables are lost: autotune_misses" in listed.stderr
 
 
 @pytest.mark.parametrize("table", ["autotune_snapshots", "autotune_audit"])

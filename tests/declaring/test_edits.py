@@ -54,6 +54,7 @@ def change(source: str, kind: ChangeKind, wanted: str, value: str = "") -> Sourc
         ),
         (ChangeKind.LATE_SCALE, "/", "(a / (b + 1)) @ c", "((a) @ c / (b + 1))"),
         (ChangeKind.LATE_SCALE, "*", "jnp.dot(a * s, c)", "(jnp.dot(a, c) * s)"),
+        (ChangeKind.LATE_SCALE, "/", "((a + b) / s) @ c", "(((a + b)) @ c / s)"),
     ],
 )
 def test_only_the_expression_is_edited(kind, value, before, after):
@@ -75,6 +76,18 @@ def test_a_scale_that_a_statement_gives_keeps_its_place(before, after):
     source = HEAD + body.format(before, product)
     edit = edited(source, [change(source, ChangeKind.LATE_SCALE, product, "/")])
     assert edit == HEAD + body.format(after, f"({product} / p_scale)")
+
+
+@pytest.mark.parametrize(
+    ("body", "product"),
+    [
+        ("p = e / l\n    q = p\n    return jnp.dot(p, v) + q", "jnp.dot(p, v)"),
+        ("p = e / l\n    def inner(p):\n        return jnp.dot(p, v)", "jnp.dot(p, v)"),
+    ],
+)
+def test_a_scale_of_rows_that_more_reads_stays(body, product):
+    source = f"{HEAD}def body(e, l, v):\n    {body}\n"
+    assert edited(source, [change(source, ChangeKind.LATE_SCALE, product, "/")]) is None
 
 
 TURNED = """
@@ -109,8 +122,12 @@ def test_another_order_of_the_grid_is_told_to_maps_semantics_and_counts():
     )
     turn = change(source, ChangeKind.GRID_ORDER, call, "10")
     assert edited(source, [turn]) == HEAD + TURNED.format(1, 0, **after)
-    unknown = source.replace("program_id(1)", "program_id(axis)")
-    assert edited(unknown, [change(unknown, ChangeKind.GRID_ORDER, call, "10")]) is None
+    for old, new in (
+        ("program_id(1)", "program_id(axis)"),
+        ("    return pl.pallas_call", "    first = grid[0]\n    return pl.pallas_call"),
+    ):
+        unknown = source.replace(old, new)
+        assert edited(unknown, [change(unknown, ChangeKind.GRID_ORDER, call, "10")]) is None
 
 
 CALL = """

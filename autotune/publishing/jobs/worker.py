@@ -271,7 +271,8 @@ class Worker:
             return self._check(job, lease)
         assert self._profile is not None
         ref = self._ref(request.kernel, request.problem)
-        return State.DONE, self._profile(self._compilers, request.trial, ref)
+        said = self._profile(self._compilers, request.trial, ref)
+        return (State.DONE, said) if lease.holds() else (None, "")
 
     def _check(self, job: Job, lease: Lease) -> tuple[State | None, str]:
         """The same of a job that checks a pushed record."""

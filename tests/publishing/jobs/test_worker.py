@@ -130,6 +130,17 @@ def test_a_profile_comes_first_where_the_database_is(store: SqlStore, script: Sc
     assert len(script.published) == 2
 
 
+def test_a_profile_that_was_cancelled_is_not_done(store: SqlStore) -> None:
+    ask(store, trial=7)
+
+    def profile(*_: Any) -> str:
+        store.jobs.cancel(1)
+        return "profiled 7"
+
+    new_worker(store, recheck=lambda *_: None, profile=profile).run(drain=True)
+    assert job(store).state is State.CANCELLED
+
+
 def test_nothing_to_publish_is_a_failure(store: SqlStore, script: Script) -> None:
     ask(store)
     script.record = None

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from autotune.compiling import libtpu
@@ -50,10 +51,16 @@ class OperationTimes:
         """Those that are not known."""
         return len({*self._keys.values()} - self._known.keys())
 
-    def hear(self, arriving: Arriving, *, is_last: bool) -> None:
+    def are_whole(self, module: str) -> bool:
+        """Whether nothing is left to be learnt of the module."""
+        return not self.left and self.hbm_bytes(module) > 0
+
+    def hear(self, arriving: Arriving, *, is_last: bool = False, is_running: bool = True) -> None:
+        """``is_running``: what cannot be read may not be written to its end yet."""
         for name, made in arriving.more(is_last=is_last):
             key = self._keys.get(name)
-            if key is None or key in self._known:
+            is_cut = is_running and isinstance(made, AssemblyError)
+            if key is None or key in self._known or is_cut:
                 continue
             if made is None or isinstance(made, AssemblyError):
                 self._learn(key, str(made or _NO_CODE))
@@ -64,7 +71,8 @@ class OperationTimes:
         """The compiler has made all the code that there is of the module."""
         for key in {*self._keys.values()} - self._known.keys():
             self._learn(key, _NO_CODE)
-        self._learn(_digest(module), hbm_bytes)
+        if not self.hbm_bytes(module):
+            self._learn(_digest(module), hbm_bytes)
 
     def hbm_bytes(self, module: str) -> int:
         """What the program needs; 0 where the compiler has not come to the end of the module."""
@@ -72,10 +80,10 @@ class OperationTimes:
         return 0 if isinstance(known, str) else int(known)
 
     def _learn(self, key: str, outcome: Outcome) -> None:
-        """On disk at once: whatever ends this process loses nothing of it."""
+        """On disk at once, where that takes it: whatever ends this process loses nothing of it."""
         self._known[key] = outcome
         if self._file:
-            with self._file.open("a", encoding="utf-8") as file:
+            with suppress(OSError), self._file.open("a", encoding="utf-8") as file:
                 file.write(f"\n{key} {' '.join(str(outcome).split())}{_END}")
 
 

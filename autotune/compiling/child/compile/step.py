@@ -52,12 +52,15 @@ def compile_step(
     by_name = calls_by_name(known, hlo.kernel_calls(text))
     times = OperationTimes(_signatures(text, by_name, lowered), chip, by_name, question.options)
     arriving = Arriving(dump, chip)
-    while times.left and not outcome.done() and (left_s := until - time.monotonic()) > 0:
+    while not (outcome.done() or times.are_whole(text)):
+        if (left_s := until - time.monotonic()) <= 0:
+            break
         tell(Underway(left_s, times.total - times.left, times.total))
-        times.hear(arriving, is_last=False)
+        times.hear(arriving)
         wait([outcome], min(left_s, _HEAR_S))
-    times.hear(arriving, is_last=True)
-    if outcome.done():
+    is_running = not outcome.done()
+    times.hear(arriving, is_last=True, is_running=is_running)
+    if not is_running:
         times.end(text, _hbm_bytes(_result(outcome)))
         libtpu.clear(dump)
     return CompiledStep(
@@ -68,6 +71,7 @@ def compile_step(
         devices=len(devices),
         bounds=tuple(question.bounds),
         is_whole=not times.left,
+        is_running=is_running,
         hbm_bytes=times.hbm_bytes(text),
     )
 

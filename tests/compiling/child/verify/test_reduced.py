@@ -335,18 +335,21 @@ def test_pages_name_rows_and_lengths_do_not() -> None:
         return [
             given("lengths", "seqs", lambda: np.full(p["seqs"], each)),
             given("pages", "table", lambda: np.arange(p["table"]) * 7 % p["pages"]),
+            given("parts", "seqs", lambda: np.linspace(1, p["keys"] - 1, p["seqs"]).astype(int)),
             given("groups", "seqs", lambda: np.full(p["seqs"], p["tokens"] // p["seqs"])),
             Array(name="x", shape=(p["tokens"], 128), dtype="float32"),
+            Array(name="kv", shape=(2, p["keys"], 128), dtype="float32"),
             Array(name="cache", shape=(p["pages"], 16, 8, 128), dtype="float32"),
         ]
 
     whole = Problem(
-        dims=(("seqs", 4), ("table", 64), ("pages", 512), ("tokens", 1024)), dtype="float32"
+        dims=(("seqs", 4), ("table", 64), ("pages", 512), ("tokens", 1024), ("keys", 256)),
+        dtype="float32",
     )
     made = kernel(dims=tuple(dict(whole.dims)), axes=(), inputs=inputs)
     naming = operands_that_name_rows(made, whole)
     assert naming == {"pages"}
-    assert lengths_given(inputs(whole), naming) == [256, 256]
+    assert lengths_given(inputs(whole), naming) == [256, 255, 256]
 
     def covered(small: Problem, sizes: tuple[int, ...] = (64,)) -> bool:
         trace = borders(jax.make_jaxpr(lambda: ())(), inputs(small), None, sizes, naming)
