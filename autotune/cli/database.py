@@ -33,6 +33,8 @@ _GO_ON = {  # what others name stays; in SQL that is shown and never run
     "autotune_records": "UPDATE autotune_records SET until_id = 0 WHERE id = {0}",
     "autotune_snapshots": "UPDATE autotune_snapshots SET created_at = CURRENT_TIMESTAMP "
     "WHERE id = {0}",
+    "autotune_trials": "DELETE FROM autotune_profiles WHERE trial_id = {0}; "
+    "DELETE FROM autotune_trials WHERE id = {0}",
     "autotune_jobs": "DELETE FROM autotune_job_logs WHERE job_id = {0}; "
     "DELETE FROM autotune_jobs WHERE id = {0}",
 }

@@ -18,8 +18,8 @@ from autotune.estimating.space import Space
 from autotune.searching.subject import SearchLimits, SearchResult, describe_subject, explore_space
 from autotune.wording.outcome import group_text, reason_of
 from autotune_db import open_store
-from benchmarks.harness.searching import run_search
 from tests.e2e.leftovers import wait_for_none
+from tests.samples.searching import run_search
 
 KERNEL_FILE = Path(__file__).parents[1] / "samples" / "faulty_kernel.py"
 MEMORY_BYTES = 1000 << 20

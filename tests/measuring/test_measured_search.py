@@ -15,8 +15,8 @@ from autotune.measuring.session import RaceLimits, Session
 from autotune.publishing.publish import publish
 from autotune.searching.subject import SearchLimits, describe_subject, explore_space
 from autotune_db import open_store
-from benchmarks.harness.searching import run_search
 from tests.fakes.compiler import Quiet
+from tests.samples.searching import run_search
 
 pytestmark = pytest.mark.slow
 

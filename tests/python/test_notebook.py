@@ -107,6 +107,6 @@ def undeclared(x: Any, scale: float = 2.0) -> Any:
 
 
 def test_a_plain_function_is_profiled_by_its_place_and_call() -> None:
-    ref = notebook._call_of(undeclared, (X,), {"scale": 3.0})
+    ref = notebook._called(undeclared, (X,), {"scale": 3.0})
     assert (ref.path, ref.attribute) == (__file__, "undeclared")
     assert ref.call.startswith("x=") and ref.call.endswith("scale=3.0")

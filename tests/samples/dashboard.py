@@ -25,9 +25,9 @@ from autotune.domain.record import Check, CheckVerdict, Evidence, Method, Record
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
 from tests.samples import estimates as estimatesamples
+from tests.samples.line_profiles import profiled
 from tests.samples.matching import NOON, SPEC, question
 from tests.samples.matching import record as bare_record
-from tests.samples.profiles import profiled
 from tests.samples.records import save_trial
 from tests.servers.service import Running
 

@@ -1,42 +1,61 @@
-"""A profile by hand."""
+"""Profiles of TPU and GPU shape, written in the text format of JAX's ``ProfileData``."""
 
-from autotune.domain.explanation import OperationTime
-from autotune.domain.profile import Cause, NamedPart, Profile, ProfileRow, SourceLine
-from autotune.estimating.simulator.drawing.picture import (
-    STEPS,
-    ConfigProfile,
-    Picture,
-    TraceSlice,
-    Track,
-)
+from collections.abc import Sequence
 
-EVIL = '</td><script>alert("1")</script>\x1b[2J & ;x'
-LINE = SourceLine(file="/a b/<k>.py", line=7, function="body", text=EVIL)
-HELPER = SourceLine(file="/other/helper.py", line=20, function="helper", text="return x")
+from jax.profiler import ProfileData
+
+from autotune.compiling.child.measure.xspace import Plane, planes
+
+EPOCH_NS = 1_763_750_000_123_456_789
+
+Row = tuple[str, int, int]  # name, start and duration in picoseconds
 
 
-def profiled(name: str = "m=8", cycles: int = 3000) -> ConfigProfile:
-    """Of one call, with a helper in another file, and texts that try to be more than text."""
-    rows = (
-        ProfileRow(
-            frames=(LINE, HELPER),
-            cycles=((Cause.MATRIX, cycles), (Cause.MATRIX_STALL, 500)),
-            runs=4,
-        ),
-        ProfileRow(frames=(LINE,), cycles=((Cause.VECTOR, 40),), runs=4),
-        ProfileRow(part=NamedPart.PIPELINE, cycles=((Cause.SCALAR, 100),), runs=1),
-    )
-    call = Profile(kernel="kernel; one", cycles=cycles + 640, clock_hz=1e9, rows=rows)
-    strip = [TraceSlice("matrix issue", 1.0, 1.5, {"operations": {"vmatmul": 8}})]
-    tracks = (
-        Track(STEPS, [TraceSlice("step 0", 1.0, 3.0, {})]),
-        Track("core", [TraceSlice("vector and matrix issue", 0.0, 4.0, {"line": EVIL})]),
-        Track(f"<k>.py:7 {EVIL}", strip, LINE),
-    )
-    picture = Picture(
-        tracks=tracks, steps=1, total_us=4.0, drawn_us=4.0, notes=("n<b>",), step="step 0"
-    )
-    copy = OperationTime(name="copy.1", opcode="copy", runs=1, time_us=2.0, hbm_bytes=8)
-    return ConfigProfile(
-        name=name, calls=(call,), pictures=(picture,), around=((copy, "/other/helper.py:20"),)
-    )
+def text(
+    device: str, lines: dict[str, Sequence[Row]], *, origin_ns: int = EPOCH_NS, module: str = ""
+) -> str:
+    """One plane. ``module``: what each event names as its HLO module, by reference."""
+    names = list(dict.fromkeys(name for rows in lines.values() for name, _, _ in rows))
+    parts = [f'name: "{device}"']
+    for line, rows in lines.items():
+        stat = " stats { metadata_id: 1 ref_value: 2 }" if module else ""
+        events = "".join(
+            f"events {{ metadata_id: {names.index(name) + 1} offset_ps: {start} "
+            f"duration_ps: {size}{stat} }} "
+            for name, start, size in rows
+        )
+        parts.append(f'lines {{ name: "{line}" timestamp_ns: {origin_ns} {events}}}')
+    for number, name in enumerate(names, 1):
+        parts.append(f'event_metadata {{ key: {number} value {{ id: {number} name: "{name}" }} }}')
+    for number, name in ((1, "hlo_module"), (2, module)):
+        parts.append(f'stat_metadata {{ key: {number} value {{ id: {number} name: "{name}" }} }}')
+    return f"planes {{ {' '.join(parts)} }}"
+
+
+def serialized(*texts: str) -> bytes:
+    data: bytes = ProfileData.text_proto_to_serialized_xspace("\n".join(texts))
+    return data
+
+
+def profile(*texts: str) -> list[Plane]:
+    return planes(serialized(*texts))
+
+
+def tpu(number: int, modules: Sequence[Row], ops: Sequence[Row], **more: int) -> str:
+    lines = {"XLA Modules": modules, "XLA Ops": ops, "Steps": [("0", 0, 10**9)]}
+    return text(f"/device:TPU:{number}", lines, **more)
+
+
+def calls(
+    count: int, *, every: int = 10_000_000, ps: int = 5_000_123
+) -> tuple[list[Row], list[Row]]:
+    """Runs of ``jit_k`` with one kernel of ``ps`` within, and a run of something else between."""
+    modules, ops = list[Row](), list[Row]()
+    for n in range(count):
+        start = n * 10_000_000
+        modules += [
+            ("jit_k(77)", start, ps + 2000),
+            ("jit_other(5)", start + 6_000_000, 9000),
+        ]
+        ops += [("kernel.1", start + 1000, ps), ("copy.2", start + 6_000_000, 4000)]
+    return modules, ops

@@ -18,11 +18,11 @@ from autotune.searching.loop import open_search
 from autotune.searching.one_config import fastest_elsewhere
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits, SearchResult
-from benchmarks.harness.searching import run_search
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples
 from tests.samples.records import estimate, record, save_trial, trial
+from tests.samples.searching import run_search
 from tests.samples.simulations import compiled, simulation
 
 

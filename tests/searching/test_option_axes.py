@@ -23,9 +23,9 @@ from autotune.searching.option_axes import LISTED, tuned_options
 from autotune.searching.subject import SearchLimits, SearchResult
 from autotune.wording.option_lines import function_lines
 from autotune_db import SqlStore
-from benchmarks.harness.searching import run_search
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.samples.operations import compiled_step, operation
+from tests.samples.searching import run_search
 from tests.searching import test_transfer as steps
 from tests.searching.test_transfer import store  # noqa: F401 (a fixture)
 

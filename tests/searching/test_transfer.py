@@ -28,10 +28,10 @@ from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits, SearchResult, Subject
 from autotune.searching.transfer import ENOUGH_OWN, lessons_of
 from autotune_db import SqlStore, open_store
-from benchmarks.harness.searching import run_search
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
 from tests.samples.records import save_trial
+from tests.samples.searching import run_search
 from tests.samples.simulations import compiled, simulation
 from tests.samples.traces import V5E, operand, trace
 

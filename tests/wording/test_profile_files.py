@@ -8,7 +8,7 @@ import pytest
 from autotune.wording.profile import Profiles
 from autotune.wording.profile_files import folded_stacks, perfetto_trace, pprof
 from autotune.wording.profile_page import fragment, page
-from tests.samples.profiles import EVIL, HELPER, LINE, profiled
+from tests.samples.line_profiles import EVIL, HELPER, LINE, profiled
 
 
 def test_folded_stacks_have_a_count_behind_frames_that_no_name_can_break():

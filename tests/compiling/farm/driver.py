@@ -12,10 +12,10 @@ from autotune.declaring.discovery import find_kernel
 from autotune.estimating.space import Space
 from autotune.searching.subject import SearchLimits, SearchObserver
 from autotune_db import open_store
-from benchmarks.harness.searching import run_search
 from tests.compiling.farm.conftest import SLEEPING
 from tests.publishing.test_publish import SUBJECT
 from tests.samples import candidates
+from tests.samples.searching import run_search
 
 
 class Saying(SearchObserver):

@@ -16,8 +16,8 @@ from autotune.domain.token import ADMIN, WRITER
 from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, running_job, trial
 from tests.samples.database import key_id, new_store
+from tests.samples.line_profiles import profiled
 from tests.samples.matching import NOON, question
-from tests.samples.profiles import profiled
 from tests.samples.records import save_trial
 from tests.samples.states import every_state
 from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
