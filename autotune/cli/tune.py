@@ -173,7 +173,8 @@ def tune_workload(
         steps, before, failed = question.ask(ways, silent=as_json, **pool)
         both = [(before[step.chip], step) for step in steps if step.chip in before]
         told = [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
-        told += [f"the step has no time on {where}: {why}" for where, why in failed.items()]
+        for where, why in failed.items():
+            echo(f"the step has no time on {where}: {why}", err=True)
     print_workload(tuned, invalid, workload.undeclared, place, told, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)
 

@@ -18,7 +18,7 @@ from autotune.domain.outcome import CallTime, Outcome, OutcomeKind
 from autotune.domain.problem import Config
 from autotune.domain.profile import Profile
 from autotune.domain.record import Check, Evidence, GateState, Record, Snapshot, Standing, Trial
-from autotune.domain.step import Step
+from autotune.domain.step import Step, StepChange
 from autotune.domain.store import Pushed
 from autotune.domain.token import Token
 from autotune.domain.workload import (
@@ -102,6 +102,15 @@ _SEARCH = Named(
         ],
     },
 )
+_STEP = {
+    **of(Step, whole=True),
+    "before_us": (float, None),
+    "changes": [StepChange],
+    "time_us": float,
+    "tokens_per_s": (float, None),
+    "cost_per_million_tokens": (float, None),
+    "flops_share": float,
+}
 _TUNE = Named(
     "TuneReport",
     {
@@ -132,6 +141,7 @@ _TUNE = Named(
         ],
         "invalid": [of(InvalidProblem, whole=True)],
         "undeclared": [of(UndeclaredKernel, whole=True)],
+        "steps": [_STEP],
     },
 )
 _MATCH = {
@@ -185,16 +195,7 @@ FORMS: dict[str, Any] = {
     },
     "step": {
         "function": str,
-        "steps": [
-            {
-                **of(Step, whole=True),
-                "before_us": (float, None),
-                "time_us": float,
-                "tokens_per_s": (float, None),
-                "cost_per_million_tokens": (float, None),
-                "flops_share": float,
-            }
-        ],
+        "steps": [_STEP],
         "failed": dict[str, str],
     },
     "profile": {"kernel": str, "chip": str, "toolchain": Toolchain, "profiles": [_PROFILES]},

@@ -59,13 +59,17 @@ def _tried(engine: Engine, work: Callable[[Connection, bool], T]) -> T:
     attempt = 0
     while True:
         try:
-            with engine.begin() as connection:
-                return work(connection, attempt > 0)
+            return _once(engine, work, attempt > 0)
         except DBAPIError as error:
             if attempt == len(_RETRY_PAUSES_S) or not may_work_again(error):
                 raise
         time.sleep(_RETRY_PAUSES_S[attempt])
         attempt += 1
+
+
+def _once(engine: Engine, work: Callable[[Connection, bool], T], again: bool) -> T:
+    with engine.begin() as connection:
+        return work(connection, again)
 
 
 class Adapter:

@@ -102,9 +102,8 @@ def test_no_tables_yet(url: str) -> None:
 
 def test_tables_that_were_dropped(url: str) -> None:
     with open_store(url, create=True) as store:
-        store._work.write(
-            lambda connection, _: connection.exec_driver_sql("DROP TABLE autotune_trials")
-        )
+        for table in ("profiles", "trials"):
+            store._work.write(lambda c, _, t=table: c.exec_driver_sql(f"DROP TABLE autotune_{t}"))
         with pytest.raises(StoreError, match="has not the tables of this version") as caught:
             store.trials(key())
     assert "\n" not in str(caught.value)
