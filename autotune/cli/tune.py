@@ -24,6 +24,7 @@ from autotune.measuring.attached import attached_chip, attached_chips, chip_or_a
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:
+    from autotune.cli.step import StepQuestion
     from autotune.publishing.task import Plan, TuningTask
 
 _STEP_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
@@ -115,21 +116,12 @@ def tune_workload(
     ``name``: that what became of it is kept under; ``python``: in the place of the toolchains of
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.reports import print_workload, tuned_workload
-    from autotune.cli.step import StepQuestion
-    from autotune.declaring.calls.text import with_contents
-    from autotune.declaring.discovery import find_kernel
     from autotune.publishing.publish import opened
     from autotune.publishing.task import NotTuned, TuningResult, workload_tasks
     from autotune.publishing.tuning import tune_all
     from autotune.wording.bars import workload_observer
-    from autotune.wording.step import step_data, tuned_line
-    from autotune_db.url import parse_database
 
-    if workload.step:
-        step_ref = replace(
-            find_kernel(str(folder / workload.step)), call=with_contents(workload.step_args)
-        )
-        bounds = slice_bounds(workload.topology)
+    step = _step_question(workload, folder)
     tuned: list[TuningResult] = []
     invalid = list(workload.invalid)
     interpreters = _interpreters(workload, python, pool["ray"])
@@ -161,22 +153,45 @@ def tune_workload(
     if tuned and all(result.search is None for result in tuned):
         echo("all of it was searched before: nothing is done again", err=True)
     told = list[Any]()
-    if workload.step and tuned and pool.pop("ray") is None:
-        question = StepQuestion(
-            ref=step_ref,
-            chips=sorted({result.key.chip for result in tuned}),
-            bounds=bounds,
-            budget_s=_STEP_BUDGET_S,
-        )
+    if step and tuned and pool.pop("ray") is None:
+        step = replace(step, chips=sorted({result.key.chip for result in tuned}))
         python = next(iter(interpreters))
-        ways = [(python, source) for source in ("", parse_database(database).full_url)]
-        steps, before, failed = question.ask(ways, silent=as_json, **pool)
-        both = [(before[step.chip], step) for step in steps if step.chip in before]
-        told = [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
-        for where, why in failed.items():
-            echo(f"the step has no time on {where}: {why}", err=True)
+        told = _before_and_after(step, python, database, as_json=as_json, **pool)
     print_workload(tuned, invalid, workload.undeclared, place, told, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)
+
+
+def _step_question(workload: Workload, folder: Path) -> "StepQuestion | None":
+    """Of the function that the workload names, if it names one; the chips are not known yet.
+    Raises ``InvalidInputError``, before anything is tuned."""
+    from autotune.cli.step import StepQuestion
+    from autotune.declaring.calls.text import with_contents
+    from autotune.declaring.discovery import find_kernel
+
+    if not workload.step:
+        return None
+    ref = find_kernel(str(folder / workload.step))
+    return StepQuestion(
+        ref=replace(ref, call=with_contents(workload.step_args)),
+        chips=(),
+        bounds=slice_bounds(workload.topology),
+        budget_s=_STEP_BUDGET_S,
+    )
+
+
+def _before_and_after(
+    question: "StepQuestion", python: str, database: str | None, *, as_json: bool, **pool: Any
+) -> list[Any]:
+    """The step without and with what is published, by chip: data of it as JSON, or a line."""
+    from autotune.wording.step import step_data, tuned_line
+    from autotune_db.url import parse_database
+
+    ways = [(python, source) for source in ("", parse_database(database).full_url)]
+    steps, before, failed = question.ask(ways, silent=as_json, **pool)
+    for where, why in failed.items():
+        echo(f"the step has no time on {where}: {why}", err=True)
+    both = [(before[step.chip], step) for step in steps if step.chip in before]
+    return [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
 
 
 def _share(plan: "Plan", spent_s: float, left: int) -> "Plan":

@@ -2,7 +2,7 @@
 the change is of, the rest stays as it is laid out."""
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import unified_diff
 from itertools import accumulate, groupby, pairwise
 from operator import attrgetter
@@ -190,16 +190,15 @@ def _is_read_once(source: _Source, given: ast.Assign, node: ast.expr) -> bool:
     """Whether nothing but the expression, in the same function, reads what the statement names."""
     function = source.function_of(node)
     nodes = list(ast.walk(function)) if function else []
-    name = getattr(given.targets[0], "id", "")
-    reads = [
-        each
-        for each in nodes
-        if isinstance(each, ast.Name)
-        and each.id == name
-        and isinstance(each.ctx, ast.Load)
-        and each.lineno > given.lineno
-    ]
-    return given in nodes and len(reads) == 1
+    later = [each for each in _reads(given.targets[0], nodes) if each.lineno > given.lineno]
+    return given in nodes and len(later) == 1
+
+
+def _reads(name: ast.expr | None, nodes: Iterable[ast.AST]) -> list[ast.Name]:
+    """Those of the nodes that read what has the name; none where it is no name."""
+    names = [each for each in nodes if isinstance(each, ast.Name)]
+    wanted = getattr(name, "id", None)
+    return [each for each in names if each.id == wanted and isinstance(each.ctx, ast.Load)]
 
 
 def _unconverted(node: ast.expr | None) -> ast.expr | None:
@@ -247,13 +246,6 @@ def _cost(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     return _keywords(source, call, {"cost_estimate": f"{pallas}.CostEstimate({words})"})
 
 
-def _is_read_elsewhere(grid: ast.expr | None, nodes: Sequence[ast.AST], outer: ast.AST) -> bool:
-    """Whether a grid that has a name is read by more than its call."""
-    name = getattr(grid, "id", None)
-    reads = [n for n in {*nodes, *ast.walk(outer)} if isinstance(n, ast.Name) and n.id == name]
-    return name is not None and sum(isinstance(n.ctx, ast.Load) for n in reads) > 1
-
-
 def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     """The grid, its semantics, the index maps, and what counts the axes: all must be written out,
     in the function that makes the call and those that it names."""
@@ -274,7 +266,7 @@ def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
         if isinstance(each, ast.Call) and _called(each) == "BlockSpec":
             index_map = each.args[1] if len(each.args) > 1 else _keyword(each, "index_map")
             lists += [_arguments(source, index_map)] if index_map else []
-    if _is_read_elsewhere(_keyword(spec, "grid"), nodes, outer):
+    if len(_reads(_keyword(spec, "grid"), nodes)) > 1:  # by more than its call
         return None
     edits = [_reordered(source, each, order) for each in lists]
     for each in nodes:
