@@ -69,6 +69,16 @@ ROWS = jax.ShapeDtypeStruct((8192, 4096), jnp.float32, sharding=rows)
 """
 
 
+PLACED = """
+jax.set_mesh(mesh)
+
+
+@jax.jit
+def placed(x):
+    return x * jnp.sum(jax.sharding.reshard(jnp.arange(4) * 2, rows))
+"""
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.py"
@@ -120,6 +130,13 @@ def test_a_sum_over_a_slice_goes_over_its_links(model: Path) -> None:
     shard = 8192 * 4096 * 4 / 4
     assert links["time_us"] > 2 * shard * 3 / 4 / (2 * 45e3)  # both links of a corner
     assert answer(f"{model}:total", "--args", "x=ROWS", "--topology", "2x2x2", code=1)["failed"]
+
+
+def test_a_model_may_set_its_mesh_and_place_what_it_knows(model: Path) -> None:
+    """As MaxText does: numbers that follow from no input are on devices that nothing runs on."""
+    model.write_text(f"{MODEL}{PLACED}")
+    found = step(f"{model}:placed", "--args", "x=ROWS", "--topology", "2x2")
+    assert found["devices"] == 4
 
 
 def test_what_was_compiled_before_is_not_waited_for(

@@ -17,6 +17,7 @@ _TILE = re.compile(r"T\(([\d,]+)\)")
 _SPACE = re.compile(r"S\((\d+)\)")
 _NUMBER = re.compile(r"^-?\d+")
 _REMARKS = re.compile(r", (?:metadata|backend_config|sharding|frontend_attributes)=")
+_METADATA = re.compile(r', metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}')
 _INDEX = re.compile(r"index=(\d+)")
 _SAME = ("copy", "bitcast", "convert")
 HOST = "5"  # the memory space of arrays that lie with the host
@@ -34,11 +35,10 @@ class HloInstruction:
 
     @property
     def attributes(self) -> str:
-        """Without names and remarks; of a custom call with what it is to do."""
-        text = (
-            self.text if self.opcode == "custom-call" else _REMARKS.split(self.text, maxsplit=1)[0]
-        )
-        return _NAME.sub("", text)
+        """Without names and remarks; of a custom call with what it is to do, its body included."""
+        if self.opcode == "custom-call":
+            return _NAME.sub("", _METADATA.sub("", self.text))
+        return _NAME.sub("", _REMARKS.split(self.text, maxsplit=1)[0])
 
     @property
     def called(self) -> tuple[str, ...]:

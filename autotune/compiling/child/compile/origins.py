@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 _NAMES = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
@@ -19,7 +20,8 @@ _OF_JAX = re.compile(
 )
 _AWAY = ("jit", "pjit", "xla_call")
 _BACK, _AGAIN = "transpose", "rematted_computation"
-_LIBRARY = "site-packages"
+_LIBRARIES = "site-packages/"
+_OURS = str(Path(__file__).parents[3])
 _MOST_FRAMES = 100
 
 
@@ -44,7 +46,8 @@ class Origins:
             frame = dict(_PAIR.findall(row))
             place = dict(_PAIR.findall(places.get(int(frame.get("file_location_id", 0)), "")))
             file = files.get(int(place.get("file_name_id", 0)), "")
-            line = f"{file}:{place['line']}" if file and "line" in place else ""
+            is_known = file and not file.startswith(_OURS) and "line" in place
+            line = f"{file}:{place['line']}" if is_known else ""
             frames[number] = line, int(frame.get("parent_frame_id", 0)) - 1  # printed one higher
         return cls(frames)
 
@@ -60,13 +63,16 @@ class Origins:
         return Origin(scope, line)
 
     def _line(self, text: str) -> str:
-        """The innermost line that is not of an installed library, else the innermost."""
+        """The innermost line that is not of an installed library. Where a library has the whole
+        model, the innermost of the package that the outermost is of."""
         if place := _PLACE.search(text):
             return f"{place[1]}:{place[2]}"
         frame = _FRAME.search(text)
         chain = list(islice(self._chain(int(frame[1])), _MOST_FRAMES)) if frame else []
-        own = (line for line in chain if _LIBRARY not in line)
-        return next(own, next(iter(chain), ""))
+        if not chain:
+            return ""
+        packages = [line.partition(_LIBRARIES)[2].partition("/")[0] for line in chain]
+        return chain[packages.index("" if "" in packages else packages[-1])]
 
     def _chain(self, number: int) -> Iterator[str]:
         while number in self.frames:

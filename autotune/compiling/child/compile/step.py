@@ -50,7 +50,7 @@ def compile_step(
     with suppress(reader.NotTunableError):  # there are none, or they cannot be read
         known = calls(staged)
     by_name = calls_by_name(known, hlo.kernel_calls(text))
-    times = OperationTimes(_signatures(text, by_name, lowered), chip, by_name, question.options)
+    times = OperationTimes(_signatures(text, by_name), chip, by_name, question.options)
     arriving = Arriving(dump, chip)
     while not (outcome.done() or times.are_whole(text)):
         if (left_s := until - time.monotonic()) <= 0:
@@ -76,16 +76,13 @@ def compile_step(
     )
 
 
-def _signatures(text: str, calls: Mapping[str, Call], lowered: Any) -> dict[str, str]:
-    """Of what runs and may have code, by name. The scheduled module does not have the bodies of
-    kernels: equal ones are known where all kernels of the function are equal."""
+def _signatures(text: str, calls: Mapping[str, Call]) -> dict[str, str]:
+    """Of what runs and may have code, by name; of a kernel with its body, and the scalars that are
+    known of it."""
     known = module.signatures(text)
     made = {o.name: known[o.name] for o in module.schedule(text) if o.name in known}
-    kernels = made.keys() & calls.keys()
-    lines = lowered.as_text().splitlines() if kernels else []
-    bodies = [line for line in lines if hlo.KERNEL_TARGET in line]
-    for name in kernels:
-        made[name] += f"{flat(calls[name].scalar_operands())} {bodies}"
+    for name in made.keys() & calls.keys():
+        made[name] += str(flat(calls[name].scalar_operands()))
     return made
 
 

@@ -6,7 +6,7 @@ one step, every operand in HBM, copied by the kernel itself.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from math import prod
 from types import SimpleNamespace
@@ -83,6 +83,7 @@ def _whole(number: int, array: Any, ref: Any) -> Any:
 
 
 _DIVIDED = "shard_map"
+_PLACES = ("device_put", "mesh_cast", "reshard", "sharding_constraint")  # and change no value
 _SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
 
 
@@ -230,13 +231,19 @@ def _hands_over(eqn: Any) -> bool:
 
 def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of an equation whose inputs are all known and whose outputs are small numbers;
-    each is None otherwise. Keys of random numbers are none."""
+    each is None otherwise. Keys of random numbers are none. What is placed on devices that are not
+    there is not computed: it would run on them."""
     across_devices = {"axis_name", "axis_index_groups"} & set(eqn.params)
     known = all(value is not None for value in inputs) and not across_devices
     known = known and eqn.primitive.name != _DIVIDED
-    if known and all(map(_is_small, eqn.outvars)) and not _holds_a_call(eqn):
-        return _compute(eqn, list(inputs))
-    return [None] * len(eqn.outvars)
+    if not known or not all(map(_is_small, eqn.outvars)):
+        return [None] * len(eqn.outvars)
+    if eqn.primitive.name in _PLACES:
+        return list(inputs)
+    inner = [other for jaxpr, _ in inner_jaxprs(eqn, [None]) for other in walked(jaxpr)]
+    if any(_is_placed(other) or as_pallas_call(other) is not None for other in (eqn, *inner)):
+        return [None] * len(eqn.outvars)
+    return _compute(eqn, list(inputs))
 
 
 def _is_small(var: Any) -> bool:
@@ -247,10 +254,11 @@ def _is_small(var: Any) -> bool:
     return not is_key and prod(getattr(var.aval, "shape", ())) <= _SMALL_ELEMENTS
 
 
-def _holds_a_call(eqn: Any) -> bool:
-    """Whether it is a ``pallas_call``, or has one inside."""
-    inner = (other for jaxpr, _ in inner_jaxprs(eqn, [None]) for other in walked(jaxpr))
-    return any(as_pallas_call(other) is not None for other in (eqn, *inner))
+def _is_placed(eqn: Any) -> bool:
+    import jax
+
+    leaves = jax.tree.leaves(dict(eqn.params))
+    return any(isinstance(leaf, jax.sharding.Sharding) for leaf in leaves)
 
 
 def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
@@ -262,7 +270,10 @@ def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
     nothing = sharding.AbstractMesh((), ())
     entered = getattr(sharding, "use_abstract_mesh", nullcontext)  # not in jax 0.6
     params = {**eqn.params, **({"ctx_mesh": nothing} if "ctx_mesh" in eqn.params else {})}
-    with entered(nothing):
+    with ExitStack() as stack:
+        with suppress(AttributeError, ValueError):  # not in jax 0.6; not while JAX traces
+            stack.enter_context(jax.set_mesh(sharding.Mesh(np.empty((), object), ())))
+        stack.enter_context(entered(nothing))
         results = bound(eqn.primitive, inputs, params)
         if any(isinstance(result, jax.core.Tracer) for result in results):  # traced from outside
             with jax.ensure_compile_time_eval():  # always: jax 0.12 refuses some of a mesh

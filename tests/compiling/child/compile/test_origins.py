@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from autotune.compiling.child.compile.module import schedule
+from autotune.compiling.child.compile import origins
+from autotune.compiling.child.compile.module import schedule, signatures
 from autotune.compiling.child.compile.origins import scope_of
 from autotune.domain.explanation import Phase, Route, ScheduledOperation
 
@@ -13,6 +14,7 @@ HEAD = """HloModule m, is_scheduled=true
 FileNames
 1 "/models/small.py"
 2 "/env/site-packages/flax/linear.py"
+3 "/env/site-packages/optax/sum.py"
 
 FunctionNames
 1 "layer"
@@ -20,10 +22,12 @@ FunctionNames
 FileLocations
 1 {file_name_id=1 function_name_id=1 line=13 end_line=13 column=1 end_column=9}
 2 {file_name_id=2 function_name_id=1 line=99 end_line=99 column=1 end_column=9}
+3 {file_name_id=3 function_name_id=1 line=7 end_line=7 column=1 end_column=9}
 
 StackFrames
 1 {file_location_id=1 parent_frame_id=1}
 2 {file_location_id=2 parent_frame_id=2}
+3 {file_location_id=3 parent_frame_id=3}
 
 """
 
@@ -61,6 +65,26 @@ def test_a_line_of_a_library_is_told_by_the_models_line_that_calls_it() -> None:
     assert (found.scope, found.line) == ("mlp", "/models/small.py:13")
     old = one('ROOT %a = f32[8] negate(%x), metadata={source_file="/m.py" source_line=4}')
     assert old.line == "/m.py:4"
+
+
+def test_a_model_that_a_library_has_is_told_by_the_librarys_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Frames of this package do not count, nor those of what the model calls."""
+    monkeypatch.setattr(origins, "_OURS", "/models")
+    found = one('ROOT %a = f32[8] negate(%x), metadata={op_name="jit(f)/neg" stack_frame_id=3}')
+    assert found.line == "/env/site-packages/flax/linear.py:99"
+
+
+def test_kernels_are_alike_by_their_bodies_and_not_by_where_they_are_called() -> None:
+    call = (
+        '%k.{n} = f32[8] custom-call(%x), custom_call_target="tpu_custom_call", '
+        'metadata={{op_name="jit(f)/{{{n}}}/k" stack_frame_id={n}}}, '
+        'backend_config={{"custom_call_config":{{"body":"{body}"}}}}'
+    )
+    bodies = ("TUzv", "TUzv", "TUzw")
+    known = signatures(module(*(call.format(n=n, body=body) for n, body in enumerate(bodies))))
+    assert known["k.0"] == known["k.1"] != known["k.2"]
 
 
 PLAIN = (

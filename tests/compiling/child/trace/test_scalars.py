@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from autotune.declaring.kernel import Array
 from autotune.domain.problem import make_config
@@ -132,10 +133,24 @@ def differentiable(n, x):
     return call(n, x)
 
 
+ELSEWHERE = NamedSharding(AbstractMesh((2,), ("x",)), PartitionSpec())  # on no device that is here
+
+
+def placed(n, x):
+    return scaled(jax.lax.with_sharding_constraint(n + 1, ELSEWHERE), x)
+
+
+def placed_inside(n, x):
+    inside = jax.jit(lambda n: jax.lax.with_sharding_constraint(n + 1, ELSEWHERE) + 1)
+    return scaled(inside(n), x)
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
         (looped, {}),
+        (placed, {0: [8]}),
+        (placed_inside, {}),
         (looped_while, {}),
         (chosen, {0: [7]}),
         (chosen_by_a_known_number, {0: [8]}),
