@@ -3,9 +3,11 @@
     python -m benchmarks steps --rows PATH/steps.jsonl [--budget 1500] [--only 8B] [--done FILE]
     python -m benchmarks steps --show FILE [--write]
 
-Rows are MaxText's recipes for v6e (AI-Hypercomputer/tpu-recipes). The llamas among them are built
+Rows are MaxText's recipes (AI-Hypercomputer/tpu-recipes). The llamas among them are built
 anew in plain JAX (``benchmarks/kernels/llama.py``) with the settings and compiler options of the
-row; MaxText's own code and the JAX of the recipe are others. Nothing is chosen on them. Before
+row; MaxText's own code and the JAX of the recipe are others. The rest are MaxText's own code
+(``benchmarks/kernels/maxtext_step.py``), under ``--maxtext``, an interpreter that has its release
+0.2.5: what that or its libtpu does not take is left out. Nothing is chosen on them. Before
 them come four and eight layers in a scan, and a decode step of a llama of 8B. ``--budget``: seconds
 of compiling for each; 0 is the first answer. What FILE has under the same budget is not done again.
 """
@@ -13,6 +15,7 @@ of compiling for each; 0 is the first answer. What FILE has under the same budge
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +34,8 @@ from benchmarks.harness.documents import markdown_table, write_below_mark
 
 MODEL = Path(__file__).with_name("kernels") / "llama.py"
 _TRAIN, _DECODE = "state=STATE,tokens=TOKENS", "weights=WEIGHTS,cache=CACHE,tokens=NEXT,places=NEXT"
+_MAXTEXT = Path(__file__).with_name("kernels") / "maxtext_step.py"
+_REFUSED = "xla_tpu_enable_async_collective_fusion_fuse_all_gather"  # on v6e, by libtpu 0.0.50
 _SLICES = {
     8: (2, 4),
     16: (4, 4),
@@ -45,15 +50,18 @@ _LLAMAS: dict[str, dict[str, int]] = {
     "llama3.1-405b": {"layers": 126, "emb": 16384, "mlp": 53248, "heads": 128},
     "llama2-70b": {"layers": 80, "emb": 8192, "mlp": 28672, "heads": 64, "vocab": 32000},
 }
+_V5P_SLICES = {256: (4, 4, 8), 1024: (8, 8, 8)}
 _MEMORY_BYTES = 16 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """``settings``: of the llama; ``measured_s``: None where nobody has."""
+    """``settings``: of the model; ``measured_s``: None where nobody has. ``python``: for MaxText's
+    own code."""
 
     name: str
     function: str
+    python: str = sys.executable
     call: str
     chip: Chip
     settings: dict[str, Any]
@@ -65,6 +73,7 @@ class Case:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=Path, help="steps.jsonl")
+    parser.add_argument("--maxtext", default="", help="an interpreter that has MaxText")
     parser.add_argument("--budget", type=float, default=0.0)
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     parser.add_argument("--done", type=Path, help="JSON lines of cases; continued where it is")
@@ -72,7 +81,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="the table to docs/results/steps.md")
     args = parser.parse_args()
     done = _read(args.show or args.done)
-    for case in () if args.show else _cases(args.rows):
+    for case in () if args.show else _cases(args.rows, args.maxtext):
         key = [case.name, args.budget]
         if args.only in case.name and all(row["key"] != key for row in done):
             done.append({"key": key, **_answer(case, args.budget)})
@@ -92,7 +101,7 @@ def _read(file: Path | None) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def _cases(rows: Path | None) -> Iterator[Case]:
+def _cases(rows: Path | None, maxtext: str) -> Iterator[Case]:
     for name in ("FOUR", "EIGHT"):
         call = f"weights={name},x=X"
         yield Case(
@@ -123,19 +132,40 @@ def _cases(rows: Path | None) -> Iterator[Case]:
                 options=row["compiler_flags"] or "",
                 measured_s=row["step_s"],
             )
+        elif row["side"] == "given" and row.get("settings") and maxtext:
+            yield _of_maxtext(row, maxtext)
+
+
+def _of_maxtext(row: dict[str, Any], python: str) -> Case:
+    chips = int(row["device_type"].partition("-")[2])
+    flags = (row["compiler_flags"] or "").split()
+    topology = {"model": row["model_type"], "topology": row["device_type"]}
+    return Case(
+        name=row["recipe"].removeprefix("training/").removeprefix("trillium/"),
+        function="train",
+        python=python,
+        call="",
+        chip=Chip(row["chip"]),
+        settings={**topology, "settings": row["settings"]},
+        bounds=_V5P_SLICES[chips] if row["chip"] == "v5p" else _SLICES[chips],
+        options=" ".join(flag for flag in flags if _REFUSED not in flag or row["chip"] == "v5p"),
+        measured_s=row["step_s"],
+    )
 
 
 def _answer(case: Case, budget_s: float) -> dict[str, Any]:
-    os.environ["AUTOTUNE_LLAMA"] = json.dumps(case.settings)
+    is_own = case.python == sys.executable
+    os.environ["AUTOTUNE_LLAMA" if is_own else "AUTOTUNE_MAXTEXT"] = json.dumps(case.settings)
+    path = MODEL if is_own else _MAXTEXT
     question = CompileStep(
-        ref=replace(find_kernel(f"{MODEL}:{case.function}"), call=case.call),
+        ref=replace(find_kernel(f"{path}:{case.function}"), call=case.call),
         chip=case.chip,
         bounds=case.bounds,
         budget_s=budget_s,
         options=over("", case.options),
     )
     started, limit_s = time.monotonic(), budget_s + LIMIT_AFTER_S
-    with CompilerPool(1, limit_s=limit_s, memory_bytes=_MEMORY_BYTES) as pool:
+    with CompilerPool(1, python=case.python, limit_s=limit_s, memory_bytes=_MEMORY_BYTES) as pool:
         timed = timed_step(pool, question)
     took = {"chip": case.chip, "measured_s": case.measured_s, "took_s": time.monotonic() - started}
     if not isinstance(timed, Step):

@@ -102,7 +102,7 @@ def _part(
         name=max(group, key=lambda each: each.exposed_us).operation.name,
         runs=sum(each.runs for each in group),
         time_us=fsum(each.exposed_us for each in group),
-        hidden_us=fsum(each.busy_us - each.exposed_us for each in group),
+        hidden_us=fsum(max(0.0, each.busy_us - each.exposed_us) for each in group),
         error=_error(kind, basis, chip.chip.value),
         flops=sum(each.operation.flops * each.runs for each in group),
         hbm_bytes=sum(each.operation.hbm_bytes * each.runs for each in group),

@@ -77,6 +77,13 @@ def test_a_collective_hides_behind_what_runs_meanwhile() -> None:
     assert part.basis is Basis.LINKS and part.error >= 0.5
 
 
+def test_what_waits_behind_another_hides_nothing() -> None:
+    begun = [operation(n, phase=Phase.START, transfer=GATHER, line=n) for n in ("first", "second")]
+    done = operation("done", phase=Phase.DONE, awaits="second")
+    (part,) = (part for part in sharded(*begun, done).parts if part.line == "second")
+    assert part.time_us > 0 == part.hidden_us
+
+
 def test_of_a_conditional_the_longest_branch_counts() -> None:
     long = operation("long", simulated_us=50.0, branches=(("cond", 0),))
     short = operation("short", simulated_us=5.0, branches=(("cond", 1),))

@@ -1,6 +1,7 @@
 """What operations of a step take: simulated as the compiler makes their code, and remembered."""
 
 import hashlib
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from autotune.estimating.simulator import MODEL
 from autotune.estimating.simulator.assembly import AssemblyError
 
 _LETTERS, _END = 32, " ;\n"
+_MOST_BYTES, _MOST_DAYS = 64 << 20, 60
 _NO_CODE = "the compiler makes no code for it alone"
 
 
@@ -36,6 +38,7 @@ class OperationTimes:
         self._chip, self._calls = chip, calls
         self._keys = {name: _digest(text) for name, text in signatures.items()}
         self._file = _file(f"{chip} {libtpu.version()} {MODEL} {options}")
+        _forget(self._file)
         self._known = _read(self._file)
 
     def get(self, name: str) -> Outcome | None:
@@ -94,6 +97,21 @@ def _digest(text: str) -> str:
 def _file(of: str) -> Path | None:
     folder = cache_folder()
     return folder and folder / f"{_digest(of)}.operations"
+
+
+def _forget(used: Path | None) -> None:
+    """Files that no step has used for long and, of more bytes than are kept, those that were used
+    longest ago."""
+    with suppress(OSError):
+        if used is None:
+            return
+        used.touch()
+        left, since = _MOST_BYTES, time.time() - _MOST_DAYS * 86_400
+        files = [(file.stat(), file) for file in used.parent.glob(f"*{used.suffix}")]
+        for stat, file in sorted(files, key=lambda each: -each[0].st_mtime):
+            left -= stat.st_size
+            if left < 0 or stat.st_mtime < since:
+                file.unlink(missing_ok=True)
 
 
 def _read(file: Path | None) -> dict[str, Outcome]:

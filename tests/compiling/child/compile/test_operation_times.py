@@ -1,5 +1,7 @@
 """Times of a step's operations: simulated as code comes, remembered for whoever asks next."""
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,3 +76,23 @@ def test_a_line_that_was_cut_short_is_not_believed(tmp_path: Path) -> None:
         assert times().get("a") is None
         hear(times(), b="code")
         assert times().get("a") is None and times().get("b") == 1.5
+
+
+def test_what_no_step_has_used_for_long_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def files() -> set[str]:
+        return {file.name for file in folder.iterdir()}
+
+    hear(times(), a="code")
+    (used,) = tmp_path.rglob("*.operations")
+    folder, day = used.parent, 86_400
+    for name, days in (("old.operations", 61), ("new.operations", 59), ("x.verdicts", 99)):
+        (folder / name).write_text("x" * 200)
+        os.utime(folder / name, times=(time.time() - days * day,) * 2)
+    os.utime(used, times=(0, 0))
+    assert times().get("a") == 1.5  # it is used now
+    assert files() == {used.name, "new.operations", "x.verdicts"}
+    monkeypatch.setattr(operation_times, "_MOST_BYTES", 200)
+    times()
+    assert files() == {used.name, "x.verdicts"}
