@@ -79,7 +79,7 @@ def advise(
             echo(line)
     if patch:
         _write(patch, advice)
-    raise SystemExit(0 if advice.findings else 1)
+    raise SystemExit(0 if advice.findings or advice.together else 1)
 
 
 def _announce(what: str, count: int, as_json: bool) -> None:

@@ -186,6 +186,21 @@ def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | Non
     return [_Edit(start, start, "("), *edits, _Edit(end, end, f" {sign} {scale})")]
 
 
+def _early_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | None:
+    """Where the product itself is scaled, in one expression."""
+    product = node.left if isinstance(node, ast.BinOp) else None
+    if not isinstance(node, ast.BinOp) or product is None or _called(product) not in _PRODUCTS:
+        return None
+    left = product.left if isinstance(product, ast.BinOp) else product.args[0]
+    factors = (source.text(each, is_factor=True) for each in (left, node.right))
+    scaled = f" {sign} ".join(factors)
+    scaled = f"({scaled})" if isinstance(product, ast.BinOp) else scaled
+    return [
+        _Edit(source.start(left), source.end(left), scaled),
+        _Edit(source.end(product), source.end(node), ""),
+    ]
+
+
 def _is_read_once(source: _Source, given: ast.Assign, node: ast.expr) -> bool:
     """Whether nothing but the expression, in the same function, reads what the statement names."""
     function = source.function_of(node)
@@ -360,6 +375,7 @@ _EDITS: Mapping[ChangeKind, Callable[[_Source, ast.expr, str], list[_Edit] | Non
     ChangeKind.WIDE_SUM: _wide_sum,
     ChangeKind.UNROLLED: _unrolled,
     ChangeKind.LATE_SCALE: _late_scale,
+    ChangeKind.EARLY_SCALE: _early_scale,
     ChangeKind.COST_ESTIMATE: _cost,
     ChangeKind.GRID_ORDER: _turned,
 }

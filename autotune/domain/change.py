@@ -19,6 +19,8 @@ class ChangeKind(StrEnum):
     NO_BOUNDS_CHECKS = "no bounds checks"
     UNROLLED = "an unrolled loop"
     LATE_SCALE = "a scale behind the product"
+    EARLY_SCALE = "a scale before the product"
+    BUFFERS = "more buffers"
     COST_ESTIMATE = "a cost estimate for XLA"
 
     @property
@@ -39,8 +41,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class SourceChange:
-    """``value``: as the kind takes it: letters of semantics, axes of a grid, bytes, turns; flops,
-    transcendentals and bytes with commas."""
+    """``value``: as the kind takes it: letters of semantics, axes of a grid, bytes, turns, buffers;
+    flops, transcendentals and bytes with commas."""
 
     kind: ChangeKind
     place: Place

@@ -29,6 +29,7 @@ from autotune.searching.subject import Subject
 
 _FEWER_BYTES = 0.95  # of those that a grid order moves, for another to be tried
 _ORDERS = 2
+_SMALL = 0.02  # of the time, for a change to go with others
 
 Announce = Callable[[str, int], None]
 """Hears what is done next, and how often."""
@@ -61,17 +62,22 @@ class _Adviser:
         timed = [
             (change, outcome)
             for change, outcome in zip(changes, outcomes, strict=True)
-            if isinstance(outcome, Estimated) and _is_faster(outcome, before)
+            if isinstance(outcome, Estimated) and _saved(outcome, before) >= _SMALL
         ]
         best = _best_values(timed)
-        self.announce("verify", len(best))
-        findings = [self._finding((change,), before, after) for change, after in best]
+        clear = [(change, after) for change, after in best if _is_faster(after, before)]
+        self.announce("verify", len(clear))
+        findings = [self._finding((change,), before, after) for change, after in clear]
         right = [finding for finding in findings if finding.verdict.ok is not False]
+        wrong = [finding for finding in findings if finding.verdict.ok is False]
+        refused = [change for finding in wrong for change in finding.changes]
+        all_right = tuple(change for change, _ in best if change not in refused)
+        tries = dict.fromkeys((all_right, tuple(c for each in right for c in each.changes)))
         return Advice(
             time_us=before.estimate.time_us if before else None,
             findings=tuple(right),
-            together=self._together(right, before),
-            wrong=tuple(finding for finding in findings if finding.verdict.ok is False),
+            together=next(filter(None, (self._together(each, before) for each in tries)), None),
+            wrong=tuple(wrong),
             tried=len(changes),
             reason="" if before else str(getattr(base, "reason", "") or base.kind),
             observations=tuple(self._observed(trace)) if before and trace else (),
@@ -99,6 +105,9 @@ class _Adviser:
                     yield from self._parallel(traced, list(alike))
                 elif kind is ChangeKind.GRID_ORDER:
                     yield from self._orders(traced, list(alike))
+                elif kind is ChangeKind.BUFFERS:
+                    is_split = self.subject.chip.chip.is_megacore
+                    yield from (c for c in alike if c.value.endswith("x2") == is_split)
                 else:
                     yield from alike
 
@@ -126,16 +135,16 @@ class _Adviser:
         yield from (change for _, change in sorted(fewer)[:_ORDERS])
 
     def _together(
-        self, findings: Sequence[SourceFinding], before: Estimated | None
+        self, changes: Sequence[SourceChange], before: Estimated | None
     ) -> SourceFinding | None:
-        """As many as make each other faster still."""
+        """As many as make each other faster still, be it by less than can be told apart."""
         chosen: tuple[SourceChange, ...] = ()
         best = before
-        for finding in findings:
-            (outcome,) = self._compiled([(*chosen, *finding.changes)])
-            if isinstance(outcome, Estimated) and _is_faster(outcome, best):
-                chosen, best = (*chosen, *finding.changes), outcome
-        if best is None or len(chosen) < 2:
+        for change in changes:
+            (outcome,) = self._compiled([(*chosen, change)])
+            if isinstance(outcome, Estimated) and _saved(outcome, best) >= _SMALL:
+                chosen, best = (*chosen, change), outcome
+        if best is None or len(chosen) < 2 or not _is_faster(best, before):
             return None
         both = self._finding(chosen, before, best)
         return both if both.verdict.ok is not False else None
@@ -203,10 +212,12 @@ def _compared(before: Estimated, after: Estimated) -> Comparison:
 
 def _is_faster(after: Estimated, before: Estimated | None) -> bool:
     """By more than the model can mistake; than what does not compile anything is."""
-    if before is None:
-        return True
-    is_less = after.estimate.time_us < before.estimate.time_us
-    return is_less and not _compared(before, after).tie
+    return before is None or (_saved(after, before) > 0 and not _compared(before, after).tie)
+
+
+def _saved(after: Estimated, before: Estimated | None) -> float:
+    """The share of the time; all of it where there was none."""
+    return 1.0 - after.estimate.time_us / before.estimate.time_us if before else 1.0
 
 
 def _best_values(

@@ -19,6 +19,8 @@ CAUSES: Mapping[ChangeKind, str] = {
     ChangeKind.NO_BOUNDS_CHECKS: "the scalar unit checks the bounds of each copy and dynamic index",
     ChangeKind.UNROLLED: "each turn of the loop waits for the results of the one before",
     ChangeKind.LATE_SCALE: "the product has fewer columns than its left operand, which is scaled",
+    ChangeKind.EARLY_SCALE: "the product is scaled, and has more columns than its left operand",
+    ChangeKind.BUFFERS: "a copy of a small block takes longer than a step: two are too few at once",
 }
 
 
@@ -36,6 +38,11 @@ _CHANGES: Mapping[ChangeKind, Callable[[str], str]] = {  # what is to be written
     ChangeKind.UNROLLED: lambda turns: f"unroll={turns}",
     ChangeKind.LATE_SCALE: lambda sign: (
         f"the scale of the left operand behind the product ({sign})"
+    ),
+    ChangeKind.EARLY_SCALE: lambda sign: f"the scale on the left operand of the product ({sign})",
+    ChangeKind.BUFFERS: lambda value: (
+        f"pltpu.emit_pipeline in place of the grid, with pl.Buffered({value[0]}) for its inputs"
+        + ", and core_axis=0 under a parallel grid of 2" * value.endswith("x2")
     ),
     ChangeKind.COST_ESTIMATE: lambda figures: (
         "cost_estimate=pl.CostEstimate(flops={}, transcendentals={}, bytes_accessed={})".format(
@@ -110,7 +117,7 @@ def _finding_lines(opening: str, finding: SourceFinding) -> Iterator[str]:
         yield f"  {line.file}:{line.line}: {line.text}"
         if len(finding.changes) == 1:
             yield f"  Why: {CAUSES[change.kind]}."
-            yield f"  Change: {_CHANGES[change.kind](change.value)}."
+        yield f"  Change: {_CHANGES[change.kind](change.value)}."
     yield f"  Checked: {checked_text(finding)}"
     if finding.diff:
         yield from (f"  {line}" for line in finding.diff.splitlines())

@@ -54,7 +54,8 @@ def changed(function: Callable[..., Any], changes: Sequence[SourceChange]) -> Ca
 
     def run(*arguments: Any) -> Any:
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-        for change in changes:
+        # other kinds find the calls and bodies that more buffers put in other places
+        for change in sorted(changes, key=lambda each: each.kind is ChangeKind.BUFFERS):
             rule = {**BODY_RULES, **CALL_RULES}[change.kind]
             closed = rewritten(closed, partial(_at, change, rule))
         results = jaxpr_as_fun(closed)(*jax.tree_util.tree_leaves(arguments))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from autotune.compiling.child.changes.buffers import more_buffers
 from autotune.compiling.child.changes.grid_order import grid_orders
 from autotune.compiling.child.changes.rewriting import Made, Rule, spliced
 from autotune.domain.change import ChangeKind
@@ -51,6 +52,26 @@ def _late_scale(eqn: Any, made: Made) -> _Options:
         return (made / by if kind == "div" else made * by).astype(wide.dtype)
 
     return {_SCALES[kind]: partial(spliced, eqn, (rows, scale, eqn.invars[1]), product)}
+
+
+def _early_scale(eqn: Any, made: Made) -> _Options:
+    """A factor of the whole product, applied to its left operand instead, which is smaller."""
+    if eqn.primitive.name not in _SCALES or eqn.invars[1].aval.shape:
+        return {}
+    product = _unconverted(eqn.invars[0], made)
+    if product is None or product.primitive.name != "dot_general":
+        return {}
+    wide = eqn.outvars[0].aval
+    if product.invars[0].aval.size >= wide.size:
+        return {}
+
+    def scaled(x: Any, by: Any, y: Any) -> Any:
+        by = by.astype(x.dtype)
+        x = x / by if eqn.primitive.name == "div" else x * by
+        return product.primitive.bind(x, y, **product.params).astype(wide.dtype)
+
+    inputs = (product.invars[0], eqn.invars[1], product.invars[1])
+    return {_SCALES[eqn.primitive.name]: partial(spliced, eqn, inputs, scaled)}
 
 
 def _unconverted(var: Any, made: Made) -> Any:
@@ -119,6 +140,7 @@ BODY_RULES: Mapping[ChangeKind, Rule] = {
     ChangeKind.WIDE_SUM: _wide_sum,
     ChangeKind.UNROLLED: _unrolled,
     ChangeKind.LATE_SCALE: _late_scale,
+    ChangeKind.EARLY_SCALE: _early_scale,
 }
 
 CALL_RULES: Mapping[ChangeKind, Rule] = {
@@ -126,4 +148,5 @@ CALL_RULES: Mapping[ChangeKind, Rule] = {
     ChangeKind.SEMANTICS: _semantics,
     ChangeKind.GRID_ORDER: grid_orders,
     ChangeKind.NO_BOUNDS_CHECKS: _no_bounds_checks,
+    ChangeKind.BUFFERS: more_buffers,
 }
