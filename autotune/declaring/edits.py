@@ -189,13 +189,16 @@ def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | Non
 def _early_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | None:
     """Where the product itself is scaled, in one expression."""
     product = node.left if isinstance(node, ast.BinOp) else None
+    left = next(iter(getattr(product, "args", ())), getattr(product, "left", None))
     if not isinstance(node, ast.BinOp) or product is None or _called(product) not in _PRODUCTS:
         return None
-    left = product.left if isinstance(product, ast.BinOp) else product.args[0]
+    if left is None or isinstance(left, ast.Constant):
+        return None
     factors = (source.text(each, is_factor=True) for each in (left, node.right))
     scaled = f" {sign} ".join(factors)
     scaled = f"({scaled})" if isinstance(product, ast.BinOp) else scaled
     return [
+        _Edit(source.start(node), source.start(product), ""),
         _Edit(source.start(left), source.end(left), scaled),
         _Edit(source.end(product), source.end(node), ""),
     ]

@@ -105,7 +105,8 @@ def _bound(eqn: Any, given: Sequence[Any]) -> Any:
     """A block of a pipeline is a view of its buffer."""
     import jax
 
-    view, params = given[0] if given else None, eqn.params
+    view: Any = next(iter(given), None)
+    params = eqn.params
     if hasattr(view, "transforms"):
         first = 1 + _VALUES[eqn.primitive.name]
         more = jax.tree_util.tree_unflatten(params["tree"], given[first:])
