@@ -29,6 +29,9 @@ _PAIRS = (
     ("masks_all", "masks_diagonal", _ARRAYS.format("bf16[4,4096,128]")),
     ("masks_all", "masks_in_cond", _ARRAYS.format("bf16[4,4096,128]")),
     ("adds", "adds_in_place", _MATRICES.format("f32")),
+    ("adds_to_what_dies", "adds_in_what_dies", _MATRICES.format("f32")),
+    ("two_buffers", "one_buffer", _ARRAYS.format("bf16[8,2048,128]")),
+    ("sums_over_lanes", "sums_by_product", _ARRAYS.format("bf16[8,2048,128]")),
 )
 
 

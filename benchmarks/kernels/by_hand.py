@@ -54,8 +54,8 @@ def sums_in_scratch(x, y):
     return _matmul(body, x, y, pltpu.VMEM((512, 512), jnp.float32))
 
 
-def _attention(body, q, k, v, *scratch):
-    whole = pl.BlockSpec((1, *k.shape[1:]), lambda h, _: (h, 0, 0))
+def _attention(body, q, k, v, *scratch, **mode):
+    whole = pl.BlockSpec((1, *k.shape[1:]), lambda h, _: (h, 0, 0), **mode)
     part = pl.BlockSpec((1, 256, q.shape[2]), lambda h, i: (h, i, 0))
     return pl.pallas_call(
         body,
@@ -67,18 +67,40 @@ def _attention(body, q, k, v, *scratch):
     )(q, k, v)
 
 
-def _softmax_product(q, keys, values, out):
+def _softmax_product(q, keys, values, out, total=partial(jnp.sum, axis=-1, keepdims=True)):
     scores = jnp.dot(q[0].astype(jnp.float32), keys) / q.shape[-1] ** 0.5
     weights = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
-    weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
-    out[0] = jnp.dot(weights, values).astype(out.dtype)
+    out[0] = (jnp.dot(weights, values) / total(weights)).astype(out.dtype)
+
+
+def _whole(q, k, v, out, **more):
+    _softmax_product(q, k[0].astype(jnp.float32).T, v[0].astype(jnp.float32), out, **more)
+
+
+def two_buffers(q, k, v):
+    return _attention(_whole, q, k, v)
+
+
+def one_buffer(q, k, v):
+    """For keys and values, which change with the head only: half the VMEM."""
+    return _attention(_whole, q, k, v, pipeline_mode=pl.Buffered(1))
+
+
+def sums_over_lanes(q, k, v):
+    return _attention(_whole, q, k, v)
+
+
+def sums_by_product(q, k, v):
+    """The matrix unit sums each row into all lanes of the result."""
+
+    def total(weights):
+        return jnp.dot(weights, jnp.ones((weights.shape[1], 128), jnp.float32))
+
+    return _attention(partial(_whole, total=total), q, k, v)
 
 
 def casts_each_step(q, k, v):
-    def body(q, k, v, out):
-        _softmax_product(q, k[0].astype(jnp.float32).T, v[0].astype(jnp.float32), out)
-
-    return _attention(body, q, k, v)
+    return _attention(_whole, q, k, v)
 
 
 def casts_once(q, k, v):
@@ -173,3 +195,12 @@ def adds(x, y):
 def adds_in_place(x, y):
     """``x`` is not given up by its caller: XLA copies it first."""
     return _add(x, y, input_output_aliases={0: 0})
+
+
+def adds_to_what_dies(x, y):
+    return _add(x * 2, y)
+
+
+def adds_in_what_dies(x, y):
+    """The doubled ``x`` is read by nothing else: there is no copy to save."""
+    return _add(x * 2, y, input_output_aliases={0: 0})

@@ -82,3 +82,26 @@ def test_what_saves_nothing_is_not_listed(tmp_path):
     call = "x=bf16[4096,1024],scale=bf16[1,1024],shift=bf16[1,1024]"
     advice = advised(tmp_path, "layer_norm", call, "v6e")
     assert advice["findings"] == [] and advice["tried"] >= 1
+
+
+SMALL = """
+def add(x, y):
+    block = pl.BlockSpec((8, 128), lambda i, j: (i, j))
+    return pl.pallas_call(
+        lambda x, y, out: out.__setitem__(..., x[...] + y[...]),
+        grid=(x.shape[0] // 8, x.shape[1] // 128),
+        in_specs=[block] * 2,
+        out_specs=block,
+        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+    )(x, y)
+"""
+
+
+def test_small_blocks_get_a_third_buffer_and_what_is_clear_only_beside_it(tmp_path):
+    advice = advised(tmp_path, "add", "x=f32[64,512],y=f32[64,512]", "v6e", source=SOURCE + SMALL)
+    (buffers,) = (f for f in advice["findings"] if f["changes"][0]["kind"] == "more buffers")
+    assert buffers["verdict"]["ok"] and buffers["after_us"] < 0.9 * buffers["before_us"]
+    assert "diff" not in buffers
+    together = advice["together"]
+    kinds = {change["kind"] for change in together["changes"]}
+    assert together["verdict"]["ok"] and kinds == {"more buffers", "no bounds checks"}

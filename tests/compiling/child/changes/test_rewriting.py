@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -12,10 +13,12 @@ import pytest
 from jax._src.config import pallas_tpu_interpret_mode_context_manager as switch
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from jax.extend.core import jaxpr_as_fun
 
 from autotune.compiling.child.changes.costs import missing_costs
 from autotune.compiling.child.changes.rewriting import changed, possible_changes
 from autotune.compiling.child.changes.rules import BODY_RULES
+from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.child.trace.calls import walked
 from autotune.declaring.kernel import Array
@@ -37,7 +40,10 @@ def listed(function, given):
 def interpreted(function, given):
     before = switch.swap_local(True)
     try:
-        return np.asarray(jax.jit(function)(*given), np.float32)
+        with abstract_mesh(SimpleNamespace(device_kind="TPU v6 lite")):
+            traced = jax.make_jaxpr(function)(*given)
+        (result,) = jax.jit(jaxpr_as_fun(traced))(*given)
+        return np.asarray(result, np.float32)
     finally:
         switch.set_local(before)
 
@@ -163,6 +169,60 @@ def test_another_order_of_the_grid_is_told_to_all_that_count():
         "arbitrary",
         "parallel",
     ]
+
+
+def gathered(steps, order, x):
+    """Sums the blocks that ``order`` names, over a grid that data bounds; loops and branches use
+    the blocks, and where they are."""
+
+    def body(order_ref, x_ref, out_ref, sums_ref):
+        i, j = pl.program_id(0), pl.program_id(1)
+
+        @pl.when(j == 0)
+        def _():
+            sums_ref[...] = jnp.full_like(sums_ref, pl.program_id(0))
+
+        def turn(part, carry):
+            rows = pl.ds(part * 8, 8)
+            sums_ref[rows, :] += x_ref[rows, :]
+            return carry
+
+        jax.lax.fori_loop(0, 2, turn, 0)
+
+        @pl.when(j == pl.num_programs(1) - 1)
+        def _():
+            out_ref[...] = sums_ref[...] + order_ref[i]
+
+    grid_spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1,
+        grid=(2, steps),
+        in_specs=[pl.BlockSpec((None, 16, 128), lambda i, j, order: (order[2 * i + j], 0, 0))],
+        out_specs=pl.BlockSpec((16, 128), lambda i, j, _: (i, 0)),
+        scratch_shapes=[pltpu.VMEM((16, 128), jnp.float32)],
+    )
+    params = pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary"))
+    shape = jax.ShapeDtypeStruct((32, 128), x.dtype)
+    return pl.pallas_call(body, grid_spec=grid_spec, out_shape=shape, compiler_params=params)(
+        order, x
+    )
+
+
+@pytest.mark.parametrize("value", ["3", "3x2"])
+def test_three_buffers_give_the_same(value):
+    given = [jnp.int32(2), jnp.asarray([3, 1, 4, 0], jnp.int32), *arrays((5, 16, 128))]
+    changes = {c.value: c for c in listed(gathered, given) if c.kind is ChangeKind.BUFFERS}
+    piped = changed(gathered, [changes[value]])
+    _, order, x = map(np.asarray, given)
+    sums = [x[order[2 * i]] + x[order[2 * i + 1]] + i + order[i] for i in (0, 1)]
+    assert np.allclose(interpreted(piped, given), np.concatenate(sums), rtol=1e-5)
+
+
+def test_a_scale_of_a_product_goes_to_what_is_smaller():
+    function, given = CASES["attention"]
+    (change,) = (c for c in listed(function, given) if c.kind is ChangeKind.EARLY_SCALE)
+    traced = jax.make_jaxpr(changed(function, [change]))(*given)
+    (first, *_) = (eqn for eqn in walked(traced) if eqn.primitive.name == "div")
+    assert (change.value, first.outvars[0].aval.shape) == ("/", (256, 128))
 
 
 def test_functions_of_jax_itself_are_left_alone():
