@@ -190,16 +190,14 @@ def _early_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | No
     """Where the product itself is scaled, in one expression."""
     product = node.left if isinstance(node, ast.BinOp) else None
     left = next(iter(getattr(product, "args", ())), getattr(product, "left", None))
-    if not isinstance(node, ast.BinOp) or product is None or _called(product) not in _PRODUCTS:
+    is_product = product is not None and _called(product) in _PRODUCTS
+    if not is_product or left is None or isinstance(left, ast.Constant):
         return None
-    if left is None or isinstance(left, ast.Constant):
-        return None
-    factors = (source.text(each, is_factor=True) for each in (left, node.right))
-    scaled = f" {sign} ".join(factors)
-    scaled = f"({scaled})" if isinstance(product, ast.BinOp) else scaled
+    assert isinstance(node, ast.BinOp) and product is not None
+    scaled = f" {sign} ".join(source.text(each, is_factor=True) for each in (left, node.right))
     return [
         _Edit(source.start(node), source.start(product), ""),
-        _Edit(source.start(left), source.end(left), scaled),
+        _Edit(source.start(left), source.end(left), f"({scaled})"),
         _Edit(source.end(product), source.end(node), ""),
     ]
 

@@ -66,18 +66,17 @@ class _Adviser:
         ]
         best = _best_values(timed)
         clear = [(change, after) for change, after in best if _is_faster(after, before)]
+        small = [change for change, after in best if not _is_faster(after, before)]
         self.announce("verify", len(clear))
         findings = [self._finding((change,), before, after) for change, after in clear]
         right = [finding for finding in findings if finding.verdict.ok is not False]
-        wrong = [finding for finding in findings if finding.verdict.ok is False]
-        refused = [change for finding in wrong for change in finding.changes]
-        all_right = tuple(change for change, _ in best if change not in refused)
-        tries = dict.fromkeys((all_right, tuple(c for each in right for c in each.changes)))
+        found = [change for finding in right for change in finding.changes]
+        together = self._together([*found, *small], before) if small else None
         return Advice(
             time_us=before.estimate.time_us if before else None,
             findings=tuple(right),
-            together=next(filter(None, (self._together(each, before) for each in tries)), None),
-            wrong=tuple(wrong),
+            together=together or self._together(found, before),
+            wrong=tuple(finding for finding in findings if finding.verdict.ok is False),
             tried=len(changes),
             reason="" if before else str(getattr(base, "reason", "") or base.kind),
             observations=tuple(self._observed(trace)) if before and trace else (),

@@ -67,7 +67,11 @@ def _attention(body, q, k, v, *scratch, **mode):
     )(q, k, v)
 
 
-def _softmax_product(q, keys, values, out, total=partial(jnp.sum, axis=-1, keepdims=True)):
+def _over_lanes(weights):
+    return jnp.sum(weights, axis=-1, keepdims=True)
+
+
+def _softmax_product(q, keys, values, out, total=_over_lanes):
     scores = jnp.dot(q[0].astype(jnp.float32), keys) / q.shape[-1] ** 0.5
     weights = jnp.exp(scores - jnp.max(scores, axis=-1, keepdims=True))
     out[0] = (jnp.dot(weights, values) / total(weights)).astype(out.dtype)

@@ -55,7 +55,7 @@ def change(source: str, kind: ChangeKind, wanted: str, value: str = "") -> Sourc
         (ChangeKind.LATE_SCALE, "/", "(a / (b + 1)) @ c", "((a) @ c / (b + 1))"),
         (ChangeKind.LATE_SCALE, "*", "jnp.dot(a * s, c)", "(jnp.dot(a, c) * s)"),
         (ChangeKind.LATE_SCALE, "/", "((a + b) / s) @ c", "(((a + b)) @ c / s)"),
-        (ChangeKind.EARLY_SCALE, "*", "jnp.dot(a + b, c.T) * s", "jnp.dot((a + b) * s, c.T)"),
+        (ChangeKind.EARLY_SCALE, "*", "jnp.dot(a + b, c.T) * s", "jnp.dot(((a + b) * s), c.T)"),
         (ChangeKind.EARLY_SCALE, "/", "(a @ c) / n**0.5", "(a / (n**0.5)) @ c"),
     ],
 )

@@ -172,8 +172,8 @@ def test_another_order_of_the_grid_is_told_to_all_that_count():
 
 
 def gathered(steps, order, x):
-    """Sums the blocks that ``order`` names, over a grid that data bounds; loops and branches use
-    the blocks, and where they are."""
+    """Sums the blocks that ``order`` names, over a grid that data bounds; branches use the blocks,
+    and ask where they are."""
 
     def body(order_ref, x_ref, out_ref, sums_ref):
         i, j = pl.program_id(0), pl.program_id(1)
@@ -182,12 +182,9 @@ def gathered(steps, order, x):
         def _():
             sums_ref[...] = jnp.full_like(sums_ref, pl.program_id(0))
 
-        def turn(part, carry):
-            rows = pl.ds(part * 8, 8)
+        for first in (0, 8):
+            rows = pl.ds(first, 8)
             sums_ref[rows, :] += x_ref[rows, :]
-            return carry
-
-        jax.lax.fori_loop(0, 2, turn, 0)
 
         @pl.when(j == pl.num_programs(1) - 1)
         def _():
