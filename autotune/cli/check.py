@@ -146,6 +146,10 @@ def check(
         echo("interrupted: what was checked is kept, the same command goes on", err=True)
         raise
     print_checks(checks, as_json=as_json)
+    if question.workload and not as_json and ray is None:
+        pythons = find_interpreters(releases, interpreters, ray)
+        for line in question.step_lines(pythons, checks, pool):
+            echo(line)
     if markdown:
         write_markdown(markdown, checks)
     if junit:

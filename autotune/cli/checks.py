@@ -76,6 +76,27 @@ class CheckQuestion:
                     checks += self._under(compilers, store, *published)
         return checks
 
+    def step_lines(
+        self, pythons: Sequence[str], checks: Sequence[Check], pool: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Of the step that the workload names, with this interpreter and with the others: on each
+        chip that was checked, with what is published."""
+        from autotune.cli.step import step_of
+        from autotune.wording.step import tuned_line
+        from autotune_db.url import parse_database
+
+        workload = self.workload
+        pythons = [python for python in pythons if python != sys.executable]
+        chips = sorted({check.chip for check in checks})
+        step = workload and step_of(load_workload(workload), workload.parent, chips)
+        if not step or not pythons:
+            return
+        source = self.bundle or parse_database(self.database).full_url
+        ways = [(python, source) for python in (sys.executable, *pythons)]
+        without_ray = {name: value for name, value in pool.items() if name != "ray"}
+        for before, after in step.pairs(ways, silent=False, **without_ray):
+            yield tuned_line(before, after)
+
     def _compared(self, against: str, new_compilers: Sequence[Callable[[], Any]]) -> list[Check]:
         published = _published(against)
         checks: list[Check] = []

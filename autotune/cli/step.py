@@ -18,8 +18,11 @@ from autotune.domain.compilers import CompileStep
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef, parse_chip
 from autotune.domain.step import Step, slice_bounds
+from autotune.domain.workload import Workload
 from autotune.measuring.attached import attached_chip
 from autotune.wording.output import echo
+
+_WORKLOAD_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
 
 
 @click.command()
@@ -171,6 +174,30 @@ class StepQuestion:
             else:
                 steps.append(timed)
         return steps, before, failed
+
+    def pairs(
+        self, ways: Sequence[tuple[str, str]], *, silent: bool, **pool: Any
+    ) -> list[tuple[Step, Step]]:
+        """Before and after, in the first of the ways and each other. Says what failed."""
+        steps, before, failed = self.ask(ways, silent=silent, **pool)
+        for where, why in failed.items():
+            echo(f"the step has no time on {where}: {why}", err=True)
+        return [(before[step.chip], step) for step in steps if step.chip in before]
+
+
+def step_of(workload: Workload, folder: Path, chips: Sequence[Chip] = ()) -> StepQuestion | None:
+    """Of the function that a workload names, if it names one. Raises ``InvalidInputError``."""
+    from autotune.declaring.discovery import find_kernel
+
+    if not workload.step:
+        return None
+    ref = find_kernel(str(folder / workload.step))
+    return StepQuestion(
+        ref=replace(ref, call=with_contents(workload.step_args)),
+        chips=chips,
+        bounds=slice_bounds(workload.topology),
+        budget_s=_WORKLOAD_BUDGET_S,
+    )
 
 
 @contextmanager

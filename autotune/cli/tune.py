@@ -18,16 +18,13 @@ from autotune.domain.codec import to_data
 from autotune.domain.compiler_options import over
 from autotune.domain.compilers import ReadCall
 from autotune.domain.errors import InvalidInputError, NoDeclarationError
-from autotune.domain.step import slice_bounds
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, load_workload
 from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:
-    from autotune.cli.step import StepQuestion
     from autotune.publishing.task import Plan, TuningTask
 
-_STEP_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s?)?")
 
 
@@ -116,12 +113,16 @@ def tune_workload(
     ``name``: that what became of it is kept under; ``python``: in the place of the toolchains of
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.reports import print_workload, tuned_workload
+    from autotune.cli.step import step_of
+    from autotune.domain.step import tuned_step
     from autotune.publishing.publish import opened
     from autotune.publishing.task import NotTuned, TuningResult, workload_tasks
     from autotune.publishing.tuning import tune_all
     from autotune.wording.bars import workload_observer
+    from autotune.wording.step import step_data, tuned_line
+    from autotune_db.url import parse_database
 
-    step = _step_question(workload, folder)
+    step = step_of(workload, folder)
     tuned: list[TuningResult] = []
     invalid = list(workload.invalid)
     interpreters = _interpreters(workload, python, pool["ray"])
@@ -145,53 +146,27 @@ def tune_workload(
                 results = tune_all(new_compilers, opened(store), tasks, plan_here, observer)
             tuned += [result for result in results if isinstance(result, TuningResult)]
             invalid += [result.problem for result in results if isinstance(result, NotTuned)]
+            kept = tuned_workload(name, tuned, invalid, workload.undeclared)
             if name and (tuned or invalid):
-                store.workloads.save(tuned_workload(name, tuned, invalid, workload.undeclared))
+                store.workloads.save(kept)
             if any(result.publication is None for result in tuned):
                 shared.say_interrupted(sum(len(result.trials) for result in tuned), str(store))
         place = str(store)
     if tuned and all(result.search is None for result in tuned):
         echo("all of it was searched before: nothing is done again", err=True)
-    told = list[Any]()
+    both = list[Any]()
     if step and tuned and pool.pop("ray") is None:
         step = replace(step, chips=sorted({result.key.chip for result in tuned}))
         python = next(iter(interpreters))
-        told = _before_and_after(step, python, database, as_json=as_json, **pool)
+        ways = [(python, source) for source in ("", parse_database(database).full_url)]
+        both = step.pairs(ways, silent=as_json, **pool)
+    if both and name:
+        with shared.open_database(database, create=True) as store:
+            steps = tuple(tuned_step(*pair) for pair in both)
+            store.workloads.save(replace(kept, steps=steps))
+    told = [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
     print_workload(tuned, invalid, workload.undeclared, place, told, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)
-
-
-def _step_question(workload: Workload, folder: Path) -> "StepQuestion | None":
-    """Of the function that the workload names, if it names one; the chips are not known yet.
-    Raises ``InvalidInputError``, before anything is tuned."""
-    from autotune.cli.step import StepQuestion
-    from autotune.declaring.calls.text import with_contents
-    from autotune.declaring.discovery import find_kernel
-
-    if not workload.step:
-        return None
-    ref = find_kernel(str(folder / workload.step))
-    return StepQuestion(
-        ref=replace(ref, call=with_contents(workload.step_args)),
-        chips=(),
-        bounds=slice_bounds(workload.topology),
-        budget_s=_STEP_BUDGET_S,
-    )
-
-
-def _before_and_after(
-    question: "StepQuestion", python: str, database: str | None, *, as_json: bool, **pool: Any
-) -> list[Any]:
-    """The step without and with what is published, by chip: data of it as JSON, or a line."""
-    from autotune.wording.step import step_data, tuned_line
-    from autotune_db.url import parse_database
-
-    ways = [(python, source) for source in ("", parse_database(database).full_url)]
-    steps, before, failed = question.ask(ways, silent=as_json, **pool)
-    for where, why in failed.items():
-        echo(f"the step has no time on {where}: {why}", err=True)
-    both = [(before[step.chip], step) for step in steps if step.chip in before]
-    return [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
 
 
 def _share(plan: "Plan", spent_s: float, left: int) -> "Plan":

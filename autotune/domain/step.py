@@ -13,6 +13,7 @@ from autotune.domain.key import Chip, Toolchain
 from autotune.domain.limits import Bytes, Count, Limit, Micros, Share, Text, Word
 
 _MOST_CHIPS = 1024
+_LEAST_SHARE = 0.002
 
 
 def slice_bounds(text: str) -> tuple[int, ...]:
@@ -138,6 +139,57 @@ class Step:
             groups.setdefault(key(part), []).append(part)
         rows = [(name, *_times(parts)) for name, parts in groups.items()]
         return sorted(rows, key=lambda row: -row[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """What operations of a kind at a line of the model add to a step; of no ``line``, those of
+    lines that add next to nothing."""
+
+    kind: StepKind
+    line: OmitDefault[Text] = ""
+    before_us: Micros
+    after_us: Micros
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedStep:
+    """A step without tuned configs and with them, in short; ``error`` and ``toolchain`` of that
+    with them, as ``Step`` has them."""
+
+    chip: Chip
+    devices: Count
+    times: Annotated[tuple[StepTime, ...], Limit(longest=10_000)]
+    error: Share | None
+    toolchain: OmitNone[Toolchain | None] = None
+
+    @property
+    def before_us(self) -> float:
+        return fsum(time.before_us for time in self.times)
+
+    @property
+    def after_us(self) -> float:
+        return fsum(time.after_us for time in self.times)
+
+
+def tuned_step(before: Step, after: Step) -> TunedStep:
+    """What takes longest with tuned configs first."""
+    sums: dict[tuple[StepKind, str], list[float]] = {}
+    for side, step in enumerate((before, after)):
+        for part in step.parts:
+            line = part.line if part.time_us >= _LEAST_SHARE * step.time_us else ""
+            sums.setdefault((part.kind, line), [0.0, 0.0])[side] += part.time_us
+    times = [
+        StepTime(kind=kind, line=line, before_us=before_us, after_us=after_us)
+        for (kind, line), (before_us, after_us) in sums.items()
+    ]
+    return TunedStep(
+        chip=after.chip,
+        devices=after.devices,
+        times=tuple(sorted(times, key=lambda time: -time.after_us)),
+        error=after.error,
+        toolchain=after.toolchain,
+    )
 
 
 class StepChangeKind(StrEnum):

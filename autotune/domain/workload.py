@@ -27,6 +27,7 @@ from autotune.domain.compiler_options import over
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
+from autotune.domain.step import TunedStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,11 +139,13 @@ class TunedEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedWorkload:
-    """A workload as it was tuned last. ``missing``: what could not be tuned, in words."""
+    """A workload as it was tuned last. ``missing``: what could not be tuned, in words; ``steps``:
+    of the function that it names, on each chip."""
 
     name: str
     entries: tuple[TunedEntry, ...]
     missing: tuple[str, ...] = ()
+    steps: OmitDefault[tuple[TunedStep, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

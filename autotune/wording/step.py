@@ -90,12 +90,13 @@ def print_chips(steps: Sequence[Step], prices: Prices) -> None:
 
 
 def tuned_line(before: Step, after: Step) -> str:
-    """What tuning has made of a step, and what takes most of it now."""
+    """What tuning, or another JAX, has made of a step, and what takes most of it now."""
+    less = 1 - after.time_us / before.time_us
     kernels_us = sum(part.time_us for part in after.parts if part.kind is StepKind.KERNEL)
     place, most_us, _ = after.sums(lambda part: " ".join((part.kind, _short(part.line))))[0]
     return (
-        f"the step on {after.chip}: {micros(before.time_us)} → {micros(after.time_us)} a step "
-        f"{error_bar(after.error)}, {1 - after.time_us / before.time_us:.1%} less; kernels are "
+        f"the step on {after.chip}{_toolchains(before, after)}: {micros(before.time_us)} → "
+        f"{micros(after.time_us)} a step {error_bar(after.error)}, {_less(less)}; kernels are "
         f"{kernels_us / after.time_us:.0%} of it; most of it, {most_us / after.time_us:.0%}: "
         f"{place.strip()}"
     )
@@ -143,10 +144,8 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
     if before is not None:
         less = 1 - step.time_us / before.time_us
         times = f"{micros(before.time_us)} → {micros(step.time_us)}"
-        how = "with tuned configs"
-        if before.toolchain and step.toolchain and before.toolchain != step.toolchain:
-            how = f"{before.toolchain.label} → {step.toolchain.label}:"
-        yield f"{how} {times}, {abs(less):.1%} {'less' if less >= 0 else 'more'}"
+        how = _toolchains(before, step).removeprefix(", ")
+        yield f"{how + ':' if how else 'with tuned configs'} {times}, {_less(less)}"
         unlike = [c for c in changes(before, step) if c.what is StepChangeKind.UNLIKE]
         if share := round(sum(c.after_us for c in unlike) / step.time_us, 2):
             yield (
@@ -171,6 +170,17 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
     if step.alternatives:
         where = counted(step.alternatives, "conditional")
         yield f"of {where} the longest branch is counted"
+
+
+def _toolchains(before: Step, after: Step) -> str:
+    """Where they differ."""
+    if not before.toolchain or not after.toolchain or before.toolchain == after.toolchain:
+        return ""
+    return f", {before.toolchain.label} → {after.toolchain.label}"
+
+
+def _less(share: float) -> str:
+    return f"{abs(share):.1%} {'less' if share >= 0 else 'more'}"
 
 
 def _hbm(step: Step) -> str:

@@ -10,6 +10,7 @@ from autotune.domain.job import Progress, Request
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.problem import Problem
+from autotune.domain.step import StepKind, StepTime, TunedStep
 from autotune.domain.store import KeyResult
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db.store import SqlStore
@@ -244,7 +245,11 @@ def test_the_sums_beside_a_key_are_those_of_its_trials(filled: SqlStore) -> None
 
 def test_a_workload_is_as_it_was_saved_last(store: SqlStore) -> None:
     entry = TunedEntry(key=key(), weight=2.5, before_us=None, reason=NASTY)
-    first = TunedWorkload(name="model\udcff", entries=(entry, entry), missing=(NASTY,))
+    time = StepTime(kind=StepKind.KERNEL, line=NASTY, before_us=2.0, after_us=1.0)
+    step = TunedStep(chip=Chip.V5E, devices=1, times=(time,), error=None)
+    first = TunedWorkload(
+        name="model\udcff", entries=(entry, entry), missing=(NASTY,), steps=(step,)
+    )
     store.workloads.save(first)
     store.workloads.save(replace(first, name="other"))
     store.workloads.save(replace(first, entries=(entry,)))
@@ -253,5 +258,5 @@ def test_a_workload_is_as_it_was_saved_last(store: SqlStore) -> None:
     first_saved, other = (store.workloads.find(name) for name in sorted(names))
     assert first_saved is not None and other is not None
     assert first_saved[0].entries == (entry,) and first_saved[0].missing == (NASTY,)
-    assert other[0].entries == (entry, entry)
+    assert other[0].entries == (entry, entry) and other[0].steps == (step,)
     assert store.workloads.find("none") is None

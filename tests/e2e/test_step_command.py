@@ -15,6 +15,7 @@ from autotune.cli.main import cli
 from autotune.domain.errors import AutotuneError
 from autotune.domain.step import Basis
 from autotune.wording.units import micros
+from autotune_db import open_store
 
 MODEL = """
 import jax
@@ -220,6 +221,12 @@ def test_before_and_after_a_search(tmp_path: Path) -> None:
     tune = CliRunner().invoke(cli, ["tune", str(workload), "--trials", "4", "--db", database])
     line = f"the step on v5e: {micros(found['before_us'])} → {micros(found['time_us'])} a step"
     assert tune.exit_code == 0 and line in tune.stdout
+    with open_store(database) as store:
+        tuned, _ = store.workloads.find("model")
+    assert [step.after_us for step in tuned.steps] == pytest.approx([found["time_us"]])
+    twin = str(Path(sys.executable).with_name("python3"))
+    check = ["check", "--workload", str(workload), "--chip", "v6e", "--python", twin]
+    assert "the step on v6e: " in CliRunner().invoke(cli, [*check, "--db", database]).stdout
     assert os.environ.get("AUTOTUNE_SOURCE") is None
 
 

@@ -22,6 +22,7 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict, Evidence, Method, Record, Trial
+from autotune.domain.step import StepKind, StepTime, TunedStep
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
 from tests.samples import estimates as estimatesamples
@@ -143,7 +144,14 @@ def workload() -> TunedWorkload:
             for key, weight, before_us, reason in rows
         ),
         missing=(f"not tuned: line 3: {EVIL}",),
+        steps=(TunedStep(chip=Chip.V5E, devices=4, times=STEP_TIMES, error=None),),
     )
+
+
+STEP_TIMES = (
+    StepTime(kind=StepKind.PRODUCT, before_us=60.0, after_us=60.0),
+    StepTime(kind=StepKind.KERNEL, line=f"/net/{EVIL}.py:3", before_us=80.0, after_us=40.0),
+)
 
 
 def evil_key() -> Key:

@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.record import Record
+from autotune.domain.step import StepKind, TunedStep
 from autotune.domain.workload import TunedEntry, WeightedTimes, weighted_times
 from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
@@ -48,6 +49,16 @@ Place = tuple[Chip, Toolchain]
 _COLUMNS = ("toolchain", "runs", "config")
 _HIDDEN = ("config",)
 _MOST_SHARES = 7  # there are eight colours
+_MOST_LINES = 8
+_NEXT = {
+    StepKind.KERNEL: "more trials, or what advise says of its source",
+    StepKind.PRODUCT: "its dtype, its sharding, or options of the compiler",
+    StepKind.ELEMENTWISE: "a kernel that does it on the way, or less that is recomputed",
+    StepKind.COPY: "the layout that its reader asks for",
+    StepKind.COLLECTIVE: "another sharding, or options that hide it",
+    StepKind.HOST: "less that is offloaded",
+    StepKind.START: "",
+}
 
 
 def show(call: PageCall) -> dict[str, Any]:
@@ -75,6 +86,8 @@ def show_one(call: PageCall) -> dict[str, Any]:
     return {
         "tuned": tuned,
         "at": at,
+        "steps": [(step, kinds(step), step.times[:_MOST_LINES]) for step in tuned.steps],
+        "next": _NEXT,
         "times": model_times(known),
         "shares": {place: shares(group) for place, group in by_place(known).items()},
         "elsewhere": elsewhere(tuned.entries, call.snapshot),
@@ -116,6 +129,14 @@ def shares(shown: Sequence[WorkloadLine]) -> tuple[float, list[PartBar]]:
     others = f"{len(times) - len(largest)} others"
     rest = total - sum(us for _, us in largest) if len(times) > len(largest) else 0.0
     return total, bar([*largest, (others, rest)], total)
+
+
+def kinds(step: TunedStep) -> list[PartBar]:
+    """What of a step each kind takes now."""
+    sums = dict.fromkeys((time.kind for time in step.times), 0.0)
+    for time in step.times:
+        sums[time.kind] += time.after_us
+    return bar(sorted(sums.items(), key=lambda each: -each[1]), step.after_us)
 
 
 def elsewhere(

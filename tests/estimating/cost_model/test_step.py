@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.explanation import LinkTransfer, Phase, Route, ScheduledOperation
 from autotune.domain.key import Chip
-from autotune.domain.step import Basis, Step, StepChangeKind, StepKind, changes, slice_bounds
+from autotune.domain.step import (
+    Basis,
+    Step,
+    StepChangeKind,
+    StepKind,
+    changes,
+    slice_bounds,
+    tuned_step,
+)
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.step import step_time
 from tests.samples.operations import compiled_step, operation
@@ -75,6 +83,17 @@ def test_a_collective_hides_behind_what_runs_meanwhile() -> None:
     assert part.time_us + part.hidden_us == pytest.approx(whole.time_us)
     assert part.hidden_us == pytest.approx(step(PRODUCT).time_us - 0.7)
     assert part.basis is Basis.LINKS and part.error >= 0.5
+
+
+@given(st.lists(OPERATIONS, max_size=12), st.lists(OPERATIONS, max_size=12))
+def test_in_short_a_step_takes_as_long(
+    before: list[ScheduledOperation], after: list[ScheduledOperation]
+) -> None:
+    sides = step(*before), step(*after)
+    short = tuned_step(*sides)
+    assert [short.before_us, short.after_us] == pytest.approx([side.time_us for side in sides])
+    for kind, us, _ in sides[1].sums(lambda part: part.kind):
+        assert sum(t.after_us for t in short.times if t.kind == kind) == pytest.approx(us)
 
 
 def test_what_waits_behind_another_hides_nothing() -> None:

@@ -24,6 +24,13 @@ def test_each_problem_has_before_after_and_evidence(service: Running) -> None:
     assert "1 of 2 problems without both times are left out" in page
 
 
+def test_the_models_step_has_its_kinds_and_lines(service: Running) -> None:
+    page = plain(html(service, "/workloads/model"))
+    assert "The model’s step on 4 v5e 140.0 µs → 100.0 µs ± unknown with tuned configs" in page
+    assert "products 60% Pallas kernels 40%" in page
+    assert "Pallas kernels 80.0 µs 40.0 µs 40 % more trials" in page
+
+
 def test_an_unknown_one_is_not_there(service: Running) -> None:
     assert "There is no workload other/one." in html(service, "/workloads/other/one", 404)
 
