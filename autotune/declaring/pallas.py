@@ -5,6 +5,7 @@ JAX is imported inside the functions: this module can be imported anywhere.
 
 import inspect
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from autotune.domain.problem import Config
@@ -40,6 +41,7 @@ class Grid:
         wanted = [name for name in names if name in self._order]
         others = [name for name in names if name not in self._order]
 
+        @wraps(function)  # a profile names the line of the function itself
         def by_position(*args: Any) -> Any:
             indices = dict(zip(self._order, args[: len(self._order)], strict=True))
             scalars = dict(zip(others, args[len(self._order) :], strict=False))

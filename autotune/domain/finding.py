@@ -71,7 +71,7 @@ def observations(profile: Profile) -> Iterator[Observation]:
     """The parts and lines of a call that take much of its time, and lines that share a unit."""
     units = dict[str, list[ProfileRow]]()
     for row in profile.folded():
-        share = row.total / profile.cycles
+        share = (row.total - row.steps) / profile.cycles
         if share < _WORTH:
             continue
         if row.part is not None:
@@ -82,6 +82,9 @@ def observations(profile: Profile) -> Iterator[Observation]:
         if cause in _WAITS:
             waits = cycles / profile.cycles
             yield Observation(cause=cause, lines=row.frames, cycles=cycles, share=waits)
+    steps = sum(row.steps for row in profile.rows)
+    if steps >= _WORTH * profile.cycles:
+        yield Observation(part=NamedPart.PIPELINE, cycles=steps, share=steps / profile.cycles)
     for unit, rows in units.items():
         if len(rows) > 1 and unit in _ISSUES:
             lines = tuple(row.frames[-1] for row in rows)

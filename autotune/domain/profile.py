@@ -20,6 +20,7 @@ class Cause(StrEnum):
     SPILL = "spills"
     EMPTY = "empty bundles"
     SCALAR = TimePart.SCALAR.value
+    STEPS = "steps of the pipeline"
     MATRIX_STALL = TimePart.MATRIX.value
     LANE_STALL = TimePart.LANES.value
     HBM = TimePart.HBM.value
@@ -41,6 +42,7 @@ UNITS = {
     Cause.SPILL: "load/store",
     Cause.EMPTY: "none",
     Cause.SCALAR: "scalar",
+    Cause.STEPS: "scalar",
     Cause.HBM: "HBM",
     Cause.LATENCY: "HBM",
 }
@@ -50,7 +52,7 @@ class NamedPart(StrEnum):
     """Names of what has no line."""
 
     FILL = "pipeline fill"
-    PIPELINE = "steps of the pipeline"
+    PIPELINE = Cause.STEPS.value
     PIPELINE_WAITS = "DMA waits of the pipeline"
     WAITS = "DMA waits"
     PROLOGUE = "prologue"
@@ -104,6 +106,13 @@ class ProfileRow:
         for cause, cycles in self.cycles:
             units[UNITS[cause]] = units.get(UNITS[cause], 0) + cycles
         return max(units, key=lambda unit: units[unit], default="")
+
+    @property
+    def steps(self) -> int:
+        """Cycles of the pipeline's own operations, which no line of the kernel's body has."""
+        return (
+            self.total if self.part is NamedPart.PIPELINE else dict(self.cycles).get(Cause.STEPS, 0)
+        )
 
     def within(self, file: str) -> tuple[SourceLine, ...]:
         return within(self.frames, file)

@@ -33,6 +33,7 @@ HEADS = {
     Cause.SPILL: "spills",
     Cause.EMPTY: "empty",
     Cause.SCALAR: "scalar",
+    Cause.STEPS: "steps",
     Cause.MATRIX_STALL: "~matrix",
     Cause.LANE_STALL: "~lanes",
     Cause.HBM: "~HBM",

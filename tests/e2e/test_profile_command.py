@@ -73,3 +73,6 @@ def test_a_trial_takes_what_was_estimated_line_by_line(tmp_path):
         us = call["cycles"] / call["clock_hz"] * 1e6
         assert adds_up(call) and us == pytest.approx(trial["explanation"]["kernel_us"], rel=1e-3)
         assert named["name"].startswith(f"trial {trial['id']}: block_")
+        steps = [row for row in call["rows"] if "steps of the pipeline" in dict(row["cycles"])]
+        maps = [row["frames"][-1]["text"] for row in steps if row["frames"]]
+        assert len(maps) == 3 and all("grid.index_map(lambda" in text for text in maps)

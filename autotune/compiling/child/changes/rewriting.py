@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from autotune.compiling.child.pallas_calls import MACHINERY
-from autotune.compiling.child.trace.scalars import open_jaxpr
+from autotune.compiling.child.trace.scalars import open_jaxpr, source_of
 from autotune.declaring.kernel import Kernel
 from autotune.domain.change import ChangeKind, Place, SourceChange
 from autotune.domain.problem import Config, Problem
@@ -100,9 +100,8 @@ def place_of(eqn: Any) -> Place | None:
 def _body_place(eqn: Any) -> Place | None:
     """The body of a ``pallas_call`` that is the whole function: nobody's expression calls it."""
     inner = eqn.params.get("jaxpr") if eqn.primitive.name == "pallas_call" else None
-    info = str(getattr(getattr(inner, "debug_info", None), "func_src_info", ""))
-    file, _, line = info.rpartition(" at ")[2].rpartition(":")
-    return _place(file, int(line), int(line), 0, 0) if file and line.isdigit() else None
+    file, line = source_of(inner) or ("", None)
+    return _place(file, line, line, 0, 0)
 
 
 def _place(
@@ -160,7 +159,6 @@ def _at(change: SourceChange, rule: Rule, eqn: Any, made: Made) -> Sequence[Any]
 def _is_machinery(eqn: Any) -> bool:
     """A call of a function of JAX's own: it is traced once, with the place of its first use."""
     inner = eqn.params.get("jaxpr") or eqn.params.get("call_jaxpr")
-    info = getattr(open_jaxpr(inner), "debug_info", None) if inner is not None else None
-    source = str(getattr(info, "func_src_info", ""))
+    file, _ = source_of(inner) or ("", 0)
     is_call = eqn.primitive.name not in ("pallas_call", "scan", "while", "cond", "run_scoped")
-    return is_call and any(part in source for part in MACHINERY)
+    return is_call and any(part in file for part in MACHINERY)

@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ _NOT_GIVEN = (
 class MadeCall:
     """``name``: of the compiled instruction. ``listing``: of the kernel, or None with the
     ``refusal`` why; ``scalars``: known contents of operands by number; ``name_of``: what the
-    function calls one."""
+    function calls one; ``index_maps``: file and line of theirs."""
 
     name: str
     listing: str | Listing | None
@@ -54,6 +54,7 @@ class MadeCall:
     scalars: dict[int, list[int]]
     name_of: Callable[[int], str]
     sources: libtpu.SourceTexts | None = None
+    index_maps: dict[int, tuple[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +204,7 @@ def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalLis
         scalars=flat(call.scalar_operands()),
         name_of=call.name_of,
         sources=final and final.sources,
+        index_maps=call.index_maps(),
     )
 
 

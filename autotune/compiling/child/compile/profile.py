@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from autotune.compiling import libtpu, protocol
 from autotune.compiling.child import chips
 from autotune.compiling.child.chips import compile_only_device
 from autotune.compiling.child.compile import build, step
 from autotune.compiling.child.loading import Loader
+from autotune.compiling.child.pallas_calls import MACHINERY
 from autotune.compiling.child.serving import StageError
 from autotune.compiling.child.trace import pallas_call as reader
 from autotune.compiling.protocol import ProfileConfig, Profiled
@@ -18,7 +20,7 @@ from autotune.estimating.simulator import NotSimulated
 from autotune.estimating.simulator.drawing.picture import Picture
 from autotune.estimating.simulator.drawing.timeline import timeline
 from autotune.estimating.simulator.profiling.attribution import profile
-from autotune.estimating.simulator.profiling.locations import carry, read_lines
+from autotune.estimating.simulator.profiling.locations import Location, carry, read_lines
 from autotune.estimating.simulator.profiling.sources import around, frames
 
 _WORTH_SHARE = 0.005  # of the time: lines with less are shown without those around them
@@ -77,23 +79,24 @@ def _of_call(
     chains = carry(lines, call.sources.passes) if call.sources and lines else {}
     known = {chain: frames(chain) for chain in set(chains.values())}
     located = {number: known[chain] for number, chain in chains.items()}
-    chip, version, scalars = question.chip.value, libtpu.version(), call.scalars
+    maps = {
+        number: frames((Location(file, line, line),))
+        for number, (file, line) in call.index_maps.items()
+        if not any(part in file for part in MACHINERY)
+    }
     note = ProfileNote.NOTHING if lines else ProfileNote.NO_LINES
-    result = profile(
-        *(call.listing, located), kernel=name, note=note, chip=chip, libtpu=version, scalars=scalars
-    )
+    given: dict[str, Any] = {
+        "chip": question.chip.value,
+        "libtpu": libtpu.version(),
+        "scalars": call.scalars,
+        "maps": maps,
+    }
+    result = profile(call.listing, located, kernel=name, note=note, **given)
     if isinstance(result, NotSimulated):
         return result
     file, picture = result.file, None
     if question.steps:
-        picture = timeline(
-            *(call.listing, located),
-            chip=chip,
-            libtpu=version,
-            scalars=scalars,
-            steps=question.steps,
-            file=file,
-        )
+        picture = timeline(call.listing, located, steps=question.steps, file=file, **given)
     if isinstance(picture, NotSimulated):
         return picture
     worth = [row for row in result.folded() if row.total >= _WORTH_SHARE * result.cycles]

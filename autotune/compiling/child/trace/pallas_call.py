@@ -21,7 +21,7 @@ from autotune.compiling.child.trace.blocks import (
 )
 from autotune.compiling.child.trace.body import Body, analyse
 from autotune.compiling.child.trace.calls import TracedCall, pallas_calls, sends, walked
-from autotune.compiling.child.trace.scalars import axis_index, evaluate, open_jaxpr
+from autotune.compiling.child.trace.scalars import axis_index, evaluate, open_jaxpr, source_of
 from autotune.compiling.child.trace.visits import BlockWalk, same_walk, visits
 from autotune.declaring.kernel import Array
 from autotune.domain.problem import bits
@@ -65,6 +65,13 @@ class Call:
         known = [n for n, value in enumerate(self.known) if value is not None]
         values = {n: np.asarray(self.known[n]) for n in known if self._may_be_scalars(n)}
         return {n: value for n, value in values.items() if np.issubdtype(value.dtype, np.integer)}
+
+    def index_maps(self) -> dict[int, tuple[str, int]]:
+        """File and line of the index map of each blocked operand, by its number among the operands
+        and results of the call."""
+        first = self.mapping.num_dynamic_grid_bounds + self.mapping.num_index_operands
+        places = (source_of(block.index_map_jaxpr) for block in self.mapping.block_mappings)
+        return {n: place for n, place in enumerate(places, first) if place}
 
     def name_of(self, number: int) -> str:
         """What the function calls an operand, where it is an argument as it came."""

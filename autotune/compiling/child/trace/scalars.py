@@ -110,6 +110,13 @@ def open_jaxpr(jaxpr: Any) -> Any:
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
+def source_of(jaxpr: Any) -> tuple[str, int] | None:
+    """File and line of the function that was traced; None where JAX does not say it."""
+    info = str(getattr(getattr(open_jaxpr(jaxpr), "debug_info", None), "func_src_info", ""))
+    file, _, line = info.rpartition(" at ")[2].rpartition(":")
+    return (file, int(line)) if file and line.isdigit() else None
+
+
 def constants(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
     """What a jaxpr closes over and its value. One that a jaxpr around it computes has none here:
     from jax 0.11 on that is a tracer among the constants."""

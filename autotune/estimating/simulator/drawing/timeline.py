@@ -31,7 +31,8 @@ from autotune.estimating.simulator.extrapolation import finish
 from autotune.estimating.simulator.lowering import HBM_READ, HBM_WRITE, ON_CHIP, WAITED
 from autotune.estimating.simulator.memory import Scalars
 from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
-from autotune.estimating.simulator.profiling.attribution import Frames, Owner, Places
+from autotune.estimating.simulator.profiling.attribution import Owner, Places
+from autotune.estimating.simulator.profiling.purposes import Frames
 from autotune.estimating.simulator.run import record, settle
 
 MOST_DMAS = 5000  # in one picture
@@ -67,6 +68,7 @@ def timeline(
     scalars: Scalars | None = None,
     steps: int = 4,
     file: str = "",
+    maps: Mapping[int, Frames] | None = None,
 ) -> Picture | NotSimulated:
     """Return the first and the last ``steps`` grid steps; ``file``: whose lines have a track each.
     The rest is as in ``profile``."""
@@ -74,7 +76,7 @@ def timeline(
         known = constants.load(chip, libtpu)
         parsed, given = parse(text), scalars or {}
         passes = settle(parsed, known, given)[0].passes  # as many as simulate walks
-        places = Places(text, lines, parsed, known)
+        places = Places(text, lines, maps or {}, parsed, known)
         return _Drawing(places, known, given, steps, passes, file).picture()
     except UnfitError as reason:
         return NotSimulated(str(reason))

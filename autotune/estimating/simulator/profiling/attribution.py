@@ -1,11 +1,12 @@
 """Every cycle of a simulated run to a line of source, or to a named part.
 
 - A bundle issues in one cycle, shared evenly by its vector operations that have a line; where none
-  has, by its scalar operations that do. What each share was spent on is said by its operation.
+  has, by the lines that its scalar operations have or are for (``purposes``). What each share was
+  spent on is said by its operation.
 - A stall goes to the operation that waits, which is the pop of a result: it has the line of its
   push. What a real matrix unit takes beyond libtpu's clock goes to the product.
 - A wait for a DMA goes to the line that waits, where the kernel itself waits.
-- An empty bundle waits for what comes next in its block.
+- An empty bundle waits for what comes next in its block; where nothing does, for the branch.
 - All else is a named part, by where it stands: before the outer loop, in it, or behind it.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from autotune.domain.profile import (
@@ -21,7 +23,6 @@ from autotune.domain.profile import (
     Profile,
     ProfileNote,
     ProfileRow,
-    SourceLine,
 )
 from autotune.estimating.simulator import constants, dma
 from autotune.estimating.simulator.bundles import (
@@ -38,10 +39,10 @@ from autotune.estimating.simulator.graph import connect
 from autotune.estimating.simulator.lowering import STEP, WAITED, Event, number
 from autotune.estimating.simulator.memory import Scalars
 from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
+from autotune.estimating.simulator.profiling.purposes import Frames, purposes
 from autotune.estimating.simulator.run import record, settle
 from autotune.estimating.simulator.stalls import Costs, price
 
-Frames = tuple[SourceLine, ...]
 Owner = Frames | NamedPart
 
 
@@ -62,12 +63,15 @@ def profile(
     libtpu: str | None = None,
     scalars: Scalars | None = None,
     note: ProfileNote = ProfileNote.NOTHING,
+    maps: Mapping[int, Frames] | None = None,
 ) -> Profile | NotSimulated:
-    """Of a printed listing; ``lines``: by number of the operation. The rest as in ``simulate``."""
+    """Of a printed listing; ``lines``: by number of the operation; ``maps``: lines of the index
+    maps, by number of the operand. The rest as in ``simulate``."""
     try:
         known, listing, given = constants.load(chip, libtpu), parse(text), scalars or {}
         recording, line, _ = settle(listing, known, given)
-        ledger = _Ledger(Places(text, lines, listing, known), weights(line, recording, listing))
+        places = Places(text, lines, maps or {}, listing, known)
+        ledger = _Ledger(places, weights(line, recording, listing))
         again = record(listing, known, given, recording.passes, ledger.visit)
         ledger.wait(again, known, line)
         ledger.settle(price(listing, known))
@@ -90,33 +94,49 @@ class Places:
         self,
         text: str,
         lines: Mapping[int, Frames],
+        maps: Mapping[int, Frames],
         listing: Listing,
         chip: constants.ChipConstants,
     ) -> None:
-        self._lines, self.listing = lines, listing
+        self._lines, self._maps, self.listing = lines, {*maps.values()}, listing
         self._bundles = all_operations(text)
+        functions = {(line.file, line.function) for *_, line in self._maps}
+        body = {n: f for n, f in lines.items() if (f[0].file, f[0].function) not in functions}
+        named = {number(o.name): maps[o.number] for o in listing.operands if o.number in maps}
+        self._for = purposes(text, chain.from_iterable(self._bundles), body, named)
         back = connect(listing, chip.delay_slots).back_edge
         self._loop = range(back.target, back.address + chip.delay_slots + 1) if back else range(0)
 
     def issue(self, address: int, stop: int) -> list[Charge]:
         """Who shares the cycle of a bundle in a block that ends before ``stop``."""
-        if not self._bundles[address]:
-            full = next((a for a in range(address, stop) if self._bundles[a]), address)
-            shares = self._issued(full)
-            return [charge._replace(cause=Cause.EMPTY, opcode="") for charge in shares]
-        return self._issued(address)
+        if self._bundles[address]:
+            return self._issued(address, self._bundles[address])
+        later = (self._bundles[a] for a in range(address, stop) if self._bundles[a])
+        earlier = (op for a in range(address - 1, -1, -1) for op in self._bundles[a])
+        branches = ((op,) for op in earlier if op.opcode.startswith("sbr"))
+        shares = self._issued(address, next(later, ()) or next(branches, ()))
+        return [
+            charge._replace(
+                cause=Cause.EMPTY if charge.cause is not Cause.STEPS else Cause.STEPS, opcode=""
+            )
+            for charge in shares
+        ]
 
-    def _issued(self, address: int) -> list[Charge]:
-        operations = self._bundles[address]
+    def _issued(self, address: int, operations: Sequence[Operation]) -> list[Charge]:
         vectors = [o for o in operations if is_vector(o.opcode)]
         for group in (vectors, operations):
-            lines = ((self._line(op.name), op) for op in group)
-            located = [Charge(line, _cause(op), op.opcode) for line, op in lines if line]
+            located = [charge for op in group for charge in self._charges(op)]
             if located:
                 return located
         if vectors:
             return [Charge(NamedPart.NO_LOCATION, _cause(op), op.opcode) for op in vectors]
         return [Charge(self._part(address), Cause.SCALAR)]
+
+    def _charges(self, operation: Operation) -> Iterator[Charge]:
+        line = self._line(operation.name)
+        for owner in [line] if line else self._for.get(number(operation.name), ()):
+            cause = Cause.STEPS if owner in self._maps else _cause(operation)
+            yield Charge(owner, cause, operation.opcode)
 
     def stall(self, name: str) -> Owner:
         return self._line(name) or NamedPart.NO_LOCATION

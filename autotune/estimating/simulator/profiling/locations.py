@@ -29,13 +29,13 @@ _LOCATION, _IDS = 1, 4  # fields of a record
 _FILE, _FIRST, _LAST = 1, 2, 3  # fields of a location; its columns are not used
 
 _OPERATION = re.compile(r"^ *%[a-z]*(\d+)(?:_\w+)? = (\S+) *(.*)$", re.M)
-_OPERAND = re.compile(r"%[a-z]*(\d+)(?:_\w+)?")
+OPERAND = re.compile(r"%[a-z]*(\d+)(?:_\w+)?")
 _COMMENT = re.compile(r"/\*.*?\*/|/\*.*")
 _STEM = re.compile(r"[a-z]+")
 _UNIT = re.compile(r"\.([mx][xl]u\d)\b")
 _MATRIX_UNIT = re.compile(r"(?:\[(\d+)\])?\.(mxu\d)\b")
 _MOST_RESULTS = 8  # of a product
-_SLOT = re.compile(r"\[#allocation\d+_spill\]")
+SLOT = re.compile(r"\[#allocation\d+_spill\]")
 
 
 class Location(NamedTuple):
@@ -102,7 +102,7 @@ def carry(lines: Mapping[int, Chain], texts: Iterable[str]) -> dict[int, Chain]:
 
 def _operations(text: str) -> tuple[_PassOperation, ...]:
     return tuple(
-        _PassOperation(int(number), opcode, rest, tuple(map(int, _OPERAND.findall(rest))))
+        _PassOperation(int(number), opcode, rest, tuple(map(int, OPERAND.findall(rest))))
         for number, opcode, rest in _OPERATION.findall(_COMMENT.sub("", text))
     )
 
@@ -133,7 +133,7 @@ def _carried(known: Mapping[int, Chain], before: _Text, now: _Text) -> dict[int,
     last: dict[str, int] = {}  # by unit, or by spill slot: the operation that used it last
     for operation in now.operations:
         number = operation.number
-        place = _UNIT.search(operation.opcode) or _SLOT.search(operation.text)
+        place = _UNIT.search(operation.opcode) or SLOT.search(operation.text)
         if number not in known:
             source = products.get(number)
             twin = _next(twins.get(_key(operation, renamed))) if source is None else None
@@ -191,7 +191,7 @@ def _products(operations: Iterable[_PassOperation]) -> dict[int, int]:
 
 
 def _key(operation: _PassOperation, renamed: Mapping[int, int]) -> tuple[str, str]:
-    text = _OPERAND.sub(lambda o: f"%{renamed.get(int(o[1]), int(o[1]))}", operation.text)
+    text = OPERAND.sub(lambda o: f"%{renamed.get(int(o[1]), int(o[1]))}", operation.text)
     return _stem(operation.opcode), text.strip()
 
 
@@ -203,7 +203,7 @@ def _stem(opcode: str) -> str:
 
 def _pushed(operation: _PassOperation, last: int | None) -> int | None:
     """What a pop takes off its unit, a spill stores, a load has back, or a copy copies."""
-    if operation.opcode.startswith(("vpop", "vmov")) or _SLOT.search(operation.text):
+    if operation.opcode.startswith(("vpop", "vmov")) or SLOT.search(operation.text):
         return operation.operands[0] if operation.operands else last
     return None
 
@@ -248,7 +248,7 @@ class _LastText:
                 self._lines[operation.number] = chain
 
     def _kind(self, operation: _PassOperation) -> object:
-        slot = _SLOT.search(operation.text)
+        slot = SLOT.search(operation.text)
         return slot or _stem(operation.opcode), self._first(operation.operands)
 
     def _user(self, operation: _PassOperation) -> Chain | None:
