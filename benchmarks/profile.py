@@ -131,10 +131,10 @@ def _summary(what: str, answers: Sequence[Mapping[str, Any]]) -> str:
     shares = [sum(each.get(name, 0.0) for name in _LINES) for each in known]
     body = [each.get(_BODY, 0.0) for each in known]
     return (
-        f"{what}: {len(shares)} of {len(answers)} have a profile; on a line are "
-        f"{median(shares):.0%} of the cycles (median), at least {min(shares):.0%}, and at least "
-        f"{_GOAL_SHARE:.0%} in {sum(s >= _GOAL_SHARE for s in shares)}; on a line of the body "
-        f"{median(body):.0%} (median), at least {_GOAL_SHARE:.0%} in "
+        f"{what}: {len(shares)} of {len(answers)} have a profile. On a line are "
+        f"{median(shares):.0%} of the cycles (median), in all at least {min(shares):.0%}; at least "
+        f"{_GOAL_SHARE:.0%} in {sum(s >= _GOAL_SHARE for s in shares)}. On a line of the body are "
+        f"{median(body):.0%} (median); at least {_GOAL_SHARE:.0%} in "
         f"{sum(s >= _GOAL_SHARE for s in body)}."
     )
 
