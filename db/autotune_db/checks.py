@@ -105,10 +105,11 @@ def save_check(connection: Connection, check: Check, key_id: int, target_id: int
 
 
 def _joined(statement: Any) -> Any:
+    """Each check has both keys: an outer join lets the database leave out what nothing reads."""
     return (
         statement.select_from(CHECKS)
-        .join(_Of, _Of.c.id == CHECKS.c.key_id)
-        .join(_Target, _Target.c.id == CHECKS.c.target_id)
+        .outerjoin(_Of, _Of.c.id == CHECKS.c.key_id)
+        .outerjoin(_Target, _Target.c.id == CHECKS.c.target_id)
     )
 
 

@@ -238,6 +238,7 @@ CHECKS = _table(
     _column("costs_us", Double, default="0"),
     UniqueConstraint("key_id", "target_id"),
     Index(None, "checked_at"),
+    Index(None, "verdict", "costs_us"),
 )
 """What became of the record of a key under the toolchain and chip of another, the target.
 ``costs_us`` is copied out of it for sorting; 0 where it is older than the column."""

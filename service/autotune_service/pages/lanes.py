@@ -2,7 +2,7 @@
 times as fast as its default and as plain XLA; and how many of its problems are published."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import median
@@ -111,40 +111,62 @@ def share(place: Published, searched: int, published: int) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """What is published, on one scale. ``averages``: of each kernel, over its default."""
+
+    scale: Scale
+    average: dict[str, Any]
+    averages: Mapping[str, dict[str, Any]]
+    lanes: Mapping[tuple[str, Chip], dict[str, Any]]
+
+
+def lanes_of(gains: Sequence[Gain], scale: Scale) -> Lanes:
+    by_kernel: dict[str, list[Gain]] = {}
+    by_chip: dict[tuple[str, Chip], list[Gain]] = {}
+    for gain in gains:
+        by_kernel.setdefault(gain.key.kernel, []).append(gain)
+        by_chip.setdefault((gain.key.kernel, gain.key.chip), []).append(gain)
+    return Lanes(
+        scale=scale,
+        average=_average(gains),
+        averages={kernel: _average(its) for kernel, its in by_kernel.items()},
+        lanes={
+            (kernel, chip): lane(kernel, chip, g, scale) for (kernel, chip), g in by_chip.items()
+        },
+    )
+
+
+def _average(gains: Sequence[Gain]) -> dict[str, Any]:
+    return {"middle": middle([gain.over_default for gain in gains]), "predicted": predicted(gains)}
+
+
 def cards(
     searched: "Counter[Published]",
     published: "Counter[Published]",
     described: Sequence[str],
-    gains: Sequence[Gain],
+    drawn: Lanes,
     shown: Sequence[Toolchain],
-    scale: Scale,
 ) -> list[dict[str, Any]]:
     """A kernel with a row for each chip; also those that were described and never searched."""
     there = {place[:2] for place in searched if place[2] in shown}
-    by_place: dict[tuple[str, Chip], list[Gain]] = {}
-    for gain in gains:
-        by_place.setdefault((gain.key.kernel, gain.key.chip), []).append(gain)
-    cards = []
-    for name in sorted({name for name, _ in there} | set(described)):
-        chips = sorted(chip for kernel, chip in there if kernel == name)
-        of_kernel = [gain for chip in chips for gain in by_place.get((name, chip), ())]
-        card = {
+    return [
+        {
             "name": name,
-            "middle": middle([gain.over_default for gain in of_kernel]),
-            "predicted": predicted(of_kernel),
+            **(drawn.averages.get(name) or _average(())),
             "rows": [
                 {
-                    **lane(name, chip, by_place.get((name, chip), ()), scale),
+                    **(drawn.lanes.get((name, chip)) or lane(name, chip, (), drawn.scale)),
                     "cells": [
                         share(place := (name, chip, toolchain), searched[place], published[place])
                         for toolchain in shown
                     ],
                 }
-                for chip in chips
+                for chip in sorted(chip for kernel, chip in there if kernel == name)
             ],
         }
-        cards.append(card)
-    return cards
+        for name in sorted({name for name, _ in there} | set(described))
+    ]
 
 
 def lane(kernel: str, chip: Chip, gains: Sequence[Gain], scale: Scale) -> dict[str, Any]:

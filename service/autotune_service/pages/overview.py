@@ -13,14 +13,16 @@ from autotune.domain.browsing import SILENT, RunningSearch
 from autotune.domain.job import Job, State
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.workload import WeightedTimes
-from autotune_service.pages.call import PageCall
+from autotune_db.browse import SqlBrowse
+from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.filters import newest_first
 from autotune_service.pages.gains import gains
 from autotune_service.pages.jobs import MOST_JOBS, job_for
-from autotune_service.pages.lanes import cards, middle, predicted, scale_of
+from autotune_service.pages.lanes import Lanes, cards, lanes_of, scale_of
 from autotune_service.pages.next_steps import next_steps
 from autotune_service.pages.problems import rows
 from autotune_service.pages.workloads import lines, model_times
+from autotune_service.snapshot_cache import IndexedSnapshot
 
 _LATEST = 8
 _MOST_MODELS = 5
@@ -36,26 +38,20 @@ def show(call: PageCall) -> dict[str, Any]:
     toolchains = newest_first({toolchain for *_, toolchain in searched})
     only = call.query.toolchain(toolchains)
     shown = [only] if only else toolchains[:_MOST_TOOLCHAINS]
-    tuned = list(gains(snapshot, browse).values())
-    scale = scale_of(tuned)
+    everything = drawn = _all_lanes(snapshot, browse)
+    if only:
+        of_it = [g for g in gains(snapshot, browse).values() if g.key.toolchain == only]
+        drawn = lanes_of(of_it, everything.scale)
     described = [] if only else [spec.name for spec in call.store.kernels()]
     return {
         "toolchains": toolchains,
         "shown": shown,
         "only": only,
-        "cards": cards(
-            searched,
-            published,
-            described,
-            [gain for gain in tuned if only in (None, gain.key.toolchain)],
-            shown,
-            scale,
-        ),
+        "cards": cards(searched, published, described, drawn, shown),
         "models": _models(call),
         "latest": rows(call, browse.latest(_LATEST)),
-        "scale": scale,
-        "middle": middle([gain.over_default for gain in tuned]),
-        "predicted": predicted(tuned),
+        "scale": everything.scale,
+        **everything.average,
         "steps": next_steps(call, browse.open_jobs(MOST_JOBS)),
         "snapshot": snapshot,
         "searched": sum(target.searched for target in targets),
@@ -64,6 +60,12 @@ def show(call: PageCall) -> dict[str, Any]:
         "broken": browse.count_broken(),
         **running(call),
     }
+
+
+@once_for_each_snapshot
+def _all_lanes(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Lanes:
+    tuned = list(gains(snapshot, browse).values())
+    return lanes_of(tuned, scale_of(tuned))
 
 
 def _models(call: PageCall) -> list[tuple[str, Chip, Toolchain, WeightedTimes]]:

@@ -68,6 +68,7 @@ def upgrade() -> None:
     op.execute(_NEW_SNAPSHOT)
     costs = Column("costs_us", sa.Double, nullable=False, server_default="0")
     op.add_column(CHECKS.name, costs)
+    op.create_index(f"ix_{CHECKS.name}_verdict_costs_us", CHECKS.name, ["verdict", "costs_us"])
     op.drop_table("autotune_pushes")
     op.drop_table("autotune_spaces")
     op.add_column(CANDIDATES.name, Column("record_id", _ID))
