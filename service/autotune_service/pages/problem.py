@@ -42,7 +42,7 @@ from autotune_service.pages.render import config_call
 from autotune_service.pages.speed import Line, bars, facts, measured_rows, parts, speed, time_lines
 from autotune_service.pages.states import states_of
 
-FASTEST, OTHERS = 300, 100  # trials drawn; a search of a hundred trials is drawn whole
+FASTEST, OTHERS = 200, 100  # trials drawn; a search of a hundred trials is drawn whole
 _VERSIONS = 10
 _FIGURES = {"time": "time_us", "measured": "measured_us", "vmem": "used_bytes"}
 
