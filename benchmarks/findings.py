@@ -76,12 +76,21 @@ def _asked(entry: Entry, python: str) -> dict[str, Any]:
     return answer
 
 
-def _best(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What saves the most of what the gate has passed."""
+def _changes(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Those of all that saves time and is right, alone or together."""
+    return [change for each in _right(answer) for change in each["changes"]]
+
+
+def _right(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What the gate has passed."""
     advice = answer.get("advice") or {}
     listed = [advice.get("together"), *advice.get("findings", ())]
-    right = [each for each in listed if each and each["verdict"]["ok"]]
-    return min(right, key=lambda each: each["after_us"], default=None)
+    return [each for each in listed if each and each["verdict"]["ok"]]
+
+
+def _best(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What saves the most of what the gate has passed."""
+    return min(_right(answer), key=lambda each: each["after_us"], default=None)
 
 
 def gain(answer: Mapping[str, Any]) -> float:
@@ -128,21 +137,15 @@ def report(rows: Sequence[Row]) -> str:
     groups = ". ".join(
         _share(name.capitalize(), group) for name, group in sorted(_by_group(ran).items())
     )
-    kinds = Counter(
-        change["kind"]
-        for _, answer in ran
-        for each in (answer.get("advice") or {}).get("findings", ())
-        for change in each["changes"]
-        if each["verdict"]["ok"]
-    )
+    kinds = Counter(kind for _, answer in ran for kind in {c["kind"] for c in _changes(answer)})
     counted = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
     others = [pair for pair in ran if pair[0]["group"] != _NAIVE]
     ordered = sorted(rows, key=lambda pair: (-gain(pair[1]), not pair[1]))
     return (
         f"{len(ran)} of {len(rows)} entries were run. {_share('Of these', ran)}; "
         f"the goal is {_GOAL_SHARE:.0%}. {_share(f'Without what is {_NAIVE}', others)}. "
-        f"{groups}. "
-        f"Findings by kind: {counted}.\n\n{markdown_table(head, *(row(*pair) for pair in ordered))}"
+        f"{groups}. Kernels by kind of finding: {counted}.\n\n"
+        f"{markdown_table(head, *(row(*pair) for pair in ordered))}"
     )
 
 

@@ -75,7 +75,7 @@ def _piped(eqn: Any, kinds: Sequence[str]) -> list[Any]:
 
 
 def _evaluated(jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-    """As JAX does it. Branches are traced again: their ``program_id`` is one of the pipeline."""
+    """As JAX does it. What is inside is traced again: its ``program_id`` is the pipeline's."""
     from jax import lax
 
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *arguments], strict=True))
@@ -84,6 +84,8 @@ def _evaluated(jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> l
         if eqn.primitive.name == "cond":
             pairs = [(closed.jaxpr, closed.consts) for closed in eqn.params["branches"]]
             made = lax.switch(given[0], [partial(_evaluated, *pair, given[1:]) for pair in pairs])
+        elif eqn.primitive.name in ("jit", "pjit"):
+            made = _evaluated(eqn.params["jaxpr"].jaxpr, eqn.params["jaxpr"].consts, given)
         else:
             made = _bound(eqn, given)
         values.update(zip(eqn.outvars, made, strict=True))

@@ -255,10 +255,12 @@ def _is_small(var: Any) -> bool:
 
 
 def _is_placed(eqn: Any) -> bool:
+    """On other devices: jax 0.12 names the abstract mesh of one in any broadcast."""
     import jax
 
     leaves = jax.tree.leaves(dict(eqn.params))
-    return any(isinstance(leaf, jax.sharding.Sharding) for leaf in leaves)
+    meshes = [getattr(x, "mesh", None) for x in leaves if isinstance(x, jax.sharding.Sharding)]
+    return any(not isinstance(m, jax.sharding.AbstractMesh) or m.size > 1 for m in meshes)
 
 
 def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:

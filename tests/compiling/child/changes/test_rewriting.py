@@ -176,7 +176,7 @@ def gathered(steps, order, x):
     and ask where they are."""
 
     def body(order_ref, x_ref, out_ref, sums_ref):
-        i, j = pl.program_id(0), pl.program_id(1)
+        j = pl.program_id(1)
 
         @pl.when(j == 0)
         def _():
@@ -188,7 +188,7 @@ def gathered(steps, order, x):
 
         @pl.when(j == pl.num_programs(1) - 1)
         def _():
-            out_ref[...] = sums_ref[...] + order_ref[i]
+            out_ref[...] = sums_ref[...] + jax.jit(lambda: order_ref[pl.program_id(0)])()
 
     grid_spec = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=1,

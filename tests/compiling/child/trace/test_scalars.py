@@ -145,11 +145,18 @@ def placed_inside(n, x):
     return scaled(inside(n), x)
 
 
+def placed_here(n, x):
+    here = NamedSharding(AbstractMesh((1,), ("x",)), PartitionSpec())
+    inside = jax.jit(lambda n: jax.lax.with_sharding_constraint(n + 1, here) + 1)
+    return scaled(inside(n), x)
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
         (looped, {}),
         (placed, {0: [8]}),
+        (placed_here, {0: [9]}),
         (placed_inside, {}),
         (looped_while, {}),
         (chosen, {0: [7]}),
