@@ -3,6 +3,8 @@ another one is answered as *earlier*, not as exact (``answering/matching.py``)."
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from autotune.declaring.sources import code, whole_text
@@ -32,3 +34,16 @@ def searched_source(ref: KernelRef) -> str:
     except OSError:
         return ""
     return hashlib.sha256("\n".join([*text, ref.attribute]).encode()).hexdigest()[:12]
+
+
+class ReadOnce:
+    """Both of many calls of a few kernels: their files are read at the first."""
+
+    def __init__(self) -> None:
+        self._fingerprint, self._searched_source = cache(fingerprint), cache(searched_source)
+
+    def fingerprint(self, ref: KernelRef, form: str) -> str:
+        return self._fingerprint(replace(ref, call=""), form)
+
+    def searched_source(self, ref: KernelRef) -> str:
+        return self._searched_source(replace(ref, call=""))

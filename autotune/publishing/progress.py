@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from autotune.compiling.environments.environment import environments, environments_folder
-from autotune.declaring.fingerprint import fingerprint, searched_source
+from autotune.declaring.fingerprint import ReadOnce
 from autotune.domain.arguments import ProblemWords, asked
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Progress
@@ -117,7 +117,9 @@ class Reported(SearchObserver):
 _MOST_CALLS = 1_000  # searched keys of a function that are looked through
 
 
-def searched_before(store: Store, task: TuningTask, plan: Plan) -> TuningResult | None:
+def searched_before(
+    store: Store, task: TuningTask, plan: Plan, sources: ReadOnce
+) -> TuningResult | None:
     """What came of the same search of the same source, without asking a compiler; None where there
     was none, or that cannot be known without one."""
     toolchain = _known_toolchain(plan.python)
@@ -126,8 +128,8 @@ def searched_before(store: Store, task: TuningTask, plan: Plan) -> TuningResult 
     options = plan.options if task.options is None else task.options
     toolchain = replace(toolchain, options=options)
     try:
-        keys = _keys(store, task, toolchain, plan.python or "")
-        results = (ended_search(store, task, spec, key, plan) for spec, key in keys)
+        keys = _keys(store, task, toolchain, plan.python or "", sources)
+        results = (ended_search(store, task, spec, key, plan, sources) for spec, key in keys)
         return next(filter(None, results), None)
     except StoreError:
         return None  # whoever searches says what is wrong
@@ -139,6 +141,7 @@ def ended_search(
     spec: KernelSpec,
     key: Key,
     plan: Plan,
+    sources: ReadOnce,
     choices: Choices | None = None,
 ) -> TuningResult | None:
     """The same of a key, where the search has the trials that the plan asks for, or all that there
@@ -152,7 +155,7 @@ def ended_search(
     done = len(trials) - progress.before >= plan.limits.trials
     if record is None or not (
         (done or progress.exhausted or predicted)
-        and _is_unchanged(task, progress, record, choices)
+        and _is_unchanged(sources.searched_source(task.ref), progress, record, choices)
         and _is_of(record, trials)
         and _is_answer(record, trials, plan)
     ):
@@ -181,10 +184,8 @@ def ended_search(
     )
 
 
-def _is_unchanged(
-    task: TuningTask, progress: Progress, record: Record, choices: Choices | None
-) -> bool:
-    source, default = searched_source(task.ref), record.default.config
+def _is_unchanged(source: str, progress: Progress, record: Record, choices: Choices | None) -> bool:
+    default = record.default.config
     if source and source == progress.source:
         return True
     if choices is None or default is None or choices.digest != progress.choices:
@@ -207,12 +208,12 @@ def _known_toolchain(python: str | None) -> Toolchain | None:
 
 
 def _keys(
-    store: Store, task: TuningTask, toolchain: Toolchain, python: str
+    store: Store, task: TuningTask, toolchain: Toolchain, python: str, sources: ReadOnce
 ) -> Iterator[tuple[KernelSpec, Key]]:
     """What the task may mean: of a call those that were asked for in the same words."""
     for spec in store.kernels():
         try:
-            if spec.fingerprint != fingerprint(task.ref, spec.form):
+            if spec.fingerprint != sources.fingerprint(task.ref, spec.form):
                 continue
         except OSError:
             return  # whoever searches says what is wrong

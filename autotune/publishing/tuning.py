@@ -12,7 +12,7 @@ from math import inf
 from threading import Event
 from typing import TYPE_CHECKING
 
-from autotune.declaring.fingerprint import searched_source
+from autotune.declaring.fingerprint import ReadOnce
 from autotune.domain.arguments import NODES_JAX, asked
 from autotune.domain.compilers import Compilers, ListChoices
 from autotune.domain.errors import AutotuneError, StoreError
@@ -61,15 +61,17 @@ def tune_all(
     """
     began = time.monotonic()
     with ExitStack() as stack:
-        store = _existing(stack, open_store)
-        answers = [None if store is None else searched_before(store, task, plan) for task in tasks]
+        store, sources = _existing(stack, open_store), ReadOnce()
+        answers = [
+            None if store is None else searched_before(store, task, plan, sources) for task in tasks
+        ]
         if all(answers):
             entries = _begun(list(filter(None, answers)), observer)
             return [entry for entry in entries if isinstance(entry, TuningResult)]
         observer.compiling()
         compilers = stack.enter_context(new_compilers())
         described = [
-            answer or _described(compilers, store, task, plan)
+            answer or _described(compilers, store, task, plan, sources)
             for task, answer in zip(tasks, answers, strict=True)
         ]
         explored = [
@@ -80,7 +82,7 @@ def tune_all(
         if not to_search:
             return [entry for entry in explored if not isinstance(entry, _Explored)]
         store = store or stack.enter_context(open_store(create=True))
-        run = _Run(compilers, store, plan, observer, began)
+        run = _Run(compilers, store, plan, observer, sources, began)
         searched = iter(run.searched(list(map(run.opened, to_search))))
         return [next(searched) if isinstance(entry, _Explored) else entry for entry in explored]
 
@@ -132,13 +134,14 @@ def _existing(stack: ExitStack, open_store: OpenStore) -> Store | None:
 
 
 def _described(
-    compilers: Compilers, store: Store | None, task: TuningTask, plan: Plan
+    compilers: Compilers, store: Store | None, task: TuningTask, plan: Plan, sources: ReadOnce
 ) -> TuningResult | NotTuned | _Described:
     """What the compilers know of a task, or how its search ended before."""
     try:
         subject = describe_subject(compilers, task.ref, task.chip, task.problem, task.options)
         choices = compilers.ask(subject.question(ListChoices))
-        before = store and ended_search(store, task, subject.spec, subject.key, plan, choices)
+        spec, key = subject.spec, subject.key
+        before = store and ended_search(store, task, spec, key, plan, sources, choices)
     except AutotuneError as error:
         return NotTuned(task=task, error=error)
     return before or _Described(task=task, subject=subject)
@@ -185,6 +188,7 @@ class _Run:
     store: Store
     plan: Plan
     observer: TuningObserver
+    sources: ReadOnce
     began: float
 
     def opened(self, explored: _Explored) -> _Explored:
@@ -199,7 +203,7 @@ class _Run:
             self.store.searches,
             subject.key,
             command,
-            searched_source(subject.ref),
+            self.sources.searched_source(subject.ref),
             self.compilers.ask(subject.question(ListChoices)).digest,
         )
         known = tuned_elsewhere(self.compilers, self.store, subject, reported.announce)

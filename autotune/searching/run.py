@@ -2,6 +2,7 @@
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager, suppress
@@ -22,11 +23,13 @@ def run_searches(
     stop: Callable[[], bool] = lambda: False,
     finished: Callable[[Search], None] = lambda _: None,
 ) -> None:
-    """Advance all searches until each is over, ``size`` trials at a time, where they pay: each gets
-    its first trials before any gets more, then the one that promises most for its weight. After
-    ``timeout_s`` only defaults that are not known are still tried. ``finished`` is told of each
-    that is over, at once. Ctrl-C or ``stop`` interrupts all: what is finished is kept. NumPy has
-    one thread meanwhile: several that wait for each other on busy cores spin."""
+    """Advance all searches until each is over, ``size`` trials at a time. Without a limit of time
+    those of a kernel follow one another: each knows what those before it have taught. With
+    ``timeout_s`` trials go where they pay: each gets its first ones before any gets more, then the
+    one that promises most for its weight; afterwards only defaults that are not known are still
+    tried. ``finished`` is told of each that is over, at once. Ctrl-C or ``stop`` interrupts all:
+    what is finished is kept. NumPy has one thread meanwhile: several that wait for each other on
+    busy cores spin."""
     deadline = inf if timeout_s is None else time.monotonic() + timeout_s
     with threadpool_limits(1, user_api="blas"), _kept_from_collection(), _interrupting(searches):
         while not stop():
@@ -73,12 +76,27 @@ def _fill(
         ready = [search for search in searches if search.is_ready]
         if not ready:
             return
-        fewest = min(min(search.begun, _FIRST_TRIALS) for search in ready)
-        first = [search for search in ready if min(search.begun, _FIRST_TRIALS) == fewest]
-        search = first[0] if len(first) == 1 else max(first, key=Search.promise_us)
+        search = _next_taught(searches) if deadline == inf else _next_paying(ready)
         search.start(late=time.monotonic() > deadline)
         if search.stopped_by:
             finished(search)
+
+
+def _next_taught(searches: Sequence[Search]) -> Search:
+    """The one that has the fewest of its kernel still ahead of it."""
+    ahead, ready = Counter[str](), list[tuple[int, Search]]()
+    for search in searches:
+        kernel = search.subject.key.kernel
+        if search.is_ready:
+            ready.append((ahead[kernel], search))
+        ahead[kernel] += not search.stopped_by
+    return min(ready, key=lambda entry: entry[0])[1]
+
+
+def _next_paying(ready: Sequence[Search]) -> Search:
+    fewest = min(min(search.begun, _FIRST_TRIALS) for search in ready)
+    first = [search for search in ready if min(search.begun, _FIRST_TRIALS) == fewest]
+    return first[0] if len(first) == 1 else max(first, key=Search.promise_us)
 
 
 def _interrupted(searches: Sequence[Search]) -> None:

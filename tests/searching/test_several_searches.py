@@ -71,7 +71,7 @@ def run(running: list[Search], compilers: Recording, **limits: Any) -> list[int]
 def test_each_gets_its_first_trials_before_any_gets_its_last() -> None:
     compilers = Recording()
     running, stores = searches(compilers, {8: 1.0, 16: 1000.0, 32: 10.0})
-    assert sorted(run(running, compilers)) == [8, 16, 32]
+    assert sorted(run(running, compilers, timeout_s=600.0)) == [8, 16, 32]
     assert [len(store.kept) for store in stores] == [12, 12, 12]
     assert sorted(compilers.order[:3]) == [8, 16, 32]
     assert {size: compilers.order[:12].count(size) for size in (8, 16, 32)} == {8: 4, 16: 4, 32: 4}
@@ -81,12 +81,21 @@ def test_each_gets_its_first_trials_before_any_gets_its_last() -> None:
 def test_the_rest_goes_where_it_pays() -> None:
     compilers = Recording(stop_after=ENOUGH_OWN + 4)  # with more its own trials say what is left
     running, stores = searches(compilers, {8: 1.0, 16: 1e6}, trials=40)
-    run(running, compilers, stop=compilers.enough)
+    run(running, compilers, timeout_s=600.0, stop=compilers.enough)
     counts = [compilers.order.count(size) for size in (8, 16)]
     assert counts[0] <= 5
     assert counts[1] >= ENOUGH_OWN - 1
     assert [search.stopped_by for search in running] == ["interrupted", "interrupted"]
     assert sum(len(store.kept) for store in stores) == len(compilers.order)
+
+
+def test_without_a_limit_of_time_those_of_a_kernel_follow_one_another() -> None:
+    compilers = Recording()
+    running, _ = searches(compilers, {8: 1.0, 16: 1000.0, 32: 10.0})
+    assert run(running, compilers) == [8, 16, 32]
+    # The next one's default runs where the first of one that is ahead of it is not done.
+    assert compilers.order[:14].count(8) == 12
+    assert compilers.order[:24].count(32) <= 1
 
 
 def test_when_time_is_up_each_has_its_default() -> None:
@@ -108,5 +117,5 @@ def test_what_always_fails_does_not_starve_the_others() -> None:
 
     compilers = Failing(stop_after=40)
     running, _ = searches(compilers, {8: 1.0, 16: 30.0}, trials=60)
-    run(running, compilers, stop=compilers.enough)
+    run(running, compilers, timeout_s=600.0, stop=compilers.enough)
     assert compilers.order.count(16) > 10

@@ -75,21 +75,36 @@ def integer_ranges(
 def operands_that_name_rows(kernel: Kernel, problem: Problem) -> frozenset[str]:
     """Those whose integers are places in another operand (pages, rows of a table): less than it is
     long, and others where it is half as long. Integers that together are no more may be the lengths
-    of its parts."""
+    of its parts. Where there are fewer integers as well, as a table of pages has with each
+    sequence, they are places if they name each row once."""
     names, arrays = set(), kernel.inputs(problem)
-    for dim, size in problem.dims:
+    for dim, length in problem.dims:
         with suppress(Exception):  # there may be no such problem
-            halves = kernel.inputs(problem.with_dims(**{dim: size // 2}))
-            rows = [(a.shape[:1], h.shape[:1]) for a, h in zip(arrays, halves, strict=True)]
-            if ((size,), (size // 2,)) not in rows:
-                continue
-            for array, half in zip(arrays, halves, strict=True):
-                if _has_integers(array) and array.shape == half.shape:
-                    contents, fewer = _contents(array), _contents(half)
-                    follows = contents.max() < size and fewer.max() < size // 2
-                    if follows and contents.max() != fewer.max() and contents.sum() > size:
-                        names.add(array.name)
+            halves = kernel.inputs(problem.with_dims(**{dim: length // 2}))
+            pairs = list(zip(arrays, halves, strict=True))
+            integers = [pair for pair in pairs if _has_integers(pair[0])]
+            rows = [tuple(each.shape[0] for each in pair if each.shape) for pair in pairs]
+            for array, half in integers:
+                both = _contents(array), _contents(half)
+                if array.shape == half.shape:
+                    is_named = (length, length // 2) in rows and _follow(*both, length)
+                else:
+                    others = (
+                        r for r, pair in zip(rows, pairs, strict=True) if pair not in integers
+                    )
+                    is_named = any(all(map(_names_each, both, sizes)) for sizes in others if sizes)
+                if is_named:
+                    names.add(array.name)
     return frozenset(names)
+
+
+def _follow(contents: Any, fewer: Any, rows: int) -> bool:
+    follows = contents.max() < rows and fewer.max() < rows // 2
+    return bool(follows and contents.max() != fewer.max() and contents.sum() > rows)
+
+
+def _names_each(contents: Any, rows: int) -> bool:
+    return np.array_equal(np.sort(contents, axis=None), np.arange(rows))
 
 
 def lengths_given(arrays: Sequence[Array], naming: Set[str]) -> list[int]:

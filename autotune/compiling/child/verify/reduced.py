@@ -78,7 +78,8 @@ def reduced_problems(
 
 def _as_declared(kernel: Kernel, problem: Problem, accepts: Accepts) -> Problem:
     """What the declaration's ``reduced`` makes small, as small as it says or, where that leaves too
-    few of them (heads, sequences) to walk from one to the next, a few; else the problem itself."""
+    few of them (heads, sequences) to walk from one to the next, a few, or with one dimension as
+    long as it is, of which a block of this config holds more; else the problem itself."""
     if kernel.reduced is None:
         return problem
     small = kernel.reduced(problem)
@@ -86,7 +87,8 @@ def _as_declared(kernel: Kernel, problem: Problem, accepts: Accepts) -> Problem:
         dims = {d: max(size, min(least, problem[d])) for d, size in small.dims}
         if accepts(small.with_dims(**dims)):
             return small.with_dims(**dims)
-    return problem
+    whole = (small.with_dims(**{d: size}) for d, size in problem.dims if size > small[d])
+    return next(filter(accepts, whole), problem)
 
 
 def keeps_lengths(small: Problem, real: Problem) -> bool:
