@@ -8,9 +8,17 @@ import click
 from autotune.cli import shared
 from autotune.domain.errors import InvalidInputError
 from autotune.tables.description import descriptions
-from autotune.tables.export import FileChange, Refused, TableExport
+from autotune.tables.export import FileChange, Formatting, Refused, TableExport
+from autotune.tables.formatting import formatted
 from autotune.wording.output import echo
 from autotune.wording.units import counted
+
+_FORMATTING = {
+    Formatting.NOT_CONFIGURED: "{}: the project names no formatter that is known here",
+    Formatting.NOT_INSTALLED: "{}: {}, the project's formatter, is not installed: run it yourself",
+    Formatting.OTHERWISE: "{}: not formatted, as {} would change more of it than these rows",
+    Formatting.DONE: "{}: formatted by {}",
+}
 
 
 @click.command()
@@ -34,7 +42,8 @@ def apply(
     """Write the newest records into the tables of REPOSITORY, a project that is checked out.
 
     Each table that is known here and lies in it is changed as `autotune export` changes one that
-    is installed: in its own format, and looked up by its own library under --python. Exit code 1
+    is installed: in its own format, and looked up by its own library under --python. The project's
+    formatter (yapf, black or ruff) goes over it, where it is installed. Exit code 1
     when there was nothing to change, or a record has no place in its table.
     """
     only = shared.chip_named(chip)
@@ -51,7 +60,11 @@ def apply(
         of_table = [record for record in records if table.takes(record.key.kernel)]
         export = TableExport(name=table.name, python=python, repository=repository)
         exported = export.of(of_table, exact=True)
-        changes += [change for change in exported.changes if change.before != change.after]
+        changes += [
+            formatted(change, repository, python)
+            for change in exported.changes
+            if change.before != change.after
+        ]
         refused += exported.refused
     for change in () if dry_run else changes:
         (repository / change.file).write_text(change.after, encoding="utf-8")
@@ -62,7 +75,15 @@ def apply(
 def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bool) -> None:
     if as_json:
         left = [{"record": record, "reason": why} for record, why in refused]
-        files = [{"file": change.file, "patch": change.patch} for change in changes]
+        files = [
+            {
+                "file": change.file,
+                "patch": change.patch,
+                "formatter": change.formatter,
+                "formatting": change.formatting.value,
+            }
+            for change in changes
+        ]
         shared.print_json({"changed": files, "refused": left, "written": not dry_run})
         return
     for record, why in refused:
@@ -72,4 +93,5 @@ def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bo
             click.echo(change.patch, nl=False)
         else:
             echo(f"{change.file} is changed")
+        echo(_FORMATTING[change.formatting].format(change.file, change.formatter), err=True)
     echo(f"{counted(len(changes), 'table')} {'would be ' if dry_run else ''}changed", err=True)

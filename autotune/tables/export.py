@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,16 @@ Refused = list[tuple[str, str]]
 _Rows = Sequence[tuple[Record, TableRow]]
 
 
+class Formatting(Enum):
+    """By the formatter of a project: not where it isn't there, or would have written the file
+    otherwise before."""
+
+    NOT_CONFIGURED = "not configured"
+    NOT_INSTALLED = "not installed"
+    OTHERWISE = "otherwise"
+    DONE = "done"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
     """A file, relative to the folder of its packages or to its repository, and its text."""
@@ -49,6 +60,8 @@ class FileChange:
     file: str
     before: str
     after: str
+    formatter: str = ""
+    formatting: Formatting = Formatting.NOT_CONFIGURED
 
     @property
     def patch(self) -> str:

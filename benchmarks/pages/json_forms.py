@@ -262,7 +262,7 @@ FORMS: dict[str, Any] = {
         "refused?": [{"record": str, "reason": str}],
     },
     "apply": {
-        "changed": [{"file": str, "patch": str}],
+        "changed": [{"file": str, "patch": str, "formatter": str, "formatting": str}],
         "refused": [{"record": str, "reason": str}],
         "written": bool,
     },

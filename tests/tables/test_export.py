@@ -1,6 +1,7 @@
 """What is exported imports to the same, and a library finds it in its changed table."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ from autotune.tables.formats import find_tables, format_named
 from autotune.tables.levels import path_of, read_python, write_python
 from autotune.tables.python_source import with_rows
 from autotune.tables.table import TableRow
+from autotune_db import open_store
 from tests.samples import records
 from tests.samples.tables import FLASH, LIBRARY
 from tests.servers.commands import assert_one_sentence, autotune_here
@@ -252,3 +254,56 @@ def test_the_name_of_the_format_may_be_whole(tmp_path: Path) -> None:
     assert _exported(NAME, _quantized()).rows == 1
     with pytest.raises(InvalidInputError, match="unknown format 'triton'"):
         _exported("triton", _quantized())
+
+
+def _formatted(repository: Path) -> tuple[str, str]:
+    """The table after `apply`, and what it says of formatters."""
+    database = repository.parent / "records.db"
+    with open_store(str(database), create=True) as store:
+        store.save_record(_quantized(m=4096))
+    done = autotune_here("apply", str(repository), "--db", str(database), cwd=repository)
+    assert done.returncode == 0, done.stderr
+    return (repository / "src" / FILE).read_text(), done.stderr
+
+
+def _formatter(repository: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """One on the path that is called yapf."""
+    program = repository.parent / "bin" / "yapf"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nimport sys\ntext = sys.stdin.read()\n{code}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def test_the_formatter_of_the_commits_of_a_project_is_run(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = "hooks:\n  - id: ruff\n  - id: yapf\n    args: [--in-place]\n"
+    (repository / ".pre-commit-config.yaml").write_text(hooks)
+    changed = "sys.stdout.write(text + '# formatted\\n' * ('4096, 1024' in text))"
+    _formatter(repository, monkeypatch, changed)
+    text, said = _formatted(repository)
+    assert text.endswith("# formatted\n"), text
+    assert "formatted by yapf" in said
+
+
+def test_what_its_formatter_would_have_written_otherwise_stays(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "pyproject.toml").write_text("[tool.yapf]\n")
+    _formatter(repository, monkeypatch, "sys.stdout.write(text + '# formatted\\n')")
+    text, said = _formatted(repository)
+    assert "# formatted" not in text
+    assert "as yapf would change more of it" in said
+
+
+@pytest.mark.parametrize(
+    ("project", "said"),
+    [("[tool.yapf]\n", "yapf, the project's formatter, is not installed"), ("", "names no")],
+)
+def test_where_there_is_no_formatter_it_says_so(
+    repository: Path, project: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (repository / "pyproject.toml").write_text(project)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert said in _formatted(repository)[1]
