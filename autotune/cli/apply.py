@@ -8,17 +8,10 @@ import click
 from autotune.cli import shared
 from autotune.domain.errors import InvalidInputError
 from autotune.tables.description import descriptions
-from autotune.tables.export import FileChange, Formatting, Refused, TableExport
+from autotune.tables.export import FileChange, Refused, TableExport
 from autotune.tables.formatting import formatted
 from autotune.wording.output import echo
 from autotune.wording.units import counted
-
-_FORMATTING = {
-    Formatting.NOT_CONFIGURED: "{}: the project names no formatter that is known here",
-    Formatting.NOT_INSTALLED: "{}: {}, the project's formatter, is not installed: run it yourself",
-    Formatting.OTHERWISE: "{}: not formatted, as {} would change more of it than these rows",
-    Formatting.DONE: "{}: formatted by {}",
-}
 
 
 @click.command()
@@ -77,12 +70,12 @@ def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bo
         left = [{"record": record, "reason": why} for record, why in refused]
         files = [
             {
-                "file": change.file,
-                "patch": change.patch,
-                "formatter": change.formatter,
-                "formatting": change.formatting.value,
+                "file": c.file,
+                "patch": c.patch,
+                "formatter": c.formatter,
+                "formatted": c.is_formatted,
             }
-            for change in changes
+            for c in changes
         ]
         shared.print_json({"changed": files, "refused": left, "written": not dry_run})
         return
@@ -93,5 +86,13 @@ def _say(changes: list[FileChange], refused: Refused, dry_run: bool, as_json: bo
             click.echo(change.patch, nl=False)
         else:
             echo(f"{change.file} is changed")
-        echo(_FORMATTING[change.formatting].format(change.file, change.formatter), err=True)
+        echo(f"{change.file}: {_of_formatter(change)}", err=True)
     echo(f"{counted(len(changes), 'table')} {'would be ' if dry_run else ''}changed", err=True)
+
+
+def _of_formatter(change: FileChange) -> str:
+    if change.is_formatted:
+        return f"formatted by {change.formatter}"
+    if not change.formatter:
+        return "the project names no formatter that is known here"
+    return f"{change.formatter} is not installed, or would have written other lines of it otherwise"

@@ -81,9 +81,9 @@ def tune(
     """Tune all problems of WORKLOAD, a TOML file, on all its chips, with compilers that stay warm.
 
     Problems of a kernel follow one another: each knows what those before it have taught. With
-    --budget every problem gets its default and its first candidates, then each trial goes to the
-    problem where it promises to save most, by weight. Ctrl-C loses nothing: the same command goes on. Exit
-    code 1: some problem could not be tuned.
+    --budget all get their defaults and first candidates, then each trial goes where it promises to
+    save most, by weight. Ctrl-C loses nothing: the same command goes on. Exit code 1: some problem
+    could not be tuned.
     """
     given = load_workload(workload)
     if chips:

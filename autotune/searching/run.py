@@ -76,27 +76,25 @@ def _fill(
         ready = [search for search in searches if search.is_ready]
         if not ready:
             return
-        search = _next_taught(searches) if deadline == inf else _next_paying(ready)
+        if deadline == inf:
+            search = _next_taught(searches, ready)
+        else:
+            fewest = min(min(search.begun, _FIRST_TRIALS) for search in ready)
+            first = [search for search in ready if min(search.begun, _FIRST_TRIALS) == fewest]
+            search = first[0] if len(first) == 1 else max(first, key=Search.promise_us)
         search.start(late=time.monotonic() > deadline)
         if search.stopped_by:
             finished(search)
 
 
-def _next_taught(searches: Sequence[Search]) -> Search:
+def _next_taught(searches: Sequence[Search], ready: Sequence[Search]) -> Search:
     """The one that has the fewest of its kernel still ahead of it."""
-    ahead, ready = Counter[str](), list[tuple[int, Search]]()
+    kernels = Counter[str]()
+    ahead = dict[int, int]()
     for search in searches:
-        kernel = search.subject.key.kernel
-        if search.is_ready:
-            ready.append((ahead[kernel], search))
-        ahead[kernel] += not search.stopped_by
-    return min(ready, key=lambda entry: entry[0])[1]
-
-
-def _next_paying(ready: Sequence[Search]) -> Search:
-    fewest = min(min(search.begun, _FIRST_TRIALS) for search in ready)
-    first = [search for search in ready if min(search.begun, _FIRST_TRIALS) == fewest]
-    return first[0] if len(first) == 1 else max(first, key=Search.promise_us)
+        ahead[id(search)] = kernels[search.subject.spec.name]
+        kernels[search.subject.spec.name] += not search.stopped_by
+    return min(ready, key=lambda search: ahead[id(search)])
 
 
 def _interrupted(searches: Sequence[Search]) -> None:

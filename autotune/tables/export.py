@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,25 +42,16 @@ Refused = list[tuple[str, str]]
 _Rows = Sequence[tuple[Record, TableRow]]
 
 
-class Formatting(Enum):
-    """By the formatter of a project: not where it isn't there, or would have written the file
-    otherwise before."""
-
-    NOT_CONFIGURED = "not configured"
-    NOT_INSTALLED = "not installed"
-    OTHERWISE = "otherwise"
-    DONE = "done"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """A file, relative to the folder of its packages or to its repository, and its text."""
+    """A file, relative to the folder of its packages or to its repository, and its text.
+    ``formatter``: that its project names, if any."""
 
     file: str
     before: str
     after: str
     formatter: str = ""
-    formatting: Formatting = Formatting.NOT_CONFIGURED
+    is_formatted: bool = False
 
     @property
     def patch(self) -> str:

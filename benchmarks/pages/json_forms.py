@@ -262,7 +262,7 @@ FORMS: dict[str, Any] = {
         "refused?": [{"record": str, "reason": str}],
     },
     "apply": {
-        "changed": [{"file": str, "patch": str, "formatter": str, "formatting": str}],
+        "changed": [{"file": str, "patch": str, "formatter": str, "formatted": bool}],
         "refused": [{"record": str, "reason": str}],
         "written": bool,
     },

@@ -75,36 +75,27 @@ def integer_ranges(
 def operands_that_name_rows(kernel: Kernel, problem: Problem) -> frozenset[str]:
     """Those whose integers are places in another operand (pages, rows of a table): less than it is
     long, and others where it is half as long. Integers that together are no more may be the lengths
-    of its parts. Where there are fewer integers as well, as a table of pages has with each
-    sequence, they are places if they name each row once."""
+    of its parts. A table that grows with the other operand has each of its rows once."""
     names, arrays = set(), kernel.inputs(problem)
-    for dim, length in problem.dims:
+    for dim, size in problem.dims:
         with suppress(Exception):  # there may be no such problem
-            halves = kernel.inputs(problem.with_dims(**{dim: length // 2}))
+            halves = kernel.inputs(problem.with_dims(**{dim: size // 2}))
             pairs = list(zip(arrays, halves, strict=True))
-            integers = [pair for pair in pairs if _has_integers(pair[0])]
-            rows = [tuple(each.shape[0] for each in pair if each.shape) for pair in pairs]
-            for array, half in integers:
-                both = _contents(array), _contents(half)
-                if array.shape == half.shape:
-                    is_named = (length, length // 2) in rows and _follow(*both, length)
-                else:
-                    others = (
-                        r for r, pair in zip(rows, pairs, strict=True) if pair not in integers
-                    )
-                    is_named = any(all(map(_names_each, both, sizes)) for sizes in others if sizes)
-                if is_named:
-                    names.add(array.name)
+            for pair in (pair for pair in pairs if _has_integers(pair[0])):
+                rows = [[a.shape[0] for a in other] for other in pairs if other is not pair]
+                contents, fewer = map(_contents, pair)
+                follows = contents.max() < size and fewer.max() < size // 2
+                follows = follows and contents.max() != fewer.max() and contents.sum() > size
+                is_alike = pair[0].shape == pair[1].shape and [size, size // 2] in rows
+                if (is_alike and follows) or any(_has_each([contents, fewer], r) for r in rows):
+                    names.add(pair[0].name)
     return frozenset(names)
 
 
-def _follow(contents: Any, fewer: Any, rows: int) -> bool:
-    follows = contents.max() < rows and fewer.max() < rows // 2
-    return bool(follows and contents.max() != fewer.max() and contents.sum() > rows)
-
-
-def _names_each(contents: Any, rows: int) -> bool:
-    return np.array_equal(np.sort(contents, axis=None), np.arange(rows))
+def _has_each(tables: Sequence[Any], rows: Sequence[int]) -> bool:
+    return all(
+        np.array_equal(np.sort(t, None), np.arange(n)) for t, n in zip(tables, rows, strict=True)
+    )
 
 
 def lengths_given(arrays: Sequence[Array], naming: Set[str]) -> list[int]:
