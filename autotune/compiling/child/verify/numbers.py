@@ -81,8 +81,8 @@ def operands_that_name_rows(kernel: Kernel, problem: Problem) -> frozenset[str]:
         with suppress(Exception):  # there may be no such problem
             halves = kernel.inputs(problem.with_dims(**{dim: size // 2}))
             pairs = list(zip(arrays, halves, strict=True))
-            for pair in (pair for pair in pairs if _has_integers(pair[0])):
-                rows = [[a.shape[0] for a in other] for other in pairs if other is not pair]
+            for pair in (pair for pair in pairs if all(map(_has_integers, pair))):
+                rows = [[prod(a.shape[:1]) for a in p] for p in pairs if p is not pair]
                 contents, fewer = map(_contents, pair)
                 follows = contents.max() < size and fewer.max() < size // 2
                 follows = follows and contents.max() != fewer.max() and contents.sum() > size
