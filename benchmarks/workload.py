@@ -85,7 +85,7 @@ def main() -> int:
         "## A workload beside single searches\n\n"
         f"{len(single)} searches of {options.trials} trials at most, {len(problems)} problems on "
         f"{options.chips}: {single_s:.0f} s of processors one by one, {whole_s:.0f} s together, "
-        f"{share:.0%}. {slower} winners are more than 3 % slower, and {behind} of the fastest "
+        f"{share:.0%}.\n{slower} winners are more than 3 % slower, and {behind} of the fastest "
         f"trials. The finished workload once more: {again_s:.1f} s.\n\n{_parts_table(*parts)}"
     )
     print(text)
