@@ -138,13 +138,13 @@ def report(rows: Sequence[Row]) -> str:
         _share(name.capitalize(), group) for name, group in sorted(_by_group(ran).items())
     )
     kinds = Counter(kind for _, answer in ran for kind in {c["kind"] for c in _changes(answer)})
-    counted = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+    counted = ([kind, str(count)] for kind, count in kinds.most_common())
     others = [pair for pair in ran if pair[0]["group"] != _NAIVE]
     ordered = sorted(rows, key=lambda pair: (-gain(pair[1]), not pair[1]))
     return (
         f"{len(ran)} of {len(rows)} entries were run. {_share('Of these', ran)}; "
         f"the goal is {_GOAL_SHARE:.0%}. {_share(f'Without what is {_NAIVE}', others)}. "
-        f"{groups}. Kernels by kind of finding: {counted}.\n\n"
+        f"{groups}.\n\n{markdown_table(['kind of finding', 'kernels'], *counted)}\n\n"
         f"{markdown_table(head, *(row(*pair) for pair in ordered))}"
     )
 
