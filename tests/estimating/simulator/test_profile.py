@@ -182,15 +182,17 @@ def test_a_check_is_for_its_copy_and_what_decides_the_loop_for_no_line():
         Operation("%15", "shalt.err", "(!%p14_p1)"),
         Operation("%16", "dma.hbm_to_vmem", "%s13_s6, 64, [#allocation9], [#allocation8]"),
         Operation("%17", "sbr.rel", "(!%p4_p0) target = $region1"),
+        Operation("%p18_p2", "scmp.eq.s32", "%s2_s1, 0"),
+        Operation("%19", "sbr.rel", "(%p18_p2) target = $region2"),
     ]
     text = (
         "%15 = shalt.err (!%p14_p1) /* BoundsCheck 0 [deref of %s13] for %16 = dma.hbm_to_vmem */"
     )
-    served = purposes(text, operations, {5: line, 16: line}, {1: index_map})
+    served = purposes(text, operations, {5: line, 16: line, 18: line}, {1: index_map})
     for_map, for_line = (
         {n for n, each in served.items() if own in each} for own in (index_map, line)
     )
-    assert for_map == {1, 5, 6, 7, 8, 9, 10, 11, 12} and for_line == {9, 13, 14, 15, 16}
+    assert for_map == {1, 5, 6, 7, 8, 9, 10, 11, 12} and for_line == {9, 13, 14, 15, 16, 18, 19}
 
 
 def test_an_operation_has_the_line_that_it_is_made_for(kernel):

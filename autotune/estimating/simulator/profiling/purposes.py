@@ -47,7 +47,7 @@ def purposes(
         places = set() if is_vector(opcode) else named[name] if name in used else leads[name]
         if direct := set[Frames]().union(*(moved.get(place, ()) for place in places)):
             served[name] = direct
-        elif name not in used or is_vector(opcode) or opcode.startswith("sbr"):
+        elif name not in used or is_vector(opcode):
             deciding = reads[name] if opcode.startswith("sbr") else [name]
             served[name] = {lines.get(each, ()) for each in deciding}
     for check, copy in _CHECK.findall(text):
