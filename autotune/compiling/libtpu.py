@@ -85,6 +85,7 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
         **host,
         IN_COMPILER: "1",
         "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "0",  # what is compiled for no device cannot be read back
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",

@@ -143,8 +143,10 @@ def test_a_model_may_set_its_mesh_and_place_what_it_knows(model: Path) -> None:
 def test_what_was_compiled_before_is_not_waited_for(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first answer of the second time is the last of the first."""
+    """The first answer of the second time is the last of the first. JAX's own cache stays empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "jax"))
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     args = ("--args", "x=bf16[512,512],w=bf16[512,512]")
     whole, again = (step(f"{model}:once", *args, "--budget", budget) for budget in ("10m", "0s"))
     assert whole == again and whole["is_whole"] and whole["hbm_bytes"] > 3 * 512 * 512 * 2
@@ -152,6 +154,7 @@ def test_what_was_compiled_before_is_not_waited_for(
     assert sum(part["time_us"] for part in simulated) > 0
     other = step(f"{model}:once", "--args", "x=bf16[512,512],w=bf16[512,256]")
     assert other["hbm_bytes"] != whole["hbm_bytes"]  # 0 where it is not known yet
+    assert not (tmp_path / "jax").exists()
 
 
 def test_two_interpreters_with_one_jax_make_the_same_step(model: Path) -> None:

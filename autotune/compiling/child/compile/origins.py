@@ -89,9 +89,9 @@ def _rows(text: str) -> Iterator[tuple[int, str]]:
 
 def scope_of(op_name: str) -> str:
     """``layer/attention``, with what JAX makes of it: ``(backward)``, ``(recomputed)``. Empty for
-    what the model has no name for."""
+    what the model has no name for. Of several, which XLA joins by ``;``, the first."""
     parts, back, again = [], False, False
-    for part in op_name.split("/")[:-1]:  # the last is the primitive
+    for part in op_name.partition(";")[0].split("/")[:-1]:  # the last is the primitive
         again = again or part == _AGAIN
         is_away = False
         while wrapped := _WRAPPED.match(part):

@@ -53,6 +53,7 @@ def one(*instructions: str, **more: Any) -> ScheduledOperation:
         ("jit(f)/attention/qhd,khd->hqk/dot_general", "attention"),
         ("jit(f)/jvp(eval_jaxpr)/attention/dot_general", "attention"),  # as jax 0.12 has it
         ("jit(f)/jit(main)/add", ""),
+        ("jit(f)/mlp/mul;jit(f)/transpose(jvp())/add", "mlp"),
         ("w['v']", ""),
     ],
 )
