@@ -121,8 +121,7 @@ def plain_attention(problem: Problem, function: Callable[..., Any]) -> Callable[
 
 def _heuristics(problem: Problem, chip: str) -> dict[str, int]:
     """Its own formulas for the TPU that the code is told of; for few tokens they give a larger
-    block to compute than to fetch, which it refuses: that is cut. The call that has nothing to do
-    has the least: a small problem would have to hold several of its blocks, too."""
+    block to compute than to fetch, which it refuses: that is cut."""
     module, dtype = part(_KERNEL), jnp.dtype(problem.dtype)
     shape = (problem["heads"], problem["kv_heads"], problem["head_dim"], problem["page_size"])
     blocks: dict[str, int] = {}
@@ -139,7 +138,7 @@ def _heuristics(problem: Problem, chip: str) -> dict[str, int]:
             )
             sizes |= {f"{b}_csz": min(sizes[f"{b}_csz"], sizes[f"{b}_sz"]) for b in ("bq", "bkv")}
             blocks |= {f"{case}_{name}": int(sizes[name]) for name in _PARTS}
-    return {n: _least(n, problem) if _is_idle(n, problem) else s for n, s in blocks.items()}
+    return blocks
 
 
 def kv_blocks(problem: Problem) -> list[int]:
@@ -153,20 +152,17 @@ def q_blocks(problem: Problem) -> list[int]:
 
 
 def _choices(name: str) -> Callable[[Problem], list[int]]:
-    """Of the call that has nothing to do none but the least."""
+    """Of the call that has nothing to do none but the least, and what it has."""
+    idle = _PREFILL if name.startswith("d") else _DECODE
 
     def choices(problem: Problem) -> list[int]:
-        if _is_idle(name, problem):
+        if problem.option("batch") == idle:
             return [_least(name, problem)]
         if "bkv" in name:
             return kv_blocks(problem)
         return q_blocks(problem) if name.startswith("m") else [1]
 
     return choices
-
-
-def _is_idle(name: str, problem: Problem) -> bool:
-    return bool(problem.option("batch") == (_PREFILL if name.startswith("d") else _DECODE))
 
 
 def _least(name: str, problem: Problem) -> int:

@@ -392,3 +392,11 @@ def test_one_dimension_stays_long_where_a_block_needs_it() -> None:
 
     small = small_ones(made, problem(64, 4096), make_config({}), can_build)
     assert small == [problem(2, 4096)]
+
+
+@pytest.mark.parametrize(("value", "walked"), [(128, [128]), (32, [])])
+def test_blocks_of_a_call_that_does_nothing_need_not_be_crossed(
+    value: int, walked: list[int]
+) -> None:
+    made = kernel(axes=(Axis(name="idle", choices=lambda _: [128]),))
+    assert gate._block_sizes(made, problem(8, 8), make_config({"idle": value})) == walked
