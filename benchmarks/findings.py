@@ -63,6 +63,7 @@ def _asked(entry: Entry, python: str) -> dict[str, Any]:
         kernel = kernel.replace("{site-packages}", packages)
     command = [sys.executable, "-m", "autotune", "advise", kernel, *entry["words"]]
     command += ["--chip", entry["chip"], "--config", entry["config"], *more, "--json"]
+    command += ["--compilers", "1"]  # a second one did not find the stand-ins
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_LIMIT_S
