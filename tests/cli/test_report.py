@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from autotune.declaring.discovery import find_kernel
-from autotune.declaring.fingerprint import fingerprint, searched_source
+from autotune.declaring.fingerprint import ReadOnce, fingerprint, searched_source
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import Verdict
 from autotune.domain.job import Progress
@@ -235,9 +235,9 @@ def test_an_end_says_nothing_of_another_default_or_other_choices(
             progress = replace(ENDED, source=source, **end)
             store.searches.report(ended, "", progress, over=True)
             plan = Plan() if end else Plan(limits=SearchLimits(trials=4))
-            assert not searched_before(store, TASK, plan)
+            assert not searched_before(store, TASK, plan, ReadOnce())
             store.searches.report(ended, "", replace(ENDED, **end), over=True)
-            assert searched_before(store, TASK, plan)
+            assert searched_before(store, TASK, plan, ReadOnce())
 
 
 def test_what_a_prediction_ended_is_done_unless_more_is_asked_for(
@@ -249,8 +249,8 @@ def test_what_a_prediction_ended_is_done_unless_more_is_asked_for(
     assert "Searched before" in autotune(*ASKED, "--trials", "40", cwd=tmp_path).stdout
     with open_store(place, create=False) as store:
         plan = Plan(allow_unverified=True)
-        assert searched_before(store, TASK, plan)
-        assert not searched_before(store, TASK, replace(plan, method="random"))
+        assert searched_before(store, TASK, plan, ReadOnce())
+        assert not searched_before(store, TASK, replace(plan, method="random"), ReadOnce())
 
 
 @pytest.mark.usefixtures("ended")
@@ -274,7 +274,7 @@ def test_what_may_be_unverified_is_part_of_the_question(
         assert record is not None
         store.save_record(replace(record, verified=verified))
         plan = Plan(limits=SearchLimits(trials=4), allow_unverified=asked)
-        assert (searched_before(store, TASK, plan) is not None) is answered
+        assert (searched_before(store, TASK, plan, ReadOnce()) is not None) is answered
 
 
 @pytest.mark.parametrize(
@@ -293,9 +293,9 @@ def test_what_is_another_question_has_no_answer(
 ) -> None:
     plan = Plan(limits=SearchLimits(trials=4), allow_unverified=True)
     with open_store(str(tmp_path / "test.db"), create=False) as store:
-        assert searched_before(store, TASK, plan)
+        assert searched_before(store, TASK, plan, ReadOnce())
         assert not searched_before(
-            store, replace(TASK, **changed_task), replace(plan, **changed_plan)
+            store, replace(TASK, **changed_task), replace(plan, **changed_plan), ReadOnce()
         )
 
 
@@ -318,7 +318,7 @@ def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_p
         store.save_record(own)
         store.searches.report(ended, "", ENDED, over=True)
         plan = Plan(limits=SearchLimits(trials=2), allow_unverified=True)
-        tuned = searched_before(store, TASK, plan)
+        tuned = searched_before(store, TASK, plan, ReadOnce())
         assert tuned is not None and tuned.publication is not None
         assert tuned.publication.winner == won
 

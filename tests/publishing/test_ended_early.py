@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from autotune.declaring.fingerprint import ReadOnce
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Choices
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Evidence, Record
-from autotune.publishing import progress, tuning
 from autotune.publishing import task as task_module
 from autotune.publishing.estimated_ties import better
 from autotune.publishing.publish import opened, running
@@ -97,8 +97,7 @@ def test_what_others_know_is_told_once(store: SqlStore) -> None:
 def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (tuning, progress):
-        monkeypatch.setattr(module, "searched_source", lambda _: "as it is")
+    monkeypatch.setattr(ReadOnce, "searched_source", lambda *_: "as it is")
     result = tuned(store, ROWS, lambda _: Verdict(ok=True, reason="right"))
     assert result.record is not None and result.search is not None
     assert (result.stopped_by, result.record.config["block"]) == ("prediction", BEST)
