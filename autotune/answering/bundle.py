@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotune.domain.claims import contradiction, has_possible_config
+from autotune.domain.claims import has_possible_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Identity, KernelSpec, identity_of
@@ -155,8 +155,6 @@ def _record(data: Any, kernels: Specs) -> Record:
         raise ValueError(f"{record.key} was made at a time without a zone: {record.created_at}")
     if not record.has_possible_times:
         raise ValueError(f"{record.key} has a time that is not positive and finite")
-    if (why := contradiction(record)) is not None:
-        raise ValueError(f"{record.key} contradicts itself: {why}")
     if not is_possible(record, kernels):
         raise ValueError(f"{record.key} has a config that its kernel cannot have: {record.config}")
     return record
@@ -165,8 +163,7 @@ def _record(data: Any, kernels: Specs) -> Record:
 def is_possible(record: Record, kernels: Specs) -> bool:
     """Whether it may be handed on. Older versions took times, and configs, that cannot be."""
     spec = kernels.get((record.key.kernel, record.key.fingerprint))
-    is_whole = record.has_possible_times and contradiction(record) is None
-    return is_whole and has_possible_config(record, spec)
+    return record.has_possible_times and has_possible_config(record, spec)
 
 
 def write_bundle(path: Path, bundle: RecordBundle) -> None:

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from http.client import HTTPException
+from math import inf
 from typing import Any
 
 from autotune.answering.http import Remote
-from autotune.domain.claims import contradiction, impossible
+from autotune.domain.claims import impossible
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError, StoreError
 from autotune.domain.evidence import DEVICE_TIME
@@ -75,9 +76,19 @@ def _yet_to_come(made_at: datetime, now: datetime) -> str | None:
 def _of_record(record: Record) -> str | None:
     if not record.verified:
         return f"it was not verified: {record.verification or record.proof.ran}"[:300]
+    estimate, default, limit = record.estimate, record.default, record.config.vmem_limit_bytes
+    if estimate.vmem_used_bytes > min(estimate.vmem_allowed_bytes, limit or inf):
+        return "it uses more VMEM than is allowed"
+    if record.is_default is not (record.config == default.config):
+        said = "another" if record.is_default else "the default's"
+        return (
+            f"it is called {'the default' if record.is_default else 'better'} and has {said} config"
+        )
     if record.method == Method.MEASURED:
-        return contradiction(record) or _of_measurement(record)
-    return contradiction(record)
+        return _of_measurement(record)
+    if default.time_us is not None and estimate.time_us > default.time_us:
+        return f"it is slower than the default, which takes {default.time_us:g} us"
+    return None
 
 
 def _of_winner(result: KeyResult) -> str | None:

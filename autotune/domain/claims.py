@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from math import inf
 
 from autotune.domain.key import Chip, KernelSpec, Key
 from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config
-from autotune.domain.record import Method, Record
+from autotune.domain.record import Record
 
 MOST_VMEM_BYTES: Mapping[Chip, int] = {
     Chip.V2: 16 << 20,
@@ -30,23 +29,6 @@ def has_possible_config(record: Record, spec: KernelSpec | None) -> bool:
     return (
         spec is None or impossible(record.config, record.default.config, spec, record.key) is None
     )
-
-
-def contradiction(record: Record) -> str | None:
-    """What a record says against itself, in a sentence; None: nothing."""
-    estimate, default, limit = record.estimate, record.default, record.config.vmem_limit_bytes
-    if estimate.vmem_used_bytes > min(estimate.vmem_allowed_bytes, limit or inf):
-        return "it uses more VMEM than is allowed"
-    if record.is_default is not (record.config == default.config):
-        said = "another" if record.is_default else "the default's"
-        return (
-            f"it is called {'the default' if record.is_default else 'better'} and has {said} config"
-        )
-    if record.method == Method.MEASURED or default.time_us is None:
-        return None
-    if estimate.time_us > default.time_us:
-        return f"it is slower than the default, which takes {default.time_us:g} us"
-    return None
 
 
 def impossible(config: Config, like: Config | None, spec: KernelSpec, key: Key) -> str | None:

@@ -106,7 +106,7 @@ class IndexedSnapshot:
                 light.append(slim(record))
             else:
                 removed.append(record.key)
-                _log.warning("not handed out: what the record of %s says cannot be", record.key)
+                _log.warning("not handed out: the times or config of %s cannot be", record.key)
         exact = self.exact.changed(
             {identity_of(record.key): encode(exact_match(record), record.key) for record in light},
             take=map(identity_of, removed),

@@ -83,21 +83,6 @@ def test_a_config_that_its_kernel_cannot_have_is_neither_written_nor_read() -> N
         bundle.bundle_from_bytes(bundle.bundle_to_bytes(made))
 
 
-def test_a_record_that_contradicts_itself_is_neither_written_nor_read() -> None:
-    good = matching.record()
-    slower = replace(good.estimate, time_us=2 * (good.default.time_us or 0.0))
-    too_large = replace(good.estimate, vmem_used_bytes=good.estimate.vmem_allowed_bytes + 1)
-    for wrong in (
-        replace(good, estimate=slower),
-        replace(good, estimate=too_large),
-        replace(good, is_default=not good.is_default),
-    ):
-        assert bundle.new_bundle([good, wrong]).records == (good,)
-        made = replace(bundle.new_bundle([good]), records=(wrong,))
-        with pytest.raises(InvalidInputError, match="contradicts itself"):
-            bundle.bundle_from_bytes(bundle.bundle_to_bytes(made))
-
-
 WHOLE = bundle.bundle_to_bytes(bundle.new_bundle(RECORDS))
 
 

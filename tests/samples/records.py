@@ -1,6 +1,5 @@
 """Trials, keys and records for the tests of the database; also for the processes they start."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
@@ -90,8 +89,8 @@ def record(of: Key | None = None, time_us: float = 5.5, created_at: datetime = N
     return Record(
         key=of or key(),
         config=config(),
-        estimate=replace(estimate(time_us), vmem_used_bytes=2**20, vmem_allowed_bytes=2**24),
-        default=Evidence(config=Config(axes=()), time_us=max(time_us, 9.25)),
+        estimate=estimate(time_us),
+        default=Evidence(config=Config(axes=()), time_us=9.25),
         baseline=Evidence(config=None, time_us=3.5, expected_us=7.25, note=NASTY),
         is_default=False,
         reason="",

@@ -119,8 +119,7 @@ def _default() -> dict[str, object]:
 
 def _measured() -> dict[str, object]:
     timed = tuple(
-        replace(t, config=t.config and config((number + 2) % 3))
-        for number, t in enumerate(RUN.timed)
+        replace(t, config=t.config and config(number)) for number, t in enumerate(RUN.timed)
     )
     winner = timed[0].config
     return {"measurement": replace(RUN, timed=timed), "method": Method.MEASURED, "config": winner}

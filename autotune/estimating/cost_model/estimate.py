@@ -122,16 +122,18 @@ def _refusal(trace: Trace, compiled: Compiled) -> str:
 
 def _together(trace: Trace, estimates: Sequence[Estimate]) -> Estimate:
     """Calls one after the other, each as often as it runs. What is no sum is that of the longest;
-    the error bar is the widest."""
+    the error bar is the widest, VMEM that of the one which has the least left."""
     runs = [call.runs or 1 for call in trace.calls]
     each = list(zip(estimates, runs, strict=True))
     longest = max(each, key=lambda pair: pair[0].time_us * pair[1])[0]
+    fullest = max(estimates, key=lambda e: e.vmem_used_bytes / max(e.vmem_allowed_bytes, 1))
     names = [call.name for call in trace.calls]
     errors = [e.error for e in estimates]
     return replace(
         longest,
         **{name: sum(getattr(e, name) * n for e, n in each) for name in _SUMMED},
-        vmem_used_bytes=max(e.vmem_used_bytes for e in estimates),
+        vmem_used_bytes=fullest.vmem_used_bytes,
+        vmem_allowed_bytes=fullest.vmem_allowed_bytes,
         error=None if None in errors else max(e for e in errors if e is not None),
         resolution=max(e.resolution for e in estimates),
         explanation=_explained_together([(e.explanation, n) for e, n in each]),

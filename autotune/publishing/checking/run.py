@@ -217,7 +217,7 @@ def publish_checked(
             default=publish.evidence_of(record.default.config, check.default)
             if check.default
             else publish.NO_DEFAULT,
-            is_default=record.is_default,
+            is_default=record.is_default and config == record.config,
             decision=Decision(tuned_with=check.key.toolchain),
             reason="",
             verification="",

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from autotune.domain.job import Progress
-from autotune.domain.record import Evidence
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
 from autotune_service.pages.gains import Gain
@@ -139,8 +138,7 @@ class TestNext:
             record = published(question(m, m))
             config = trial(0, estimated(time_us)).config
             estimate = replace(record.estimate, time_us=time_us)
-            default = Evidence(config=None, time_us=50.0)
-            store.save_record(replace(record, config=config, estimate=estimate, default=default))
+            store.save_record(replace(record, config=config, estimate=estimate))
         entries = tuple(
             TunedEntry(key=question(m, m), weight=weight, before_us=50.0)
             for m, weight in ((5, 100.0), (6, 2.0), (7, 1000.0))

@@ -103,7 +103,7 @@ class TestRequests:
 
     def test_a_check_of_an_earlier_config_says_so(self, fresh: Running, store: SqlStore) -> None:
         other = published(question())
-        store.save_record(replace(other, config=other.config.replace(vmem_limit_bytes=32 << 20)))
+        store.save_record(replace(other, config=other.config.replace(vmem_limit_bytes=1 << 20)))
         words = "another config is published by now"
         until(lambda: words in html(fresh, "/upgrades?kernel=mm&chip=v5e"))
 

@@ -62,8 +62,7 @@ def _check(
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
     naming = operands_that_name_rows(kernel, problem)
-    sizes = _block_sizes(kernel, problem, config)
-    coverage = Coverage(lambda small: _borders(kernel, small, config, chip, naming, sizes), problem)
+    coverage = Coverage(lambda small: _borders(kernel, small, config, chip, naming), problem)
 
     def small_ones(**how: bool) -> list[ReducedCase]:
         problems = reduced_problems(kernel, problem, config, coverage, **how)
@@ -188,25 +187,8 @@ def _run_in(
     return Verdict(ok=True, reason=said, error=worst, runs=runs, proof=proof)
 
 
-def _block_sizes(kernel: Kernel, problem: Problem, config: Config) -> list[int]:
-    """Of what no axis names. Not of an axis that has one choice for the problem, and another value
-    here: it is of a call that has nothing to do, whose blocks nobody walks."""
-    values = dict(config.axes)
-    return [
-        size
-        for axis in kernel.axes
-        if axis.dim is None and type(size := values.get(axis.name)) is int and size > 1
-        if size in (known := list(axis.choices(problem))) or len(known) != 1
-    ]
-
-
 def _borders(
-    kernel: Kernel,
-    problem: Problem,
-    config: Config,
-    chip: Chip | None,
-    naming: Set[str],
-    block_sizes: Sequence[int],
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None, naming: Set[str]
 ) -> Borders | None:
     """What the kernel walks for the problem; None where it, or its reference, cannot be traced for
     it, or its integers cannot be made (a slot for each token, where there are fewer); what they say
@@ -214,6 +196,11 @@ def _borders(
     does not."""
     import jax
 
+    block_sizes = [
+        size
+        for axis in kernel.axes
+        if axis.dim is None and type(size := dict(config.axes).get(axis.name)) is int and size > 1
+    ]
     with told_of(chip, kernel.mesh_axes(problem)):
         try:
             inputs = kernel.inputs(problem)

@@ -75,27 +75,21 @@ def integer_ranges(
 def operands_that_name_rows(kernel: Kernel, problem: Problem) -> frozenset[str]:
     """Those whose integers are places in another operand (pages, rows of a table): less than it is
     long, and others where it is half as long. Integers that together are no more may be the lengths
-    of its parts. A table that grows with the other operand has each of its rows once."""
+    of its parts."""
     names, arrays = set(), kernel.inputs(problem)
     for dim, size in problem.dims:
         with suppress(Exception):  # there may be no such problem
             halves = kernel.inputs(problem.with_dims(**{dim: size // 2}))
-            pairs = list(zip(arrays, halves, strict=True))
-            for pair in (pair for pair in pairs if all(map(_has_integers, pair))):
-                rows = [[prod(a.shape[:1]) for a in p] for p in pairs if p is not pair]
-                contents, fewer = map(_contents, pair)
-                follows = contents.max() < size and fewer.max() < size // 2
-                follows = follows and contents.max() != fewer.max() and contents.sum() > size
-                is_alike = pair[0].shape == pair[1].shape and [size, size // 2] in rows
-                if (is_alike and follows) or any(_has_each([contents, fewer], r) for r in rows):
-                    names.add(pair[0].name)
+            rows = [(a.shape[:1], h.shape[:1]) for a, h in zip(arrays, halves, strict=True)]
+            if ((size,), (size // 2,)) not in rows:
+                continue
+            for array, half in zip(arrays, halves, strict=True):
+                if _has_integers(array) and array.shape == half.shape:
+                    contents, fewer = _contents(array), _contents(half)
+                    follows = contents.max() < size and fewer.max() < size // 2
+                    if follows and contents.max() != fewer.max() and contents.sum() > size:
+                        names.add(array.name)
     return frozenset(names)
-
-
-def _has_each(tables: Sequence[Any], rows: Sequence[int]) -> bool:
-    return all(
-        np.array_equal(np.sort(t, None), np.arange(n)) for t, n in zip(tables, rows, strict=True)
-    )
 
 
 def lengths_given(arrays: Sequence[Array], naming: Set[str]) -> list[int]:

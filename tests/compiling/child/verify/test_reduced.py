@@ -362,28 +362,6 @@ def test_pages_name_rows_and_lengths_do_not() -> None:
     assert not covered(whole.with_dims(pages=2))  # each page is copied again and again
 
 
-def test_a_table_that_grows_with_the_sequences_names_pages() -> None:
-    def inputs(p: Problem) -> list[Array]:
-        pages = p["seqs"] * p["each"]
-        ends = np.arange(p["seqs"] + 1) * 16
-        return [
-            Array(name="ends", shape=ends.shape, dtype="int32", values=lambda: ends),
-            Array(
-                name="pages",
-                shape=(pages,),
-                dtype="int32",
-                values=lambda: np.random.default_rng(0).permutation(pages),
-            ),
-            Array(name="cache", shape=(pages, 16, 128), dtype="float32"),
-        ]
-
-    whole = Problem(dims=(("seqs", 64), ("each", 32)), dtype="float32")
-    made = kernel(dims=("seqs", "each"), axes=(), inputs=inputs)
-    naming = operands_that_name_rows(made, whole)
-    assert naming == {"pages"}
-    assert lengths_given(inputs(whole), naming) == [1024]
-
-
 def test_one_dimension_stays_long_where_a_block_needs_it() -> None:
     made = kernel(axes=(), reduced=lambda p: p.with_dims(m=2, n=512))
 
@@ -392,11 +370,3 @@ def test_one_dimension_stays_long_where_a_block_needs_it() -> None:
 
     small = small_ones(made, problem(64, 4096), make_config({}), can_build)
     assert small == [problem(2, 4096)]
-
-
-@pytest.mark.parametrize(("value", "walked"), [(128, [128]), (32, [])])
-def test_blocks_of_a_call_that_does_nothing_need_not_be_crossed(
-    value: int, walked: list[int]
-) -> None:
-    made = kernel(axes=(Axis(name="idle", choices=lambda _: [128]),))
-    assert gate._block_sizes(made, problem(8, 8), make_config({"idle": value})) == walked
