@@ -11,7 +11,7 @@ import click
 from autotune.cli.problems import problem_options
 from autotune.cli.shared import database_and_json, pool_options, ray_option
 from autotune.domain.arguments import ProblemWords
-from autotune.domain.errors import InvalidInputError
+from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import parse_chip
 from autotune.wording.output import echo
@@ -146,12 +146,15 @@ def check(
         echo("interrupted: what was checked is kept, the same command goes on", err=True)
         raise
     print_checks(checks, as_json=as_json)
-    if question.workload and not as_json and ray is None:
-        pythons = find_interpreters(releases, interpreters, ray)
-        for line in question.step_lines(pythons, checks, pool):
-            echo(line)
     if markdown:
         write_markdown(markdown, checks)
     if junit:
         write_junit(junit, checks, fail_on)
+    if question.workload and not as_json and ray is None:
+        pythons = find_interpreters(releases, interpreters, ray)
+        try:
+            for line in question.step_lines(pythons, checks, pool):
+                echo(line)
+        except AutotuneError as error:
+            echo(f"the step has no time: {error}", err=True)
     sys.exit(fail_on.exit_code(checks))

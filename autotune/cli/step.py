@@ -15,7 +15,7 @@ from autotune.cli import shared
 from autotune.cli.tune import Duration
 from autotune.declaring.calls.text import with_contents
 from autotune.domain.compilers import CompileStep
-from autotune.domain.errors import InvalidInputError
+from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import Chip, KernelRef, parse_chip
 from autotune.domain.step import Step, slice_bounds
 from autotune.domain.workload import Workload
@@ -149,6 +149,7 @@ class StepQuestion:
         the first of several, which they are compared with, and what failed why. ``pool``: what
         ``new_pool`` takes beside the interpreter."""
         from autotune.answering.sources import ENVIRONMENT
+        from autotune.domain.outcome import Failure
         from autotune.publishing.step import LIMIT_AFTER_S, timed_step
         from autotune.wording.outcome import reason_of
         from autotune.wording.step import StepProgress
@@ -166,9 +167,14 @@ class StepQuestion:
                 shared.new_pool(**pool, python=python) as compiler,
                 StepProgress(silent=silent) as progress,
             ):
-                timed = timed_step(compiler, question, self.tokens, progress.hear)
+                timed: Step | Failure | CompilerUnavailableError
+                try:
+                    timed = timed_step(compiler, question, self.tokens, progress.hear)
+                except CompilerUnavailableError as error:
+                    timed = error
             if not isinstance(timed, Step):
-                failed[chip.value if len(ways) == 1 else f"{chip} with {python}"] = reason_of(timed)
+                why = str(timed) if isinstance(timed, AutotuneError) else reason_of(timed)
+                failed[chip.value if len(ways) == 1 else f"{chip} with {python}"] = why
             elif (python, source) == ways[0] != ways[-1]:
                 before[chip.value] = timed
             else:
@@ -182,7 +188,8 @@ class StepQuestion:
         steps, before, failed = self.ask(ways, silent=silent, **pool)
         for where, why in failed.items():
             echo(f"the step has no time on {where}: {why}", err=True)
-        return [(before[step.chip], step) for step in steps if step.chip in before]
+        both = [(before[step.chip], step) for step in steps if step.chip in before]
+        return [(old, new) for old, new in both if old.time_us and new.time_us]
 
 
 def step_of(workload: Workload, folder: Path, chips: Sequence[Chip] = ()) -> StepQuestion | None:

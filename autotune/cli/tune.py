@@ -129,6 +129,7 @@ def tune_workload(
     interpreters = _interpreters(workload, python, pool["ray"])
     began = time.monotonic()
     with shared.open_database(database, create=True) as store:
+        known = store.workloads.find(name) if step and name else None
         for left, (interpreter, part) in zip(
             range(len(interpreters), 0, -1), interpreters.items(), strict=True
         ):
@@ -148,6 +149,7 @@ def tune_workload(
             tuned += [result for result in results if isinstance(result, TuningResult)]
             invalid += [result.problem for result in results if isinstance(result, NotTuned)]
             kept = tuned_workload(name, tuned, invalid, workload.undeclared)
+            kept = replace(kept, steps=known[0].steps if known else ())
             if name and (tuned or invalid):
                 store.workloads.save(kept)
             if any(result.publication is None for result in tuned):

@@ -190,14 +190,19 @@ def _early_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | No
     """Where the product itself is scaled, in one expression."""
     product = node.left if isinstance(node, ast.BinOp) else None
     left = next(iter(getattr(product, "args", ())), getattr(product, "left", None))
-    is_product = product is not None and _called(product) in _PRODUCTS
+    is_product = product is not None and _called(product) in set(_PRODUCTS) - {"einsum"}
     if not is_product or left is None or isinstance(left, ast.Constant):
         return None
     assert isinstance(node, ast.BinOp) and product is not None
     scaled = f" {sign} ".join(source.text(each, is_factor=True) for each in (left, node.right))
+    scaled = f"({scaled})"
+    if not isinstance(node.right, ast.Constant):  # an array would give its dtype to the product
+        if not isinstance(left, ast.Name):
+            return None
+        scaled += f".astype({left.id}.dtype)"
     return [
         _Edit(source.start(node), source.start(product), ""),
-        _Edit(source.start(left), source.end(left), f"({scaled})"),
+        _Edit(source.start(left), source.end(left), scaled),
         _Edit(source.end(product), source.end(node), ""),
     ]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum, prod
+from operator import add
 from typing import Annotated
 
 from autotune.domain.codec import OmitDefault, OmitNone
@@ -177,11 +178,15 @@ def tuned_step(before: Step, after: Step) -> TunedStep:
     sums: dict[tuple[StepKind, str], list[float]] = {}
     for side, step in enumerate((before, after)):
         for part in step.parts:
-            line = part.line if part.time_us >= _LEAST_SHARE * step.time_us else ""
-            sums.setdefault((part.kind, line), [0.0, 0.0])[side] += part.time_us
+            sums.setdefault((part.kind, part.line), [0.0, 0.0])[side] += part.time_us
+    listed: dict[tuple[StepKind, str], list[float]] = {}
+    for (kind, line), both in sums.items():
+        is_large = max(both) >= _LEAST_SHARE * max(before.time_us, after.time_us)
+        of_place = listed.setdefault((kind, line if is_large else ""), [0.0, 0.0])
+        of_place[:] = map(add, of_place, both)
     times = [
         StepTime(kind=kind, line=line, before_us=before_us, after_us=after_us)
-        for (kind, line), (before_us, after_us) in sums.items()
+        for (kind, line), (before_us, after_us) in listed.items()
     ]
     return TunedStep(
         chip=after.chip,

@@ -21,20 +21,24 @@ _ARGUMENTS = {
 def formatted(change: FileChange, repository: Path, python: str) -> FileChange:
     """By the program beside the interpreter, or on the path. A file that it would have written
     otherwise before stays as it is: more would change than rows."""
-    file, places = (
-        repository / change.file,
-        f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}",
-    )
+    repository = repository.absolute()
+    file, beside = repository / change.file, Path(shutil.which(python) or python).absolute().parent
     name = _formatter(file, repository) if file.suffix == ".py" else ""
+    places = f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which(name, path=places) if name else None
-    before, after = change.before, change.after
-    if program:
-        command = [program, *(word.format(file) for word in _ARGUMENTS[name])]
+    if not program:
+        return replace(change, formatter=name)
+    command = [str(Path(program).absolute()), *(word.format(file) for word in _ARGUMENTS[name])]
+    try:
         before, after = (
-            subprocess.run(command, input=t, cwd=file.parent, capture_output=True, text=True).stdout
-            for t in (before, after)
+            subprocess.run(
+                command, input=t, cwd=file.parent, capture_output=True, encoding="utf-8"
+            ).stdout
+            for t in (change.before, change.after)
         )
-    if not program or before != change.before or not after:
+    except OSError:
+        return replace(change, formatter=name)
+    if before != change.before or not after:
         return replace(change, formatter=name)
     return replace(change, formatter=name, is_formatted=True, after=after)
 

@@ -55,8 +55,8 @@ def change(source: str, kind: ChangeKind, wanted: str, value: str = "") -> Sourc
         (ChangeKind.LATE_SCALE, "/", "(a / (b + 1)) @ c", "((a) @ c / (b + 1))"),
         (ChangeKind.LATE_SCALE, "*", "jnp.dot(a * s, c)", "(jnp.dot(a, c) * s)"),
         (ChangeKind.LATE_SCALE, "/", "((a + b) / s) @ c", "(((a + b)) @ c / s)"),
-        (ChangeKind.EARLY_SCALE, "*", "jnp.dot(a + b, c.T) * s", "jnp.dot(((a + b) * s), c.T)"),
-        (ChangeKind.EARLY_SCALE, "/", "(a @ c) / n**0.5", "(a / (n**0.5)) @ c"),
+        (ChangeKind.EARLY_SCALE, "*", "jnp.dot(a + b, c.T) * 2.0", "jnp.dot(((a + b) * 2.0), c.T)"),
+        (ChangeKind.EARLY_SCALE, "/", "(a @ c) / n**0.5", "(a / (n**0.5)).astype(a.dtype) @ c"),
     ],
 )
 def test_only_the_expression_is_edited(kind, value, before, after):
@@ -200,6 +200,8 @@ def test_several_are_made_at_once_unless_they_are_of_one_place():
     [
         (ChangeKind.WIDE_SUM, "x * y"),
         (ChangeKind.LATE_SCALE, "x @ y"),
+        (ChangeKind.EARLY_SCALE, "(x[0] @ y) * s[0]"),  # s may be wider than x[0]
+        (ChangeKind.EARLY_SCALE, "jnp.einsum(how, x, y) * 2.0"),
         (ChangeKind.UNROLLED, "loop(f, x)"),
         (ChangeKind.NO_BOUNDS_CHECKS, "made(body)(x)"),
         (ChangeKind.GRID_ORDER, "pl.pallas_call(body)(x)"),

@@ -96,6 +96,13 @@ def test_in_short_a_step_takes_as_long(
         assert sum(t.after_us for t in short.times if t.kind == kind) == pytest.approx(us)
 
 
+def test_a_line_that_matters_on_one_side_is_listed_on_both() -> None:
+    long = operation("long", simulated_us=900.0, line="long")
+    sides = (step(long, operation("a", simulated_us=us, line="a")) for us in (5.0, 1.0))
+    (short,) = (t for t in tuned_step(*sides).times if t.line == "a")
+    assert (short.before_us - short.after_us) == pytest.approx(4.0)
+
+
 def test_what_waits_behind_another_hides_nothing() -> None:
     begun = [operation(n, phase=Phase.START, transfer=GATHER, line=n) for n in ("first", "second")]
     done = operation("done", phase=Phase.DONE, awaits="second")

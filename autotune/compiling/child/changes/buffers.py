@@ -6,9 +6,11 @@ from functools import partial
 from typing import Any
 
 from autotune.compiling.child.changes.rewriting import Made, spliced
+from autotune.compiling.child.trace.calls import inner_jaxprs, walked
 from autotune.domain.problem import PARALLEL
 
 _BUFFERS, _CORES = 3, 2
+_LOOPS, _STEPS = ("scan", "while"), ("program_id", "num_programs")
 _VALUES = {"get": 0, "swap": 1, "addupdate": 1}  # between a view and what indexes it
 
 
@@ -19,10 +21,21 @@ def more_buffers(eqn: Any, _: Made) -> Mapping[str, Callable[[], Any]]:
     kinds = [getattr(kind, "value", kind) for kind in given]
     spaces = {str(block.block_aval.memory_space) for block in mapping.block_mappings}
     is_plain = mapping.grid and not mapping.vmapped_dims and spaces <= {"vmem", "default", "None"}
-    if not is_plain or eqn.params["input_output_aliases"]:
+    if not is_plain or eqn.params["input_output_aliases"] or _has_steps_in_loops(eqn):
         return {}
     options = {"3": partial(_piped, eqn, ())}
-    return {**options, "3x2": partial(_piped, eqn, kinds)} if PARALLEL in kinds else options
+    counted = [e for e in walked(eqn.params["jaxpr"]) if e.primitive.name == "num_programs"]
+    divided = [kinds[each.params["axis"]] for each in counted if kinds]
+    if PARALLEL not in kinds or PARALLEL in divided:  # each core has some of those that it counts
+        return options
+    return {**options, "3x2": partial(_piped, eqn, kinds)}
+
+
+def _has_steps_in_loops(eqn: Any) -> bool:
+    """Whether a loop asks for a grid step: the pipeline would not answer it."""
+    loops = (each for each in walked(eqn.params["jaxpr"]) if each.primitive.name in _LOOPS)
+    bodies = (jaxpr for loop in loops for jaxpr, _ in inner_jaxprs(loop, [None]))
+    return any(each.primitive.name in _STEPS for jaxpr in bodies for each in walked(jaxpr))
 
 
 def _piped(eqn: Any, kinds: Sequence[str]) -> list[Any]:

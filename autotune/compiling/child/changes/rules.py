@@ -61,8 +61,10 @@ def _early_scale(eqn: Any, made: Made) -> _Options:
     product = _unconverted(eqn.invars[0], made)
     if product is None or product.primitive.name != "dot_general":
         return {}
-    wide = eqn.outvars[0].aval
-    if product.invars[0].aval.size >= wide.size:
+    import jax.numpy as jnp
+
+    wide, left = eqn.outvars[0].aval, product.invars[0].aval
+    if left.size >= wide.size or not jnp.issubdtype(left.dtype, jnp.floating):
         return {}
 
     def scaled(x: Any, by: Any, y: Any) -> Any:

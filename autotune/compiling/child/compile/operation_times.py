@@ -110,7 +110,7 @@ def _forget(used: Path | None) -> None:
         files = [(file.stat(), file) for file in used.parent.glob(f"*{used.suffix}")]
         for stat, file in sorted(files, key=lambda each: -each[0].st_mtime):
             left -= stat.st_size
-            if left < 0 or stat.st_mtime < since:
+            if file != used and (left < 0 or stat.st_mtime < since):
                 file.unlink(missing_ok=True)
 
 

@@ -21,7 +21,7 @@ _OF_JAX = re.compile(
 _AWAY = ("jit", "pjit", "xla_call")
 _BACK, _AGAIN = "transpose", "rematted_computation"
 _LIBRARIES = "site-packages/"
-_OURS = str(Path(__file__).parents[3])
+_OURS = f"{Path(__file__).parents[3]}/"
 _MOST_FRAMES = 100
 
 
