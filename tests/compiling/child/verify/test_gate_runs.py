@@ -594,7 +594,7 @@ def counting(*, is_known: bool) -> Kernel:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("is_known", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_what_is_more_work_than_its_budget_is_not_verified(
     is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
