@@ -141,7 +141,8 @@ def check(
         **asked,
     )
     try:
-        checks = fail_on.told(question.ask(find_interpreters(releases, interpreters, ray), pool))
+        pythons = find_interpreters(releases, interpreters, ray)
+        checks = fail_on.told(question.ask(pythons, pool))
     except KeyboardInterrupt:
         echo("interrupted: what was checked is kept, the same command goes on", err=True)
         raise
@@ -151,7 +152,6 @@ def check(
     if junit:
         write_junit(junit, checks, fail_on)
     if question.workload and not as_json and ray is None:
-        pythons = find_interpreters(releases, interpreters, ray)
         try:
             for line in question.step_lines(pythons, checks, pool):
                 echo(line)

@@ -15,7 +15,7 @@ from autotune.cli import shared
 from autotune.cli.tune import Duration
 from autotune.declaring.calls.text import with_contents
 from autotune.domain.compilers import CompileStep
-from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
+from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import Chip, KernelRef, parse_chip
 from autotune.domain.step import Step, slice_bounds
 from autotune.domain.workload import Workload
@@ -149,7 +149,6 @@ class StepQuestion:
         the first of several, which they are compared with, and what failed why. ``pool``: what
         ``new_pool`` takes beside the interpreter."""
         from autotune.answering.sources import ENVIRONMENT
-        from autotune.domain.outcome import Failure
         from autotune.publishing.step import LIMIT_AFTER_S, timed_step
         from autotune.wording.outcome import reason_of
         from autotune.wording.step import StepProgress
@@ -161,20 +160,20 @@ class StepQuestion:
             question = CompileStep(
                 ref=self.ref, chip=chip, bounds=self.bounds, budget_s=self.budget_s
             )
+            where = chip.value if len(ways) == 1 else f"{chip} with {python}"
             # A compiler of its own: what a module makes when it is imported is for one slice.
             with (
                 _environment(ENVIRONMENT, source),
                 shared.new_pool(**pool, python=python) as compiler,
                 StepProgress(silent=silent) as progress,
             ):
-                timed: Step | Failure | CompilerUnavailableError
                 try:
                     timed = timed_step(compiler, question, self.tokens, progress.hear)
                 except CompilerUnavailableError as error:
-                    timed = error
+                    failed[where] = str(error)
+                    continue
             if not isinstance(timed, Step):
-                why = str(timed) if isinstance(timed, AutotuneError) else reason_of(timed)
-                failed[chip.value if len(ways) == 1 else f"{chip} with {python}"] = why
+                failed[where] = reason_of(timed)
             elif (python, source) == ways[0] != ways[-1]:
                 before[chip.value] = timed
             else:

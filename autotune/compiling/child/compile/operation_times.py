@@ -102,9 +102,9 @@ def _file(of: str) -> Path | None:
 def _forget(used: Path | None) -> None:
     """Files that no step has used for long and, of more bytes than are kept, those that were used
     longest ago."""
+    if used is None:
+        return
     with suppress(OSError):
-        if used is None:
-            return
         used.touch()
         left, since = _MOST_BYTES, time.time() - _MOST_DAYS * 86_400
         files = [(file.stat(), file) for file in used.parent.glob(f"*{used.suffix}")]

@@ -115,12 +115,8 @@ class Places:
         earlier = (op for a in range(address - 1, -1, -1) for op in self._bundles[a])
         branches = ((op,) for op in earlier if op.opcode.startswith("sbr"))
         shares = self._issued(address, next(later, ()) or next(branches, ()))
-        return [
-            charge._replace(
-                cause=Cause.EMPTY if charge.cause is not Cause.STEPS else Cause.STEPS, opcode=""
-            )
-            for charge in shares
-        ]
+        causes = (c.cause if c.cause is Cause.STEPS else Cause.EMPTY for c in shares)
+        return [c._replace(cause=why, opcode="") for c, why in zip(shares, causes, strict=True)]
 
     def _issued(self, address: int, operations: Sequence[Operation]) -> list[Charge]:
         vectors = [o for o in operations if is_vector(o.opcode)]
