@@ -66,6 +66,7 @@ _PASSES = f"original|post-simplifier-1|post-MXU-assigner|post-vmac-transform|{_O
 _LINES = "--xla_jf_dump_llo_proto=true --xla_xprof_register_llo_debug_info=true"
 _MODULE_SUFFIX = "-llo_module.pb"
 _STDERR = Path("/proc/self/fd/2")
+LONGEST_LOG_BYTES = 256 << 20
 _INSTRUCTION = re.compile(r"^ *(?:ROOT )?%([\w.-]+) = .*? ([a-z][\w-]*)\(", re.M)
 
 
@@ -207,13 +208,30 @@ def packing_is_logged() -> bool:
     return _Packing.log is not None
 
 
-def packing_log(start: int = 0) -> bytes:
-    """What this process has logged since ``clear``, from a byte on."""
+def packing_log(start: int = 0) -> tuple[bytes, int]:
+    """What this process has logged since ``clear``, from a byte on, and where what it logs next
+    begins.
+
+    A long log is begun anew: no file of this process may be larger than a GiB (``serving``), and a
+    step of a model logs more.
+    """
     if _Packing.log is None:
-        return b""
+        return b"", 0
     with _Packing.log.open("rb") as file:
+        is_long = os.fstat(file.fileno()).st_size > LONGEST_LOG_BYTES
+        if is_long:
+            _begin_anew(_Packing.log)
         file.seek(start)
-        return file.read()
+        new = file.read()
+    return new, 0 if is_long else start + len(new)
+
+
+def _begin_anew(log: Path) -> None:
+    """What is written from now on goes to a new file of that name."""
+    log.unlink()
+    with log.open("ab") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
 
 
 def operations(dump: Path) -> list[Path]:

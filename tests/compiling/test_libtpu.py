@@ -1,6 +1,8 @@
 """When libtpu is asked for the packer's log, and when for whole listings."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,25 @@ def test_lines_of_source_are_asked_for_where_libtpu_knows_the_switch(
     assert ("--xla_xprof_register_llo_debug_info=true" in flags) is asked_for
     assert asked_for or flags == "as it was"
     assert libtpu.tells_lines() and not libtpu.packing_is_logged()
+
+
+def test_a_long_log_loses_nothing_and_meets_no_limit(tmp_path):
+    """A process that may not write larger files than ours logs more than that, in pieces."""
+    log, limit = tmp_path / "log", 1 << 16
+    code = f"""
+import os, resource
+from pathlib import Path
+from autotune.compiling import libtpu
+libtpu._Packing.log, libtpu.LONGEST_LOG_BYTES = Path({str(log)!r}), {limit // 4}
+resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+read, start = b"", 0
+for number in range(20_000):
+    os.write(2, b"%d\\n" % number)
+    if number % 1_000 == 999:
+        more, start = libtpu.packing_log(start)
+        read += more
+assert read.split() == [b"%d" % number for number in range(20_000)]
+"""
+    with log.open("ab") as file:
+        subprocess.run([sys.executable, "-c", code], stdout=file, stderr=file, check=True)
+    assert log.stat().st_size < limit

@@ -60,9 +60,9 @@ class Arriving:
             yield from self._printed() if is_last else ()
             return
         new = [path for path in libtpu.operations(self._dump) if path not in self._seen]
-        log = libtpu.packing_log(self._read) if new else b""
-        self._read += len(log)
-        self._placed.read(log.decode(errors="replace"))
+        if new:
+            log, self._read = libtpu.packing_log(self._read)
+            self._placed.read(log.decode(errors="replace"))
         opcodes = libtpu.opcodes(self._dump) if new else {}
         for path in new:
             text = path.read_text()
