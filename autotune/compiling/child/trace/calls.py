@@ -221,6 +221,8 @@ def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
             (None if value is None else value[tuple(slice(size) for size in v.aval.shape)])
             for value, v in zip(inputs, inner_vars, strict=True)
         ]
+    if eqn.primitive.name == "scan":
+        return inputs[: eqn.params["num_consts"]]
     return inputs if called_jaxpr(eqn) is not None else []
 
 

@@ -189,6 +189,38 @@ def test_how_often_a_call_runs(which, runs):
     assert {call.name: call.runs for call in found.calls} == {"looped": 3, **runs}
 
 
+def test_what_a_loop_closes_over_is_known_in_it_and_what_it_carries_is_not():
+    order = np.array([1, 0], np.int32)
+
+    def function(x, count):
+        fixed = jnp.asarray(order) + 1
+
+        def turn(carried, _):
+            inner, number = carried
+            moved = jnp.full(2, number)
+            out = pl.pallas_call(
+                lambda fixed, moved, x_ref, o_ref: None,
+                out_shape=jax.ShapeDtypeStruct((16, 128), F32),
+                grid_spec=pltpu.PrefetchScalarGridSpec(
+                    num_scalar_prefetch=2,
+                    grid=(2,),
+                    in_specs=[pl.BlockSpec(TILE, lambda i, fixed, moved: (i, 0))],
+                    out_specs=pl.BlockSpec(TILE, lambda i, fixed, moved: (i, 0)),
+                ),
+            )(fixed, moved, inner)
+            return (out, number + 1), None
+
+        return jax.lax.scan(turn, (x, count), None, length=3)[0]
+
+    arrays = [
+        Array(name="x", shape=(16, 128), dtype="float32"),
+        Array(name="count", shape=(), dtype="int32"),
+    ]
+    (call,) = find(function, arrays)
+    ((number, value),) = call.scalar_operands().items()
+    assert (number, value.tolist()) == (0, [2, 1])
+
+
 def test_boundary_arrays_are_found_through_jit_and_lost_through_arithmetic():
     call = pl.pallas_call(lambda x, out: None, out_shape=jax.ShapeDtypeStruct((8, 128), F32))
     x = [Array(name="x", shape=(8, 128), dtype="float32")]
