@@ -4,6 +4,7 @@ there."""
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from autotune.compiling import libtpu
@@ -14,7 +15,9 @@ from autotune.compiling.child.trace.pallas_call import Call
 from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
-from autotune.estimating.simulator.bundles import Listing
+from autotune.estimating.simulator.bundles import Listing, parse
+
+_SEMAPHORES = "sflag"
 
 Outcome = float | str
 """Microseconds of a run, or why it is not simulated."""
@@ -94,8 +97,21 @@ def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
 
 @lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
 def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
-    """An operation of XLA, by its own schedule."""
-    return simulate(listing, chip=chip.value, libtpu=libtpu.version(), scalars={})
+    """An operation of XLA, by its own schedule. Of a collective that goes on in it a step is taken
+    where a semaphore asks for one. None does here, so nothing depends on how far it is, or
+    on who takes part."""
+    nothing = dict[int, list[int]]()
+    while True:
+        result = simulate(listing, chip=chip.value, libtpu=libtpu.version(), scalars=nothing)
+        number = result.operand if isinstance(result, NotSimulated) else None
+        if number is None or number in nothing:
+            return result
+        operands = parse(listing).operands
+        (asked,) = (operand for operand in operands if operand.number == number)
+        goes_on = any(operand.memory == _SEMAPHORES for operand in operands)
+        if not goes_on or (asked.kind != "const" and asked.memory != "smem"):
+            return result
+        nothing[number] = [0] * prod(asked.shape)
 
 
 def flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:
