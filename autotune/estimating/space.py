@@ -18,7 +18,7 @@ from autotune.domain.outcome import CompileFailed, Failure, Illegal, Outcome, Ou
 from autotune.domain.problem import ARBITRARY, PARALLEL, AxisValue, Config, Problem, make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality, vmem
-from autotune.estimating.legality import Roofline, roofline
+from autotune.estimating.roofline import Roofline, roofline
 
 MAX_TRACED = 20_000
 _MOST_REASONS = 3

@@ -28,7 +28,7 @@ from autotune.domain.record import (
 )
 from autotune.domain.store import Store
 from autotune.estimating.cost_model.operation import XlaTime, xla_time
-from autotune.estimating.legality import peak_ops_per_s
+from autotune.estimating.roofline import peak_ops_per_s
 from autotune.publishing.estimated_ties import (
     Measure,
     better,

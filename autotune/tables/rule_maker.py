@@ -25,7 +25,7 @@ from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import wrong_result
 from autotune.searching.one_config import ConfigJudge, config_judge, keep_trials, trace_one
 from autotune.searching.subject import describe_subject
-from autotune.tables.shape_rule import (
+from autotune.tables.rule_fit import (
     FEWEST_ANSWERED,
     FEWEST_PROBLEMS,
     Known,

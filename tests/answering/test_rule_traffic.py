@@ -15,7 +15,7 @@ from autotune.domain.problem import Config
 from autotune.domain.rule import CostTerm, HbmTerm, ShapeRule
 from autotune.estimating.simulator import MODEL
 from autotune.tables.rule_costs import call_us
-from autotune.tables.shape_rule import make_rule
+from autotune.tables.rule_fit import make_rule
 from tests.samples.estimates import estimate
 from tests.samples.matching import question, record
 

@@ -28,8 +28,8 @@ from autotune.domain.rule import (
 )
 from autotune.estimating.simulator import MODEL
 from autotune.tables.rule_costs import call_us, term_us
+from autotune.tables.rule_fit import Known, Passed, known_of, make_rule, undivided
 from autotune.tables.rule_maker import LeftOut, best_form, judged
-from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, undivided
 from autotune.wording.match import why
 from autotune.wording.rules import by_rule
 from tests.samples.matching import NOON, SPEC, older, question, record

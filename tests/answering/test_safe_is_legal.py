@@ -25,7 +25,7 @@ from autotune.estimating.space import explore
 from autotune.estimating.vmem import limit_bytes, vmem_use
 from autotune.searching.one_config import evaluate
 from autotune.searching.subject import Subject, describe_subject, explore_space
-from autotune.tables.shape_rule import make_rule
+from autotune.tables.rule_fit import make_rule
 from tests.samples.matching import record
 
 MANY_BYTES = 1 << 40

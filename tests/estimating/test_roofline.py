@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.estimating.legality import least_us, physical_bound_us
+from autotune.estimating.roofline import least_us, physical_bound_us
 from tests.samples.traces import V4, V5E, operand, trace
 
 

@@ -15,7 +15,7 @@ from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome,
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Decision, GateState, Record, Trial
 from autotune.domain.trace import Trace
-from autotune.estimating.legality import Roofline
+from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.publishing.estimated_ties import by_rule, ties
 from autotune.publishing.publish import Publication, finalists, publish, same_verdict

@@ -4,7 +4,7 @@ from math import log2
 
 from autotune.domain.problem import Config, make_config
 from autotune.domain.trace import Scratch, Trace
-from autotune.estimating.legality import Roofline
+from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate
 
 SIZES = (128, 256, 512, 1024, 2048, 4096)

@@ -19,7 +19,7 @@ from autotune.domain.record import Trial, default_trial
 from autotune.domain.trace import Trace
 from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.prediction import pipeline, predicted_us
-from autotune.estimating.legality import roofline
+from autotune.estimating.roofline import roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.searching.loop import Search, open_search
 from autotune.searching.one_config import compile_config, evaluate, keep_trials

@@ -180,9 +180,9 @@ class CompilerWorker:
         return collect(self.loader, question.ref, question.chip, known, declare=declare)
 
     def do_executable(self, question: questions.WriteExecutable) -> None:
-        from autotune.compiling.child.measure import device as executables
+        from autotune.compiling.child.measure import accelerator
 
-        compiled = executables.compiled(
+        compiled = accelerator.compiled(
             self._kernel(question),
             question.problem,
             question.config,
@@ -191,7 +191,7 @@ class CompilerWorker:
             question.options,
         )
         libtpu.clear(self.dump)
-        executables.save(compiled, Path(question.path))
+        accelerator.save(compiled, Path(question.path))
 
     def _tell(self, underway: questions.Underway) -> None:
         left = f"{underway.left_s:.1f} {underway.done} {underway.total}"

@@ -12,7 +12,7 @@ from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated,
 from autotune.domain.trace import Trace
 from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.cost_model.prediction import step_facts
-from autotune.estimating.legality import least_us, physical_bound_us, roofline
+from autotune.estimating.roofline import least_us, physical_bound_us, roofline
 from autotune.estimating.simulator import MODEL
 from autotune.estimating.simulator.constants import error_bar, resolution
 from autotune.estimating.vmem import limit_bytes, vmem_by_name

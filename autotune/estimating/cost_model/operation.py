@@ -23,7 +23,7 @@ from autotune.domain.explanation import (
 from autotune.domain.key import ChipInfo
 from autotune.domain.step import Basis
 from autotune.estimating.cost_model.links import Links
-from autotune.estimating.legality import peak_ops_per_s
+from autotune.estimating.roofline import peak_ops_per_s
 from autotune.estimating.simulator import constants
 
 _MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data

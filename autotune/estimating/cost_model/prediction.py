@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from autotune.domain.key import Chip, ChipInfo
 from autotune.domain.trace import Operand, Trace
-from autotune.estimating.legality import peak_ops_per_s, split_axis
+from autotune.estimating.legality import split_axis
+from autotune.estimating.roofline import peak_ops_per_s
 from autotune.estimating.simulator import constants, dma
 
 MOST_STEPS = 192  # that are replayed; the others repeat the last periods

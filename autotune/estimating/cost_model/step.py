@@ -14,7 +14,7 @@ from autotune.estimating.cost_model.operation import (
     longest_branches,
     timeline,
 )
-from autotune.estimating.legality import peak_ops_per_s
+from autotune.estimating.roofline import peak_ops_per_s
 from autotune.estimating.simulator import MODEL, constants
 
 _COPIES = (

@@ -17,7 +17,7 @@ if __name__ == "__main__":
 
 from autotune.compiling import protocol
 from autotune.compiling.child.loading import Loader, LoadError
-from autotune.compiling.child.measure import device as accelerator
+from autotune.compiling.child.measure import accelerator
 from autotune.compiling.child.serving import StageError, answered, serve
 from autotune.compiling.protocol import Device, Loaded, Sample, Samples
 from autotune.declaring.kernel import Kernel

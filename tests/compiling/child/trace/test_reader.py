@@ -29,7 +29,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.problem import make_config
 from autotune.domain.trace import Trace
 from autotune.estimating import legality
-from autotune.estimating.legality import roofline
+from autotune.estimating.roofline import roofline
 from autotune_kernels.flash_attention import KERNEL as FLASH
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
 from autotune_kernels.matmul import KERNEL as MATMUL

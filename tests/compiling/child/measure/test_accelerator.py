@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from autotune.compiling.child.measure import device
-from autotune.compiling.child.measure.device import read, why_not
+from autotune.compiling.child.measure import accelerator
+from autotune.compiling.child.measure.accelerator import read, why_not
 from autotune.compiling.protocol import Device
 from autotune.declaring.kernel import Array
 from autotune.domain.evidence import NotMeasured
@@ -91,8 +91,8 @@ def test_inputs_are_sets_of_different_random_numbers_from_the_seed(
     cpu, problem = jax.devices("cpu")[0], ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8")
 
     def sets(seed: int, cache_bytes: int) -> list[list[bytes]]:
-        monkeypatch.setattr(device, "_ROTATED_BYTES", cache_bytes)
-        found = device.rotated_inputs(KERNEL, problem, seed, cpu)
+        monkeypatch.setattr(accelerator, "_ROTATED_BYTES", cache_bytes)
+        found = accelerator.rotated_inputs(KERNEL, problem, seed, cpu)
         assert all(str(y.dtype) == "bfloat16" and y.devices() == {cpu} for _, y in found)
         return [[np.asarray(one).tobytes() for one in given] for given in found]
 
@@ -109,6 +109,6 @@ def test_no_two_runs_in_a_row_get_the_same_inputs() -> None:
     programs = {name: lambda x: seen.append(x) or x for name in "ab"}
     cpu: Any = SimpleNamespace(platform="cpu")
     for start, order in ((0, "abba"), (4, "ba")):
-        times = device.timed(list(order), programs, [[1], [2], [3]], start, cpu)
+        times = accelerator.timed(list(order), programs, [[1], [2], [3]], start, cpu)
         assert len(times) == len(order) and all(isinstance(t, int) and t > 0 for t in times)
     assert seen == [1, 2, 3, 1, 2, 3]
