@@ -1,13 +1,10 @@
 """Error bars for families that nobody measured."""
 
-import json
-
 import pytest
 
 from benchmarks.calibration.error_bars import (
     Error,
     _errors,
-    by_chip,
     caution,
     coverage,
     width,
@@ -44,23 +41,6 @@ def test_nine_of_ten_errors_of_families_that_are_left_out_are_within():
     assert caution(known, 0.0) == 2.5
     *_, attention = coverage(known)
     assert attention.endswith("| attention | 5 | 10.0% | 5 |")
-
-
-def test_what_copies_between_layouts_are_wrong_by_is_no_error_of_the_rest():
-    known = {KERNELS: {"a": errors(0.15, relayout=0.5), "b": errors(0.01, 0.02, 0.01, 0.0)}}
-    assert width(known[KERNELS], 0.3) == 0.02
-    assert width(known[KERNELS], 0.0) == 0.15
-
-
-def test_a_chip_with_one_family_has_no_narrower_bar_than_the_widest():
-    known = {
-        ("kernels", "v5e"): {"a": errors(0.01)},
-        ("kernels", "v6e"): {"a": errors(0.02), "b": errors(0.08)},
-        ("XLA", "v5e"): {"c": errors(0.05), "d": errors(0.05)},
-    }
-    bars = by_chip(known)
-    assert bars["kernels"]["v5e"]["value"] == bars["kernels"]["v6e"]["value"]
-    json.dumps(bars)
 
 
 def test_bars_are_made_from_given_rows_with_a_bar_alone():

@@ -44,14 +44,6 @@ def test_each_says_what_it_takes() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_whatever_writes_is_started_here() -> None:
-    folders = (ROOT / "benchmarks" / name for name in ("calibration", "pages"))
-    files = {path for folder in folders for path in folder.glob("*.py")}
-    mains = {path for path in files if '__name__ == "__main__"' in path.read_text()}
-    started = {ROOT / "benchmarks" / f"{name.replace('.', '/')}.py" for name in WRITERS}
-    assert {path.stem for path in mains - started} == {"profile_worker"}  # a child of corpus
-
-
 @pytest.mark.parametrize(("folder", "other"), [("benchmarks", "tests"), ("tests", "benchmarks")])
 def test_what_is_measured_and_what_is_tested_import_nothing_of_each_other(
     folder: str, other: str
@@ -59,12 +51,6 @@ def test_what_is_measured_and_what_is_tested_import_nothing_of_each_other(
     imports = re.compile(rf"(?m)^\s*(?:from|import) {other}\b{SHARED}")
     files = [*(ROOT / folder).rglob("*.py")]
     assert files and not [file for file in files if imports.search(file.read_text())]
-
-
-def test_what_there_is_not() -> None:
-    refused = _run("-m", "benchmarks", "nonsense")
-    assert refused.returncode == 1
-    assert "python -m benchmarks lists them" in refused.stderr
 
 
 def _benchmarks() -> list[Path]:

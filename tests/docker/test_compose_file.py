@@ -29,12 +29,6 @@ def test_it_is_valid() -> None:
     assert _complaints(COMPOSE) == []
 
 
-def test_dockerfiles_are_there() -> None:
-    built = {service["build"]["dockerfile"] for service in OURS.values()}
-    assert built == {str(file.relative_to(ROOT)) for file in FOLDER.glob("*.Dockerfile")}
-    assert {service["build"]["context"] for service in OURS.values()} == {".."}
-
-
 def test_what_comes_from_a_registry_is_pinned() -> None:
     images = {s["image"] for name, s in SERVICES.items() if name not in OURS}
     bases = {service["build"]["args"]["BASE"] for service in OURS.values()}
@@ -82,14 +76,6 @@ def _health_of_image(name: str) -> list[str]:
     return health_command(
         stages((FOLDER.parent / OURS[name]["build"]["dockerfile"]).read_text())[-1]
     )
-
-
-def test_volumes_and_files_are_there() -> None:
-    mounts = [one for service in SERVICES.values() for one in service.get("volumes", ())]
-    sources = {mount.partition(":")[0] for mount in mounts}
-    files = {source for source in sources if source.startswith("./")}
-    assert sources - files == set(COMPOSE["volumes"])
-    assert [file for file in files if not (FOLDER / file).exists()] == []
 
 
 def test_the_service_believes_the_proxy_only() -> None:

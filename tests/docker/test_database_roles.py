@@ -172,17 +172,6 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
     assert len(list(service.snapshots(1))) == 1
 
 
-def test_a_worker_notes_what_it_finds_of_a_pinned_record(
-    service: SqlStore, worker: SqlStore
-) -> None:
-    service.push([SPEC], [KeyResult(record=record())], "ci")
-    ((published, _),) = service.published()
-    service.pin(published)
-    told = replace(CHECKS[0], key=record().key, config=record().config)
-    tell_of(worker, worker.push_checks([told], "w"))
-    assert [one.checks[0].verdict for one in service.records(claimed=True)] == [told.verdict]
-
-
 def test_it_is_applied_again_while_others_work_and_by_two_at_once(
     server: Server, service: SqlStore, worker: SqlStore
 ) -> None:
@@ -341,9 +330,3 @@ class TestBackup:
             os.utime(file, (0, 0))
         made = server.backup(folder)
         assert {str(file) for file in folder.iterdir()} == {made, str(other)}
-
-    def test_one_that_fails_leaves_the_others(self, server: Server, folder: Path) -> None:
-        made = server.backup(folder)
-        with pytest.raises(AssertionError, match="nobody"):
-            server.backup(folder, user="nobody")
-        assert [str(file) for file in folder.iterdir()] == [made]

@@ -227,8 +227,3 @@ def test_events_come_as_they_happen(proxy: Proxy) -> None:
         first = answer.read1(65536)
         assert first.startswith(b"retry:")
         assert not answer.isclosed(), "all of it came at once, at its end"
-
-
-def test_a_service_that_is_gone_is_said(tmp_path: Path) -> None:
-    with _before(Running(free_port()), tmp_path) as proxy:
-        assert proxy.get("/healthz")[0] == 502

@@ -9,7 +9,6 @@ import pytest
 
 from tests.samples.repository import SAMPLE, repository
 from tests.servers.commands import autotune, autotune_here
-from tests.servers.service import free_port, serving
 
 SOURCE = SAMPLE.read_text()
 BODY = (
@@ -50,12 +49,6 @@ def test_what_slows_a_kernel_is_found_and_reported(tree: Path) -> None:
     suite = ElementTree.parse(tree / "c.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     assert "| slower | fused\\_passes\\_limit 1024x1024x1024" in (tree / "c.md").read_text()
-
-
-def test_what_breaks_a_kernel_is_found(tree: Path) -> None:
-    (tree / "k.py").write_text(SOURCE.replace('"block_m": 128,', '"block_m": 100,'))
-    code, (checks,) = check(tree, *ASKED, "--against", "main", "--fail-on", "broken")
-    assert (code, checks["verdict"]) == (1, "broken")
 
 
 def test_what_makes_a_result_wrong_is_found(tree: Path) -> None:
@@ -104,23 +97,6 @@ def test_calls_of_a_decorated_function_are_compared(tmp_path: Path) -> None:
     assert (code, checks["verdict"]) == (1, "slower")
     code, checks = check(tree, *against, "--bundle", "tuned.bundle")
     assert (code, {row["verdict"] for row in checks}) == (1, {"slower"})
-
-
-def test_records_of_a_bundle_and_of_a_service_are_compared_with(tmp_path: Path) -> None:
-    (tmp_path / "k.py").write_text(SOURCE)
-    done = autotune("search", *ASKED, "--trials", "2", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert autotune("export", "tuned.bundle", cwd=tmp_path).returncode == 0
-    port = free_port()
-    with serving(str(tmp_path / "test.db"), port=port):
-        for verdict, source in (("same", SOURCE), ("slower", SOURCE.replace(BODY, MORE_WORK))):
-            (tmp_path / "k.py").write_text(source)
-            for records in ("tuned.bundle", f"http://127.0.0.1:{port}"):
-                code, checks = check(tmp_path, ASKED[0], "--against", records)
-                assert (code, [row["verdict"] for row in checks]) == (
-                    verdict == "slower",
-                    [verdict],
-                )
 
 
 @pytest.mark.parametrize(

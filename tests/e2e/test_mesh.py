@@ -44,22 +44,7 @@ def test_it_is_verified_on_as_many_devices(pool: CompilerPool, kernel: str, send
     assert verdict.ok, verdict.reason
 
 
-def test_a_mesh_may_be_asked_for_while_the_function_is_built(pool: CompilerPool) -> None:
-    found = [
-        case(pool, "rows=512,devices=4", kernel).estimated(CONFIG, Chip.V6E)
-        for kernel in ("KERNEL", "BUILT_OVER")
-    ]
-    assert isinstance(found[1], Estimated), found[1]
-    assert found[0] == found[1]
-
-
 def test_without_a_mesh_it_is_said_how_to_give_one(pool: CompilerPool) -> None:
     found = case(pool, "rows=1024,devices=4", "WITHOUT").trace(CONFIG, Chip.V6E)
     assert isinstance(found, CompileFailed), found
     assert "mesh=lambda problem: {'x': 4}" in found.reason
-
-
-def test_a_number_of_devices_that_no_slice_has_is_said(pool: CompilerPool) -> None:
-    found = case(pool, "rows=768,devices=3").estimated(CONFIG, Chip.V6E)
-    assert isinstance(found, CompileFailed), found
-    assert "power of two" in found.reason

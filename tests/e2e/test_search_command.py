@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from autotune.wording.screen import LOG_WIDTH
 from tests.servers.commands import autotune, autotune_here
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--full")
@@ -67,23 +66,6 @@ def test_lookup_says_how_its_answer_fits_the_question(
     missed = autotune_here(*asked, "--shape", "64x64x64", cwd=folder)
     assert missed.returncode == 1
     assert json.loads(missed.stdout)["match"] is None
-
-
-def test_show_prints_a_trial(searched: tuple[Path, dict[str, Any]]) -> None:
-    folder, report = searched
-    text = autotune_here("show", str(report["winner"]["id"]), cwd=folder).stdout
-    for word in ("limited by", "VMEM", "autotune explain", "reproduce: autotune"):
-        assert word in text
-    data = json.loads(autotune_here("show", "1", "--json", cwd=folder).stdout)
-    assert data["number"] == 0
-
-
-def test_the_table_names_winner_default_and_xla(searched: tuple[Path, dict[str, Any]]) -> None:
-    folder, _ = searched
-    text = autotune(*SEARCH, "--trials", "8", cwd=folder).stdout
-    for word in ("winner", "default", "plain XLA", "limited by", "Published, verified"):
-        assert word in text
-    assert max(len(line) for line in text.splitlines() if "Kept in" not in line) <= LOG_WIDTH
 
 
 def test_a_timeout_stops_and_keeps(tmp_path: Path) -> None:

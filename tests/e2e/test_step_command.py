@@ -70,16 +70,6 @@ ROWS = jax.ShapeDtypeStruct((8192, 4096), jnp.float32, sharding=rows)
 """
 
 
-PLACED = """
-jax.set_mesh(mesh)
-
-
-@jax.jit
-def placed(x):
-    return x * jnp.sum(jax.sharding.reshard(jnp.arange(4) * 2, rows))
-"""
-
-
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "model.py"
@@ -133,13 +123,6 @@ def test_a_sum_over_a_slice_goes_over_its_links(model: Path) -> None:
     assert answer(f"{model}:total", "--args", "x=ROWS", "--topology", "2x2x2", code=1)["failed"]
 
 
-def test_a_model_may_set_its_mesh_and_place_what_it_knows(model: Path) -> None:
-    """As MaxText does: numbers that follow from no input are on devices that nothing runs on."""
-    model.write_text(f"{MODEL}{PLACED}")
-    found = step(f"{model}:placed", "--args", "x=ROWS", "--topology", "2x2")
-    assert found["devices"] == 4
-
-
 def test_what_was_compiled_before_is_not_waited_for(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,18 +138,6 @@ def test_what_was_compiled_before_is_not_waited_for(
     other = step(f"{model}:once", "--args", "x=bf16[512,512],w=bf16[512,256]")
     assert other["hbm_bytes"] != whole["hbm_bytes"]  # 0 where it is not known yet
     assert not (tmp_path / "jax").exists()
-
-
-def test_two_interpreters_with_one_jax_make_the_same_step(model: Path) -> None:
-    twin = Path(sys.executable).with_name("python3")
-    interpreters = ("--python", str(twin.with_name("python")), "--python", str(twin))
-    args = ("--args", "w=FOUR,x=bf16[4096,2048]")
-    found = step(f"{model}:forward", *args, *interpreters)
-    assert found["before_us"] == found["time_us"] and found["changes"] == []
-    assert found["toolchain"]["jax"] == jax.__version__
-    command = ["step", f"{model}:forward", "--chip", "v5e", *args, *interpreters]
-    refused = CliRunner().invoke(cli, [*command, "--tuned", str(model.with_name("x.db"))])
-    assert refused.exit_code != 0
 
 
 def test_chips_side_by_side_with_prices(model: Path, tmp_path: Path) -> None:

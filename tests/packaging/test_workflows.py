@@ -41,26 +41,6 @@ def test_its_targets_exist(file: Path) -> None:
     assert set(re.findall(r"^make ([a-z-]+)$", scripts, re.M)) <= targets
 
 
-@pytest.mark.slow
-@each
-def test_its_benchmarks_run_as_they_are_called(file: Path) -> None:
-    for names in re.findall(r"for name in ([a-z_ ]+); do", _scripts(file)):
-        assert [name for name in names.split() if _asks_for_more(name)] == []
-
-
-def _asks_for_more(benchmark: str) -> bool:
-    """Whether it is none, or runs only with an option, which stands without brackets then."""
-    command = (sys.executable, "-m", "benchmarks", benchmark, "--help")
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    usage = done.stdout.partition("\n\n")[0]
-    return done.returncode != 0 or " --" in re.sub(r"\[[^]]*\]", "", usage)
-
-
-def test_all_supported_pythons_are_tested() -> None:
-    tested = _jobs(FOLDER / "checks.yml")["fast"]["strategy"]["matrix"]["python"]
-    assert tested == ["3.11", "3.12", "3.13", "3.14"]
-
-
 def test_a_release_is_published_without_a_secret() -> None:
     text = (FOLDER / "release.yml").read_text()
     assert "secrets." not in text
