@@ -60,9 +60,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     first: begun last, one of them would be all that is left to do."""
     files = {ROOT / name: names for name, names in _NIGHTLY.items()}
     for item in items:
-        is_slow = item.path in files and item.get_closest_marker("slow") is not None
-        if is_slow and not item.name.startswith(tuple(files[item.path])):
-            item.add_marker(pytest.mark.nightly)
+        if item.path in files and item.get_closest_marker("slow") is not None:
+            whole = item.nodeid.partition("::")[2]  # with its class
+            if not any(name.startswith(tuple(files[item.path])) for name in (item.name, whole)):
+                item.add_marker(pytest.mark.nightly)
     items.sort(key=lambda item: item.path not in files)
 
 
