@@ -1,7 +1,7 @@
 """Every block of the start and the guides is run, as a reader types it.
 
-A page is one session of bash in one folder; the start is one session of its pages as well. A block
-that begins with ``# NAME.suffix`` is that file, one of ``bash`` is typed, other data is read. A block
+A page is one session of bash in one folder, and so are the pages of the start together. A block
+that begins with ``# NAME.suffix`` is that file, one of ``bash`` is typed, other data is read. One
 that cannot run here has ``<!-- not run: REASON -->`` above it, and is counted and skipped with its
 reason. Searches are shorter than the pages say, and the service has a port of its own.
 """
