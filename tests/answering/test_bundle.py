@@ -43,12 +43,6 @@ def test_a_client_that_knows_no_options_reads_no_record_of_some() -> None:
     assert bundle.bundle_from_bytes(content).records == (*RECORDS, other)
 
 
-def test_the_same_records_are_the_same_bytes() -> None:
-    made = bundle.new_bundle(RECORDS)
-    assert bundle.bundle_to_bytes(made) == bundle.bundle_to_bytes(replace(made))
-    assert gzip.decompress(bundle.bundle_to_bytes(made)).startswith(b'{"format":')
-
-
 def test_a_write_that_fails_leaves_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

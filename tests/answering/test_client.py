@@ -1,6 +1,5 @@
 """The client against a real service, against none, and against liars."""
 
-import gzip
 import json
 import logging
 import os
@@ -83,12 +82,6 @@ def test_more_than_one_call_may_hold(service: Running) -> None:
     assert [answer.kind == EXACT for answer in answers] == [n % 7 == 0 for n in range(len(keys))]
 
 
-def test_a_snapshot_that_is_asked_for(service: Running) -> None:
-    client = Client(service.url, snapshot=1)
-    assert client.lookup([question(4096, 256)])[0].kind == DEFAULT
-    assert client.snapshot == 1
-
-
 def test_the_snapshot_is_kept_on_disk(service: Running, tmp_path: Path) -> None:
     path = tmp_path / "new.bundle"
     online = Client(service.url, cache=path).lookup(QUESTIONS)
@@ -119,25 +112,6 @@ def test_what_is_kept_already_is_not_fetched_again(service: Running, tmp_path: P
     path.unlink()
     assert client.refresh()
     assert read_bundle(path).snapshot == 2
-
-
-def test_a_refresh_does_not_fetch_what_the_one_after_a_lookup_fetches(
-    service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = Client(service.url, cache=tmp_path / "new.bundle")
-    fetched = []
-    call = client._service.call
-
-    def slowly(method: str, path: str, *args: Any, **options: Any) -> bytes:
-        if method == "GET":
-            fetched.append(path)
-            time.sleep(0.3)
-        return call(method, path, *args, **options)
-
-    monkeypatch.setattr(client._service, "call", slowly)
-    client.lookup(QUESTIONS)
-    assert client.refresh()
-    assert len(fetched) == 1
 
 
 def test_a_snapshot_that_cannot_be_read_does_not_replace_what_is_there(cache: Path) -> None:
@@ -306,14 +280,6 @@ def test_a_bundle_needs_no_service(cache: Path, caplog: pytest.LogCaptureFixture
     assert not client.refresh()
 
 
-def test_a_bundle_of_an_older_version_names_no_kernels(cache: Path) -> None:
-    """Then nothing is known to be near."""
-    data = json.loads(gzip.decompress(cache.read_bytes()))
-    del data["kernels"]
-    cache.write_bytes(gzip.compress(json.dumps(data).encode()))
-    assert words(Client(None, cache=cache)) == [EXACT, DEFAULT, DEFAULT]
-
-
 def test_a_question_that_is_refused_is_a_default(service: Running) -> None:
     answers = Client(service.url).lookup([question(kernel="nope"), question(1024)])
     assert [answer.kind for answer in answers] == [DEFAULT, EXACT]
@@ -336,15 +302,6 @@ def test_it_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None:
-    for name in ("kernels", "service", "db"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise SystemExit('decoy imported')\n")
-    probe = "from autotune.answering.client import ServiceAnswers; ServiceAnswers(None).lookup([])"
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=env, check=True)
-
-
 def test_by_shape(service: Running) -> None:
     toolchain = question().toolchain
     client = Client(service.url)
@@ -359,11 +316,6 @@ def test_by_shape(service: Running) -> None:
         client.lookup_shape("nö pe", ProblemWords(shape="1"), chip="v5e", toolchain=toolchain)
     with pytest.raises(ServiceError, match="cannot be used"):
         Client(NOBODY).lookup_shape("mm", ProblemWords(shape="1"), chip="v5e", toolchain=toolchain)
-
-
-def test_a_default_says_why_whatever_is_accepted(cache: Path) -> None:
-    client = Client(None, cache=cache)
-    assert client.match(question(9, 9), (EXACT,)) == client.lookup([question(9, 9)])[0]
 
 
 def all_kinds(store: SqlStore) -> None:

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
-from autotune.answering.client import ServiceAnswers
+from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.answering.matching import EXACT, Index
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, Key, Toolchain, identity_of
 from autotune.domain.problem import Problem
 from autotune.domain.record import Change
-from autotune_db.rows import key_from_row, key_identity, key_values
+from autotune_db.rows import key_identity
 from autotune_service.api.lookup import LookupStruct, _published, _request
 from autotune_service.api.questions import QuestionStruct, key_of, known_identity
 from autotune_service.snapshot_cache import EMPTY
@@ -122,27 +121,6 @@ def _check_alike(call: dict[str, Any]) -> None:
             one = checked["questions"][place]
             meant = key_of(one, checked.get("chip"), checked.get("toolchain"), snapshot)
             assert identity_of(meant) == identity_of(KEY)
-
-
-@given(pairs())
-def test_the_client_agrees(tmp_path_factory: pytest.TempPathFactory, pair: tuple[Key, Key]) -> None:
-    one, other = pair
-    path = tmp_path_factory.mktemp("cache") / "configs.bundle"
-    write_bundle(path, new_bundle([record(one)]))
-    client = ServiceAnswers(None, cache=path)
-    (answer,) = client.lookup([other])
-    assert (answer.kind == EXACT) == (identity_of(one) == identity_of(other))
-    assert tuple(client.match(asked, (EXACT,)).kind == EXACT for asked in (one, other)) == (
-        True,
-        answer.kind == EXACT,
-    )
-
-
-@given(KEYS)
-def test_the_database_gives_back_the_same_key(key: Key) -> None:
-    found = key_from_row(SimpleNamespace(**key_values(key)))
-    assert (identity_of(found), str(found)) == (identity_of(key), str(key))
-    assert identity_of(from_data(Key, json.loads(json.dumps(to_data(key))))) == identity_of(key)
 
 
 @pytest.mark.parametrize("value", [1, 1.0, True, "true", "TRUE"])

@@ -45,19 +45,6 @@ def test_only_what_is_not_known_to_fail_there_is_answered(verdict: CheckVerdict)
         assert (answer.kind, answer.check) == (TOOLCHAIN, known(verdict))
 
 
-def test_the_next_best_toolchain_is_taken() -> None:
-    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
-    older = record(replace(question(1024), toolchain=OLDER), bm=128)
-    answer = Index([broken, older], [SPEC]).match(asked())
-    assert (answer.kind, answer.config) == (TOOLCHAIN, older.config)
-    assert answer.check is None and answer.passed_over == broken
-
-
-def test_a_check_says_nothing_of_other_toolchains() -> None:
-    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN, OLDER))
-    assert Index([broken], [SPEC]).match(asked()).kind == TOOLCHAIN
-
-
 def test_the_last_check_of_a_toolchain_counts() -> None:
     mended = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
     mended = mended.with_check(known(CheckVerdict.SAME))

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from autotune.answering.matching import (
     DEFAULT,
     EXACT,
-    KINDS,
     NEAREST,
     RULE,
     TOOLCHAIN,
@@ -153,31 +152,6 @@ def test_what_is_taken_out_is_gone(records: list[Record], data: st.DataObject, a
     assert len(index) == len(rest)
 
 
-@given(st.lists(RECORDS, max_size=12), KEYS)
-def test_a_nearest_config_obeys_the_rules(records: list[Record], asked: Key) -> None:
-    """Written anew, so that a rule that is dropped is missed."""
-    match = Index(one_of_each(records), [SPEC]).match(asked)
-    if match.kind != NEAREST:
-        return
-    assert match.record is not None and match.config is not None
-    tuned, m = match.record.key, asked.problem["m"]
-    assert tuned.problem["k"] == asked.problem["k"]
-    assert (tuned.chip, tuned.toolchain, tuned.problem.options, tuned.problem.dtype) == (
-        asked.chip,
-        asked.toolchain,
-        asked.problem.options,
-        asked.problem.dtype,
-    )
-    block = match.config["bm"]
-    assert block <= m
-    assert block < tuned.problem["m"]
-    if tuned.problem["m"] % block == 0:
-        assert m % block == 0
-    estimate = match.record.estimate
-    growth = -(-m // tuned.problem["m"])
-    assert growth == 1 or estimate.vmem_used_bytes * growth <= estimate.vmem_allowed_bytes
-
-
 @pytest.mark.parametrize(
     "m, block, asked, there",
     [
@@ -282,11 +256,6 @@ def _problem(index: Index, asked: Key) -> Problem:
     return record.key.problem
 
 
-def test_one_that_is_nearer_but_not_safe_is_passed_over() -> None:
-    index = Index([record(question(1024), 1024), record(question(4096), 512)], [SPEC])
-    assert _problem(index, question(2048)) == question(4096).problem
-
-
 @pytest.mark.parametrize(
     "asked, there, expected",
     [
@@ -302,19 +271,6 @@ def test_the_closest_toolchain(asked: str, there: tuple[str, ...], expected: str
     assert match.record is not None
     assert (match.kind, match.record.key.toolchain.jax) == (TOOLCHAIN, expected)
     assert match.check is None
-
-
-def test_the_order_of_dimensions_does_not_make_a_question() -> None:
-    problem = question().problem
-    turned = Problem(dims=problem.dims[::-1], dtype=problem.dtype, options=problem.options)
-    assert kind(replace(question(), problem=turned), record()) == EXACT
-
-
-def test_all_words_are_seen_in_these_tests() -> None:
-    there = [record(), older(record(question(4096)), "0.9.0")]
-    asked = (question(), question(4096), question(2048), question(2048, 999))
-    # *rule* is seen in test_rules.py
-    assert [kind(word, *there) for word in asked] == [word for word in KINDS if word != RULE]
 
 
 def test_a_changed_source_is_said_with_what_the_earlier_one_had() -> None:

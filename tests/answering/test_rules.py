@@ -110,19 +110,6 @@ def test_the_steps_that_cost_least_are_chosen(rule: ShapeRule, m: int, best: int
     assert found is not None and found[0] == {"bm": best}
 
 
-def test_what_a_problem_takes_whatever_its_blocks_hides_nothing(known: Known) -> None:
-    """XLA may copy arrays around a call, for longer than it takes."""
-    copied = {
-        key: [(c, replace(e, time_us=e.time_us + 97 * n % 300)) for c, e in pairs]
-        for n, (key, pairs) in enumerate(known.items())
-    }
-    made = make_rule(copied, passed(known), SPEC.cuts)
-    assert made is not None
-    for m, best in ((2560, 512), (1152, 256), (1280, 256)):
-        found = rules.Chooser(made).choose({"m": m, "k": 128})
-        assert found is not None and found[0] == {"bm": best}
-
-
 @pytest.mark.parametrize("dims", [{"m": 299, "k": 128}, {"m": 5001, "k": 128}, {"m": 512, "k": 1}])
 def test_nothing_is_said_outside_of_what_was_seen(rule: ShapeRule, dims: dict[str, int]) -> None:
     assert rules.Chooser(rule).choose(dims) is None
@@ -139,11 +126,6 @@ def test_vmem_that_grows_with_a_dimension_must_still_be_allowed(known: Known) ->
     assert rules.Chooser(replace(made, compiled=short)).choose(longest) is None
 
 
-def test_what_nothing_cuts_must_be_as_it_was(rule: ShapeRule) -> None:
-    assert rules.Chooser(rule).choose({"m": 2560, "k": 128}) is not None
-    assert rules.Chooser(rule).choose({"m": 2560, "k": 200}) is None
-
-
 def test_it_divides_wherever_all_that_the_gate_passed_does(known: Known) -> None:
     right = [(key, config(128)) for key in known if key.problem["m"] % 128 == 0]
     made = make_rule(known, right, SPEC.cuts)
@@ -151,28 +133,6 @@ def test_it_divides_wherever_all_that_the_gate_passed_does(known: Known) -> None
     assert rules.Chooser(made).choose({"m": 1111, "k": 128}) is None
     assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
     assert make_rule(known, (), SPEC.cuts) is None
-
-
-def test_an_axis_that_may_be_0_is_no_size_there(known: Known) -> None:
-    with_none = {k: [(with_0(c), e) for c, e in pairs] for k, pairs in known.items()}
-    made = make_rule(with_none, passed(with_none), SPEC.cuts)
-    assert made is not None and [axis.name for axis in made.axes] == ["bm"]
-    found = rules.Chooser(made).choose({"m": 2560, "k": 128})
-    assert found is not None and found[1].config["prefetch"] == 0
-
-
-def with_0(one: Config) -> Config:
-    return replace(one, axes=(*one.axes, ("prefetch", 0)))
-
-
-def test_configs_with_other_semantics_are_not_mixed(known: Known) -> None:
-    mixed = {
-        k: [*((replace(c, dimension_semantics=("arbitrary",)), e) for c, e in pairs), *pairs]
-        for k, pairs in known.items()
-    }
-    made = make_rule(mixed, passed(known), SPEC.cuts)
-    assert made is not None
-    assert {one.config.dimension_semantics for one in made.compiled} == {("parallel",)}
 
 
 @pytest.mark.parametrize(
@@ -195,19 +155,6 @@ def test_semantics_are_weakened_where_they_are_the_same_program(
     assert {one.config.dimension_semantics for one in made.compiled} == {(semantics,)}
 
 
-def test_the_order_is_that_of_what_shows_the_blocks_to_be_safe(known: Known) -> None:
-    orders = {
-        k: [(replace(c, grid_order=("k", "m") if c["bm"] == 512 else ("m", "k")), e) for c, e in p]
-        for k, p in known.items()
-    }
-    made = make_rule(orders, passed(orders), SPEC.cuts)
-    assert made is not None
-    for m, size, order in ((2560, 512, ("k", "m")), (1152, 256, ("m", "k"))):
-        found = rules.Chooser(made).choose({"m": m, "k": 128})
-        assert found is not None and found[0] == {"bm": size}
-        assert found[1].config.grid_order == order
-
-
 def test_trials_of_another_model_teach_nothing() -> None:
     tried = [trial(0, model="an older one"), trial(1), replace(trial(2), pushed_by="x")]
     ((found, _),) = known_of([(question(), tried)])[question()]
@@ -220,17 +167,6 @@ def trial(number: int, model: str = MODEL) -> Trial:
     return Trial(
         number=number, config=config(8 << number), outcome=outcome, seconds=0.0, created_at=NOON
     )
-
-
-def test_blocks_that_always_divided_divide_again() -> None:
-    known = {
-        question(m): [(config(block), estimated(m, block)) for block in (128, 256)]
-        for m in range(512, 512 * 10, 512)
-    }
-    made = make_rule(known, passed(known), SPEC.cuts)
-    assert made is not None and ("bm", "m") in made.divides
-    assert rules.Chooser(made).choose({"m": 1000, "k": 128}) is None
-    assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
 
 
 def left_out(rule: float, nearest: float | None, default: float | None) -> list[LeftOut]:
@@ -295,15 +231,6 @@ def test_what_a_step_does_in_turns_takes_longer_the_shorter_they_are(known: Know
         assert min(timed, key=lambda size: timed[size]) == 64
 
 
-def test_nothing_is_answered_where_only_slow_blocks_are_shown(rule: ShapeRule) -> None:
-    dims = {"m": 2560, "k": 128}
-    assert rules.Chooser(rule).choose(dims) is not None
-    small = replace(rule, compiled=tuple(replace(c, config=config(128)) for c in rule.compiled))
-    assert rules.Chooser(small).choose(dims) is None
-    only = replace(rule.axes[0], sizes=(128,))
-    assert rules.Chooser(replace(small, axes=(only,))).choose(dims) is not None
-
-
 def test_a_block_that_hangs_over_costs_what_it_did(rule: ShapeRule) -> None:
     cost = CostTerm(us=2.0, of=("bm",), each_step=True, dim="m", axis="bm")
     assert term_us(rule, cost, {"m": 300, "k": 1, "bm": 128}) == 768
@@ -351,13 +278,6 @@ def test_a_rule_goes_with_the_record_that_carries_it(carrier: Record) -> None:
     gone = there.changed(Change(removed=[carrier.key]), [])
     assert gone.match(question(2560)).kind == DEFAULT
     assert there.match(question(2560)).kind == RULE
-
-
-def test_the_newest_rule_answers(carrier: Record, rule: ShapeRule) -> None:
-    newer = replace(rule, made_at=rule.made_at.replace(year=2100), median_regret=0.02)
-    other = replace(record(question(2048)), rule=newer)
-    for both in ([carrier, other], [other, carrier]):
-        assert Index(both, [SPEC]).match(question(2560)).expected_regret == 0.02
 
 
 def test_it_comes_back_as_it_was(rule: ShapeRule) -> None:

@@ -13,10 +13,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.matching import Index, Match
 from autotune.answering.sources import (
-    BundleAnswers,
     StoreAnswers,
     configure,
     open_source,
@@ -183,10 +181,6 @@ def test_an_unknown_chip_or_file_is_a_default(changes: dict[str, Any], caplog: A
     assert "no config can be looked up" in caplog.text
 
 
-def test_without_a_source_it_is_the_default() -> None:
-    assert tuned(None).answer(tuned(None).problem(rows=1, columns=1)).match == "default"
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -200,12 +194,6 @@ def test_without_a_source_it_is_the_default() -> None:
 def test_mistakes_of_the_caller_are_errors(given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         tuned(None).problem(**given)
-
-
-def test_problems_from_arrays() -> None:
-    x = jnp.zeros((64, 128), jnp.bfloat16)
-    found = tuned(None).problem(rows=x.shape[0], columns=x.shape[1], dtype=x.dtype, causal=True)
-    assert (found.dtype, found.option("causal")) == ("bfloat16", True)
 
 
 def test_under_jit_the_first_answer_stays() -> None:
@@ -320,17 +308,6 @@ def test_threads_that_ask_at_once_ask_once() -> None:
     with ThreadPoolExecutor(16) as threads:
         found = list(threads.map(lambda _: asked.answer(problem), range(64)))
     assert len(source.asked) == 1 and len({id(answer) for answer in found}) == 1
-
-
-def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
-    path = tmp_path / "c.bundle"
-    write_bundle(path, new_bundle([record()]))
-    source = BundleAnswers(path)
-    asked = tuned(source)
-    assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
-    asked.config(asked.problem(rows=32, columns=128))
-    assert [k.problem["rows"] for k in source.misses] == [32]
-    assert tuned(BundleAnswers(tmp_path / "none")).answer(key().problem).match == "default"
 
 
 @pytest.fixture

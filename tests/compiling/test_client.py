@@ -9,13 +9,11 @@ from autotune.compiling.client import Compiler
 from autotune.compiling.process import (
     ChildDiedError,
     ChildTimedOutError,
-    CompilerInterruptedError,
 )
 from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import (
     CompileConfig,
-    CompilerQuestion,
     DescribeKernel,
     DescribeToolchain,
     ListChoices,
@@ -30,7 +28,7 @@ from autotune.domain.errors import (
     NoDeclarationError,
 )
 from autotune.domain.key import Chip, KernelRef, Toolchain
-from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
+from autotune.domain.outcome import CompileFailed, Crashed, TimedOut
 from autotune.domain.problem import Config, Problem, make_config
 from autotune.estimating.simulator.drawing.picture import TraceSlice, Track
 from autotune.wording.outcome import verdict_reason
@@ -151,14 +149,6 @@ def test_what_a_candidate_raises_is_its_outcome(answer: dict[str, Any], outcome:
     assert found.reason == outcome
 
 
-def test_the_compilers_own_refusal_is_classified() -> None:
-    message = "Scoped allocation with size 20.00M and limit 16.00M exceeded scoped vmem limit"
-    compiler, _ = client(failing("E", message, "compile"))
-    found = compiler.ask(COMPILE).answer
-    assert isinstance(found, OutOfVmem)
-    assert (found.used_bytes, found.allowed_bytes) == (20 << 20, 16 << 20)
-
-
 def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
     picture = {
         "tracks": [["core", [["vector issue", 0.0, 1.5, {}]], None]],
@@ -177,13 +167,6 @@ def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
     assert compiler.ask(DRAW) == Profiled("ab", (), "no loop")
     compiler, _ = client(failing("MosaicError", "no", "compile"))
     assert isinstance(compiler.ask(DRAW), CompileFailed)
-
-
-@pytest.mark.parametrize("question", [COMPILE, TraceConfig(**CANDIDATE)])
-def test_an_interrupt_is_no_outcome(question: CompilerQuestion[Any]) -> None:
-    compiler, _ = client(CompilerInterruptedError())
-    with pytest.raises(CompilerInterruptedError):
-        compiler.ask(question)
 
 
 @pytest.mark.parametrize(

@@ -241,32 +241,11 @@ def _interrupted(*args: object, **kwargs: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_an_exit_code_is_told_and_no_zombie_stays(fake: CompilerProcess) -> None:
-    for _ in range(3):
-        assert "exit code 3 in the middle" in str(died(fake, {"kind": "exit", "code": 3}))
-    states = [child.status() for child in psutil.Process().children()]
-    assert psutil.STATUS_ZOMBIE not in states
-
-
 def test_a_missing_interpreter_is_a_sentence(make_fake: MakeProcess, temporary: Path) -> None:
     with pytest.raises(CompilerUnavailableError, match="No such file or directory") as caught:
         make_fake("/no/such/python").ask(echo(1), 5)
     assert "the interpreter /no/such/python cannot be started" in str(caught.value)
     assert list(temporary.iterdir()) == []
-
-
-def test_an_interpreter_and_a_worker_in_folders_with_spaces(tmp_path: Path) -> None:
-    folder = tmp_path / "a folder with spaces"
-    folder.mkdir()
-    python = folder / "py thon"
-    python.symlink_to(sys.executable)
-    worker = folder / "my worker.py"
-    worker.write_text((Path(__file__).parents[1] / "fakes" / "worker.py").read_text())
-    process = CompilerProcess(str(python), worker=worker)
-    try:
-        assert process.ask(echo(1), 20) == {"ok": 1}
-    finally:
-        process.close()
 
 
 def test_a_temporary_folder_with_spaces_is_not_given_to_libtpu(
@@ -310,13 +289,6 @@ def test_what_libtpu_was_not_loaded_to_print_is_asked_again_where_it_does(
     assert not alive(first)
     assert fake.ask({"kind": "list", "stage": stage}, 20) == {"ok": printing}
     assert pid_of(fake) == printing
-
-
-def test_what_fails_at_another_stage_is_not_asked_again(fake: CompilerProcess) -> None:
-    first = pid_of(fake)
-    answer = fake.ask({"kind": "list", "stage": protocol.COMPILE}, 20)
-    assert answer["error"]["stage"] == protocol.COMPILE
-    assert pid_of(fake) == first
 
 
 def test_notes_of_a_log_are_not_last_words(fake: CompilerProcess) -> None:

@@ -46,7 +46,3 @@ def test_an_unknown_chip_is_one_sentence_with_the_list(text: str) -> None:
         parse_chip(text)
     assert "\n" not in str(caught.value)
     assert all(chip.value in str(caught.value) for chip in Chip)
-
-
-def test_only_v4_and_v5p_are_megacore() -> None:
-    assert {chip for chip in Chip if chip.is_megacore} == {Chip.V4, Chip.V5P}

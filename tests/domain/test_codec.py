@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from math import inf, nan
 from pathlib import Path
 from typing import Any, get_args
@@ -76,19 +75,6 @@ def test_fields_of_newer_versions_are_ignored() -> None:
     assert from_data(Outcome, data) == OUTCOMES[0]
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
-def test_containers_and_tuples_are_plain_data(outcome: Outcome) -> None:
-    def plain(data: Any) -> bool:
-        if isinstance(data, dict):
-            return all(map(plain, data.values()))
-        return all(map(plain, data)) if type(data) is list else type(data) in _PLAIN
-
-    assert plain(to_data(outcome))
-
-
-_PLAIN = (str, int, float, bool, type(None))
-
-
 @pytest.mark.parametrize("number", [inf, -inf, nan])
 def test_numbers_that_are_not_finite_are_text(number: float) -> None:
     for outcome in (
@@ -114,11 +100,3 @@ def test_numbers_that_are_not_finite_are_text(number: float) -> None:
 def test_data_of_another_form_is_one_error(form: Any, data: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         from_data(form, data)
-
-
-def test_values_hold_tuples_where_the_data_has_lists() -> None:
-    for name, text in (param.values for param in _recorded("today")):
-        value = from_data(FORMS[str(name)], json.loads(str(text)))
-        assert is_dataclass(value)
-        for field in fields(value):
-            assert not isinstance(getattr(value, field.name), list)

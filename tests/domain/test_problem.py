@@ -4,12 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.limits import MAX_DIMENSION
 from autotune.domain.problem import (
     Option,
-    Problem,
     ProblemSpec,
     parse_dtype,
 )
@@ -35,12 +33,6 @@ def test_options_have_their_defaults_and_take_values_in_any_case() -> None:
     problem = SPEC.parse("1x2x3", "f32", ["transpose_rhs=TRUE"])
     assert problem.dtype == "float32"
     assert problem.options == (("transpose_rhs", True), ("activation", "none"))
-
-
-@given(SIZES, st.sampled_from(SPEC.dtypes), st.booleans())
-def test_round_trip_as_data(size: int, dtype: str, transposed: bool) -> None:
-    problem = SPEC.parse(f"{size}x1x1", dtype, [f"transpose_rhs={transposed}"])
-    assert from_data(Problem, to_data(problem)) == problem
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,6 @@ def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
     assert isinstance(first, Illegal) and first.violation == ParallelAfterArbitrary(axis=1)
 
 
-def test_a_default_outside_the_choices_is_a_candidate_too() -> None:
-    assert (256, "ij") in configs(explored([512], 256))
-
-
 def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate() -> None:
     space = explored([512], 2048)
     assert isinstance(space.default_verdict, OutOfVmem) and space.default_verdict.by_rule
@@ -226,12 +222,6 @@ def test_points_are_traced_for_the_chip() -> None:
     choices = Choices(axes={"size": [512]}, default={"size": 512}, grid=("i", "j"))
     explore(compilers, REF, PROBLEM, choices, V5E)
     assert set(compilers.traced_chips) == {V5E.chip}
-
-
-def test_candidates_come_in_the_order_of_their_roofline() -> None:
-    space = explored([256, 512, 1024], 512)
-    guesses = [c.roofline.guess_us for c in space.candidates]
-    assert guesses == sorted(guesses)
 
 
 def test_semantics_are_for_the_grid_that_the_kernel_was_written_for() -> None:

@@ -163,36 +163,7 @@ def test_an_array_whose_natural_layout_is_another_is_copied_and_may_lie_in_vmem(
     assert (vmem_use(made, V5E).certain_bytes == 0) == moves
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from((128, 256, 1024)), st.booleans(), st.booleans(), st.integers(1, 5)
-        ),
-        min_size=1,
-        max_size=4,
-    ),
-    st.sampled_from((V4, V5E, V7X, JAX_0_6)),
-)
-def test_certain_bytes_never_exceed_the_expected(operands, chip):
-    made = trace(
-        *(
-            square(block=block, size=2048, at_boundary=inside, is_output=out, fetches=fetches)
-            for block, inside, out, fetches in operands
-        ),
-        scratch=(scratch((256, 128)),),
-    )
-    found = vmem_use(made, chip)
-    if found.expected_bytes <= chip.vmem_capacity_bytes:
-        assert found.certain_bytes <= found.expected_bytes
-
-
 # --- limits
-
-
-def test_the_limit_in_force_is_what_is_asked_for_up_to_the_capacity():
-    assert limit_bytes(None, V5E) == 16 * MIB
-    assert limit_bytes(8 * MIB, V5E) == 8 * MIB
-    assert limit_bytes(1 << 40, V5E) == 128 * MIB
 
 
 def test_rungs_double_from_the_compilers_own_limit_to_the_capacity():

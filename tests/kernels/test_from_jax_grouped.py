@@ -82,12 +82,6 @@ def test_choices_are_what_the_kernel_takes(
 
 
 @BOTH
-def test_the_default_is_jaxs_own_tiling(kernel: Kernel) -> None:
-    default = kernel.default(kernel.problem_spec.parse("4096x4096x4096x8"))
-    assert set(default.values()) == {128}
-
-
-@BOTH
 def test_rows_that_no_tile_divides_are_refused(kernel: Kernel) -> None:
     assert kernel.check is not None
     assert "m=4100 must be a multiple of 64" in str(

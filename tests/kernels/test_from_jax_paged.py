@@ -148,11 +148,6 @@ def test_a_jax_that_describes_no_device_takes_every_mode(monkeypatch: pytest.Mon
     _demand_two_cores("kv_head")
 
 
-def test_odd_numbers_have_no_megacore_mode() -> None:
-    axis = next(axis for axis in PAGED.axes if axis.name == "megacore_mode")
-    assert list(axis.choices(PAGED.problem_spec.parse("2x3x3x4x16x128"))) == ["none", "batch"]
-
-
 @pytest.mark.parametrize(
     ("kernel", "shape", "sentence"),
     [

@@ -53,8 +53,3 @@ def test_an_interval_holds_as_often_as_it_says() -> None:
         fitted = fit(rounds(6, 0.01, seed=seed, a=100.0, b=102.0, c=100.0, d=97.0))
         missed += abs(fitted.gap("b", "a") - math.log(1.02)) > fitted.half_width("b", "a", 0.1)
     assert missed / 300 <= 0.14
-
-
-def test_identical_times_have_no_zero_noise() -> None:
-    fitted = fit([{"a": 5.0, "b": 5.0}] * 4)
-    assert fitted.noise > 0 and fitted.gap("a", "b") == 0

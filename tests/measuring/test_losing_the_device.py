@@ -98,13 +98,6 @@ def test_the_device_is_named_and_the_one_that_was_asked_for() -> None:
     assert found.winner is not None and found.winner.config == FAST
 
 
-def test_a_busy_device_is_one_sentence() -> None:
-    process = Process()
-    said = "the accelerator is busy, another process has it: pid 77\nand more"
-    process.open = lambda: {"error": {"stage": "open", "type": "CannotOpenError", "message": said}}
-    assert measure(process) == NotMeasured(said.splitlines()[0])
-
-
 def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured() -> None:
     process = Process()
 

@@ -11,7 +11,6 @@ from autotune.declaring.fingerprint import ReadOnce
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Choices
-from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Evidence, Record
 from autotune.publishing import task as task_module
@@ -78,20 +77,6 @@ def test_a_search_goes_on_when_the_gate_refuses_its_winner(store: SqlStore) -> N
     assert result.record is not None and not result.record.is_default
     assert result.record.config["block"] == min(left, key=lambda b: kernel.time_us(ROWS, b))
     assert over == [result]
-
-
-def test_what_others_know_is_told_once(store: SqlStore) -> None:
-    name = SUBJECT.spec.name
-    known = KnownConfig(
-        kernel=name, problem=(), chips=(), axes=(("block", BEST),), source="a table"
-    )
-    store.save_known_configs([known])
-    lines: list[str] = []
-    observer = TuningObserver()
-    observer.announce = lines.append  # type: ignore[method-assign]
-    result = tuned(store, ROWS, verdict, observer)
-    assert (result.stopped_by, len(result.given)) == ("exhausted", 1)
-    assert len([line for line in lines if "a table" in line]) == 1
 
 
 def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(

@@ -127,17 +127,6 @@ def test_without_a_decision_the_estimate_decides_and_says_why(
     )  # nothing is verified twice
 
 
-def test_a_wrong_default_is_no_rival() -> None:
-    alone = measurement(timed(1, 40, 1.0, slower=False), timed(2, 44, 1.1))
-    asked: list[Any] = []
-    _, store, _ = run(OUTCOMES, {0: False}, measure=answering(alone, asked))
-    assert asked[0][1] is None and store.saved[0].config["b"] == 1
-    assert record_reason(store.saved[0]) == (
-        "measured to be the fastest; the default was no alternative; the runner-up takes 1.100 "
-        "times as long (1.089 to 1.111), distinguishable"
-    )
-
-
 def test_one_of_each_program_is_measured() -> None:
     from tests.publishing.test_publish import trial
 

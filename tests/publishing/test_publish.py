@@ -249,11 +249,6 @@ def test_without_a_default_that_compiles_the_best_is_published_with_the_reason()
     assert published.record.default.failure == CompileFailed(reason="no")
 
 
-def test_nothing_estimated_publishes_nothing() -> None:
-    published, store, _ = run([CompileFailed(reason="no")])
-    assert (published.record, published.winner, store.saved) == (None, None, [])
-
-
 def test_the_baseline_is_a_lower_bound_of_operations_and_arguments() -> None:
     published, _, _ = run([estimated(100)])
     # 2e8 operations at 2e14/s are 1 us; 800 bytes at 8e11/s are 0.001 us; XLA's own 1e9 bytes
@@ -305,11 +300,6 @@ def test_what_races_in_parallel_may_be_right_in_order() -> None:
     for verdict, same in ((race, [1]), (wrong, [1, 2]), (Verdict(ok=True), [1])):
         shared = same_verdict(parallel, verdict, [parallel, in_order])
         assert [t.number for t in shared] == same
-
-
-def test_with_equal_vmem_the_larger_blocks_win_and_then_the_faster() -> None:
-    small, large = trial(1, estimated(40)), trial(2, estimated(40.5))
-    assert by_rule([small, large]) == [large, small]
 
 
 def test_among_ties_the_certain_one_goes_before_the_small_one() -> None:

@@ -19,7 +19,7 @@ from autotune.searching.one_config import fastest_elsewhere
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits, SearchResult
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
-from tests.publishing.test_publish import CHIP, SUBJECT
+from tests.publishing.test_publish import SUBJECT
 from tests.samples import candidates as candidatesamples
 from tests.samples.records import estimate, record, save_trial, trial
 from tests.samples.searching import run_search
@@ -252,26 +252,6 @@ def test_numpy_has_one_thread_while_a_search_runs() -> None:
         search(MemoryStore(), 3, watcher=Watcher())
         assert threads() == {2}
     assert seen == [{1}] * 3
-
-
-def test_a_timeout_starts_nothing_more_after_the_default() -> None:
-    store = MemoryStore()
-    wins = candidatesamples.candidate(512, 2048, ("n", "m")).config
-    result, _ = search(store, 30, timeout_s=0.0, start_from=[wins])
-    assert result.stopped_by == "timeout"
-    assert [t.number for t in store.kept] == [0]
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_third_of_the_space_finds_the_best(seed: int) -> None:
-    store = MemoryStore()
-    search(store, 24, seed=seed)
-    times = [t.estimate.time_us for t in store.kept if t.estimate]
-    everything = [
-        candidatesamples.time_us(c) for c in candidatesamples.space() if candidatesamples.fits(c)
-    ]
-    assert min(times) <= 1.03 * min(everything)
-    assert CHIP.chip == SUBJECT.chip.chip
 
 
 def test_two_machines_on_one_key_do_not_take_each_others_numbers() -> None:

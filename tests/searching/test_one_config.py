@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.arguments import config_text
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Choices
 from autotune.domain.outcome import Estimated, Illegal
@@ -59,12 +58,6 @@ def test_a_config_is_read_as_it_is_printed() -> None:
     assert judge().read(text.replace(" ", ",")) == judge().read(text)
 
 
-def test_what_is_said_to_reproduce_a_trial_reads_back_to_its_config() -> None:
-    for limit in (None, 64 << 20, 12345):
-        config = judge().read("block_m=384,order=n>m,semantics=PA").replace(vmem_limit_bytes=limit)
-        assert judge().read(config_text(config)) == config
-
-
 def test_the_most_parallel_legal_semantics_are_taken_where_none_are_given() -> None:
     assert judge(semantics=True).read("block_m=256").dimension_semantics == ("parallel",) * 2
     given = judge(semantics=True).read("semantics=AA").dimension_semantics
@@ -98,20 +91,6 @@ def test_what_cannot_be_meant_is_told_with_the_remedy(text: str, words: str) -> 
 def test_a_config_is_made_whole_and_checked_as_its_text_is() -> None:
     part = Config(axes=(("block_m", 256),), vmem_limit_bytes=64 << 20)
     assert judge().complete(part) == judge().read("block_m=256,vmem=64MiB")
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (Config(axes=(("block_q", 256),)), "no axis 'block_q'"),
-        (Config(axes=(("block_m", -9),)), "a whole number from 1"),
-        (Config(axes=(), grid_order=("m", "k")), "order=m>k: the grid has m>n"),
-        (Config(axes=(), dimension_semantics=("parallel",)), "a letter for each grid axis"),
-    ],
-)
-def test_a_config_that_cannot_be_meant_is_told(wrong: Config, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
-        judge().complete(wrong)
 
 
 def test_what_the_rules_refuse_is_not_compiled() -> None:

@@ -1,6 +1,7 @@
 """Several searches over the same compilers: who gets the next trial."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from autotune.domain.outcome import CompileFailed
@@ -38,23 +39,9 @@ def searches(
         store: Any = MemoryStore()
         name = SUBJECT.problem.dims[0][0]
         problem = SUBJECT.problem.with_dims(**{name: size})
-        subject = type(SUBJECT)(
-            ref=SUBJECT.ref,
-            spec=SUBJECT.spec,
-            problem=problem,
-            chip=SUBJECT.chip,
-            toolchain=SUBJECT.toolchain,
-        )
+        subject, limits = replace(SUBJECT, problem=problem), SearchLimits(trials=trials)
         opened.append(
-            open_search(
-                compilers,
-                store,
-                subject,
-                space(),
-                SearchLimits(trials=trials),
-                Quiet(),
-                weight=weight,
-            )
+            open_search(compilers, store, subject, space(), limits, Quiet(), weight=weight)
         )
         stores.append(store)
     return opened, stores

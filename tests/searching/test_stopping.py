@@ -121,9 +121,3 @@ def test_a_lost_store_is_told_once() -> None:
     store.lost = True
     with pytest.raises(StoreError, match="the disk is gone"):
         stopped(Compilers(DONE, DONE, DONE), store, quiet)
-
-
-def test_no_trial_is_kept_twice() -> None:
-    store = Store()
-    assert stopped(Compilers(DONE, DONE, DONE), store, quiet) == "exhausted"
-    assert sorted(store.numbers()) == [1, 2, 3]

@@ -129,15 +129,6 @@ def test_a_resumed_study_asks_nothing_again(method: str) -> None:
     assert not {proposed.config for proposed in before} & {proposed.config for proposed in after}
 
 
-def test_what_is_learnt_is_told_to_optuna_once() -> None:
-    study = _study()
-    for proposed in SPACE[:5] * 2:
-        study.learn(proposed, time_us(proposed), "")
-    assert [trial.value for trial in _stored(study)] == [
-        time_us(proposed) for proposed in SPACE[:5]
-    ]
-
-
 @every_method
 def test_the_seed_decides_and_repeats(method: str) -> None:
     runs = [
@@ -161,15 +152,6 @@ def test_avoids_what_is_no_smaller_than_a_failure() -> None:
     study.learn(candidate(512, 2048), None, "out of VMEM")
     asked = _search(study, 12)
     assert not [o for o in asked if o.config["block_m"] >= 512 and o.config["block_n"] >= 2048]
-
-
-def test_after_nothing_but_failures_it_still_asks() -> None:
-    study = _study()
-    for _ in range(len(SPACE)):
-        proposed = study.ask()
-        assert proposed is not None
-        study.tell(proposed, None, "unsupported")
-    assert study.ask() is None
 
 
 _AS_BEFORE = """

@@ -4,8 +4,6 @@ from math import exp, log, pi
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from autotune.searching.surrogate import Posterior, Risk, Surrogate, log_improvement
@@ -30,12 +28,6 @@ def test_recovers_a_known_function() -> None:
     assert (error < 3 * found.deviation[unseen]).mean() > 0.9
 
 
-def test_starts_from_the_roofline() -> None:
-    found = _posterior([])
-    guesses = [entry.roofline.guess_us for entry in SPACE]
-    assert np.exp(found.mean) == pytest.approx(guesses)
-
-
 def test_pending_candidates_take_away_doubt_and_change_no_prediction() -> None:
     alone, waiting = _posterior(EVERY_THIRD), _posterior(EVERY_THIRD, [1])
     assert waiting.mean == pytest.approx(alone.mean)
@@ -52,13 +44,6 @@ def test_does_not_send_two_compilers_to_twins() -> None:
     twin = best ^ 1
     waiting = surrogate.scores(times, [], [best])
     assert waiting[twin] < scores[twin] - 0.5
-
-
-def test_improvement_is_the_expectation() -> None:
-    found = Posterior(mean=np.array([0.3]), deviation=np.array([0.5]))
-    drawn = np.random.default_rng(0).normal(0.3, 0.5, 1_000_000)
-    expected = np.maximum(0.1 - drawn, 0).mean()
-    assert np.exp(log_improvement(found, 0.1))[0] == pytest.approx(expected, rel=0.01)
 
 
 def _log_gain(z: float) -> float:
@@ -78,21 +63,6 @@ def _log_gain(z: float) -> float:
 def test_improvement_is_exact_however_small(z: float) -> None:
     found = Posterior(mean=np.array([-z]), deviation=np.array([1.0]))
     assert log_improvement(found, 0.0)[0] == pytest.approx(_log_gain(z), rel=1e-12, abs=1e-7)
-
-
-@given(
-    st.lists(st.floats(-50, 50), min_size=2, max_size=20),
-    st.floats(1e-4, 5),
-    st.floats(-50, 50),
-)
-def test_improvement_is_finite_and_keeps_the_order(
-    means: list[float], deviation: float, best: float
-) -> None:
-    ordered = np.sort(np.array(means))
-    found = Posterior(mean=ordered, deviation=np.full(len(means), deviation))
-    scores = log_improvement(found, best)
-    assert np.isfinite(scores).all()
-    assert (np.diff(scores) <= 1e-6).all()  # where the asymptote takes over
 
 
 def test_what_is_no_smaller_than_a_failure_is_expected_to_fail() -> None:

@@ -1,17 +1,15 @@
 """A kernel made by hand whose steps cost the same in every problem: what one teaches another."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from math import nan
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autotune.domain.explanation import StepCost
-from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, Problem, make_config
@@ -27,9 +25,10 @@ from autotune.searching.option_axes import no_options
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits, SearchResult, Subject
 from autotune.searching.transfer import ENOUGH_OWN, lessons_of
-from autotune_db import SqlStore, open_store
+from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
+from tests.samples.database import new_store
 from tests.samples.records import save_trial
 from tests.samples.searching import run_search
 from tests.samples.simulations import compiled, simulation
@@ -122,8 +121,16 @@ def best(result: SearchResult) -> int:
 
 
 @pytest.fixture
-def store(tmp_path: Any) -> Any:
-    with open_store(f"{tmp_path}/db.db", create=True) as opened:
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    with new_store(tmp_path / "db.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Iterator[SqlStore]:
+    """Has three problems of which each candidate was predicted and compiled: filled once for all
+    tests, each of which has its copy."""
+    with new_store(tmp_path / "known.db", confirmed) as opened:
         yield opened
 
 
@@ -194,23 +201,6 @@ def test_what_is_the_fastest_on_another_chip_is_asked_for(
     assert asked[0] == ([fastest(rows)] if hints else [])
 
 
-@pytest.mark.parametrize("method", ["tpe", "random"])
-def test_other_methods_do_not_pay_for_predictions(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    taught(store)
-    monkeypatch.setattr(SqlStore, "timed_trials", None)
-    assert search(store, 1 << 17, method=method, trials=4).stopped_by == "trials"
-
-
-def test_what_cannot_be_predicted_has_no_lessons() -> None:
-    key, whole = subject(1 << 14).key, space(1 << 14)
-    some, *others = whole.candidates
-    of_data = replace(some, trace=replace(some.trace, grid=(0,)))
-    assert lessons_of(key, V5E, whole)
-    assert lessons_of(key, V5E, replace(whole, candidates=[of_data, *others])) is None
-
-
 class Asked(list[int]):
     """Lessons that say nothing, and how many trials they knew each time they were asked."""
 
@@ -262,40 +252,6 @@ def test_as_many_are_learned_from_together_as_run(
     assert asked == known
 
 
-def test_a_space_with_nothing_left_is_exhausted(store: SqlStore) -> None:
-    taught(store)
-    assert search(store, 1 << 17, full=True).stopped_by == "exhausted"
-    assert search(store, 1 << 17).stopped_by == "exhausted"
-
-
-def test_who_asks_for_more_trials_than_the_default_gets_them(store: SqlStore) -> None:
-    taught(store)
-    assert search(store, 1 << 17, trials=DEFAULT_TRIALS + 1).stopped_by == "exhausted"
-
-
-def with_model(trial: Trial, model: str) -> Trial:
-    assert isinstance(trial.outcome, Estimated)
-    estimate = replace(trial.outcome.estimate, model=model)
-    return replace(trial, outcome=replace(trial.outcome, estimate=estimate))
-
-
-def test_times_of_another_model_teach_nothing(store: SqlStore) -> None:
-    taught(store)
-    own, candidates = subject(1 << 17).key, space(1 << 17).candidates
-    lessons, others = lessons_of(own, V5E, space(1 << 17)), store.timed_trials(own, 99)
-    older = [(key, with_model(trial, "older")) for key, trial in others]
-    assert lessons is not None and lessons.predict(candidates, older, []) is None
-
-
-def test_costs_that_teach_nothing_are_passed_over(store: SqlStore) -> None:
-    taught(store)
-    for trial in store.trials(subject(1 << 14).key):
-        assert isinstance(trial.outcome, Estimated)
-        empty = replace(trial.outcome, step=StepCost(core_us=nan, facts=()))
-        store.replace_outcome(subject(1 << 14).key, trial.config, empty)
-    assert best(search(store, 1 << 17)) == fastest(1 << 17)
-
-
 def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:
     """Costs of a kernel that was edited since are no truth: the search goes on until they agree."""
     taught(store)
@@ -319,9 +275,8 @@ def confirmed(store: SqlStore, problems: Sequence[int] = (1 << 15, 1 << 16, 1 <<
 NEXT = 1 << 18
 
 
-def test_a_default_that_is_predicted_well_is_not_compiled(store: SqlStore) -> None:
-    confirmed(store)
-    found = search(store, NEXT)
+def test_a_default_that_is_predicted_well_is_not_compiled(known: SqlStore) -> None:
+    found = search(known, NEXT)
     assert (found.stopped_by, best(found)) == ("prediction", fastest(NEXT))
     # the best, and one for the idle compiler
     assert [trial.number for trial in found.trials] == [1, 2]
@@ -356,9 +311,8 @@ def answer(found: Search, factor: float = 1.0) -> None:
     found.collect(list(found.running))
 
 
-def test_without_a_default_to_wait_for_every_compiler_is_kept_busy(store: SqlStore) -> None:
-    confirmed(store)
-    found, busy = opened(store)
+def test_without_a_default_to_wait_for_every_compiler_is_kept_busy(known: SqlStore) -> None:
+    found, busy = opened(known)
     for _ in range(busy.size):
         found.start()
     assert len(busy.compiled_configs) == busy.size
@@ -367,10 +321,9 @@ def test_without_a_default_to_wait_for_every_compiler_is_kept_busy(store: SqlSto
 
 @pytest.mark.parametrize(("slower", "compiled"), [(1.0, False), (1.5, True)])
 def test_a_default_is_judged_by_all_that_ran(
-    store: SqlStore, slower: float, compiled: bool
+    known: SqlStore, slower: float, compiled: bool
 ) -> None:
-    confirmed(store)
-    found, busy = opened(store, trials=3)
+    found, busy = opened(known, trials=3)
     for _ in range(4):
         found.start()
     assert len(busy.compiled_configs) == 2 and not found.is_ready
@@ -381,52 +334,27 @@ def test_a_default_is_judged_by_all_that_ran(
 
 
 @pytest.mark.parametrize("limits", [{"trials": 1}, {"timeout_s": -1.0}])
-def test_what_is_hoped_of_a_default_is_no_result(store: SqlStore, limits: dict[str, Any]) -> None:
-    confirmed(store)
-    found = search(store, NEXT, **limits)
+def test_what_is_hoped_of_a_default_is_no_result(known: SqlStore, limits: dict[str, Any]) -> None:
+    found = search(known, NEXT, **limits)
     assert [(t.number, t.config) for t in found.trials] == [(0, space(NEXT).default)]
     assert found.default is None
 
 
-def test_a_default_that_others_compile_later_is_still_trial_0(store: SqlStore) -> None:
+def test_a_default_that_others_compile_later_is_still_trial_0(known: SqlStore) -> None:
     """A rule is judged by it, a check too: they know no search."""
-    confirmed(store)
-    trials, key, default = search(store, NEXT).trials, subject(NEXT).key, space(NEXT).default
+    trials, key, default = search(known, NEXT).trials, subject(NEXT).key, space(NEXT).default
     outcome = evaluate(compilers(NEXT), subject(NEXT), default)
     assert default_trial(trials) is None
-    (kept,) = keep_trials(store, key, trials, [(default, outcome, 0.0)], default=default)
-    assert (kept.number, default_trial(store.trials(key))) == (0, kept)
-    found = search(store, NEXT)
+    (kept,) = keep_trials(known, key, trials, [(default, outcome, 0.0)], default=default)
+    assert (kept.number, default_trial(known.trials(key))) == (0, kept)
+    found = search(known, NEXT)
     assert found.default is None and default_trial(found.trials) == kept
 
 
-def test_who_names_the_default_or_asks_for_all_has_it_compiled(store: SqlStore) -> None:
-    confirmed(store)
-    named = run_search(
-        compilers(NEXT),
-        store,
-        subject(NEXT),
-        space(NEXT),
-        SearchLimits(),
-        Quiet(),
-        start_from=[space(NEXT).default],
-    )
-    assert named.default is None and 0 in [trial.number for trial in named.trials]
-    assert search(store, NEXT << 1, full=True).trials[0].config == space(NEXT).default
-
-
-def test_the_same_search_again_compiles_nothing(store: SqlStore) -> None:
-    confirmed(store)
-    first, again = search(store, NEXT), search(store, NEXT)
-    assert again.trials == first.trials
-    assert again.default is not None
-
-
 @pytest.mark.parametrize("slower", [1.5, 0.6])
-def test_a_surprise_has_the_default_compiled(store: SqlStore, slower: float) -> None:
+def test_a_surprise_has_the_default_compiled(known: SqlStore, slower: float) -> None:
     """What was compiled is not as predicted: nothing is believed of what was not."""
-    confirmed(store)
-    found = search(store, NEXT, factor=slower)
+    found = search(known, NEXT, factor=slower)
     assert found.default is None
     assert [t.number for t in found.trials if t.config == space(NEXT).default] == [0]
 
@@ -444,14 +372,6 @@ def test_few_or_bad_predictions_are_not_believed(store: SqlStore) -> None:
     assert search(store, NEXT << 1).default is None
 
 
-def test_a_default_that_could_be_the_fastest_is_compiled(store: SqlStore) -> None:
-    confirmed(store)
-    own = replace(space(NEXT), default=make_config({"block": fastest(NEXT)}))
-    found = run_search(compilers(NEXT), store, subject(NEXT), own, SearchLimits(), Quiet())
-    assert found.default is None
-    assert own.default in [trial.config for trial in found.trials]
-
-
 def test_its_own_trials_are_enough_in_time(store: SqlStore) -> None:
     """Of a first problem: the steps of its candidates are known before all are compiled."""
     many = space(NEXT, blocks=range(8, 8 * 65, 8))
@@ -460,25 +380,16 @@ def test_its_own_trials_are_enough_in_time(store: SqlStore) -> None:
     assert ENOUGH_OWN <= len(found.trials) < 40
 
 
-def test_options_that_were_never_predicted_have_their_default_compiled(store: SqlStore) -> None:
-    confirmed(store)
-    of = subject(NEXT)
-    other = replace(of, problem=replace(of.problem, options=(("causal", True),)))
-    assert search(store, NEXT, of=other).default is None
-    assert search(store, NEXT).default is not None
-
-
 def test_a_body_that_is_another_one_here_ends_nothing(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    known: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Python ``if`` of the kernel makes the likely winner of this problem another program."""
-    confirmed(store)
     slow, plain = fastest(NEXT), core_us
     monkeypatch.setattr(
         f"{__name__}.core_us", lambda block: plain(block) * (1.5 if block == slow else 1.0)
     )
     assert fastest(NEXT) != slow
-    assert best(search(store, NEXT)) == fastest(NEXT)
+    assert best(search(known, NEXT)) == fastest(NEXT)
 
 
 def test_a_problem_whose_predictions_are_right_again_is_believed(store: SqlStore) -> None:
@@ -507,9 +418,8 @@ def test_a_problem_whose_predictions_are_right_again_is_believed(store: SqlStore
     assert sure([3.0, 1.0, 1.0, 1.0])
 
 
-def test_arrays_that_xla_moves_for_some_blocks_alone_have_others_tried(store: SqlStore) -> None:
+def test_arrays_that_xla_moves_for_some_blocks_alone_have_others_tried(known: SqlStore) -> None:
     """What it does around a call is not the same for all of them then."""
-    confirmed(store)
-    assert search(store, NEXT).stopped_by == "prediction"
-    found = search(store, NEXT << 1, placed=[fastest(NEXT << 1)])
+    assert search(known, NEXT).stopped_by == "prediction"
+    found = search(known, NEXT << 1, placed=[fastest(NEXT << 1)])
     assert found.stopped_by != "prediction" and len(found.trials) > 2

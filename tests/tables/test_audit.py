@@ -81,13 +81,6 @@ def test_a_table_that_no_layer_uses(site: Path, file: str, source: str) -> None:
     assert {row.reach for row in _audited(NAME, Chip.V7X).values()} == {Reach.NOT_USED}
 
 
-def test_a_table_that_is_imported_by_its_name(site: Path) -> None:
-    (site / "tpu_inference/layers/linear.py").write_text(
-        'importlib.import_module(f"{package}.quantized_matmul.tuned_block_sizes")'
-    )
-    assert {row.reach for row in _audited(NAME, Chip.V7X).values()} == {Reach.REACHED}
-
-
 def test_a_file_is_asked_for_without_being_executed(site: Path) -> None:
     proof = site / "executed"
     (site / "theirs.py").write_text(f"open({str(proof)!r}, 'w')\n{QUANTIZED}")
@@ -132,11 +125,6 @@ def test_a_table_names_no_function_and_no_file(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError):
         named_kernel(f"{tmp_path / 't.py'}:KERNEL")
     assert not proof.exists()
-
-
-def test_an_unknown_tpu_is_not_every_tpu(site: Path) -> None:
-    (site / "theirs.py").write_text(QUANTIZED.replace("(6, 128", "(4, 128"))
-    assert list(_audited(str(site / "theirs.py"), Chip.V6E, NAME)) == ["line 4"]
 
 
 def _rows(tmp_path: Path, *rows: dict[str, str]) -> list[_Row]:

@@ -16,10 +16,8 @@ from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Evidence, Record
 from autotune.tables.export import Export, TableExport, known_config
-from autotune.tables.formats import find_tables, format_named
-from autotune.tables.levels import path_of, read_python, write_python
+from autotune.tables.formats import find_tables
 from autotune.tables.python_source import with_rows
-from autotune.tables.table import TableRow
 from autotune_db import open_store
 from tests.samples import records
 from tests.samples.tables import FLASH, LIBRARY
@@ -108,18 +106,6 @@ def test_a_patch_changes_the_table_and_nothing_else(site: Path) -> None:
     assert len(known) == 6
 
 
-def test_a_patch_of_a_file_without_a_last_newline(site: Path) -> None:
-    head, _, rest = LIBRARY.partition("TUNED_BLOCK_SIZES_RAW = ")
-    rows, _, rest = rest.partition("\n}\nTUNED_BLOCK_SIZES = ")
-    lookup = rest.partition("\n")[2]
-    (site / FILE).write_text(
-        f"{head}{lookup}TUNED_BLOCK_SIZES = TUNED_BLOCK_SIZES_RAW = {rows}\n}}"
-    )
-    export = _exported("tpu-inference", _quantized(m=4096))
-    subprocess.run(["patch", "-p1"], input=export.text, text=True, cwd=site, check=True)
-    assert (site / FILE).read_text().endswith("(256, 512, 4096),\n}")
-
-
 def test_what_has_no_place_is_refused(site: Path) -> None:
     limited = _quantized(m=512)
     limited = replace(limited, config=limited.config.replace(vmem_limit_bytes=1 << 20))
@@ -171,21 +157,6 @@ def test_keys_without_a_chip_are_for_one(tmp_path: Path) -> None:
 )
 def test_a_new_row_stands_behind_the_last(before: str, after: str) -> None:
     assert with_rows(before, "T", [((1,), 2)]) == after
-
-
-def test_classes_are_written_as_they_are_read() -> None:
-    form = format_named("tpu-inference-flash-attention")
-    (row,) = read_python(form, FLASH, "t.py")
-    assert isinstance(row, TableRow)
-    (known,) = form.known(row)
-    axes = dict.fromkeys(("block_q", "block_k_major", "block_k"), 8)
-    ((key, value),) = form.rows_of(replace(known, axes=tuple(axes.items())))
-    again = TableRow(place="", key=key, value=value, path=path_of(form, key))
-    text = write_python(form, FLASH, [again])
-    assert text.count("TuningKey(") == FLASH.count("TuningKey(")
-    (changed,) = read_python(form, text, "t.py")
-    assert isinstance(changed, TableRow)
-    assert (changed.key, changed.value) == (row.key, {**axes, "block_b": 1})
 
 
 def test_a_bundle_is_not_called_like_a_text(tmp_path: Path) -> None:

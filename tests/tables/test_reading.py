@@ -16,7 +16,6 @@ from autotune.tables.python_source import entries
 from autotune.tables.table import TableRow
 from tests.samples.tables import (
     FLAGS,
-    FLASH,
     PAGED,
     QUANTIZED,
     RAGGED_CONFIG,
@@ -57,12 +56,6 @@ def test_rows_have_their_problem_config_chip_and_place(tmp_path: Path) -> None:
     )
     assert dict(second.axes)["out_block_size"] == 512  # 256 * 2
     assert third == "the catalogue has no n_lane_multiplier=2"
-
-
-def test_keys_and_values_of_classes(tmp_path: Path) -> None:
-    source = _found(tmp_path / "flash_attention" / "t.py", FLASH, "tpu-inference-flash-attention")
-    (known,) = _known(source)
-    assert str(known).endswith("dtype=bfloat16: block_q=640,block_k_major=2560,block_k=512")
 
 
 def test_a_key_of_another_form_is_listed(tmp_path: Path) -> None:
@@ -158,20 +151,6 @@ def test_a_problem_is_spelt_as_on_a_command_line(tmp_path: Path) -> None:
     problem = Problem(dims=(("m", 8),), dtype="bfloat16", options=options)
     assert known.serves(problem, Chip.V5E)
     assert not known.serves(problem.with_options(residuals=False), Chip.V5E)
-
-
-def test_losses_of_mixed_types_are_the_kernels_option(tmp_path: Path) -> None:
-    path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss.json"
-    config = {'{"b_block_size":1024,"h_block_size":512,"v_block_size":2048}': {}}
-    given = {"x": "f32[8,16]", "labels": "i32[8]", "w": "bf16[16,32]", "return_residuals": False}
-    keys = [{**given, "reduction": name} for name in ("sum", "mean")]
-    keys.append({**keys[0], "x": "bf16[8,16]"})
-    mixed, mean, alike = _known(_found(path, json.dumps({json.dumps(k): config for k in keys})))
-    assert isinstance(mixed, KnownConfig)
-    assert isinstance(alike, KnownConfig)
-    assert named(mixed.problem).endswith("vocabulary=32,dtype=bfloat16,x=float32")
-    assert named(alike.problem).endswith("vocabulary=32,dtype=bfloat16,x=as w")
-    assert mean == "reduction=mean is not in the catalogue"
 
 
 class TestForeignInput:

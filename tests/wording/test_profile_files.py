@@ -133,13 +133,6 @@ def test_a_page_has_no_script_and_shows_the_source_as_it_is(named):
     assert "copy.1 2.0 µs, helper.py:20" in text
 
 
-def test_a_strip_shows_the_step_alone():
-    """The core's slice begins before it and ends behind it."""
-    made = fragment([profiled()])
-    assert '<rect x="0.0" y="0.0" height="16.0" width="1000.0"' in made
-    assert '<rect x="0.0" y="0.0" height="16.0" width="250.0" class="matrix-issue">' in made
-
-
 def test_a_cell_shows_the_page_and_a_prompt_the_table():
     cell = Profiles([profiled()])
     assert cell._repr_html_() == fragment([profiled()])

@@ -103,14 +103,6 @@ def attention(q, scale):
     from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
     return flash_attention(q, q, q, causal=True, sm_scale=scale)
 
-def splash(q, block):
-    import numpy as np
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
-    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-    sizes = kernel.BlockSizes(block_q=block, block_kv=block)
-    mask = masks.MultiHeadMask([masks.CausalMask((q.shape[2],) * 2)] * q.shape[1])
-    return jax.vmap(kernel.make_splash_mha_single_device(mask, block_sizes=sizes))(q, q, q)
-
 def packed(q, ids):
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
@@ -249,12 +241,6 @@ def test_a_scale_is_no_part_of_a_problem(tmp_path: Path) -> None:
         assert (found.kernel, found.options) == ("jax_flash_attention", ("causal=true",))
     trained = {one.kernel for one in collected(tmp_path, "trained", "q=bf16[1,2,512,128]").problems}
     assert trained >= {"jax_flash_attention_dq", "jax_flash_attention_dkv"}
-
-
-def test_the_blocks_of_a_call_decide_the_size_of_what_it_gives_back(tmp_path: Path) -> None:
-    (found,) = collected(tmp_path, "splash", "q=bf16[3,2,512,128], block=256").problems
-    assert (found.kernel, found.weight) == ("jax_splash_attention", 3)
-    assert found.config == "block_q=256,block_kv=256,block_kv_compute=256"
 
 
 def test_attention_of_packed_documents_and_its_gradient_are_problems(tmp_path: Path) -> None:

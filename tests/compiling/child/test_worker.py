@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from autotune.domain.compilers import (
     CheckDeclaration,
     DescribeKernel,
     DescribeToolchain,
-    ListChoices,
     Traces,
 )
 from autotune.domain.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
@@ -142,15 +140,6 @@ def test_another_interpreter_compiles(
     assert (toolchain.jax == jax.__version__) == (which == "link")
 
 
-def test_an_interpreter_without_jax_is_a_sentence(temporary: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
-    compiler = Compiler(CompilerProcess(str(tmp_path / "bare/bin/python")))
-    with pytest.raises(CompilerUnavailableError, match="install pallas-autotune") as caught:
-        compiler.ask(DescribeToolchain())
-    assert "lacks what compiling needs (No module named 'numpy')" in str(caught.value)
-    assert list(temporary.iterdir()) == []
-
-
 @slow
 def test_decoys_in_the_current_folder_are_not_imported(
     compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -181,17 +170,6 @@ def test_a_broken_declaration_is_a_sentence(
     with pytest.raises(kind, match=words) as raised:
         compiler.ask(DescribeKernel(ref=declaration(tmp_path, text)))
     assert isinstance(raised.value, NoDeclarationError) is ("no kernel declaration" in words)
-
-
-@slow
-def test_numpy_numbers_among_the_choices(compiler: Compiler, tmp_path: Path) -> None:
-    source = (
-        VECTOR_ADD_SOURCE
-        + "\nimport dataclasses\nimport numpy as np\nKERNEL = dataclasses.replace(KERNEL, axes="
-    )
-    source += "(Axis(name='block_n', choices=lambda p: np.array([1024, 2048])),))\n"
-    case = case_of(compiler, declaration(tmp_path, source), *ADDED)
-    assert case.ask(ListChoices).axes == {"block_n": [1024, 2048]}
 
 
 ASKS_FOR_THE_TPU = """

@@ -14,7 +14,6 @@ from autotune.compiling.environments.environment import (
     environments,
     find_environment,
     keep,
-    remove,
 )
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import Toolchain
@@ -69,12 +68,6 @@ def test_a_short_version_means_the_newest_of_it(
             find_environment(tmp_path, wanted)
     else:
         assert find_environment(tmp_path, wanted).name == found
-
-
-def test_what_is_removed_is_gone(tmp_path: Path) -> None:
-    one = made(tmp_path, "0.9.2")
-    remove(tmp_path, one)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_running_python_is_taken_where_it_fits() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from autotune.compiling.farm.pool import RayPool
-from autotune.compiling.process import CompilerInterruptedError
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.compilers import CompileConfig, DescribeToolchain
 from autotune.domain.errors import KernelImportError
@@ -135,45 +134,6 @@ def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
     assert set(Counter(asked.read_text().splitlines()).values()) == {1}
 
 
-def test_who_leaves_ends_what_it_has_asked(cluster: Any) -> None:
-    add_nodes(cluster, 1)
-    with RayPool(cluster.address, worker=SLEEPING, limit_s=3_600.0) as pool:
-        child = Path("/proc", str(pool._process.ask({"kind": "pid"}, 60.0)["ok"]))
-        (future,) = compiled(pool, 1, sleep_ms=3_600_000)
-        until(lambda: not pool._slots._free)
-        assert child.exists()
-    assert future.cancelled() or isinstance(future.exception(), CompilerInterruptedError)
-    until(lambda: not child.exists())
-
-
-def test_what_waits_for_its_turn_is_not_compiled_for_who_has_left(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = tmp_path / "asked"
-    monkeypatch.setenv("FAKE_ASKED", str(asked))
-    monkeypatch.setenv("FAKE_SLEEP_MS", "15000")
-    add_nodes(cluster, 1)
-    with start_driver(cluster, tmp_path / "long.db") as long:
-        while not asked.exists():
-            time.sleep(0.1)
-        with RayPool(cluster.address, worker=SLEEPING) as pool:
-            compiled(pool, 1, nobodys=1)
-            until(lambda: not pool._slots._free)
-            time.sleep(1)  # it is under way
-        until(lambda: len(asked.read_text().splitlines()) == 3)
-        long.kill()
-    assert "nobodys" not in asked.read_text()
-
-
-def test_slots_that_ended_while_they_rested_are_not_a_candidates_fault(cluster: Any) -> None:
-    add_nodes(cluster, 4)
-    with RayPool(cluster.address, worker=SLEEPING) as pool:
-        for slot in pool._slots._slots.values():
-            slot.discard()
-        (future,) = compiled(pool, 1)
-        assert isinstance(future.result().answer, CompileFailed)
-
-
 def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,16 +147,6 @@ def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(
         pool._slots.refuse(slot.node, "it is tested")
         until(lambda: not child.exists())
         assert "ok" in ask({"kind": "hello"}, 60.0)
-
-
-def test_slots_of_another_size_take_memory_of_their_own(cluster: Any) -> None:
-    cluster.add_node(num_cpus=3, memory=24 << 30)
-    with RayPool(cluster.address, memory_bytes=16 << 30, worker=SLEEPING):
-        pass
-    with RayPool(cluster.address, worker=SLEEPING) as pool:
-        assert len(pool._slots._slots) == 1
-        (future,) = compiled(pool, 1)
-        assert isinstance(future.result().answer, CompileFailed)
 
 
 def test_a_node_that_lacks_a_kernel_is_asked_about_others(cluster: Any, tmp_path: Path) -> None:

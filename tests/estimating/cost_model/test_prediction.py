@@ -58,10 +58,6 @@ def test_short_steps_wait_for_the_bytes_that_there_are(rows: float) -> None:
     assert bytes_us < us(calls(8, MIB, rows), 0.05) < 1.25 * bytes_us
 
 
-def test_what_xla_has_put_in_vmem_is_not_waited_for() -> None:
-    assert us(calls(8, MIB), 0.05, in_vmem=(0,)) == pytest.approx(8 * 0.05)
-
-
 @pytest.mark.parametrize("core_us", [0.05, 3.0])
 def test_a_long_grid_goes_on_as_it_began(core_us: float) -> None:
     one, many = (us(calls(steps, MIB // 4), core_us) for steps in (150, 15_000))
@@ -75,11 +71,6 @@ def test_a_block_that_hangs_over_two_edges_moves_what_is_in_both() -> None:
     )
     sizes = pipeline(trace(both, grid=(2, 2)), V5E).moves[False, 0]
     assert sizes == pytest.approx([8 * 2 * 4, 8 * 4, 4 * 2 * 4, 4 * 4])
-
-
-def test_a_block_that_stays_is_read_once() -> None:
-    stays = moved(8, MIB, varies=(False,), fetches=1, hbm_bytes=MIB)
-    assert us(trace(stays, grid=(8,)), 0.05) < us(calls(8, MIB), 0.05) / 3
 
 
 def test_a_grid_that_depends_on_data_has_facts() -> None:

@@ -211,27 +211,6 @@ def test_an_operation_has_the_line_that_it_is_made_for(kernel):
     assert wrong <= 0.1 * right.total() and right.total() > 40, right
 
 
-def test_twice_the_products_are_twice_the_operations(kernel):
-    """And about twice the cycles: what shares a bundle shares its cycle."""
-    matrix, asked = Counter(), Counter()
-    for row in profiled(kernel).rows:
-        for frame in row.frames:
-            matrix[LABELS.get(frame.line)] += dict(row.cycles).get(Cause.MATRIX, 0)
-    _, lines = lines_of(kernel)
-    for operation in (o for bundle in all_operations(kernel["listing"]) for o in bundle):
-        if operation.opcode.startswith("vmatmul"):
-            asked[LABELS[lines[number(operation.name)][0].first]] += 1
-    assert asked["two products"] == 2 * asked["product"] > 0 == asked["transpose"]
-    assert 1.5 < matrix["two products"] / matrix["product"] < 3
-
-
-def test_a_line_is_busy_with_what_it_asks_for(kernel):
-    result = profiled(kernel)
-    units = {LABELS.get(row.frames[0].line): row.unit for row in result.folded() if row.frames}
-    assert units["transpose"] == units["row maximum"] == "XLU"
-    assert units["two products"] == "MXU"
-
-
 def test_hidden_lines_come_back(kernel):
     direct, _ = lines_of(kernel)
     hidden = set(random.Random(0).sample(sorted(direct), len(direct) // 10))

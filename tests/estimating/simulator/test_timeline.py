@@ -10,7 +10,6 @@ import pytest
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.domain.profile import Cause, NamedPart
 from autotune.estimating.simulator import NotSimulated
-from autotune.estimating.simulator.constants import load
 from autotune.estimating.simulator.drawing.picture import (
     BYTES,
     CORE,
@@ -83,17 +82,6 @@ def test_the_dmas_of_a_step_move_its_bytes(name):
                 moved[s.details.get(ISSUED_IN)] += s.details.get(BYTES, 0)
     for step in shown(picture):
         assert moved[step.name] == step.details["bytes read"] + step.details["bytes written"]
-
-
-@pytest.mark.parametrize("name", [n for n in DRAWN if "-mm_" in n and not n.startswith("v4")])
-def test_the_matrix_units_are_busy_as_long_as_the_simulation_says(name):
-    picture, chip = draw(name), load(recordings.chip(name))
-    busy = sum(
-        s.details["busy, µs"] for t in picture.tracks if t.name.startswith("MXU") for s in t.slices
-    )
-    asked = sum(step.details["MXUs busy, µs"] for step in shown(picture))
-    over_edges = 0.02  # of steps: what a step leaves to the next is not drawn
-    assert busy / chip.mxu_count == pytest.approx(asked, rel=over_edges)
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -18,7 +18,7 @@ from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, TimedOut
 from autotune.publishing import task
 from autotune.publishing.jobs import worker as module
-from autotune.publishing.jobs.worker import Lease, Worker
+from autotune.publishing.jobs.worker import Worker
 from autotune.publishing.task import Plan, Timing
 from autotune.searching.subject import same_problem
 from autotune_db import SqlStore
@@ -128,17 +128,6 @@ def test_a_profile_comes_first_where_the_database_is(store: SqlStore, script: Sc
     assert new_worker(store, **compilers_and_queue).run(drain=True) == 2
     assert (job(store, 2).state, job(store, 2).message) == (State.DONE, "profiled 7")
     assert len(script.published) == 2
-
-
-def test_a_profile_that_was_cancelled_is_not_done(store: SqlStore) -> None:
-    ask(store, trial=7)
-
-    def profile(*_: Any) -> str:
-        store.jobs.cancel(1)
-        return "profiled 7"
-
-    new_worker(store, recheck=lambda *_: None, profile=profile).run(drain=True)
-    assert job(store).state is State.CANCELLED
 
 
 def test_nothing_to_publish_is_a_failure(store: SqlStore, script: Script) -> None:
@@ -421,15 +410,6 @@ def leases_pass(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
             assert store.jobs.claim("w2", new_worker(store).ability(), LEASE_S) is None
 
     return pass_by
-
-
-def test_a_lease_is_held_while_it_is_told(store: SqlStore, leases_pass: Callable[[], None]) -> None:
-    ask(store)
-    mine = store.jobs.claim("w1", new_worker(store).ability(), LEASE_S)
-    assert mine is not None
-    with Lease(store.jobs, mine, LEASE_S) as lease:
-        leases_pass()
-        assert lease.holds()
 
 
 def test_a_job_stays_its_worker_s_while_its_end_is_told(

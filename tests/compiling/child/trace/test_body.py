@@ -85,14 +85,6 @@ def test_a_scratch_written_before_it_is_read_is_not_carried():
     assert found.scratch[0].reset_axes == ()
 
 
-def test_a_scratch_never_written_afresh_is_carried_without_reset():
-    def body(x, out, total):
-        total[...] += x[...]
-        out[...] = total[...]
-
-    assert of_body(body).scratch[0].reset_axes is None
-
-
 def test_a_scratch_written_in_both_branches_is_not_carried():
     def body(x, out, total):
         first = pl.program_id(0) == 0

@@ -117,16 +117,6 @@ def test_ragged_edges_move_whole_lanes_and_tiles_only():
     assert lhs.hbm_bytes == 2 * (64 + 40) * (256 + 128) * 4  # 36 rows: 40; 44 columns: 128
 
 
-def test_squeezed_dimensions_are_one():
-    (found,) = of_kernel(FLASH, "2x4x2x256x512x128", block_q=128, block_kv=128)
-    assert [op.block for op in found.operands] == [(1, 1, 128, 128)] * 4
-
-
-def test_a_trace_survives_as_plain_data():
-    for trace in of_kernel(GATHERED, "256x256x256x3", orders=all_orders(3)):
-        assert from_data(Trace, to_data(trace)) == trace
-
-
 @pytest.mark.parametrize("switch", ["interpret", "debug"])
 def test_what_the_author_left_in_is_named(switch: str):
     x = [Array(name="x", shape=TILE, dtype="float32")]
@@ -261,10 +251,6 @@ def test_axes_that_vmap_adds_are_divided_between_two_cores(given, found):
     text = traced.lower(lowering_platforms=("tpu",)).as_text()
     body = base64.b64decode(text.split(r"\22body\22: \22")[1].split("\\22")[0])
     assert set(re.findall(rb"dimension_semantics<(\w+)>", body)) == {w.encode() for w in found}
-
-
-def test_one_kernel_alone_says_nothing_of_its_axes():
-    assert of_body(lambda x, out, scratch: None).dimension_semantics == ()
 
 
 def test_axes_that_vmap_adds_are_parallel_and_not_counted_by_the_body():

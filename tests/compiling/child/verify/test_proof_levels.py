@@ -7,44 +7,14 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from dataclasses import replace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import pytest
-from jax.experimental import pallas as pl
 
-from autotune.compiling.child.verify import gate, interpreter
-from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.evidence import ProofLevel, Verdict
-from autotune.domain.problem import make_config
+from autotune.compiling.child.verify import interpreter
+from autotune.domain.evidence import ProofLevel
 from autotune.wording.publication import verification
+from tests.compiling.child.verify.test_gate_runs import by_hand, checked, doubling, kernel
 
-ROWS, LANES = 8, 128
-
-
-def _build(problem: Any, _: Any) -> Any:
-    def body(x: Any, out: Any) -> None:
-        out[...] = x[...] * 2
-
-    spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
-    shape = jax.ShapeDtypeStruct((problem["rows"], LANES), jnp.float32)
-    grid = (problem["rows"] // ROWS,)
-    return pl.pallas_call(body, grid=grid, in_specs=[spec], out_specs=spec, out_shape=shape)
-
-
-KERNEL = Kernel(
-    name="k",
-    dims=("rows",),
-    dtypes=("float32",),
-    axes=(Axis(name="block", choices=lambda _: [ROWS], dim="rows"),),
-    default=lambda _: {"block": ROWS},
-    inputs=lambda p: [Array(name="x", shape=(p["rows"], LANES), dtype=p.dtype)],
-    build=_build,
-    reference=lambda _: lambda x: x * 2,
-)
-
-
-def checked(kernel: Kernel = KERNEL) -> Verdict:
-    return gate.check(kernel, kernel.problem_spec.parse("64"), make_config({"block": ROWS}))
+KERNEL = kernel(by_hand(doubling(right=True)), lambda x: 2 * x)
 
 
 def lacking(monkeypatch: pytest.MonkeyPatch, *levels: ProofLevel) -> None:
@@ -60,7 +30,7 @@ def lacking(monkeypatch: pytest.MonkeyPatch, *levels: ProofLevel) -> None:
 
 
 def test_all_that_there_is_needs_no_label() -> None:
-    verdict = checked()
+    verdict = checked(KERNEL)
     assert (verdict.ok, verdict.proof.level, verdict.proof.lacks) == (True, ProofLevel.FULL, "")
 
 
@@ -75,7 +45,7 @@ def test_what_is_missing_is_left_out_and_said(
     monkeypatch: pytest.MonkeyPatch, lacks: list[ProofLevel], level: ProofLevel
 ) -> None:
     lacking(monkeypatch, *lacks)
-    verdict = checked()
+    verdict = checked(KERNEL)
     assert verdict.ok, verdict.reason
     assert verdict.proof.level is level
     for missing in lacks:
@@ -98,7 +68,7 @@ def test_a_wrong_result_is_wrong_on_one_core_and_not_verified_in_plain_mode(
 
 def test_without_any_of_them_the_first_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     lacking(monkeypatch, *ProofLevel)
-    verdict = checked()
+    verdict = checked(KERNEL)
     assert verdict.ok is None
     assert verdict.not_run
     assert verdict.reason == "interpret mode cannot run it: NotImplementedError: no FULL"
