@@ -97,6 +97,12 @@ def test_options_of_splash_attention_pass_the_gate(name: str, options: str) -> N
     assert gate.check(kernel, problem, config, Chip.V6E).ok
 
 
+def test_splash_attention_says_which_options_do_not_go_together() -> None:
+    for options in (["mask=full", "stored=true"], ["mask=causal", "window=128"]):
+        problem = splash_attention.FORWARD.problem_spec.parse(SPLASH, "float32", options)
+        assert splash.check(problem)
+
+
 @pytest.mark.parametrize("extent", [128, 192, 384, 1024, 4096, 5120])
 def test_blocks_divide_the_length(extent: int) -> None:
     sizes = attention.dividing_blocks(extent)

@@ -8,13 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.declaring.kernel import Kernel
 from autotune.domain.problem import Problem, make_config
-from autotune_kernels.from_jax.paged_attention import PAGED, _demand_two_cores
+from autotune_kernels.from_jax.paged_attention import PAGED
 from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 
 Check = Callable[..., None]
@@ -101,21 +99,6 @@ def test_the_paged_kernel_gives_the_references_result(
 
 
 @KERNELS
-@given(data=st.data())
-def test_defaults_are_among_the_choices(kernel: Kernel, data: st.DataObject) -> None:
-    sizes = data.draw(st.tuples(*[st.integers(1, 300)] * len(kernel.dims)))
-    choice = data.draw(st.sampled_from(kernel.options[0].choices))
-    options = [f"{kernel.options[0].name}={choice}"]
-    problem = kernel.problem_spec.parse("x".join(map(str, sizes)), options=options)
-    default = kernel.default(problem)
-    assert list(default) == [axis.name for axis in kernel.axes]
-    for axis in kernel.axes:
-        choices = list(axis.choices(problem))
-        assert default[axis.name] in choices and len(choices) == len(set(choices))
-        assert axis.dim is None or all(1 <= int(size) <= problem[axis.dim] for size in choices)
-
-
-@KERNELS
 def test_every_choice_traces_to_the_references_result(kernel: Kernel) -> None:
     shape = {PAGED.name: "4x8x2x4x16x128", RAGGED.name: "4x32x8x2x4x16x128"}[kernel.name]
     problem = kernel.problem_spec.parse(shape)
@@ -140,12 +123,6 @@ def test_megacore_needs_a_chip_with_two_cores() -> None:
         pytest.raises(ValueError, match="megacore_mode=kv_head needs a chip with two cores"),
     ):
         jax.eval_shape(function, *specs)
-
-
-def test_a_jax_that_describes_no_device_takes_every_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As jax 0.6, whose mesh has no such attribute."""
-    monkeypatch.setattr("jax.sharding.get_abstract_mesh", lambda: SimpleNamespace())
-    _demand_two_cores("kv_head")
 
 
 @pytest.mark.parametrize(

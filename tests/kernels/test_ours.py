@@ -157,11 +157,6 @@ def test_impossible_problems_say_why(
     assert kernel.check is not None and word in str(kernel.check(problem))
 
 
-def test_a_group_is_all_there_is_when_tokens_are_few() -> None:
-    problem = GATHERED.problem_spec.parse("200x8x8x2", options=["group=256"])
-    assert GATHERED.default(problem)["block_m"] == 200
-
-
 def test_experts_in_any_order() -> None:
     problem = GATHERED.problem_spec.parse("512x64x64x3", "float32")
     rng = np.random.default_rng(0)

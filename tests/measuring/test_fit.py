@@ -22,16 +22,6 @@ def test_the_ratio_and_the_noise_are_found() -> None:
     assert fitted.error("a", "b") == pytest.approx(0.02 * math.sqrt(2 / 200), rel=0.2)
 
 
-def test_what_all_share_in_a_round_cancels() -> None:
-    given = [
-        {n: us * factor for n, us in round_us.items()}
-        for factor, round_us in zip(
-            (1.0, 1.01, 0.99, 1.005), rounds(4, 1e-3, a=100.0, b=103.0), strict=True
-        )
-    ]
-    assert math.exp(fit(given).gap("b", "a")) == pytest.approx(1.03, abs=0.004)
-
-
 def test_an_interruption_moves_nothing() -> None:
     given = rounds(2, 0.002, a=100.0, b=101.0, c=102.0, d=103.0, e=104.0, f=105.0)
     given[1]["a"] *= 1.6

@@ -98,6 +98,13 @@ def test_the_device_is_named_and_the_one_that_was_asked_for() -> None:
     assert found.winner is not None and found.winner.config == FAST
 
 
+def test_a_busy_device_is_one_sentence() -> None:
+    process = Process()
+    said = "the accelerator is busy, another process has it: pid 77\nand more"
+    process.open = lambda: {"error": {"stage": "open", "type": "CannotOpenError", "message": said}}
+    assert measure(process) == NotMeasured(said.splitlines()[0])
+
+
 def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured() -> None:
     process = Process()
 
@@ -111,14 +118,6 @@ def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured() -> None:
     assert isinstance(found, Measurement) and found.winner is None
     assert found.void.startswith("the device was lost: the measuring process died of SIGABRT")
     assert [samples(found, c) for c in (FAST, DEFAULT, None)] == [2, 2, 2]
-
-
-def test_a_profiler_that_yields_nothing_is_said_and_not_taken_for_a_time() -> None:
-    process = Process()
-    process.sample = no_profile
-    found = measure(process)
-    assert isinstance(found, Measurement) and found.void == "no candidate could be timed"
-    assert {t.refused for t in found.timed} == {"the profiler wrote no profile"}
 
 
 def test_a_profiler_that_stops_yielding_keeps_what_was_measured() -> None:

@@ -48,10 +48,6 @@ def interpreted(function, given):
         switch.set_local(before)
 
 
-def primitives(function, given):
-    return [eqn.primitive.name for eqn in walked(jax.make_jaxpr(function)(*given))]
-
-
 CASES = {
     "flash": (naive.flash_attention, arrays(*[(1, 256, 128), *[(1, 512, 128)] * 2], dtype=BF16)),
     "attention": (naive.attention, arrays((1, 256, 128), *[(1, 512, 128)] * 2, dtype=BF16)),
