@@ -66,20 +66,17 @@ def words(client: Client) -> list[str]:
     return [answer.kind for answer in client.lookup(QUESTIONS)]
 
 
-def test_one_call_for_all(service: Running) -> None:
-    client = Client(service.url)
-    answers = client.lookup(QUESTIONS)
-    assert [answer.kind for answer in answers] == [EXACT, NEAREST, DEFAULT]
-    assert answers[0].record == record(question(1024))
-    assert answers[0].config == record().config
-    assert client.snapshot == 2
-
-
 def test_more_than_one_call_may_hold(service: Running) -> None:
     keys = [question(1024 + n % 7) for n in range(2 * MAX_QUESTIONS + 1)]
     answers = Client(service.url, timeout_s=20).lookup(keys)
     assert len(answers) == len(keys)
     assert [answer.kind == EXACT for answer in answers] == [n % 7 == 0 for n in range(len(keys))]
+
+
+def test_a_snapshot_that_is_asked_for(service: Running) -> None:
+    client = Client(service.url, snapshot=1)
+    assert client.lookup([question(4096, 256)])[0].kind == DEFAULT
+    assert client.snapshot == 1
 
 
 def test_the_snapshot_is_kept_on_disk(service: Running, tmp_path: Path) -> None:
@@ -237,22 +234,6 @@ def test_a_call_is_bounded_as_a_whole(content: bytes | None, pause_s: float) -> 
         begun = time.monotonic()
         assert words(Client(url, timeout_s=0.3)) == [DEFAULT] * 3
         assert time.monotonic() - begun < 20  # all bytes take 100 s, silence lasts 30
-
-
-def test_a_service_that_failed_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with lying(None) as url:
-        client = Client(url, timeout_s=0.5)
-        calls: list[str] = []
-        call = client._service.call
-
-        def counted(method: str, path: str, *args: Any, **options: Any) -> bytes:
-            calls.append(path)
-            return call(method, path, *args, **options)
-
-        monkeypatch.setattr(client._service, "call", counted)
-        for m in range(1, 30):
-            assert client.match(question(m)).kind == DEFAULT
-        assert len(calls) == 1
 
 
 def test_a_process_that_is_forked_in_an_outage_asks_again() -> None:

@@ -66,17 +66,6 @@ def test_it_travels_with_the_record(tmp_path: Path) -> None:
         assert store.snapshots(1)[0].number == 2
 
 
-def test_who_else_has_the_same_config_is_passed_over_too() -> None:
-    """Nobody has checked the older record: but its config is the one that is known to be broken."""
-    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
-    older = record(replace(question(1024), toolchain=OLDER))
-    nearby = record(replace(question(2048), toolchain=NEW))
-    assert broken.config == older.config == nearby.config
-    assert Index([older, nearby], [SPEC]).match(asked()).kind == TOOLCHAIN
-    assert Index([nearby], [SPEC]).match(asked()).kind == NEAREST
-    assert Index([broken, older, nearby], [SPEC]).match(asked()).kind == DEFAULT
-
-
 def test_an_answer_in_the_place_of_what_is_broken_says_so() -> None:
     broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
     nearby = record(replace(question(2048), toolchain=NEW), bm=128)

@@ -214,27 +214,6 @@ def test_nothing_else_may_differ(asked: Key) -> None:
     assert kind(asked, record(question(1024))) == DEFAULT
 
 
-def test_the_nearest_is_of_another_shape() -> None:
-    same, other = record(question(1024)), record(question(2048))
-    index = Index([same, other], [SPEC])
-    assert index.match(same.key, (NEAREST,)).record == other
-    assert Index([same], [SPEC]).match(same.key, (NEAREST,)).kind == DEFAULT
-
-
-def test_a_default_says_what_is_not_accepted() -> None:
-    index = Index([record(question(1024)), older(record(question(512)), "0.9.0")], [SPEC])
-    for asked, accept, there in (
-        (question(1024), (), EXACT),
-        (question(1024), (TOOLCHAIN, DEFAULT), EXACT),
-        (question(512), (RULE,), TOOLCHAIN),
-        (question(2048), (EXACT, TOOLCHAIN), NEAREST),
-    ):
-        match = index.match(asked, accept)
-        assert (match.kind, match.not_accepted) == (DEFAULT, there)
-    nothing = index.match(question(9, 9), (EXACT,))
-    assert nothing == index.match(question(9, 9)) and nothing.not_accepted is None
-
-
 def test_without_knowing_what_is_cut_nothing_is_near() -> None:
     data = to_data(SPEC)
     del data["cuts"]  # as an older version saved it

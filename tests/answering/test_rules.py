@@ -237,17 +237,6 @@ def test_a_block_that_hangs_over_costs_what_it_did(rule: ShapeRule) -> None:
     assert term_us(rule, cost, {"m": 384, "k": 1, "bm": 128}) == 0
 
 
-def test_what_several_blocks_take_is_not_taken_of_one(rule: ShapeRule) -> None:
-    costs = (
-        CostTerm(us=0.01, of=("bm",), each_step=False),
-        CostTerm(us=1.0, of=("k",), each_step=False, dim="m", axis="bm", cuts=True),
-    )
-    found = rules.Chooser(replace(rule, costs=costs)).choose({"m": 512, "k": 128})
-    assert found is not None and found[0] == {"bm": 512}
-    assert term_us(rule, costs[1], {"m": 512, "k": 128, "bm": 512}) == 0
-    assert term_us(rule, costs[1], {"m": 512, "k": 128, "bm": 256}) == 128
-
-
 @pytest.fixture
 def carrier(rule: ShapeRule) -> Record:
     return carried(rule)

@@ -13,8 +13,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.matching import Index, Match
 from autotune.answering.sources import (
+    BundleAnswers,
     StoreAnswers,
     configure,
     open_source,
@@ -23,7 +25,7 @@ from autotune.answering.sources import (
 )
 from autotune.declaring.fingerprint import fingerprint
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.errors import AutotuneError, InvalidInputError, StoreError, UnknownNameError
+from autotune.domain.errors import AutotuneError, StoreError, UnknownNameError
 from autotune.domain.key import Chip, KernelRef, KernelSpec, Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Option, make_config
@@ -98,22 +100,6 @@ def test_what_is_published_is_the_answer() -> None:
     assert found.record == record() and source.missed == []
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"chip": Chip.V6E},
-        {"fingerprint": "beef"},
-        {"kernel": "scales"},
-    ],
-)
-def test_what_is_not_exactly_that_is_a_miss(other: dict[str, Any]) -> None:
-    source = FakeSource(record(**other))
-    asked = tuned(source)
-    found = asked.answer(asked.problem(rows=64, columns=128))
-    assert (found.match, found.config["block"], found.record) == ("default", 8, None)
-    assert source.missed == [key()]
-
-
 def test_a_miss_is_said_and_counted_once_for_each_problem(caplog: Any) -> None:
     source = FakeSource()
     asked = tuned(source)
@@ -179,21 +165,6 @@ def test_an_unknown_chip_or_file_is_a_default(changes: dict[str, Any], caplog: A
     asked = tuned(FakeSource(record()), **changes)
     assert asked.answer(asked.problem(rows=64, columns=128)).match == "default"
     assert "no config can be looked up" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"rows": 8}, "columns"),
-        ({"rows": 8, "columns": 8, "depth": 2}, "depth"),
-        ({"rows": 0, "columns": 8}, "rows=0 must be at least 1"),
-        ({"rows": 8, "columns": 8, "dtype": "int8"}, "int8"),
-        ({"rows": 8, "columns": 8, "causal": "maybe"}, "causal"),
-    ],
-)
-def test_mistakes_of_the_caller_are_errors(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidInputError, match=says):
-        tuned(None).problem(**given)
 
 
 def test_under_jit_the_first_answer_stays() -> None:
@@ -308,6 +279,17 @@ def test_threads_that_ask_at_once_ask_once() -> None:
     with ThreadPoolExecutor(16) as threads:
         found = list(threads.map(lambda _: asked.answer(problem), range(64)))
     assert len(source.asked) == 1 and len({id(answer) for answer in found}) == 1
+
+
+def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
+    path = tmp_path / "c.bundle"
+    write_bundle(path, new_bundle([record()]))
+    source = BundleAnswers(path)
+    asked = tuned(source)
+    assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
+    asked.config(asked.problem(rows=32, columns=128))
+    assert [k.problem["rows"] for k in source.misses] == [32]
+    assert tuned(BundleAnswers(tmp_path / "none")).answer(key().problem).match == "default"
 
 
 @pytest.fixture

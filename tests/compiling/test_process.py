@@ -158,14 +158,6 @@ def test_the_last_words_are_those_of_this_request(fake: CompilerProcess) -> None
     assert tail == [f"line {n}" for n in range(100_000 - 12, 100_000)]
 
 
-def test_the_log_does_not_grow(fake: CompilerProcess, temporary: Path) -> None:
-    fake.ask(echo(1), 20)
-    (log,) = temporary.glob("autotune-compiler-*/log")
-    log.write_text("much" * 10_000)
-    fake.ask(echo(2), 20)
-    assert log.stat().st_size == 0
-
-
 def test_a_death_is_seen_though_a_grandchild_holds_the_pipe(fake: CompilerProcess) -> None:
     with soon():
         assert "exit code 7" in str(died(fake, {"kind": "leave"}))

@@ -154,27 +154,6 @@ def test_points_are_refused_with_their_reasons() -> None:
     assert {size for size, _ in configs(space)} == {512, 4096}
 
 
-def test_why_a_point_is_over_the_vmem_is_kept() -> None:
-    def huge(config: Config) -> list[Trace]:
-        big = replace(traced(config)[0].operands[0], shape=(65536, 65536), block=(8192, 8192))
-        return [replace(t, operands=(big, *t.operands[1:])) for t in traced(config)]
-
-    space = explored([512, 1024], 512, lambda c: huge(c) if c["size"] == 1024 else traced(c))
-    why = space.first_refused
-    assert isinstance(why, OutOfVmem) and why.by_rule
-    assert why.allowed_bytes == V5E.vmem_capacity_bytes < why.used_bytes
-
-
-def test_a_point_whose_build_raises_is_counted_and_the_rest_goes_on() -> None:
-    def answer(config: Config) -> Any:
-        bad = config["size"] == 1024
-        return CompileFailed(reason="build raised ValueError: odd") if bad else traced(config)
-
-    space = explored([512, 1024], 512, answer)
-    assert space.refused[CompileFailed(reason="build raised ValueError: odd")] == 1
-    assert {size for size, _ in configs(space)} == {512}
-
-
 def test_what_one_line_raises_is_counted_together_whatever_its_figures() -> None:
     def answer(config: Config) -> Any:
         size = config["size"]
@@ -215,13 +194,6 @@ def test_a_problem_larger_than_hbm_is_refused() -> None:
 
     with pytest.raises(InvalidInputError, match=r"needs 1024\.0 GiB of HBM, v5e has"):
         explored([512], 512, huge)
-
-
-def test_points_are_traced_for_the_chip() -> None:
-    compilers = FakeCompilers(traced=traced)
-    choices = Choices(axes={"size": [512]}, default={"size": 512}, grid=("i", "j"))
-    explore(compilers, REF, PROBLEM, choices, V5E)
-    assert set(compilers.traced_chips) == {V5E.chip}
 
 
 def test_semantics_are_for_the_grid_that_the_kernel_was_written_for() -> None:

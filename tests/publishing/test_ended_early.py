@@ -11,6 +11,7 @@ from autotune.declaring.fingerprint import ReadOnce
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Choices
+from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Evidence, Record
 from autotune.publishing import task as task_module
@@ -24,6 +25,7 @@ from autotune_db import SqlStore, open_store
 from tests.publishing.test_publish import SUBJECT
 from tests.samples import records
 from tests.samples.dashboard import estimated
+from tests.samples.database import new_store
 from tests.samples.traces import V5E
 from tests.searching import test_transfer as kernel
 
@@ -33,8 +35,14 @@ BEST = kernel.fastest(ROWS)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    with open_store(f"{tmp_path}/db.db", create=True) as opened:
-        kernel.taught(opened)
+    with new_store(tmp_path / "db.db", kernel.taught) as opened:
+        yield opened
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Iterator[SqlStore]:
+    """So many predictions that a default need not be compiled."""
+    with new_store(tmp_path / "known.db", kernel.confirmed) as opened:
         yield opened
 
 
@@ -77,6 +85,20 @@ def test_a_search_goes_on_when_the_gate_refuses_its_winner(store: SqlStore) -> N
     assert result.record is not None and not result.record.is_default
     assert result.record.config["block"] == min(left, key=lambda b: kernel.time_us(ROWS, b))
     assert over == [result]
+
+
+def test_what_others_know_is_told_once(store: SqlStore) -> None:
+    name = SUBJECT.spec.name
+    known = KnownConfig(
+        kernel=name, problem=(), chips=(), axes=(("block", BEST),), source="a table"
+    )
+    store.save_known_configs([known])
+    lines: list[str] = []
+    observer = TuningObserver()
+    observer.announce = lines.append  # type: ignore[method-assign]
+    result = tuned(store, ROWS, verdict, observer)
+    assert (result.stopped_by, len(result.given)) == ("exhausted", 1)
+    assert len([line for line in lines if "a table" in line]) == 1
 
 
 def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(
@@ -129,9 +151,8 @@ PREDICTED = kernel.NEXT
 """A problem whose default is not compiled."""
 
 
-def test_a_record_says_that_its_default_was_only_predicted(store: SqlStore) -> None:
-    kernel.confirmed(store)
-    result = tuned(store, PREDICTED, lambda _: Verdict(ok=True, reason="right"))
+def test_a_record_says_that_its_default_was_only_predicted(known: SqlStore) -> None:
+    result = tuned(known, PREDICTED, lambda _: Verdict(ok=True, reason="right"))
     assert result.publication is not None and result.record is not None
     record = result.record
     assert (result.publication.default, record.is_default) == (None, False)
@@ -144,11 +165,10 @@ def test_a_record_says_that_its_default_was_only_predicted(store: SqlStore) -> N
     assert times_default(record.default, record.estimate.time_us).endswith("predicted")
 
 
-def test_when_the_gate_refuses_the_winner_the_default_is_compiled(store: SqlStore) -> None:
+def test_when_the_gate_refuses_the_winner_the_default_is_compiled(known: SqlStore) -> None:
     best = kernel.fastest(PREDICTED)
     verdict = lambda config: Verdict(ok=config["block"] != best, reason="seen")  # noqa: E731
-    kernel.confirmed(store)
-    result = tuned(store, PREDICTED, verdict)
+    result = tuned(known, PREDICTED, verdict)
     assert (result.stopped_by, len(result.trials)) == ("exhausted", len(kernel.BLOCKS))
     assert result.before is not None and result.record is not None
     assert result.record.default.time_us == kernel.time_us(PREDICTED, kernel.BLOCKS[kernel.DEFAULT])

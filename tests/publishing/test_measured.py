@@ -7,9 +7,7 @@ import pytest
 
 from autotune.answering.push import _of_measurement
 from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured, Timed
-from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, make_config
-from autotune.publishing.estimated_ties import shortlist
 from autotune.wording.publication import record_reason
 from tests.publishing.test_publish import estimated, run, verified_blocks
 
@@ -127,12 +125,15 @@ def test_without_a_decision_the_estimate_decides_and_says_why(
     )  # nothing is verified twice
 
 
-def test_one_of_each_program_is_measured() -> None:
-    from tests.publishing.test_publish import trial
-
-    same = Estimated(estimate=estimated(48).estimate, program="49")
-    trials = [trial(n, o) for n, o in enumerate([*OUTCOMES[:3], same])]
-    assert [t.number for t in shortlist(trials, trials[0])] == [3, 1, 0]
+def test_a_wrong_default_is_no_rival() -> None:
+    alone = measurement(timed(1, 40, 1.0, slower=False), timed(2, 44, 1.1))
+    asked: list[Any] = []
+    _, store, _ = run(OUTCOMES, {0: False}, measure=answering(alone, asked))
+    assert asked[0][1] is None and store.saved[0].config["b"] == 1
+    assert record_reason(store.saved[0]) == (
+        "measured to be the fastest; the default was no alternative; the runner-up takes 1.100 "
+        "times as long (1.089 to 1.111), distinguishable"
+    )
 
 
 def test_a_push_that_only_calls_itself_measured_is_refused() -> None:

@@ -17,7 +17,7 @@ from autotune.domain.record import Decision, GateState, Record, Trial
 from autotune.domain.trace import Trace
 from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate, Space
-from autotune.publishing.estimated_ties import by_rule, ties
+from autotune.publishing.estimated_ties import by_rule
 from autotune.publishing.publish import Publication, finalists, publish, same_verdict
 from autotune.searching.subject import SearchResult, Subject
 from autotune.wording.publication import (
@@ -268,14 +268,6 @@ def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:
     assert verified_blocks(compiler) == [2, 1, 3]  # the ties by rule, then by time
 
 
-def test_what_compiles_to_the_same_program_is_verified_once() -> None:
-    same = [replace(estimated(40), program="one"), replace(estimated(40, vmem=2), program="one")]
-    outcomes = [estimated(100), *same, estimated(42)]
-    published, _, compiler = run(outcomes, {1: False})
-    assert verified_blocks(compiler) == [1, 3]
-    assert published.winner is not None and published.winner.number == 3
-
-
 def test_a_verdict_is_that_of_its_program() -> None:
     same = [replace(estimated(40), program="one"), replace(estimated(40, vmem=2), program="one")]
     right = [replace(estimated(40, vmem=9), program="two")] * 2
@@ -312,12 +304,6 @@ def test_among_ties_the_certain_one_goes_before_the_small_one() -> None:
     vague, unknown = of(1, 0.41, vmem=1), of(2, None, vmem=2)
     certain, nearly = of(3, 0.07, vmem=9), of(4, 0.13, vmem=5)
     assert by_rule([vague, unknown, certain, nearly]) == [nearly, certain, vague, unknown]
-
-
-def test_the_wider_resolution_of_two_decides_whether_they_tie() -> None:
-    sharp, vague = trial(1, estimated(40)), trial(2, estimated(44, resolution=0.1))
-    assert ties([sharp, vague]) == [sharp, vague]
-    assert ties([sharp, trial(2, estimated(44))]) == [sharp]
 
 
 @given(st.lists(st.floats(1, 1000), min_size=1, max_size=12), st.randoms())

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from autotune.domain.arguments import config_text
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Choices
 from autotune.domain.outcome import Estimated, Illegal
@@ -56,6 +57,12 @@ def test_a_config_is_read_as_it_is_printed() -> None:
     text = "block_m=384 block_n=512 fuse=False mode=b order=n>m semantics=PA vmem=64MiB"
     assert str(judge().read(text)) == text
     assert judge().read(text.replace(" ", ",")) == judge().read(text)
+
+
+def test_what_is_said_to_reproduce_a_trial_reads_back_to_its_config() -> None:
+    for limit in (None, 64 << 20, 12345):
+        config = judge().read("block_m=384,order=n>m,semantics=PA").replace(vmem_limit_bytes=limit)
+        assert judge().read(config_text(config)) == config
 
 
 def test_the_most_parallel_legal_semantics_are_taken_where_none_are_given() -> None:

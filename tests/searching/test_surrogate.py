@@ -73,13 +73,6 @@ def test_what_is_no_smaller_than_a_failure_is_expected_to_fail() -> None:
     assert 0.0 < odds[4096, 128] < 0.9
 
 
-def test_a_higher_limit_is_another_chance() -> None:
-    low, high = candidate(1024, 1024), candidate(1024, 1024, limit=2**25)
-    odds = Risk([low, high]).odds([], [0])
-    assert odds[0] > 0.9
-    assert odds[1] < 0.7
-
-
 def test_monsters_are_doubted_before_anything_failed() -> None:
     odds = _odds(fine=[], failed=[])
     assert odds[4096, 4096] > 0.5 > 0.05 > odds[128, 128]

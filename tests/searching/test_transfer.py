@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autotune.domain.explanation import StepCost
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Config, Problem, make_config
@@ -151,10 +153,6 @@ def test_another_problem_is_predicted_and_its_best_confirmed(store: SqlStore) ->
     assert best(found) == fastest(1 << 17)
 
 
-def test_a_first_problem_is_searched_to_its_limit(store: SqlStore) -> None:
-    assert search(store, 1 << 14, trials=6).stopped_by == "trials"
-
-
 @pytest.mark.parametrize("asked", [{"full": True}, {"method": "random"}])
 def test_who_asks_for_the_full_search_gets_it(store: SqlStore, asked: dict[str, Any]) -> None:
     taught(store)
@@ -250,6 +248,29 @@ def test_as_many_are_learned_from_together_as_run(
         found.start()
         found.trials, found.stopped_by = found.trials + found.trials[:step], ""
     assert asked == known
+
+
+def with_model(trial: Trial, model: str) -> Trial:
+    assert isinstance(trial.outcome, Estimated)
+    estimate = replace(trial.outcome.estimate, model=model)
+    return replace(trial, outcome=replace(trial.outcome, estimate=estimate))
+
+
+def test_times_of_another_model_teach_nothing(store: SqlStore) -> None:
+    taught(store)
+    own, candidates = subject(1 << 17).key, space(1 << 17).candidates
+    lessons, others = lessons_of(own, V5E, space(1 << 17)), store.timed_trials(own, 99)
+    older = [(key, with_model(trial, "older")) for key, trial in others]
+    assert lessons is not None and lessons.predict(candidates, older, []) is None
+
+
+def test_costs_that_teach_nothing_are_passed_over(store: SqlStore) -> None:
+    taught(store)
+    for trial in store.trials(subject(1 << 14).key):
+        assert isinstance(trial.outcome, Estimated)
+        empty = replace(trial.outcome, step=StepCost(core_us=nan, facts=()))
+        store.replace_outcome(subject(1 << 14).key, trial.config, empty)
+    assert best(search(store, 1 << 17)) == fastest(1 << 17)
 
 
 def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:

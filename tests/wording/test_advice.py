@@ -98,6 +98,10 @@ def test_a_cost_that_is_missing_is_said_with_its_figures_and_diff():
     assert lines[-2:] == [text, "  +cost"]
 
 
+def test_what_takes_little_time_is_no_fact():
+    assert list(observations(profile(row(DOT, MATRIX=900), row(SUM, LANE_STALL=100)))) == []
+
+
 def test_a_finding_says_what_it_was_compared_with_and_what_nobody_checked():
     lines = said(findings=(finding(ChangeKind.NO_BOUNDS_CHECKS, diff="--- a/k.py\n"),))
     assert "1. no bounds checks: 20.0% ± 4.0% of the time, 10.0 µs to 8.0 µs" in lines

@@ -106,7 +106,7 @@ def test_the_commands_list_and_remove(tmp_path: Path) -> None:
     assert (done.returncode, environments(tmp_path)) == (0, [])
 
 
-@pytest.mark.parametrize("release", ["torch==2", "jax", "jax>=0.9", "jax==0.9.*", "..", "jax=0.9"])
+@pytest.mark.parametrize("release", ["torch==2", "jax==0.9.*"])
 def test_what_is_no_release_is_a_sentence(release: str, tmp_path: Path) -> None:
     done = autotune_here(
         "env", "create", release, cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)}

@@ -67,6 +67,14 @@ def test_a_renamed_file_is_found_under_its_old_name(tmp_path: Path) -> None:
         assert there is not None and (there.module, there.root) == ("k", str(found.folder))
 
 
+def test_a_new_file_is_not_there(tmp_path: Path) -> None:
+    tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
+    (tree / "fresh.py").write_text("new = 2\n")
+    assert working_tree(tree / "fresh.py") == tree
+    with checked_out(tree, "main") as found:
+        assert found.ref(ref(tree, "fresh.py")) is None
+
+
 def test_a_shallow_clone_has_the_branch_of_its_remote_only(tmp_path: Path) -> None:
     origin = repository(tmp_path / "origin", {"k.py": "old = 1\n"})
     commit(origin, {"k.py": "newer = 2\n"})

@@ -22,6 +22,7 @@ from autotune.domain.key import Chip, Choices, KernelRef, Toolchain
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
+    Estimated,
     Failure,
     NotEstimated,
     Outcome,
@@ -195,6 +196,21 @@ def test_a_kernel_that_passes_no_limit_is_told_the_least(store: SqlStore) -> Non
 def test_times_of_two_models_are_not_compared(store: SqlStore) -> None:
     (found,) = check(store, compilers(times(bm128=90, bm256=60)), published(model="an older one"))
     assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, Unchecked.OTHER_MODEL)
+
+
+def test_what_an_older_model_estimated_is_estimated_again(store: SqlStore) -> None:
+    record = published()
+    target = replace(record.key, toolchain=TOOLCHAIN)
+    stale = Estimated(estimate=replace(record.estimate, time_us=1.0, model="old"), program="")
+    kept = Trial(
+        number=1, config=record.config, outcome=stale, seconds=0.0, created_at=matching.NOON
+    )
+    save_trial(store, target, kept)
+    (found,) = check(store, compilers(times(bm128=90, bm256=50)), record)
+    assert found.after_us == 50
+    (trial,) = [one for one in store.trials(target) if one.config == record.config]
+    assert trial.number == 1
+    assert trial.estimate is not None and trial.estimate.time_us == 50
 
 
 def test_what_is_kept_is_not_compiled_again(store: SqlStore) -> None:
@@ -417,3 +433,10 @@ def test_what_the_gate_says_of_a_source(
         assert finding(found).endswith("verified")  # nothing is published
     elif verdict is CheckVerdict.NOT_CHECKED:
         assert found.cause is Unchecked.NOT_VERIFIED and action(found)
+
+
+def test_what_does_not_compile_is_not_verified(store: SqlStore) -> None:
+    fake = compilers({}, refused={256: CompileFailed(reason="no")})
+    run = CheckRun(compilers=fake, store=store, refs=REFS, against="main", hear=print)
+    (found,) = run.run([prior_of(published())], (), lambda _: None)
+    assert (found.verdict, fake.verified_configs) == (CheckVerdict.BROKEN, [])

@@ -439,11 +439,12 @@ def test_it_lives_while_its_queue_answers(store: SqlStore, script: Script) -> No
     assert len(answers) == 1
     ask(store)
     worker.run(drain=True)
-    assert len(answers) == 4  # two claims, and a heartbeat before it publishes
+    told = len(answers)
+    assert told >= 4  # two claims, and a heartbeat before it publishes; on a busy machine more
 
     gone = Failing(store)
     worker = new_worker(store, answered=lambda: answers.append(1), jobs=gone.jobs)
     gone.gone = True
     threading.Timer(0.1, worker.stop).start()
     worker.run()
-    assert len(answers) == 4
+    assert len(answers) == told
