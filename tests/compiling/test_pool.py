@@ -1,8 +1,11 @@
 """The pool: jobs side by side, and an end that leaves no thread and no child."""
 
 import json
+import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +81,23 @@ def test_close_ends_running_and_waiting_questions() -> None:
         pool.submit(Hang())
 
 
+_HANGING = """
+import signal, sys, time
+from pathlib import Path
+from autotune.compiling.pool import CompilerPool
+from tests.compiling.test_pool import Hang
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+with CompilerPool(2, worker=Path(sys.argv[1]), limit_s=3600) as pool:
+    futures = [pool.submit(Hang()) for _ in range(2)]
+    while not all(compiler.process.running for compiler in pool._compilers):
+        time.sleep(0.01)
+    print("hanging", flush=True)
+    futures[0].result()
+"""
+
+
 RIGHT = Verdict(ok=True, reason="right")
 
 
@@ -119,3 +139,16 @@ def test_another_interpreter_is_asked_what_this_one_cannot_say(
             pool._others_lock.acquire()  # what waits for it hangs
         found = pool.ask(question)
     assert found == (RIGHT.with_jax("1") if is_asked else first)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_while_compiling_is_over_in_a_moment(times: int) -> None:
+    command = [sys.executable, "-c", _HANGING, str(FAKE)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"hanging\n"
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.03)
+    _, errors = process.communicate(timeout=300)
+    assert errors.strip().endswith(b"KeyboardInterrupt")
