@@ -32,7 +32,8 @@ from autotune.publishing.task import (
 from autotune.publishing.tuning import tune_all
 from autotune.searching.subject import SearchLimits
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers, MemoryStore
-from tests.searching.test_loop import CHIP, SUBJECT, answer, space
+from tests.publishing.test_publish import CHIP, SUBJECT
+from tests.searching.test_loop import answer, space
 
 
 class FullStore(MemoryStore):

@@ -230,15 +230,6 @@ def test_blocks_of_the_default_that_do_not_fit_are_tried_under_higher_limits_fir
     assert len(capped.kept) == 1
 
 
-def test_ctrl_c_keeps_what_is_finished() -> None:
-    store = MemoryStore()
-    result, _ = search(store, 30, watcher=Quiet(interrupt_after=7))
-    assert result.stopped_by == "interrupted"
-    assert len(store.kept) == 7
-    _, again = search(store, 30)
-    assert len(again.compiled_configs) == 23
-
-
 def test_numpy_has_one_thread_while_a_search_runs() -> None:
     class Watcher(Quiet):
         def trial_done(self, trial: Trial) -> None:
