@@ -1,7 +1,6 @@
 """``autotune doctor`` finds what is wrong and says what to do; ``completion`` completes."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from autotune.cli.doctor import Condition, Finding
 from autotune.cli.main import cli
 from autotune.compiling.environments import environment, packages
 from autotune_db import open_store
-from tests.servers.commands import COMMAND, autotune, autotune_here
+from tests.servers.commands import autotune, autotune_here
 from tests.servers.service import running
 
 
@@ -126,14 +125,6 @@ def test_a_shell_understands_what_it_is_given(shell: str, tmp_path: Path) -> Non
         pytest.skip(f"{shell} is not on this machine")
     checked = subprocess.run([program, "-n"], input=script, text=True, capture_output=True)
     assert checked.returncode == 0, checked.stderr
-
-
-def test_commands_are_completed(tmp_path: Path) -> None:
-    asked = {"COMP_WORDS": "autotune do", "COMP_CWORD": "1", "_AUTOTUNE_COMPLETE": "bash_complete"}
-    done = subprocess.run(
-        [str(COMMAND)], env={**os.environ, **asked}, text=True, capture_output=True, cwd=tmp_path
-    )
-    assert done.stdout == "plain,doctor\n"
 
 
 @pytest.mark.parametrize(

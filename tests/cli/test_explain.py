@@ -17,7 +17,6 @@ from autotune.domain.outcome import (
     NotEstimated,
     Outcome,
     OutOfVmem,
-    WrongResult,
 )
 from autotune.domain.record import Evidence, Method
 from autotune.estimating.simulator.drawing.picture import Picture
@@ -73,18 +72,6 @@ def test_one_trial_shows_every_part_and_fact(tmp_path: Path) -> None:
     assert rows["VMEM by operand"].endswith("args[0] 64 KiB, outputs 2.00 MiB")
     assert rows["spills"].endswith("none")
     assert max(map(len, text.splitlines()[4:])) <= 100
-
-
-def test_json_says_the_same_in_numbers(tmp_path: Path) -> None:
-    stored(tmp_path, SLOW)
-    found = data(tmp_path, "1")
-    explanation = found["trials"][0]["explanation"]
-    assert explanation["time_us"] == sum(part["us"] for part in explanation["parts"]) == 83
-    assert sum(part["share"] for part in explanation["parts"]) == pytest.approx(1)
-    assert explanation["times_least_hbm_bytes"] == 4
-    assert explanation["mxu_share"] == pytest.approx(0.5 / 83)
-    assert found["comparison"] is None
-    assert found["missing"] == []
 
 
 def test_each_of_several_calls_is_shown(tmp_path: Path) -> None:
@@ -147,12 +134,6 @@ def test_a_trial_of_an_older_version_says_what_to_do(tmp_path: Path) -> None:
     text = explained(tmp_path, "1", code=1)
     assert "estimated by an older version, which kept no parts: search again" in text
     assert "Trial 2 is 2.86 times as fast" in explained(tmp_path, "1", "2", code=1)
-
-
-def test_a_wrong_result_is_explained_as_such(tmp_path: Path) -> None:
-    stored(tmp_path, FAST, WrongResult(reason="off by 3", estimate=SLOW))
-    assert "outcome: wrong result, off by 3" in explained(tmp_path, "2")
-    assert "(wrong result: off by 3)" in explained(tmp_path, "1", "2")
 
 
 @pytest.mark.parametrize(

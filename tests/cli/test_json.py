@@ -4,7 +4,6 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from copy import deepcopy
 from pathlib import Path
 
 import click
@@ -15,7 +14,6 @@ from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune_db import open_store
 from benchmarks.pages.json_forms import FORMS
 from benchmarks.pages.json_page import schema_text
-from benchmarks.pages.json_schema import gone
 from tests.samples import estimates, records
 from tests.servers.commands import autotune_here
 from tests.servers.printed_json import PROMISED, SCHEMA
@@ -94,21 +92,6 @@ def test_the_schema_says_what_the_code_prints_and_its_version() -> None:
     )
     told = autotune_here("--version", "--json", cwd=Path.cwd())
     assert json.loads(told.stdout)["json"] == PROMISED["version"] == JSON_VERSION
-
-
-def test_what_a_version_promises_cannot_go() -> None:
-    now = deepcopy(PROMISED)
-    values = now["$defs"]
-    values["Key"]["properties"]["device"] = values["Key"]["properties"].pop("chip")
-    values["Miss"]["required"].remove("count")
-    values["history"]["items"]["properties"]["best_us"] = {"type": "string"}
-    values["Outcome"]["anyOf"].pop()
-    del values["db-check"]
-    values["Token"]["properties"]["more"] = {}
-    assert set(gone(PROMISED, now)) == {
-        *("Key.chip", "Miss.count", "history[].best_us", "Outcome", "db-check")
-    }
-    assert gone(PROMISED, PROMISED) == []
 
 
 def with_json(group: click.Group, context: click.Context) -> Iterator[str]:

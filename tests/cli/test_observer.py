@@ -84,14 +84,6 @@ def test_it_tells_what_the_terminal_shows() -> None:
     assert heard.said[0][0].startswith("7 points; 0 candidates; refused: 3 misaligned")
 
 
-@pytest.mark.parametrize("how", ["exhausted", "prediction", "trials"])
-def test_it_tells_how_it_ended(how: str) -> None:
-    heard = Heard()
-    started(heard, Clock()).end(how)
-    told = heard.said[-1][1]
-    assert (told.exhausted, told.predicted) == (how == "exhausted", how == "prediction")
-
-
 def test_it_tells_at_most_once_a_second_but_always_the_last() -> None:
     heard, clock = Heard(), Clock()
     observer = started(heard, clock)
@@ -104,12 +96,6 @@ def test_it_tells_at_most_once_a_second_but_always_the_last() -> None:
     for number in range(5, 9):
         observer.trial_done(trial(number))
     assert heard.said[-1][1].done == 9
-
-
-def test_a_search_goes_on_where_it_cannot_be_told() -> None:
-    observer = started(Heard(gone=True), Clock())
-    observer.announce("verifying")
-    observer.end()
 
 
 def test_a_log_says_at_once_what_is_done_before_the_first_trial(

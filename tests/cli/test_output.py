@@ -10,11 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.table import Table
 
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.visible import visible
-from autotune.wording.screen import PlainConsole
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.records import save_trial
@@ -104,14 +102,3 @@ def test_every_character_that_acts_is_spelt_out() -> None:
     assert visible(HOSTILE) == SHOWN
     assert visible("≥ 16.5 µs\tfirst ± 7 %") == "≥ 16.5 µs\tfirst ± 7 %"
     assert visible("\ud800") == r"\ud800"
-
-
-def test_tables_show_text_as_it_is() -> None:
-    console = PlainConsole(width=200, force_terminal=True, color_system=None)
-    table = Table("name")
-    table.add_row(HOSTILE)
-    with console.capture() as capture:
-        console.print(table)
-        console.print("[bold]never markup[/bold] :warning:")
-    text = capture.get()
-    assert SHOWN in text and "[bold]never markup[/bold] :warning:" in text

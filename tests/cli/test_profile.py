@@ -59,25 +59,6 @@ def test_lines_stand_in_the_order_of_the_source_with_what_they_call_folded(capsy
     assert not any("other.py" in line for line in lines)
 
 
-def test_no_number_is_cut_on_a_narrow_screen(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    lines = printed(capsys, [("default", [made()])])
-    assert any(line.startswith("55.0% 5.5k 500 3k 2k 4 MXU 7") for line in lines)
-
-
-def test_they_unfold(capsys):
-    lines = printed(capsys, [("default", [made()])], unfold=True)
-    place = lines.index("55.0% 5.5k 500 3k 2k 4 MXU 7 y = helper(x)")
-    assert lines[place + 1] == "50.0% 5k 3k 2k 4 MXU 20 └ other.py: return jnp.dot(x, x)"
-
-
-def test_a_line_behind_a_dispatcher_in_another_file_is_the_kernels(capsys):
-    """tpu-inference's quantized product runs its body from a helper."""
-    behind = row((HELPER, LOAD), MEMORY=1_000)
-    call = Profile(kernel="body", cycles=1_000, clock_hz=1e9, rows=(behind,))
-    assert "100.0% 1k 1k 4 load/store 3 x = x_ref[...]" in printed(capsys, [("d", [call])])
-
-
 def test_of_two_what_differs_the_most_comes_first(capsys):
     lines = printed(
         capsys, [("one", [made()]), ("two", [made(wait=1_000, note=ProfileNote.NO_LINES)])]

@@ -15,18 +15,19 @@ from rich.console import Console
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.fingerprint import ReadOnce, fingerprint, searched_source
 from autotune.domain.arguments import ProblemWords
-from autotune.domain.evidence import Verdict
+from autotune.domain.evidence import Measurement, Timed, Verdict
 from autotune.domain.job import Progress
 from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
 from autotune.domain.outcome import Estimated, OutOfVmem
-from autotune.domain.problem import Config, ProblemSpec
+from autotune.domain.problem import Config, ProblemSpec, make_config
 from autotune.domain.record import Evidence, GateState, Trial
 from autotune.estimating.simulator import MODEL
 from autotune.publishing.progress import searched_before
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningResult, TuningTask
 from autotune.searching.subject import SearchLimits
-from autotune.wording.report import print_report, report_html, report_text
+from autotune.wording.publication import why_estimated
+from autotune.wording.report import measured_table, print_report, report_html, report_text
 from autotune_db import open_store
 from tests.samples import estimates, records
 from tests.samples.records import save_trial
@@ -140,17 +141,6 @@ def test_what_the_gate_could_not_verify_is_marked() -> None:
     assert "stopped by trials: 4 estimated." in text
 
 
-def test_a_tie_says_what_the_gate_said_of_it() -> None:
-    rows = shown(200, ties=(1, 3)).splitlines()
-    assert [row.split("  ")[0].strip() for row in rows if row.lstrip().startswith("tie")] == [
-        "tie, not verified",
-        "tie",
-    ]
-    published = reported(3).publication
-    assert published is not None
-    assert [published.state(tried(n, 1.0)) for n in (1, 2, 3)] == [*GateState]
-
-
 def test_the_limit_that_the_default_wants_is_said() -> None:
     fits = tried(1, 50.0)
     config = fits.config.replace(vmem_limit_bytes=32 << 20)
@@ -218,13 +208,6 @@ def test_a_search_that_has_ended_prints_its_result_without_a_compiler(tmp_path: 
     assert "Searched before" in done.stdout and "4 trials: 4 estimated" in done.stdout
 
 
-def test_a_space_that_was_exhausted_is_done_with_fewer(ended: Key, tmp_path: Path) -> None:
-    with open_store(str(tmp_path / "test.db"), create=False) as store:
-        store.searches.report(ended, "", replace(ENDED, exhausted=True), over=True)
-    done = autotune(*ASKED, "--trials", "40", cwd=tmp_path)
-    assert "Searched before" in done.stdout
-
-
 @pytest.mark.parametrize("source", ["", "of other choices"])
 def test_an_end_says_nothing_of_another_default_or_other_choices(
     ended: Key, tmp_path: Path, source: str
@@ -238,19 +221,6 @@ def test_an_end_says_nothing_of_another_default_or_other_choices(
             assert not searched_before(store, TASK, plan, ReadOnce())
             store.searches.report(ended, "", replace(ENDED, **end), over=True)
             assert searched_before(store, TASK, plan, ReadOnce())
-
-
-def test_what_a_prediction_ended_is_done_unless_more_is_asked_for(
-    ended: Key, tmp_path: Path
-) -> None:
-    place = str(tmp_path / "test.db")
-    with open_store(place, create=False) as store:
-        store.searches.report(ended, "", replace(ENDED, predicted=True), over=True)
-    assert "Searched before" in autotune(*ASKED, "--trials", "40", cwd=tmp_path).stdout
-    with open_store(place, create=False) as store:
-        plan = Plan(allow_unverified=True)
-        assert searched_before(store, TASK, plan, ReadOnce())
-        assert not searched_before(store, TASK, replace(plan, method="random"), ReadOnce())
 
 
 @pytest.mark.usefixtures("ended")
@@ -323,14 +293,40 @@ def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_p
         assert tuned.publication.winner == won
 
 
-def test_a_pipe_gets_the_width_that_was_asked_for_and_no_padding(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    widest = []
-    for columns in ("70", "200"):
-        monkeypatch.setenv("COLUMNS", columns)
-        print_report(reported())
-        lines = capsys.readouterr().out.splitlines()
-        assert lines and all(line == line.rstrip() for line in lines)
-        widest.append(max(len(line) for line in lines if not line.startswith("Kept in")))
-    assert widest[0] <= 70 < widest[1] <= 200
+FOUND = Measurement(
+    method="device time",
+    device="TPU v5 lite, device 1 of 4",
+    stopped_by="settled",
+    drift=0.002,
+    timed=(
+        Timed(config=make_config({"b": 1}), samples_us=(4.0, 4.2), ratio=1.0, low=1.0, high=1.0),
+        Timed(config=None, samples_us=(9.0,), ratio=2.25, low=2.1, high=2.4, slower=True),
+        Timed(config=make_config({"b": 2}), samples_us=(), refused="it aborts"),
+    ),
+)
+
+
+def test_the_table_shows_measurement_and_estimate_apart() -> None:
+    trial: Any = SimpleNamespace(config=make_config({"b": 1}), time_us=5.5)
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(measured_table(FOUND, [trial]))
+    text = capture.get()
+    for said in (
+        "device time",
+        "4.1 µs",
+        "5.5 µs",
+        "plain XLA",
+        "2.250",
+        "2.100 to 2.400",
+        "it aborts",
+    ):
+        assert said in text
+
+
+@pytest.mark.parametrize(
+    ("attached", "says"),
+    [([], "no TPU is attached"), ([Chip.V5E, Chip.V5E], "a v5e is attached, no v6e")],
+)
+def test_why_a_search_stays_an_estimate(attached: list[Chip], says: str) -> None:
+    assert says in why_estimated(Chip.V6E, attached)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from autotune.cli.checks import find_refs
-from autotune.cli.searched_source import kernel_of
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.job import Progress
@@ -125,22 +124,6 @@ def test_every_command_names_a_problem_alike(
 ) -> None:
     done = autotune_here(*command.split(), cwd=tmp_path)
     assert (done.returncode, says in done.stdout + done.stderr) == (code, True), done.stderr
-
-
-def test_the_kernel_of_a_key_is_where_it_was_searched_for_calls_of_its_form(
-    searched: Key, tmp_path: Path
-) -> None:
-    with open_store(str(tmp_path / "test.db"), create=False) as store:
-        ref = kernel_of(store, searched)
-    assert (ref.path, ref.attribute) == (str(tmp_path / "own.py"), "scale")
-    assert ref.call == "x=float32[512], factor=2"
-
-
-@pytest.mark.usefixtures("searched")
-def test_a_source_that_is_gone_is_not_said_to_have_changed(tmp_path: Path) -> None:
-    (tmp_path / "own.py").unlink()
-    done = autotune_here("show", "1", cwd=tmp_path)
-    assert done.returncode == 0 and SAYS not in done.stdout
 
 
 def test_where_a_kernel_was_searched_comes_before_one_of_the_catalogue_with_its_name(

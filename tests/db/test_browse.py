@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from autotune.domain.browsing import KeyFilter
-from autotune.domain.job import Progress, Request
+from autotune.domain.job import Progress
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.problem import Problem
@@ -18,7 +18,6 @@ from tests.samples.database import key_id
 from tests.samples.records import (
     NASTY,
     NOON,
-    config,
     estimate,
     key,
     record,
@@ -50,11 +49,6 @@ def _outcome(time_us: float | None) -> Estimated | Illegal:
     if time_us is None:
         return Illegal(reason="no")
     return Estimated(estimate=estimate(time_us), program=str(time_us))
-
-
-def test_places_count_what_has_trials(filled: SqlStore) -> None:
-    counts = {(p.chip, p.toolchain.jax): p.searched for p in filled.browse.targets()}
-    assert counts == {(Chip.V5E, "0.9.0"): 1, (Chip.V5E, "0.8.0"): 1, (Chip.V6E, "0.9.0"): 1}
 
 
 @pytest.mark.parametrize(
@@ -95,37 +89,6 @@ def test_a_word_may_be_a_place_or_a_state(store: SqlStore, word: str, ids: list[
     assert sorted(searched.id for searched in problems) == ids
 
 
-def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
-    assert [searched.id for searched in filled.browse.latest(2)] == [3, 2]
-    save_trial(filled, key(), trial(9))
-    assert filled.browse.latest(1)[0].key == key()
-    pushed = replace(trial(10), created_at=trial(0).created_at - timedelta(days=1))
-    save_trial(filled, replace(key(), kernel="older"), pushed)
-    assert filled.browse.latest(4)[-1].key.kernel == "older"  # came in last, is from before
-
-
-def test_problems_are_filtered(filled: SqlStore) -> None:
-    for only, ids in (
-        (KeyFilter(), [4, 3, 2, 1]),
-        (KeyFilter(chip=Chip.V6E), [3]),
-        (KeyFilter(toolchain=OLD.toolchain), [2]),
-        (KeyFilter(chip=Chip.V6E, toolchain=OLD.toolchain), []),
-        (KeyFilter(chip=Chip.V4), []),
-    ):
-        only = replace(only, kernel="matmul")
-        assert filled.browse.fitting(only) == ids
-        assert [searched.id for searched in filled.browse.numbered(ids)] == ids
-
-
-def test_a_key_with_what_its_trials_came_to(filled: SqlStore) -> None:
-    searched = filled.browse.searched(1)
-    assert searched is not None
-    assert searched.key == key()
-    assert searched.outcomes == (("estimated", 5), ("illegal", 1))
-    assert (searched.trials, searched.best_us, searched.default_us) == (6, 10.0, 50.0)
-    assert searched.last_at == NOON + timedelta(seconds=5)
-
-
 @pytest.mark.parametrize("number", [0, -1, 99, 2**63, 2**70])
 def test_numbers_that_there_are_not(filled: SqlStore, number: int) -> None:
     browse = filled.browse
@@ -148,13 +111,6 @@ def test_trials_by_number_kind_and_time(filled: SqlStore) -> None:
     assert numbers(None, fastest=True, offset=3) == [3, 0]
 
 
-def test_the_fastest_and_some_of_the_others(filled: SqlStore) -> None:
-    numbered = filled.browse.fastest_and_others(1, 3, 9)
-    assert [tried.trial.number for tried in numbered] == [1, 2, 4, 5]
-    assert all(filled.browse.trial(tried.id) == tried for tried in numbered)
-    assert {filled.browse.key_of(tried.id) for tried in numbered} == {1}
-
-
 def test_the_best_so_far_gets_only_better(filled: SqlStore) -> None:
     steps = filled.browse.best_so_far(1)
     assert [(step.number, step.time_us) for step in steps] == [(0, 50.0), (1, 20.0), (5, 10.0)]
@@ -162,40 +118,11 @@ def test_the_best_so_far_gets_only_better(filled: SqlStore) -> None:
     assert filled.browse.best_so_far(99) == []
 
 
-def test_a_trial_by_its_config(filled: SqlStore) -> None:
-    numbered = filled.browse.with_config(1, config(16))
-    assert numbered is not None
-    assert numbered.trial.number == 1
-    assert filled.browse.with_config(1, config(7)) is None
-
-
-def test_other_toolchains_of_the_same_problem_and_chip(filled: SqlStore) -> None:
-    assert [searched.id for searched in filled.browse.other_toolchains(key())] == [2, 1]
-    assert filled.browse.other_toolchains(MISSED) == []
-
-
-def test_a_config_under_every_toolchain(filled: SqlStore) -> None:
-    by_config = {same.config: same.trials for same in filled.browse.same_configs([1, 2], 1)}
-    default = by_config[config(8)]  # the fastest of key 2, not among the fastest of key 1
-    assert {number: numbered.trial.number for number, numbered in default.items()} == {1: 0, 2: 0}
-    assert set(by_config[config(48)]) == {1}
-
-
 def test_wanted_are_misses_without_a_record(filled: SqlStore) -> None:
     wanted = filled.browse.missed_keys(0, 9)
     assert [(missed.miss.key, missed.miss.count) for missed in wanted] == [(MISSED, 3)]
     assert filled.browse.searched(wanted[0].key_id) is not None
     assert filled.browse.missed_keys(1, 9) == []
-
-
-def test_open_jobs_wait_or_run(filled: SqlStore) -> None:
-    jobs = [
-        filled.jobs.add(Request(kernel="matmul", problem=key(m=m).problem, chip=Chip.V5E))[0]
-        for m in (1, 2, 3)
-    ]
-    filled.jobs.cancel(jobs[1].number)
-    assert [job.number for job in filled.browse.open_jobs(9)] == [3, 1]
-    assert [job.number for job in filled.browse.open_jobs(1)] == [3]
 
 
 def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
@@ -207,12 +134,6 @@ def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
     assert status is not None
     assert (status.space, status.progress, status.over) == ("9 points", last, True)
     assert filled.searches.status(2) is None
-
-
-def test_a_search_is_told_before_its_first_trial(store: SqlStore) -> None:
-    store.searches.report(key(), "", Progress(), over=False)
-    assert store.searches.status(1) is not None
-    assert store.browse.fitting(KeyFilter(kernel="matmul")) == []
 
 
 def test_a_pause_is_not_in_the_time_that_is_left(store: SqlStore) -> None:

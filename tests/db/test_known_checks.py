@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import event
 
 from autotune.domain.key import Key, Toolchain
 from autotune.domain.record import MOST_CHECKS, Check, CheckVerdict, Record, RecordCheck, Unchecked
@@ -13,7 +12,7 @@ from autotune.domain.store import KeyResult
 from autotune_db.store import SqlStore
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.matching import ruled
-from tests.samples.records import NOON, key, record, spec, trial
+from tests.samples.records import NOON, key, record, spec
 
 NEW, NEWER = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "9.1.dev3+local.2"))
 FIRST = record(key(), 5.5, NOON)
@@ -59,18 +58,6 @@ def test_all_that_is_told_at_once_is_noted(store: SqlStore) -> None:
     assert str(NEW) in noted and str(NEWER) in noted
 
 
-def test_what_is_older_does_not_take_the_place(store: SqlStore) -> None:
-    tell(store, found())
-    tell(store, found(verdict=CheckVerdict.SAME, minutes=4))
-    assert in_force(store).checks == (found(),)
-
-
-def test_of_another_config_and_of_its_own_toolchain_nothing_is_noted(store: SqlStore) -> None:
-    tell(store, found(), of=SECOND)
-    tell(store, found(FIRST.key.toolchain))
-    assert (in_force(store), latest_snapshot(store)) == (FIRST, 1)
-
-
 def test_there_is_an_end_to_what_one_record_says(store: SqlStore) -> None:
     """What is broken is kept before what works, the last before the first; telling again changes
     nothing."""
@@ -81,16 +68,6 @@ def test_there_is_an_end_to_what_one_record_says(store: SqlStore) -> None:
     before = latest_snapshot(store)
     tell(store, works, *many)
     assert latest_snapshot(store) == before
-
-
-def test_all_records_are_noted_in_one_snapshot(store: SqlStore) -> None:
-    other = replace(FIRST, key=replace(FIRST.key, fingerprint="other"))
-    missing = replace(FIRST, key=key(m=9))
-    store.save_record(other)
-    store.publish_checks([(of.key, of.config, found()) for of in (FIRST, other, missing)])
-    assert latest_snapshot(store) == 3
-    assert [of.checks for of in store.records()] == [(found(),)] * 2
-    assert store.record(missing.key) is None
 
 
 def pinned(store: SqlStore) -> None:
@@ -108,27 +85,6 @@ def test_of_what_is_pinned_too_and_the_pin_stays(store: SqlStore) -> None:
     assert store.unpin(1)
     assert in_force(store).config == SECOND.config
     assert in_force(store).checks == ()
-
-
-@pytest.mark.parametrize("rolled_back", [False, True])
-def test_what_a_pin_hides_comes_back_when_it_ends(store: SqlStore, rolled_back: bool) -> None:
-    pinned(store)
-    if rolled_back:
-        store.roll_back(latest_snapshot(store))
-    tell(store, found())
-    assert in_force(store).checks
-    store.unpin(1)
-    assert in_force(store).config == (FIRST if rolled_back else SECOND).config
-
-
-def test_a_check_that_came_with_a_record_behind_a_pin_is_known_later(store: SqlStore) -> None:
-    pinned(store)
-    anew = replace(SECOND, created_at=NOON + timedelta(hours=1), checks=(found(),))
-    for trials in ((), (trial(),)):
-        store.push([spec()], [KeyResult(record=anew, trials=trials)], by="")
-    assert len(store.published()) == 3
-    store.unpin(1)
-    assert in_force(store) == anew
 
 
 def save_again(store: SqlStore) -> None:
@@ -208,31 +164,6 @@ def test_what_was_rolled_back_and_is_pushed_again_is_known(store: SqlStore) -> N
     assert store.push([spec()], [KeyResult(record=anew)], by="ci").records == 1
     served = store.record(other.key, claimed=True)
     assert served is not None and served.checks == (found(),)
-
-
-def test_checks_of_many_records_are_some_statements(store: SqlStore) -> None:
-    """All of them wait for the lock of publishing."""
-    many = [record(key(m=m)) for m in range(1, 101)]
-    results = [KeyResult(record=replace(published, checks=(found(),))) for published in many]
-    store.push([spec()], [KeyResult(record=published) for published in many], by="")
-    statements: list[str] = []
-    engine = store._work._engine
-    event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
-    store.push([spec()], results, by="")
-    assert all(
-        published.checks == (found(),) for published in store.records() if published.key != key()
-    )
-    assert (
-        sum(not statement.startswith("INSERT") for statement in statements) < 30
-    )  # SQLite inserts one by one
-
-
-def test_a_push_that_has_news_of_a_record_only_is_one_snapshot(store: SqlStore) -> None:
-    checked = [KeyResult(record=replace(FIRST, checks=(found(),)))]
-    assert store.push([], checked, by="ci").snapshot == 1  # a token says nothing of what is proven
-    done = store.push([], [replace(checked[0], trials=(trial(),))], by="")
-    assert (done.records, done.snapshot) == (0, 2)
-    assert store.push([], checked, by="").snapshot == 2
 
 
 def check(minutes: int = 5, of: Key = FIRST.key, **changes: object) -> Check:

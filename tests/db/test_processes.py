@@ -20,14 +20,13 @@ from sqlalchemy.exc import DBAPIError
 
 from autotune.domain.errors import StoreError
 from autotune.domain.key import Chip
-from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.record import Check, CheckVerdict
 from autotune.domain.store import KeyResult, Pushed
 from autotune_db import engine, open_store, query, rows, store, transaction
 from autotune_db.tables import TRIALS
 from autotune_db.url import BUSY_TIMEOUT_S
 from tests.samples.database import latest_snapshot
-from tests.samples.records import NOON, estimate, key, record, save_trial, spec, trial
+from tests.samples.records import NOON, key, record, save_trial, spec, trial
 from tests.servers.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
@@ -98,28 +97,6 @@ def test_a_killed_process_loses_nothing_that_was_committed(sqlite_url: str, tmp_
             assert save_trial(opened, key("other"), trial(round_number))
 
 
-def test_a_writer_waits_for_another(sqlite_url: str, tmp_path: Path) -> None:
-    with open_store(sqlite_url, create=True) as opened:
-        other = sqlite3.connect(tmp_path / "autotune.db", check_same_thread=False)
-        other.execute("BEGIN IMMEDIATE")
-        assert opened.trials(key()) == []  # a reader does not wait
-        released = _closed_after(0.5, other)
-        assert save_trial(opened, key(), trial())
-        assert released.is_set()
-
-
-def _closed_after(seconds: float, connection: sqlite3.Connection) -> threading.Event:
-    """Set just before the connection lets its locks go."""
-    released = threading.Event()
-
-    def release() -> None:
-        released.set()
-        connection.close()
-
-    threading.Timer(seconds, release).start()
-    return released
-
-
 def test_a_writer_finds_a_gap_between_others(sqlite_url: str, tmp_path: Path) -> None:
     """Between transactions that follow each other the file is free for 15 ms. Who looks ten times a
     second only misses it, in one of twenty waits."""
@@ -157,26 +134,6 @@ def test_a_lock_that_stays(
         assert save_trial(opened, key(), trial())
 
 
-def test_a_lock_while_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.2)
-    path = tmp_path / "autotune.db"
-    with closing(sqlite3.connect(path)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StoreError, match="locked by another program"):
-            open_store(str(path), create=True)
-    open_store(str(path), create=True).close()
-
-
-def test_a_reader_of_a_file_that_has_no_write_ahead_log_yet(tmp_path: Path) -> None:
-    path = tmp_path / "autotune.db"
-    other = sqlite3.connect(path, check_same_thread=False)
-    other.executescript("CREATE TABLE others (id); INSERT INTO others VALUES (1); BEGIN")
-    other.execute("SELECT * FROM others").fetchall()
-    released = _closed_after(0.5, other)
-    open_store(str(path), create=True).close()
-    assert released.is_set()
-
-
 def test_two_processes_that_switch_the_journal_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,23 +168,6 @@ def _busy_error(path: Path) -> sqlite3.OperationalError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    "statement, expected",
-    [
-        ("PRAGMA journal_mode", "wal"),
-        ("PRAGMA foreign_keys", 1),
-        ("PRAGMA synchronous", 2),
-        ("PRAGMA busy_timeout", BUSY_TIMEOUT_S * 1000),
-    ],
-)
-def test_settings_of_each_connection(sqlite_url: str, statement: str, expected: Any) -> None:
-    open_store(sqlite_url, create=True).close()
-    for create in (True, False):
-        with open_store(sqlite_url, create=create) as opened:
-            value = opened._work.read(lambda s: s.exec_driver_sql(statement).scalar())
-        assert value == expected
-
-
 def until_it_waits(postgres: Postgres, threads: ThreadPoolExecutor, *call: Any) -> "Future[Any]":
     """Begun in a thread, and waiting for what another holds, or over."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
@@ -249,14 +189,6 @@ class TestServerGone:
         postgres.restart()
         assert opened.trials(key()) == [trial(0)]
         assert save_trial(opened, key(), trial(1))
-
-    def test_a_restart_is_noticed_before_work_begins(
-        self, opened: store.SqlStore, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(transaction, "_RETRY_PAUSES_S", ())
-        assert opened.trials(key()) == []
-        postgres.restart()
-        assert opened.trials(key()) == []
 
     def test_a_connection_that_breaks_before_the_commit(
         self, opened: store.SqlStore, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
@@ -360,25 +292,6 @@ class TestServerGone:
                 begun.result(60)
         assert [check.target for check in opened.checks()] == [both[0]]
         assert [len(opened.trials(of, pushed=True)) for of in both] == [2, 2]
-
-    def test_an_outcome_is_replaced_while_a_search_saves_a_trial(
-        self, opened: store.SqlStore, postgres: Postgres
-    ) -> None:
-        best = trial(1, Estimated(estimate=estimate(1.0), program=""))
-        save_trial(opened, key(), trial(0))
-
-        def save(connection: Connection, _: bool) -> "Future[None]":
-            values = rows.trial_values(best)
-            assert query.insert(connection, TRIALS, {**values, "key_id": 1}) is not None
-            query.sum_up(connection, [1])
-            replace_outcome = opened.replace_outcome
-            return until_it_waits(
-                postgres, threads, replace_outcome, key(), trial(0).config, Illegal(reason="no")
-            )
-
-        with ThreadPoolExecutor(1) as threads:
-            opened._work.write(save).result(60)
-        assert [searched.best_us for searched in opened.history()] == [1.0]
 
     def test_claims_are_checked_after_who_publishes(
         self, opened: store.SqlStore, postgres: Postgres

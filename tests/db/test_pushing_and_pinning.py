@@ -20,7 +20,7 @@ from autotune.domain.store import CandidateDecision, CandidateState, KeyResult
 from autotune_db import snapshots
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import latest_snapshot, new_store, snapshot_records
-from tests.samples.records import NOON, estimate, key, record, save_trial, spec, trial
+from tests.samples.records import NOON, estimate, key, record, spec, trial
 
 
 def members(
@@ -78,26 +78,6 @@ class TestPush:
         assert [tried.pushed_by for tried in store.trials(key(), pushed=True)] == ["ci"]
         assert members(store)[key()].pushed_by == "ci"
 
-    def test_the_same_again_changes_nothing(self, store: SqlStore) -> None:
-        result = KeyResult(record=record(), trials=(trial(0), trial(1)))
-        first = store.push([spec()], [result], "ci")
-        again = store.push([spec()], [result], "other")
-        assert (first.records, first.trials) == (1, 2)
-        assert (again.records, again.trials, again.lost, again.snapshot) == (0, 0, 0, 1)
-        assert members(store)[key()].pushed_by == "ci"
-
-    def test_the_evidence_of_others_stays(self, store: SqlStore) -> None:
-        save_trial(store, key(), trial(0, bm=8))
-        mine = replace(trial(0, bm=8), seconds=99.0)
-        done = store.push(
-            [spec()], [KeyResult(record=record(), trials=(mine, trial(0, bm=16)))], "x"
-        )
-        assert done.trials == 1
-        assert store.trials(key(), pushed=True) == [
-            trial(0, bm=8),
-            replace(trial(0, bm=16), number=1, pushed_by="x"),
-        ]
-
     @pytest.mark.parametrize("other", [later(-1, time_us=1.0), later(1, time_us=9.0)])
     def test_an_older_or_slower_record_loses(self, store: SqlStore, other: Record) -> None:
         store.save_record(record())
@@ -131,30 +111,6 @@ class TestPush:
             assert store.push([spec()], many, "other").trials == 0
         assert sum(again.values()) <= sum(for_few.values()) + 5
 
-    def test_of_two_records_of_a_key_in_a_push_the_better_one_counts(self, store: SqlStore) -> None:
-        fast, slow = later(1, time_us=1.0), later(2, time_us=2.0)
-        done = store.push([spec()], [KeyResult(record=fast), KeyResult(record=slow)], "ci")
-        assert (done.records, done.lost) == (1, 1)
-        assert members(store) == {key(): replace(fast, pushed_by="ci")}
-
-    def test_what_lost_may_be_pushed_again_after_a_roll_back(self, store: SqlStore) -> None:
-        store.save_record(later(0, time_us=9.0))
-        store.save_record(later(1, time_us=1.0))
-        result = [KeyResult(record=later(2, time_us=5.0))]
-        assert store.push([spec()], result, "ci").lost == 1
-        store.roll_back(1)
-        assert store.push([spec()], result, "ci").records == 1
-
-
-class TestPins:
-    @pytest.mark.parametrize("number", [0, -1, 9, 2**63])
-    def test_what_is_not_there(self, store: SqlStore, number: int) -> None:
-        store.save_record(record())
-        assert store.pin(number) is None
-        assert store.unpin(number) is None
-        assert store.roll_back(number) is None
-        assert latest_snapshot(store) == 1
-
 
 class TestPrune:
     def test_old_snapshots_go_and_records_stay(self, url: str) -> None:
@@ -168,16 +124,6 @@ class TestPrune:
             assert len(store.published()) == 6
             change = store.snapshot_change(6, since=2)
             assert change is not None and change.records == [later(5)]
-
-    def test_what_the_newest_rests_on_stays(self, url: str) -> None:
-        times = iter(NOON + timedelta(days=n) for n in range(100))
-        with open_store(url, create=True, clock=lambda: next(times)) as store:
-            for n in range(3):
-                store.save_record(later(n))
-            store.roll_back(1)
-            store.prune(NOON + timedelta(days=90))
-            assert [snapshot.number for snapshot in store.snapshots()] == [4, 1]
-            assert members(store) == {key(): later(0)}
 
     def test_and_what_that_rests_on(self, url: str) -> None:
         times = iter(NOON + timedelta(days=n) for n in range(100))

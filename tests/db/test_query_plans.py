@@ -120,23 +120,6 @@ def test_trials_are_found_through_indexes(filled: SqlStore, name: str) -> None:
         assert "Seq Scan on autotune_trials" not in plan
 
 
-def test_records_of_many_keys_are_found_by_these(sqlite_url: str) -> None:
-    """Nearly all records are refused by none: an index of that would find them all."""
-    with open_store(sqlite_url, create=True) as store:
-        for m in range(64, 64 + 30):
-            save_trial(store, key(m=m), trial(0))
-        of_records = [p for p in plans(store, SqlStore.history) if "autotune_records" in p]
-    assert len(of_records) == 2
-    assert all("key_id_claimed_id_until_id (key_id=?" in plan for plan in of_records)
-
-
-def test_outcomes_are_counted_from_an_index_alone(sqlite_url: str) -> None:
-    with open_store(sqlite_url, create=True) as store:
-        save_trial(store, key(), trial(0))
-        searched = plans(store, lambda store: store.browse.searched(1))
-    assert any("COVERING INDEX ix_autotune_trials_key_id_kind_number" in plan for plan in searched)
-
-
 def test_a_query_without_an_index_would_be_seen(filled: SqlStore) -> None:
     query = "SELECT autotune_trials.id FROM autotune_trials WHERE seconds > 1 ORDER BY seconds"
     steps = plans(

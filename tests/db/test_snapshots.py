@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,43 +20,6 @@ from autotune_db.tables import KEYS
 from tests.samples.dashboard import CHECKS
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.records import NOON, key, record, save_trial, spec, trial
-
-
-def changed(store: SqlStore, number: int, since: int) -> list[Record]:
-    """Where nothing is taken out."""
-    change = store.snapshot_change(number, since)
-    assert change is not None and not change.removed
-    return list(change.records)
-
-
-class TestSnapshots:
-    def test_a_newer_record_does_not_change_an_older_snapshot(self, store: SqlStore) -> None:
-        first, other, newer = record(), record(key(m=1)), record(time_us=1.0)
-        for published in (first, other, newer):
-            store.save_record(published)
-        assert snapshot_records(store, 1) == [first]
-        assert snapshot_records(store, 2) == [other, first]
-        assert snapshot_records(store, 3) == [newer, other]
-
-    def test_only_what_an_older_one_does_not_have(self, store: SqlStore) -> None:
-        saved = [record(), record(key(m=1)), record(time_us=1.0), record(time_us=2.0)]
-        for published in saved:
-            store.save_record(published)
-        assert changed(store, 4, since=2) == [saved[3]]
-        assert changed(store, 3, since=1) == [saved[2], saved[1]]
-        assert changed(store, 4, since=4) == []
-
-    def test_a_publication_that_fails_leaves_none(
-        self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def fail(*_: object, **__: object) -> None:
-            raise RuntimeError("stop")
-
-        monkeypatch.setattr("autotune_db.snapshots.publish", fail)
-        with pytest.raises(RuntimeError, match="stop"):
-            store.save_record(record())
-        monkeypatch.undo()
-        assert (latest_snapshot(store), store.record(key())) == (0, None)
 
 
 @contextmanager
@@ -127,23 +89,6 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
 
 
 class TestMisses:
-    def test_each_kind_of_answer_is_counted_apart(self, store: SqlStore) -> None:
-        store.save_misses({(key(), "default"): 1, (key(), "nearest"): 2})
-        misses = store.misses()
-        assert [(miss.answer, miss.count) for miss in misses] == [("nearest", 2), ("default", 1)]
-        assert [store.miss(miss.number) for miss in misses] == misses
-        assert store.miss(99) is None and store.miss(-1) is None
-
-    def test_the_same_with_its_dimensions_in_another_order_is_counted_with_it(
-        self, store: SqlStore
-    ) -> None:
-        missed = key()
-        turned = replace(missed.problem, dims=missed.problem.dims[::-1])
-        asked = {(missed, "default"): 1, (replace(missed, problem=turned), "default"): 2}
-        assert len(asked) == 2
-        store.save_misses(asked)
-        assert [miss.count for miss in store.misses()] == [3]
-
     def test_beyond_a_bound_what_was_asked_for_the_least_is_forgotten(
         self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -185,12 +130,3 @@ class TestMisses:
         assert [miss.key for miss in store.misses()] == [key()]
         store.save_misses(asked)
         assert len(store.misses()) == 2
-
-    def test_all_or_none(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(*_: object) -> None:
-            raise RuntimeError("stop")
-
-        monkeypatch.setattr(misses, "_forget", fail)
-        with pytest.raises(RuntimeError, match="stop"):
-            store.save_misses({(key(), "default"): 1, (key(m=1), "default"): 1})
-        assert store.misses() == []

@@ -74,14 +74,6 @@ def test_damage_found_later(tmp_path: Path) -> None:
         store.trials(key())
 
 
-@pytest.mark.parametrize("create", [False, True])
-def test_folder_instead_of_a_file(tmp_path: Path, create: bool) -> None:
-    assert refused(str(tmp_path), create=create) == (
-        f"{tmp_path} is a folder: name the database file in it"
-    )
-    assert everything(tmp_path) == {}
-
-
 def test_newer_version_is_not_even_switched_to_another_journal(tmp_path: Path) -> None:
     path = tmp_path / "autotune.db"
     with closing(sqlite3.connect(path)) as connection:
@@ -91,13 +83,6 @@ def test_newer_version_is_not_even_switched_to_another_journal(tmp_path: Path) -
     before = everything(tmp_path)
     assert "newer version" in refused(str(path), create=True)
     assert everything(tmp_path) == before
-
-
-def test_no_tables_yet(url: str) -> None:
-    if url.startswith("sqlite"):
-        Path(url.removeprefix("sqlite:///")).touch()
-    assert "there are no tuning results in" in refused(url, create=False)
-    assert current(url) is None
 
 
 def test_tables_that_were_dropped(url: str) -> None:
@@ -137,32 +122,12 @@ def test_read_only_file(open_folder: Path, as_nobody: AsNobody) -> None:
     assert everything(open_folder) == before
 
 
-def test_reading_a_read_only_file_beside_a_writer(open_folder: Path, as_nobody: AsNobody) -> None:
-    path = open_folder / "autotune.db"
-    with open_store(str(path), create=True) as writer:
-        save_trial(writer, key(), trial())
-        for file in open_folder.iterdir():
-            file.chmod(0o644)
-        with as_nobody(), open_store(str(path), create=False) as reader:
-            assert reader.trials(key()) == [trial()]
-            save_trial(writer, key(), trial(1))
-            assert len(reader.trials(key())) == 2
-
-
 def test_folder_that_cannot_be_created(open_folder: Path, as_nobody: AsNobody) -> None:
     path = open_folder / "deep" / "er" / "autotune.db"
     with as_nobody():
         assert "cannot be created: Permission denied" in refused(str(path), create=True)
         assert "is read-only" in refused(str(open_folder / "autotune.db"), create=True)
     assert everything(open_folder) == {}
-
-
-def test_file_that_may_not_be_read(open_folder: Path, as_nobody: AsNobody) -> None:
-    path = open_folder / "autotune.db"
-    upgrade(str(path))
-    path.chmod(0o600)
-    with as_nobody():
-        assert "cannot be opened" in refused(str(path), create=False)
 
 
 def test_full_disk(tmp_path: Path) -> None:
@@ -183,12 +148,6 @@ def test_postgresql_not_reachable(tmp_path: Path) -> None:
         sentence = refused(url, create=True)
         assert sentence.startswith("cannot reach postgresql+psycopg://someone:***@")
         assert "secret" not in sentence
-
-
-@pytest.mark.slow
-def test_postgresql_database_that_is_missing(postgres: Postgres) -> None:
-    url = postgres.new_database().replace("?host", "missing?host")
-    assert "does not exist: create the database first" in refused(url, create=True)
 
 
 @pytest.mark.slow
@@ -250,13 +209,6 @@ class TestTheFileGoes:
         file.with_name("other.db").replace(file)
         with pytest.raises(StoreError, match="deleted or replaced"):
             opened.push([spec()], [KeyResult(record=record(key(m=1)))], "ci")
-
-    def test_gone_while_it_is_written(self, opened: SqlStore, file: Path) -> None:
-        def write(_: object, __: bool) -> None:
-            file.unlink()
-
-        with pytest.raises(StoreError, match="deleted or replaced"):
-            opened._work.write(write)
 
 
 def test_others_on_the_machine_may_not_read_a_new_database(tmp_path: Path) -> None:

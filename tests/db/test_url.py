@@ -102,11 +102,6 @@ def test_a_url_from_a_file(text: str, tmp_path: Path) -> None:
     assert "secret" not in str(database)
 
 
-def test_the_argument_is_before_the_file(tmp_path: Path) -> None:
-    env = {FILE_VARIABLE: str(tmp_path / "missing"), VARIABLE: "/env.db"}
-    assert parse_database("/arg.db", env).path == Path("/arg.db")
-
-
 def test_two_variables_are_one_too_many(tmp_path: Path) -> None:
     env = _in_file(tmp_path / "url", b"postgresql://user:secret@host/name")
     with pytest.raises(StoreError) as caught:

@@ -75,13 +75,6 @@ def test_an_upgrade_is_judged_before_it_is_made(
     assert "needs 24.25 MiB of VMEM, 16.00 MiB are allowed" in own["finding"]
 
 
-def test_what_was_checked_is_not_compiled_again(
-    tuned: Path, checked: tuple[int, list[dict[str, Any]]]
-) -> None:
-    first, again = checked[1], _check(tuned)[1]
-    assert [check["checked_at"] for check in first] == [check["checked_at"] for check in again]
-
-
 def test_what_holds_is_verified_and_exact_afterwards(tuned: Path) -> None:
     _, checks = _check(tuned, "--verify")
     passing = next(check for check in checks if check["key"]["kernel"] == "fused_passes_limit")

@@ -52,18 +52,6 @@ def test_a_function_that_nobody_declared(tmp_path, chip):
     assert "no pallas_call" in refused.stderr and "Traceback" not in refused.stderr
 
 
-def test_a_page_shows_a_step_and_what_xla_does_around(tmp_path):
-    name = "mine & <b>.py"
-    (tmp_path / name).write_text(FUNCTION)
-    given = ("--args", "x=f32[128,256]", "--chip", "v6e", "--format", "html", "--output", "p.html")
-    done = autotune("profile", f"{name}:around", *given, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "p.html").read_text()
-    place = FUNCTION.splitlines().index("    return turned(jnp.cumsum(x, 0))") + 1
-    assert "around the kernel, XLA: " in text and f", mine &amp; &lt;b&gt;.py:{place}</p>" in text
-    assert "whole kernel: " in text and "<rect" in text and "<b>" not in text
-
-
 def test_a_trial_takes_what_was_estimated_line_by_line(tmp_path):
     search = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--trials", "2")
     assert autotune(*search, cwd=tmp_path).returncode == 0

@@ -7,17 +7,9 @@ import pytest
 from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
-from autotune.domain.compilers import (
-    CompileConfig,
-    DescribeChip,
-    DescribeKernel,
-    TraceConfig,
-    Traces,
-)
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import make_config
-from autotune.estimating import legality
 from autotune.estimating.space import Space, climb
 from autotune.searching.one_config import compile_config, evaluate, outcome_of
 from autotune.searching.subject import Subject, describe_subject, explore_space
@@ -66,21 +58,6 @@ def test_semantics_that_are_left_out_compile_to_what_is_kept(pool: CompilerPool)
     assert program(Chip.V5E, "PPA") == program(Chip.V5E, "PAA") == program(Chip.V5E, "AAA")
     assert program(Chip.V5P, "PPA") == program(Chip.V5P, "PAA")
     assert program(Chip.V5P, "PPA") != program(Chip.V5P, "AAA")
-
-
-@pytest.mark.parametrize("rows", [8, 32, 40])
-def test_the_rows_of_int8_that_the_rules_take_are_those_that_compile(
-    pool: CompilerPool, rows: int
-) -> None:
-    ref = find_kernel("matmul")
-    problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("m=320,k=256,n=256", "int8")
-    blocks = {"block_m": rows, "block_k": 256, "block_n": 256}
-    config = make_config(blocks, grid_order=("m", "n", "k"))
-    traced = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E))
-    assert isinstance(traced, Traces)
-    is_legal = legality.violation(traced.traces[0], pool.ask(DescribeChip(chip=Chip.V6E))) is None
-    answer = pool.ask(CompileConfig(ref=ref, problem=problem, config=config, chip=Chip.V6E)).answer
-    assert is_legal == isinstance(answer, tuple), answer
 
 
 def test_a_candidate_climbs_to_the_limit_that_holds_it(pool: CompilerPool) -> None:

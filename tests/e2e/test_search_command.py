@@ -74,28 +74,3 @@ def test_a_timeout_stops_and_keeps(tmp_path: Path) -> None:
     assert report["stopped_by"] == "timeout"
     assert sum(report["outcomes"].values()) == 1  # the default is always tried
     assert report["record"]["is_default"]
-
-
-EVERY = """
-chips = ["v4", "v7x"]
-problem = [
-    {kernel = "flash_attention", shape = "1x2x1x256x256x128"},
-    {kernel = "rmsnorm", shape = "500x500"},
-    {kernel = "vector_add", shape = "20000"},
-    {kernel = "tiled_dot", shape = "60001"},
-    {kernel = "gathered_matmul", shape = "256x128x128x2"},
-]
-"""
-
-
-def test_every_kernel_on_the_oldest_and_newest_chip(tmp_path: Path) -> None:
-    """In one process, whose compilers stay warm."""
-    (tmp_path / "every.toml").write_text(EVERY)
-    done = autotune("tune", "every.toml", "--trials", "4", "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr + done.stdout
-    problems = json.loads(done.stdout)["problems"]
-    assert len(problems) == 5 * 2
-    assert all(one["record"]["verified"] and one["trials"] == 4 for one in problems)
-    searched = json.loads(autotune_here("history", "--json", cwd=tmp_path).stdout)
-    outcomes = {kind for one in searched for kind in one["outcomes"]}
-    assert outcomes <= {"estimated", "out of VMEM"}

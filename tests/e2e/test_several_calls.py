@@ -1,15 +1,15 @@
-"""Functions with several ``pallas_call``s through the real compiler."""
+"""Functions with several ``pallas_call``s, and kernels under ``vmap``, by the real compiler."""
 
 import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compilers import DescribeChip, Traces
+from autotune.domain.compilers import DescribeChip, ListChoices
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.problem import make_config
-from autotune.estimating import legality
-from tests.samples import several_calls
+from autotune.estimating.space import explore
+from tests.samples import several_calls, vmapped
 from tests.samples.questions import case_of
 
 KERNEL = f"{several_calls.__file__}:KERNEL"
@@ -48,14 +48,22 @@ def test_what_depends_on_data_is_not_estimated(pool: CompilerPool) -> None:
     assert found.reason.startswith("call 2 of 5, left: how often it runs depends on data")
 
 
-def test_every_call_is_held_to_the_rules(pool: CompilerPool) -> None:
-    chip = pool.ask(DescribeChip(chip=Chip.V6E))
-    found = case_of(pool, KERNEL, "2112").trace(make_config({"block": 12, "last": 64}), Chip.V6E)
-    assert isinstance(found, Traces), found
-    (trace,) = found.traces
-    assert getattr(legality.violation(trace, chip), "block", None) == (12, 512)
-
-
 def test_all_of_it_is_verified(pool: CompilerPool) -> None:
     verdict = case_of(pool, KERNEL, "2048").verify(make_config({"block": 64, "last": 256}))
     assert verdict.ok, verdict
+
+
+@pytest.mark.parametrize("chip", [Chip.V6E, Chip.V5P])
+def test_every_candidate_compiles(pool: CompilerPool, chip: Chip) -> None:
+    case = case_of(pool, f"{vmapped.__file__}:KERNEL", "6x2048")
+    info = pool.ask(DescribeChip(chip=chip))
+    space = explore(pool, case.ref, case.problem, case.ask(ListChoices), info)
+    assert space.passed_on.semantics
+    for candidate in space.candidates:
+        config = candidate.config
+        answer = case.compile(config, chip)
+        assert isinstance(answer, tuple), answer
+        assert answer[1].simulation is not None, answer[1].refusal
+        assert answer[0].dimension_semantics == candidate.trace.dimension_semantics
+        verdict = case.verify(config, chip)
+        assert verdict.ok, verdict
