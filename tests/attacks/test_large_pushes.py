@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from autotune.domain.codec import to_data
 from autotune_service.api import bodies, writing
 from autotune_service.api.questions import Question, Unread
 from autotune_service.api.schema import PushRequest
@@ -81,21 +80,6 @@ def test_pushes_are_read_one_after_another(
     large = json.dumps(body(record(question(512)))).encode().ljust(bodies._LARGE_BYTES + 1)
     assert service.raw("POST", "/v1/results", large, **headers)[0] == 200
     assert there == ["pushes_0"] * 2
-
-
-def test_a_question_is_answered_beside_one_with_many_mistakes(service: Running) -> None:
-    """It comes without a token."""
-    known = service.lookup(question(1024))[1][0]["match"]
-    call = {"questions": [to_data(question(1024)), UNKNOWN]}
-    status, answer = service.post("/v1/lookup", call)
-    assert status == 200
-    good, other = answer["answers"]
-    assert good["match"] == known == "exact"
-    assert other["error"]["message"] == "u0 is unknown: leave it out, or mend its name"
-    assert other["error"]["field"] == "questions[1].u0"
-    status, answer = service.post("/v1/lookup", call | UNKNOWN)
-    assert (status, answer["error"]["code"]) == (422, "invalid_field")
-    assert answer["error"]["message"] == "u0 is unknown: leave it out, or mend its name"
 
 
 def test_bad_questions_are_not_read_where_calls_are_answered(

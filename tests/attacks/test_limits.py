@@ -65,11 +65,6 @@ def test_what_costs_more_counts_as_more(store: SqlStore, database: str) -> None:
             assert any(service.raw(method, path, body)[0] == 429 for _ in range(60)), path
 
 
-def test_who_follows_a_job_is_not_refused(store: SqlStore, database: str) -> None:
-    with running(database, reads_per_second=300) as service:
-        assert [service.raw("GET", "/v1/jobs/1")[0] for _ in range(10)] == [404] * 10
-
-
 @STILL
 def test_a_large_lookup_that_is_wrong_counts_as_more(store: SqlStore, database: str) -> None:
     """Each of its mistakes takes a microsecond or two of the one thread that answers."""

@@ -23,7 +23,6 @@ from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import Standard
 from autotune.domain.key import Chip, KernelRef, Key, process_toolchain
 from autotune.domain.problem import make_config
-from autotune.python.decorator import _fast_key
 from tests.samples import decorated
 from tests.samples.decorated import Options, Weights, checked, half, scaled, with_tree
 from tests.samples.records import key as sample_key
@@ -196,12 +195,6 @@ def test_whatever_goes_wrong_is_a_default() -> None:
     assert given.answer(Checked(jnp.ones((8, 128)))).why.startswith("AttributeError: ")
 
 
-def test_types_among_the_arguments_are_told_apart() -> None:
-    assert scaled.answer(X, W).match == "default"
-    keys = {_fast_key((X, kind), {"out": kind}) for kind in (np.float32, np.int8, jnp.int8)}
-    assert len(keys) == 3
-
-
 def test_a_dtype_is_one_option_however_it_is_said() -> None:
     kinds = (jnp.bfloat16, jnp.dtype("bfloat16"), np.dtype(jnp.bfloat16))
     assert {option_value(kind) for kind in kinds} == {"jax.numpy.bfloat16"}
@@ -262,15 +255,6 @@ class Nothing:
 
     def miss(self, key: Key, kind: Any = None) -> None:
         """Nothing is."""
-
-
-def test_the_command_that_is_suggested_has_the_arguments_of_this_call() -> None:
-    autotune.configure(source=Nothing(), chip="v6e")
-    model = TREE.asking(None)
-    for negate in (False, True):
-        why = model.answer(X, Weights(scale=W), Options(negate=negate)).why
-        command = why.partition("--args")[2]  # what is not published is named before
-        assert f"negate={negate}" in command, why
 
 
 def scaled_by(x: Any, w: Any, scale: Any = 1.0, *, block_rows: int = 8) -> Any:

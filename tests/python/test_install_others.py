@@ -289,12 +289,6 @@ def test_flags_of_maxtext(maxtext: Any) -> None:
     assert maxtext().sa_block_q == 512
 
 
-def test_flags_of_maxtext_with_the_attention_of_tokamax(maxtext: Any) -> None:
-    installed("maxtext", tokamax_splash_attention=BLOCKS)
-    config = maxtext(use_tokamax_splash=True)
-    assert (config.sa_block_q, config.sa_block_kv_compute) == (1024, 512)
-
-
 @pytest.mark.parametrize("flags", [{"sa_block_kv": 512}, {"ici_tensor_parallelism": 4}])
 def test_flags_that_somebody_sets_stay(maxtext: Any, flags: dict[str, int]) -> None:
     source = installed("maxtext", jax_splash_attention=BLOCKS)

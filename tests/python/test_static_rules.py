@@ -21,7 +21,6 @@ from autotune.domain.problem import Config, Problem, make_config
 from autotune.python import verdicts
 from autotune_kernels.from_jax import megablox
 from tests.samples import meshed
-from tests.samples.installed import grids
 from tests.samples.records import record
 
 X = jax.ShapeDtypeStruct((8192, 8192), "float32")
@@ -106,11 +105,6 @@ def test_where_nothing_else_is_published_the_default_says_why() -> None:
     assert rows == 8 and "cannot run: block (100, 8192)" in why
 
 
-def test_what_fits_depends_on_the_chip() -> None:
-    assert rows_of(256, chip="v5e")[0] == 8  # two buffers of two arrays of 8 MiB: 32
-    assert rows_of(256, chip="v6e")[0] == 256
-
-
 def test_a_verdict_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for published in (MISALIGNED, FITS):
         rows_of(published)
@@ -179,12 +173,6 @@ def test_what_is_known_of_dynamic_grids_and_meshes(
     config = make_config({**default, **axes}, grid_order=kernel.grid)
     said = refusal(kernel, problem, config, default, Chip.V5E, "")
     assert said is None if refused is None else isinstance(said, refused)
-
-
-def test_the_model_goes_on_tracing_where_it_was() -> None:
-    autotune.configure(source=Ranked(MISALIGNED, FITS), chip="v5e")
-    shape = jax.ShapeDtypeStruct((2, *X.shape), X.dtype)
-    assert grids(jax.vmap(doubled), shape) == [(2, X.shape[0] // FITS)]
 
 
 @pytest.mark.slow

@@ -1,22 +1,12 @@
 """The description of the HTTP interface: complete, and enough for a generated client."""
 
 import json
-import subprocess
-import venv
-from pathlib import Path
 from typing import Any
 
-import platformdirs
-import pytest
-
 from autotune_db import SqlStore
-from tests.samples.matching import question, record
 from tests.servers.service import Running, running
-from tests.service.test_writing_routes import body
 
-GENERATOR = "openapi-python-client==0.29.1"
 OPEN = ("/healthz", "/readyz", "/metrics")
-_GZIP = {"content_type_overrides": {"application/gzip": "application/octet-stream"}}
 
 
 def operations(service: Running, token: str | None = None) -> dict[tuple[str, str], Any]:
@@ -96,12 +86,6 @@ def test_every_list_has_pages(service: Running) -> None:
     assert {"/v1/records", "/v1/misses", "/v1/jobs"} < lists
 
 
-def test_options_are_described(service: Running) -> None:
-    parameters = operations(service)["/v1/configs/{kernel}", "get"]["parameters"]
-    (option,) = (parameter for parameter in parameters if parameter["name"] == "option")
-    assert option["schema"]["type"] == "array"
-
-
 def test_an_open_service_wants_a_token_where_something_is_written(service: Running) -> None:
     for (path, how), operation in operations(service).items():
         writes = how == "post" and path != "/v1/lookup"
@@ -114,47 +98,3 @@ def test_a_closed_service_wants_one_everywhere_but_for_its_health(
     with running(database, closed=True) as service:
         for (path, _), operation in operations(service, writer).items():
             assert ("security" in operation) is (path not in OPEN), path
-
-
-@pytest.fixture(scope="session")
-def generator() -> Path:
-    """The folder of an environment with the generator: it brings packages that we do not use."""
-    folder = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / GENERATOR
-    if not (folder / "bin" / "openapi-python-client").exists():
-        venv.create(folder, with_pip=True)
-        install = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", GENERATOR]
-        done = subprocess.run(install, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"{GENERATOR} cannot be installed here: {done.stderr[-300:]}")
-    return folder / "bin"
-
-
-def run(*command: str | Path, given: str = "", **environment: str) -> None:
-    done = subprocess.run(
-        list(map(str, command)), input=given, capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("closed", [False, True])
-def test_a_generated_client_runs_the_whole_flow(
-    store: SqlStore, database: str, writer: str, generator: Path, tmp_path: Path, closed: bool
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(_GZIP))
-    with running(database, closed=closed) as service:
-        described = json.dumps(service.get("/openapi.json", writer)[1])
-        (tmp_path / "openapi.json").write_text(described)
-        run(
-            generator / "openapi-python-client",
-            *("generate", "--path", tmp_path / "openapi.json", "--fail-on-warning"),
-            *("--config", tmp_path / "config.json", "--output-path", tmp_path / "made"),
-            PATH=str(generator),
-        )
-        flow = Path(__file__).with_name("client_flow.py")
-        pushed = json.dumps(body(record(question(512), 64)))
-        run(
-            *(generator / "python", flow, service.url, writer),
-            given=pushed,
-            PYTHONPATH=str(tmp_path / "made"),
-        )

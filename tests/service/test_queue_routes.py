@@ -43,28 +43,6 @@ def claimed(jobs: RemoteJobs, worker: str = "w-1", lease_s: float = LEASE_S) -> 
     return job
 
 
-def test_a_job_is_run_and_what_it_found_is_published(
-    service: Running, store: SqlStore, local: SqlStore, jobs: RemoteJobs
-) -> None:
-    store.jobs.add(wanted(512))
-    job = claimed(jobs)
-    assert (job.worker, job.attempt, job.request) == ("ci/w-1", 1, wanted(512))
-    assert job == store.jobs.get(job.number)
-    assert jobs.claim("w-2", ABLE, LEASE_S) is None
-    progress = Progress(done=2, goal=3, best_us=1.5, note="compiling")
-    assert jobs.heartbeat(job, progress) and jobs.write_log(job, "2/3: best 1.5 µs\n")
-    seen = service.get(f"/v1/jobs/{job.number}")[1]
-    assert (seen["state"], seen["progress"]["best_us"]) == ("running", 1.5)
-    seen = service.get(f"/v1/jobs/{job.number}/log")[1]
-    assert seen == {"logs": [{"attempt": 1, "text": "2/3: best 1.5 µs\n"}]}
-    local.save_record(record(question(512)))
-    assert jobs.finish(job, State.DONE, "twice as fast")
-    ended = store.jobs.get(job.number)
-    assert ended is not None and (ended.state, ended.message) == (State.DONE, "twice as fast")
-    _, (answer,) = service.lookup(question(512))
-    assert (answer["match"], answer["record"]["pushed_by"]) == ("exact", "ci")
-
-
 def test_no_job_is_done_without_what_it_found(
     store: SqlStore, local: SqlStore, jobs: RemoteJobs
 ) -> None:

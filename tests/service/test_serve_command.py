@@ -1,5 +1,6 @@
 """``serve``, ``lookup --url``, ``export`` and ``misses`` as installed commands."""
 
+import http.client
 import json
 import re
 import signal
@@ -11,7 +12,8 @@ import pytest
 
 from autotune.answering.bundle import read_bundle
 from autotune.answering.client import ServiceAnswers
-from autotune_db import SqlStore
+from autotune_db import SqlStore, open_store
+from tests.samples.dashboard import fill
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.commands import assert_one_sentence, autotune, autotune_here
@@ -73,13 +75,6 @@ def test_serve_without_a_database(tmp_path: Path) -> None:
     assert_one_sentence(autotune_here("serve", cwd=tmp_path), "there is no database at")
 
 
-def test_lookup_from_two_places(tmp_path: Path) -> None:
-    ask = ("lookup", "mm", "--shape", "1x1", *ASK)
-    done = autotune_here(*ask, "--url", "http://x", "--db", "x.db", cwd=tmp_path)
-    assert_one_sentence(done, "not both")
-    assert_one_sentence(autotune_here(*ask, "--url", "x:1", cwd=tmp_path), "is not an address")
-
-
 def test_export(store: SqlStore, database: str, tmp_path: Path) -> None:
     file = tmp_path / "configs.bundle"
     done = autotune_here("export", str(file), "--db", database, cwd=tmp_path)
@@ -116,3 +111,19 @@ def test_misses(database: str, tmp_path: Path) -> None:
     done = autotune_here("misses", "--db", database, "--json", "--limit", "1", cwd=tmp_path)
     (only,) = json.loads(done.stdout)
     assert (only["count"], only["key"]["kernel"]) == (5, "[/red]odd")
+
+
+@pytest.mark.slow
+def test_an_open_stream_does_not_hold_up_the_end(database: str) -> None:
+    with open_store(database, create=True) as store:
+        fill(store)
+    port = free_port()
+    with serving(database, "--drain-s", "600", port=port) as process:
+        watching = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        watching.request("GET", "/keys/1/events")
+        stream = watching.getresponse()
+        assert stream.readline().startswith(b"retry")
+        process.send_signal(signal.SIGTERM)
+        process.wait(300)  # a stream lives for five seconds, the drain would last ten minutes
+        assert process.returncode == 0
+        watching.close()

@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from autotune.answering.bundle import bundle_from_bytes
-from autotune_db import SqlStore, open_store
+from autotune_db import SqlStore
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Failing, Running, publish, running, until
 
@@ -76,18 +75,6 @@ def test_every_process_has_the_same_bundle(
         until(lambda: healthy <= other.get("/healthz")[1].items())
 
 
-def test_misses_are_counted(service: Running, store: SqlStore) -> None:
-    for _ in range(3):
-        service.lookup(question(9, 9), question(1024), question(2048))
-    service.lookup(question(9, 9))
-    until(lambda: sum(miss.count for miss in store.misses()) == 7)
-    listed = service.get("/v1/misses")[1]["misses"]
-    assert [(miss["key"]["problem"]["dims"]["m"], miss["count"]) for miss in listed] == [
-        (9, 4),
-        (2048, 3),
-    ]
-
-
 def test_misses_are_written_when_it_stops(store: SqlStore, database: str) -> None:
     with running(database, refresh_s=100) as service:
         service.lookup(question(9, 9))
@@ -129,14 +116,3 @@ class TestDatabaseGone:
         healthy = {"status": "ok", "snapshot": 3, "records": 3, "database": "ok"}.items()
         until(lambda: healthy <= service.get("/healthz")[1].items())
         until(lambda: [miss.count for miss in store.misses()] == [1])
-
-
-def test_before_anything_is_published(tmp_path: Path) -> None:
-    path = str(tmp_path / "empty.db")
-    with open_store(path, create=True) as store, running(path) as service:
-        _, (answer,) = service.lookup(question(1024))
-        assert answer["error"]["code"] == "unknown_kernel"
-        assert service.raw("GET", "/v1/snapshots/latest")[0] == 200
-        store.save_kernel(SPEC)
-        store.save_record(record(question(1024)))
-        until(lambda: service.lookup(question(1024))[1][0].get("match") == "exact")

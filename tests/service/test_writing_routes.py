@@ -1,6 +1,6 @@
 """Results, jobs, pins and roll-backs over HTTP."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -48,15 +48,6 @@ class TestResults:
         assert store.trials(question(512), pushed=True)[1] == replace(trial(1, 16), pushed_by="ci")
         again = service.post("/v1/results", pushed, writer)[1]
         assert again == {"records": 0, "trials": 0, "lost": 0, "snapshot": 3, "trusted": True}
-
-    def test_a_slower_one_does_not_take_the_place(
-        self, service: Running, store: SqlStore, writer: str
-    ) -> None:
-        slow = replace(
-            record(question(1024), 128), estimate=replace(record().estimate, time_us=9.0)
-        )
-        answer = service.post("/v1/results", body(slow), writer)[1]
-        assert (answer["lost"], answer["snapshot"]) == (1, 2)
 
     def test_what_older_clients_say_of_the_space_is_taken_and_left(
         self, service: Running, writer: str
@@ -136,11 +127,6 @@ class TestResults:
         status, answer = service.post("/v1/results", pushed, writer)
         assert (status, answer["error"]["code"]) == (422, "contradiction")
         assert "axis bm is a block size" in answer["error"]["message"]
-
-    def test_nor_is_a_trial_of_the_future(self, service: Running, writer: str) -> None:
-        late = replace(trial(0, 8), created_at=datetime.now(UTC) + timedelta(days=2))
-        status, answer = service.post("/v1/results", body(record(), trials=(late,)), writer)
-        assert (status, answer["error"]["code"]) == (422, "contradiction")
 
     @pytest.mark.parametrize(
         "path, value",
@@ -327,19 +313,6 @@ class TestAudit:
         assert {entry.action for entry in before} == {"publish", "token"}
         assert {entry.author.token for entry in before} == {None}
 
-    def test_a_worker_and_the_end_of_its_job_are_there(
-        self, service: Running, store: SqlStore, writer: str
-    ) -> None:
-        key = question(512)
-        store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
-        claim = {"worker": "w", "kernels": [to_data(SPEC)], "toolchain": asdict(key.toolchain)}
-        taken = service.post("/v1/claims", claim, writer)[1]["job"]
-        turn = {"worker": taken["worker"], "attempt": 1, "state": "failed", "message": "why"}
-        service.post("/v1/jobs/1/finish", turn, writer)
-        ended, took, *_ = store.audit.entries()
-        assert (ended.change, took.change) == ("ci/w ended job 1: failed", "ci/w took job 1")
-        assert {ended.author.token, took.author.token} == {1}
-
     def test_pages_of_it_over_http(self, service: Running, store: SqlStore, admin: str) -> None:
         for number in range(3):
             store.pin(1 + number % 2)
@@ -386,14 +359,6 @@ class TestPages:
         for name in ("records", "snapshots"):
             assert self.numbers(service, f"/v1/{name}", name) == [5, 4, 3, 2, 1]
         assert self.numbers(service, "/v1/jobs", "jobs") == [3, 2, 1]
-
-    def test_misses_by_how_often_they_were_asked_for(
-        self, service: Running, store: SqlStore
-    ) -> None:
-        counts = {(question(8 * n), "default"): 1 + n // 3 for n in range(1, 6)}
-        store.save_misses(counts)
-        numbers = self.numbers(service, "/v1/misses", "misses")
-        assert numbers == [miss.number for miss in store.misses()] and len(numbers) == 5
 
     def test_misses_that_come_and_go_meanwhile_shift_nothing(
         self, service: Running, store: SqlStore

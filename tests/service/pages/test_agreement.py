@@ -11,16 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from autotune.domain.job import State
-from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import CheckVerdict
 from autotune.wording.units import micros
-from autotune_service.pages.states import STATES, WORDS
+from autotune_service.pages.states import WORDS
 from tests.samples.dashboard import html, plain
 from tests.samples.database import new_store
 from tests.samples.states import every_state
 from tests.servers.service import Running, running
-from tests.service.pages.test_lists import colours, contrast
 
 _EMPTY = {"br", "img", "input", "link", "meta", "line", "circle", "rect", "path"}
 _NOT_PAGES = ("/export/", "/v1/", "/static/", "/session", "/openapi.json", "/readyz", "/docs")
@@ -122,18 +119,6 @@ def test_each_state_is_shown_somewhere_and_nothing_denies_it(pages: Mapping[str,
             assert ("Nothing is published" in text) == bool(
                 re.search("unpublished|nothing fits", words)
             ), path
-
-
-def test_each_word_of_the_engine_has_a_state_with_a_colour_and_a_meaning(site: Running) -> None:
-    for kind in (*OutcomeKind, *CheckVerdict, *State):
-        assert kind.value in WORDS
-    text = plain(html(site, "/states"))
-    for scheme in ("light", "dark"):
-        named = colours(scheme)
-        for group in STATES.values():
-            for word, (colour, meaning) in group.items():
-                assert f"{word} {meaning}" in text
-                assert contrast(named[colour], named["card"]) >= 3, (word, scheme)
 
 
 class TestTables:

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, expect
 
 from autotune.domain.key import Chip
@@ -57,20 +56,6 @@ def site(real: str) -> Iterator[Running]:
 @pytest.fixture
 def seen(browser: Browser, site: Running) -> Iterator[Seen]:
     yield from seen_in(browser, site)
-
-
-def test_axe_would_find_something(seen: Seen) -> None:
-    page = seen.open("/")
-    page.evaluate("document.querySelector('main').innerHTML += '<button></button>'")
-    violations = Axe().run(page).response["violations"]
-    assert any(violation["impact"] == "critical" for violation in violations)
-
-
-def test_the_figures_show_real_trials(seen: Seen) -> None:
-    page = seen.open("/keys/1")
-    assert page.locator(".draw:not([hidden]) .main-svg").count() >= 4
-    dots = page.evaluate("document.querySelector('[data-plot=trials]').data[0].x.length")
-    assert dots == 16
 
 
 def _place(of: Locator) -> Any:

@@ -1,10 +1,13 @@
 """The tables to take away, and the scripts and styles that pages need."""
 
 import gzip
+import hashlib
 import re
+from pathlib import Path
 
 import pytest
 
+import autotune_service.pages
 from autotune.domain.outcome import Illegal
 from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, html, trial
@@ -45,21 +48,6 @@ def test_every_table_can_be_taken_away(service: Running, path: str) -> None:
     text = service.raw("GET", f"{path}.csv{query}")[2].decode()
     assert text.count("\r\n") > len(rows)
     assert service.raw("GET", f"{path}.xml{query}")[0] == 404
-
-
-def test_the_same_configs_under_each_toolchain(service: Running) -> None:
-    trials = service.get("/export/toolchains/1.json")[1]
-    outcomes = {(line["key"], line["number"]): line["outcome"] for line in trials}
-    assert outcomes[2, 2] == "compile failed"
-    assert {line["jax"] for line in trials} == {"0.10.2", "0.12.0"}
-    assert service.get("/export/toolchains/99.csv")[0] == 404
-
-
-def test_the_latest_searches_say_what_is_published(service: Running) -> None:
-    searches = {line["key"]: line for line in service.get("/export/kernel.json")[1]}
-    assert (searches[1]["published"], searches[1]["published_estimated_us"]) == (True, 9.5)
-    assert (searches[2]["published"], searches[2]["best_estimated_us"]) == (False, 90.0)
-    assert service.get("/export/jobs.json")[1][0]["state"] == "queued"
 
 
 def test_every_export_of_a_page_is_there(service: Running) -> None:
@@ -147,3 +135,28 @@ def test_plotly_is_served_compressed_and_kept_for_ever(service: Running) -> None
 @pytest.mark.parametrize("name", ["none.js", "..%2fpages.py", "pages.py"])
 def test_no_other_file_is_served(service: Running, name: str) -> None:
     assert service.raw("GET", f"/static/0/{name}")[0] == 404
+
+
+STATIC = Path(autotune_service.pages.__file__).parent / "static"
+
+
+@pytest.mark.parametrize(
+    ("name", "licence"), [("swagger-ui", "Apache License"), ("plotly", "MIT License")]
+)
+def test_files_of_others_are_as_they_were_published(name: str, licence: str) -> None:
+    folder = STATIC / name
+    sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    for file, digest in sums.items():
+        assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, file
+    assert set(sums) == {file.name for file in folder.iterdir()} - {"SHA256SUMS"}
+    assert licence in (folder / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("name", ["swagger-ui-bundle.js", "swagger-ui.css", "docs.js"])
+def test_the_page_loads_nothing_from_elsewhere(service: Running, name: str) -> None:
+    status, headers, page = service.raw("GET", "/docs")
+    assert status == 200 and "script-src 'self'" in headers["content-security-policy"]
+    (address,) = (
+        part for part in page.decode().split('"') if part.endswith(name) and "/static/" in part
+    )
+    assert address.startswith("/static/") and service.raw("GET", address)[0] == 200

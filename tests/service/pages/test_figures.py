@@ -12,7 +12,6 @@ from autotune_service.pages import plots
 from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.plots import bandwidth, peak, roofline
 from autotune_service.pages.render import as_json
-from autotune_service.pages.speed import bars
 from tests.samples.dashboard import (
     OUTCOMES,
     config,
@@ -27,36 +26,10 @@ def shown_trials(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> lis
     return candidates(trials, replace(published(question()), config=config(winner)))
 
 
-def test_every_kind_has_a_colour_that_the_styles_define() -> None:
-    from importlib.resources import files
-
-    styles = (files("autotune_service.pages") / "static" / "dashboard.css").read_text()
-    for c in shown_trials():
-        colour = plots.candidates.GROUPS[c.group][0].removeprefix("@")
-        assert styles.count(f"--{colour}: light-dark(") == 1
-        assert f".c-{colour} " in styles or colour in ("good",)
-
-
 def test_hover_texts_are_lines_and_escaped() -> None:
     lines = wrapped("a<b> & " * 40)
     assert len(lines) > 2 and max(map(len, lines)) < 200
     assert "<" not in "".join(lines)
-
-
-def test_a_figure_says_in_words_what_it_shows() -> None:
-    shown = shown_trials()
-    steps = [
-        Improvement(number=c.trial.number, at=c.trial.created_at, time_us=c.time_us or 0.0)
-        for c in shown[:3]
-    ]
-    said = plots.described(plots.over_trials(shown, steps, (4.75,)))["said"]
-    assert said.startswith(
-        "estimated time (µs) over trial within the search: estimated (4), 9.5 to 100"
-    )
-    assert "best so far, before verification, 100 to 9.5; default 100.0 µs; plain XLA ≥" in said
-    assert "crash" not in said and "failed (3)" in said
-    dots = plots.vmem(shown)
-    assert dots is not None and "winner, 9.5" in plots.described(dots)["said"]
 
 
 def test_nothing_in_json_ends_its_element() -> None:
@@ -94,13 +67,6 @@ def test_the_roof_is_that_of_the_estimates() -> None:
     assert dots["y"] == [pytest.approx(10**9 / 9.5 / 1e6)]
 
 
-def test_the_parts_of_times_share_a_scale() -> None:
-    winner, default = bars([shown_trials()[n].estimate for n in (2, 0)])
-    assert sum(part.share for part in default) == pytest.approx(100, abs=0.1)
-    assert sum(part.share for part in winner) == pytest.approx(9.5, abs=0.1)
-    assert bars([None]) == [[]]
-
-
 @pytest.mark.parametrize(
     "outcomes", [(), OUTCOMES[4:9], OUTCOMES[:1]], ids=["none", "failed", "one"]
 )
@@ -109,9 +75,3 @@ def test_few_trials_break_no_figure(outcomes: Sequence[Outcome]) -> None:
     roofline(shown)
     plots.vmem(shown)
     plots.over_trials(shown, [], ())
-
-
-def test_ticks_are_plain_numbers() -> None:
-    assert plots.plain_ticks(9.0, 250.0) == [10.0, 20.0, 50.0, 100.0, 200.0]
-    assert plots.plain_ticks(0.01, 3e4) == [0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4]
-    assert plots.log_ticks(9.0, 9000.0)["ticktext"][-1] == "10,000"

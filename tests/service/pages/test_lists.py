@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import unescape
-from pathlib import Path
 from urllib.parse import quote_plus
 
 import pytest
@@ -14,20 +13,15 @@ import autotune
 from autotune.domain.codec import from_data
 from autotune.domain.job import State
 from autotune.domain.problem import Config
-from autotune.domain.record import Check
 from autotune.domain.token import ADMIN, READER, WRITER
 from autotune_db import SqlStore
-from autotune_service.pages import problem
 from autotune_service.pages.compare import MOST
 from autotune_service.pages.problem import taken
-from autotune_service.pages.speed import time_lines
 from tests.samples.dashboard import (
-    CHECKS,
     HTML,
     claimed_job,
     config,
     estimated,
-    evil_key,
     html,
     plain,
     published,
@@ -88,19 +82,6 @@ class TestFind:
             status, headers, _ = fresh.raw("GET", f"/problems?q={quote_plus(words)}", **HTML)
             assert (status, headers.get("location")) == (303, address), words
 
-    def test_what_is_published_is_told_from_what_is_not(self, service: Running) -> None:
-        assert 2 not in listed(html(service, "/problems?state=published"))
-        assert {1, 2} & set(listed(html(service, "/problems?state=unpublished"))) == {2}
-
-
-def test_a_record_without_trials_stands_on_its_kernels_page(
-    fresh: Running, store: SqlStore
-) -> None:
-    publish(fresh, store, published(question(5, 5, chip=CHECKS[1].chip)))
-    text = html(fresh, "/kernels/mm")
-    assert key_id(store, question(5, 5, chip=CHECKS[1].chip)) in listed(text)
-    assert "chip=v6e was ignored" not in html(fresh, "/kernels/mm?chip=v6e")
-
 
 def test_what_was_never_searched_says_so_and_its_button_makes_a_job(
     fresh: Running, store: SqlStore
@@ -136,13 +117,6 @@ class TestTaken:
         (call,) = re.findall(r'id="take-curl">curl (.*?)</pre>', text, re.S)
         path = unescape(call).strip("'").removeprefix(service.url)
         assert service.get(path)[1]["match"] == "exact"
-
-
-def test_the_range_of_plain_xla_is_drawn() -> None:
-    served, default, xla = time_lines(published(question()))
-    assert xla.least <= (xla.at or 0) <= xla.most < default.least
-    assert (served.least, default.most) != (served.most, default.least)
-    assert xla.text == "5.6 µs to 32.7 µs"
 
 
 class TestJobs:
@@ -206,13 +180,6 @@ class TestSnapshots:
         for pair in ("from=1&to=99", "from=99&to=1"):
             html(fresh, f"/snapshots?{pair}", 404)
 
-    def test_each_can_be_rolled_back_to(self, fresh: Running, store: SqlStore) -> None:
-        path = "/v1/snapshots/1/rollback"
-        assert f'data-post="{path}"' in html(fresh, "/snapshots")
-        secret = store.tokens.create("boss", ADMIN, None)[1]
-        assert fresh.post(path, None, secret)[0] == 200
-        assert "rolled back to snapshot 1" in html(fresh, "/snapshots")
-
     def test_a_problem_tells_who_published_and_offers_what_was_before(
         self, fresh: Running, store: SqlStore
     ) -> None:
@@ -244,13 +211,6 @@ class TestCompare:
         )
         assert "out of VMEM: needs 32 MiB" in text
         assert "issue 60.0 µs, 60.0% 5.7 µs, 60.0% –" in plain(text)  # where the cycles go
-
-    def test_toolchains_are_told_apart(self, service: Running) -> None:
-        text = html(service, "/compare?key=1&key=2")
-        first, second = (question(jax=jax).toolchain.label for jax in ("0.10.2", "0.12.0"))
-        assert f">mm 1024x128 on v5e, {first}" in text
-        assert f">the best trial of mm 1024x128 on v5e, {second}" in text
-        assert re.search(r'<tr class="differs"><th scope="row">toolchain', text)
 
     def test_what_is_served_has_the_parts_that_its_trial_knows(
         self, fresh: Running, store: SqlStore
@@ -285,28 +245,6 @@ def test_an_axis_matters_by_what_changing_it_alone_does(fresh: Running, store: S
     assert "takes 4.00 times as long (3." in shown and "no difference that can be told" in shown
 
 
-STYLES = Path(problem.__file__).parent / "static" / "dashboard.css"
-
-
-def colours(scheme: str) -> dict[str, str]:
-    """The variables of a scheme."""
-    variable = r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
-    pairs = re.findall(variable, STYLES.read_text())
-    return {name: light if scheme == "light" else dark for name, light, dark in pairs}
-
-
-def contrast(colour: str, other: str) -> float:
-    """As WCAG 2 defines it."""
-
-    def luminance(colour: str) -> float:
-        parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    light, dark = sorted((luminance(colour), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
 class TestSignIn:
     def test_people_are_asked_in_their_words(self, store: SqlStore, database: str) -> None:
         with running(database, closed=True) as closed:
@@ -320,9 +258,3 @@ class TestSignIn:
             status, headers, _ = closed.raw("GET", "/session/end", **mine)
             assert status == 303
             assert "Max-Age=0" in headers["set-cookie"]
-
-
-def test_checks_alone_make_no_page_of_nothing(fresh: Running, store: SqlStore) -> None:
-    target: Check = CHECKS[1]
-    assert "Nobody has searched this yet" in html(fresh, f"/keys/{key_id(store, target.target)}")
-    assert evil_key().kernel not in html(fresh, "/problems")

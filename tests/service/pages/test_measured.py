@@ -2,8 +2,6 @@
 
 import csv
 import io
-import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -65,26 +63,6 @@ def test_what_was_measured_stands_beside_what_was_estimated(timed: Running, path
     assert "<script>window" not in text
     for words in SAYS[path]:
         assert words in plain(text)
-
-
-def test_the_problem_has_a_table_of_the_run(timed: Running) -> None:
-    text = html(timed, "/keys/1")
-    rows = re.findall(r"<tr.*?</tr>", text[text.index('aria-label="Measured"') :], re.S)[1:6]
-    winner, second, xla, default, refused = map(plain, rows)
-    assert "trial 3 published 8.2 µs 3 1.000 – the fastest 9.5 µs ± 5%" in winner
-    assert "8.6 µs 2 1.040 0.990 to 1.090 no" in second
-    assert "plain XLA 6.6 µs 1 0.800" in xla
-    assert "trial 1 default 90.5 µs 2 11.000 10.500 to 11.500 yes, slower 100.0 µs" in default
-    assert "– 0 – – measured no further: it aborts" in refused
-    assert ">measured</a></th>" in text
-    (hovers,) = re.findall(r"data-hovers>(.*?)</script>", text)
-    assert "measured 8.2 µs by device time" in json.loads(hovers)["/trials/3"]
-
-
-def test_nothing_is_said_of_what_was_not_measured(service: Running, timed: Running) -> None:
-    assert ">Measured<" not in html(timed, "/trials/5")
-    assert "measured" not in plain(html(timed, "/keys/2")).partition("Times are estimates")[0]
-    assert "measured by" not in plain(html(service, "/kernels/mm"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from autotune.domain.job import Progress
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
 from autotune_service.pages.gains import Gain
-from autotune_service.pages.lanes import Scale, dots, middle
+from autotune_service.pages.lanes import Scale, dots
 from tests.samples.dashboard import claimed_job, estimated, html, plain, published, trial, wanted
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question
@@ -45,10 +45,6 @@ class TestRunning:
         assert 'data-from="/running"' in whole
         assert text.strip() in whole
         assert "<html" not in text
-
-    def test_one_that_is_over_does_not_run(self, fresh: Running, store: SqlStore) -> None:
-        store.searches.report(question(), "", Progress(done=9, goal=9), over=True)
-        assert "No search runs" in section(html(fresh, "/"), "running")
 
     def test_a_job_and_its_search_are_told_once(self, fresh: Running, store: SqlStore) -> None:
         key = question()
@@ -92,14 +88,6 @@ class TestGains:
         ]
         assert made[0].x == pytest.approx(40, abs=1)
         assert dots(of, scale, lambda gain: gain.over_xla, "", "") == []
-
-    def test_the_scale_always_shows_where_nothing_is_gained(self) -> None:
-        for low, high in ((0.3, 3.0), (0.01, 2000.0), (0.4, 60.0)):
-            assert "1×" in [text for _, text in Scale(low=low, high=high).ticks]
-
-    def test_the_middle_of_twice_and_half_is_neither(self) -> None:
-        assert middle([2.0, 0.5, None]) == pytest.approx(1.0)
-        assert middle([None]) is None
 
     def test_kernels_without_a_search_are_named_in_one_line(
         self, fresh: Running, store: SqlStore

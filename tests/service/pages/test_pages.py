@@ -127,14 +127,6 @@ def test_pages_are_compressed_for_those_who_say_so(service: Running) -> None:
     assert gzip.decompress(body).decode() == plain
 
 
-def test_filters_are_in_the_address(service: Running) -> None:
-    text = html(service, "/kernels/mm?chip=v5e&toolchain=0.12.0,0.12.0,0.0.42")
-    assert "/keys/2" in text
-    assert '"/keys/1"' not in text
-    assert "ignored" not in text
-    assert "/keys/1" in html(service, "/kernels/mm?toolchain=")
-
-
 @pytest.mark.parametrize(
     ("path", "note"),
     [
@@ -190,12 +182,6 @@ def test_a_program_gets_json_for_what_is_not_there(service: Running) -> None:
 def figures(text: str) -> dict[str, Any]:
     drawn = re.findall(r'<script type="application/json" data-figure="(\w+)">(.*?)</script>', text)
     return {name: json.loads(data) for name, data in drawn}
-
-
-def test_a_problem_has_all_its_figures(service: Running) -> None:
-    drawn = figures(html(service, "/keys/1"))
-    assert set(drawn) == {"trials", "time", "vmem", "roofline"}
-    assert all(drawn.values())
 
 
 def test_every_outcome_is_told_apart(service: Running) -> None:
@@ -320,12 +306,6 @@ def closed(store: SqlStore, database: str) -> Iterator[Running]:
 
 
 class TestClosed:
-    def test_a_page_says_that_it_needs_a_token(self, closed: Running) -> None:
-        text = html(closed, "/keys/1", 401)
-        assert "Reading is closed" in text
-        assert "<form" in text
-        assert "trials" not in text
-
     def test_scripts_and_styles_are_open(self, closed: Running) -> None:
         for path in re.findall(r"/static/\w+/[\w.]+", html(closed, "/", 401)):
             assert closed.raw("GET", path)[0] == 200

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,41 +129,6 @@ class TestTenTasks:
         page.keyboard.press("Enter")
         expect(first.get_by_role("link", name=re.compile("job . is queued"))).to_be_visible()
 
-    def test_why_is_this_config_faster(self, first: tuple[Page, Visitor]) -> None:
-        page, visitor = first
-        visitor.click(problem(page, "splash_attention 4x16x16x4096x128 bfloat16", "v5e"))
-        expect(page.locator("[data-live=answer]")).to_contain_text("times as fast as default")
-        expect(page.locator("[data-live=answer]")).to_contain_text("It needs")
-
-    def test_what_breaks_with_the_next_jax(self, first: tuple[Page, Visitor]) -> None:
-        page, visitor = first
-        visitor.click(page.get_by_role("link", name="checks that found it"))
-        table = page.get_by_role("region", name="Checked configs")
-        expect(table.locator("tbody tr")).to_have_count(1)
-        expect(table).to_contain_text("jax 0.12.1")
-
-    def test_which_chip_for_this_model(self, first: tuple[Page, Visitor]) -> None:
-        page, visitor = first
-        models = page.get_by_role("region", name="Models")
-        expect(models.locator("tbody tr")).to_have_count(2)
-        visitor.click(models.get_by_role("link", name="llama").first)
-        for chip in ("v5e", "v6e"):
-            expect(page.locator(".tiles")).to_contain_text(f"all kernels on {chip}")
-
-    def test_is_this_answer_proven(self, first: tuple[Page, Visitor]) -> None:
-        page, visitor = first
-        visitor.click(problem(page, "splash_attention 4x16x16x4096x128 bfloat16", "v5e"))
-        expect(page.locator("[data-live=states]")).to_have_text("proven")
-        expect(page.locator("[data-live=answer]")).to_contain_text("interpret mode")
-
-    def test_attention_on_a_chip_with_little_gain(self, first: tuple[Page, Visitor]) -> None:
-        page, _ = first
-        page.keyboard.press("/")
-        page.keyboard.type("kernel:attention chip:v6e gain < 1.1")
-        page.keyboard.press("Enter")
-        expect(page).to_have_url(re.compile(r"/keys/\d+$"))  # there is only one
-        expect(page.locator(".tiles")).to_contain_text("1.05×")
-
     def test_two_trials_side_by_side(self, first: tuple[Page, Visitor]) -> None:
         page, visitor = first
         visitor.click(problem(page, "splash_attention 4x16x16x4096x128 bfloat16", "v5e"))
@@ -192,18 +156,6 @@ class TestTenTasks:
         visitor.click(going.get_by_role("link", name="rmsnorm"))
         expect(page.locator("[data-said]")).to_contain_text("3 of 9: at 3")
 
-    def test_what_is_on_the_screen_is_exported(self, first: tuple[Page, Visitor]) -> None:
-        page, visitor = first
-        page.keyboard.press("/")
-        page.keyboard.type("kernel:rmsnorm")
-        page.keyboard.press("Enter")
-        shown = page.get_by_role("region", name="Table of problems").locator("tbody tr")
-        expect(shown).to_have_count(5)
-        with page.expect_download() as download:
-            visitor.click(page.get_by_role("link", name="CSV"))
-        lines = Path(download.value.path()).read_text().splitlines()
-        assert len(lines) == 6 and all("rmsnorm" in line for line in lines[1:])
-
 
 def problem(page: Page, name: str, chip: str) -> Locator:
     """Of the latest searches."""
@@ -225,37 +177,6 @@ def test_a_view_has_a_name_in_this_browser_only(seen: Seen) -> None:
     expect(page.locator("[data-views] li")).to_have_count(0)
 
 
-def test_a_column_is_chosen_with_a_click(seen: Seen) -> None:
-    page = seen.open("/problems")
-    page.get_by_text("Columns").click()
-    page.get_by_role("checkbox", name="× plain XLA").click()
-    expect(page.get_by_role("columnheader", name="× plain XLA")).to_have_count(0)
-    page.get_by_role("columnheader", name="trials").get_by_role("link").click()
-    expect(page.locator("[aria-sort=descending]")).to_contain_text("trials")
-    assert "hide=best%2Cconfig%2Cxla" in page.url
-
-
-LISTS = ("/", "/problems", "/workloads/llama", "/jobs", "/misses", "/upgrades", "/snapshots")
-
-
-@pytest.mark.parametrize("path", LISTS)
-def test_a_laptop_has_room_and_what_scrolls_keeps_its_name(
-    browser: Browser, states: Running, path: str
-) -> None:
-    wider = "all => all.filter(one => one.scrollWidth > one.clientWidth).length"
-    for seen in seen_in(browser, states):
-        page = seen.open(path)
-        assert page.locator(".scroll:has(.cards)").evaluate_all(wider) == 0
-        page.set_viewport_size({"width": 920, "height": 800})
-        table = page.locator(".scroll:has(.cards)").last
-        table.evaluate("one => one.scrollLeft = 400")
-        name, edge = (
-            table.locator("tbody th").first,
-            table.evaluate("one => one.getBoundingClientRect().x"),
-        )
-        assert name.evaluate("one => one.getBoundingClientRect().x") >= edge
-
-
 def test_paper_has_all_sections_and_a_phone_sorts(browser: Browser, states: Running) -> None:
     for seen in seen_in(browser, states, viewport=PHONE):
         page = seen.open("/keys/1")
@@ -265,16 +186,6 @@ def test_paper_has_all_sections_and_a_phone_sorts(browser: Browser, states: Runn
         page = seen.open("/jobs")
         page.locator("thead").get_by_role("link", name="state", exact=True).click()
         expect(page).to_have_url(re.compile("order=state"))
-
-
-def test_what_runs_takes_no_click_and_stays_true(own_seen: Seen, store: SqlStore) -> None:
-    store.searches.report(
-        question(), "", Progress(done=3, goal=9), over=False
-    )  # who is silent stops
-    shown = own_seen.open("/").locator("[data-live=running]")
-    expect(shown).to_contain_text("3 of 9 trials")
-    store.searches.report(question(), "", Progress(done=4, goal=9), over=False)
-    expect(shown).to_contain_text("4 of 9 trials")
 
 
 def test_what_a_worker_says_is_followed_with_one_click(own_seen: Seen, store: SqlStore) -> None:
@@ -324,28 +235,6 @@ def test_a_trial_is_profiled_with_a_click(own_seen: Seen, store: SqlStore) -> No
     expect(lines.get_by_role("region", name="cycles by line")).to_be_visible()
     expect(page.locator("#token")).to_be_visible()
     assert lines.get_attribute("data-poll") == ""
-
-
-def test_every_task_is_done_with_the_keyboard(seen: Seen) -> None:
-    page = seen.open("/")
-    page.get_by_role("searchbox").focus()
-    page.keyboard.type("mm 1024x128 0.10.2 v5e causal=false")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/keys/1")
-    page.get_by_role("button", name="Tuned").focus()
-    page.keyboard.press("Enter")
-    expect(page.locator(".take .said")).not_to_be_empty()
-    page.get_by_text("History, and undo").focus()
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Serve this one").first).to_be_visible()
-
-
-def test_a_choice_of_trials_is_compared(seen: Seen) -> None:
-    page = seen.open("/keys/1")
-    for number in (1, 3):
-        page.get_by_role("checkbox", name=f"Compare trial {number}", exact=True).check()
-    page.get_by_role("button", name="Compare the chosen").click()
-    expect(page.get_by_role("columnheader", name="trial 3")).to_be_visible()
 
 
 def test_a_phone_shows_the_answer_and_opens_the_rest(browser: Browser, site: Running) -> None:

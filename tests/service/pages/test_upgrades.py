@@ -10,7 +10,7 @@ from re import findall
 import pytest
 
 from autotune_db import SqlStore
-from tests.samples.dashboard import CHECKS, EVIL, checked, html, published
+from tests.samples.dashboard import CHECKS, EVIL, html, published
 from tests.samples.matching import question
 from tests.servers.service import Running, until
 
@@ -71,20 +71,6 @@ def test_what_is_not_known_is_ignored_and_said(service: Running) -> None:
     assert len(rows(text)) == 3
 
 
-def test_the_counts_lead_to_the_rows(service: Running) -> None:
-    text = html(service, "/upgrades").partition("<main")[2].partition("<form")[0]
-    links = [unescape(link) for link in findall(r'<td class="num"><a href="([^"]+)">', text)]
-    assert len(links) == 3
-    for link in links:
-        assert len(rows(html(service, link))) == 1
-
-
-def test_it_is_found(service: Running) -> None:
-    for path in ("/", "/toolchains/1"):
-        main = html(service, path).partition("<main")[2]
-        assert 'href="/upgrades' in main
-
-
 class TestRequests:
     def test_what_the_button_sends_is_a_job(self, fresh: Running, store: SqlStore) -> None:
         secret = store.tokens.create("ci", "writer", None)[1]
@@ -106,10 +92,3 @@ class TestRequests:
         store.save_record(replace(other, config=other.config.replace(vmem_limit_bytes=1 << 20)))
         words = "another config is published by now"
         until(lambda: words in html(fresh, "/upgrades?kernel=mm&chip=v5e"))
-
-    def test_pages(self, fresh: Running, store: SqlStore) -> None:
-        for number in range(60):
-            toolchain = replace(CHECKS[0].toolchain, jax=f"1.{number}")
-            store.save_check(checked(CHECKS[0].verdict, toolchain=toolchain))
-        assert len(rows(html(fresh, "/upgrades?kernel=mm"))) == 50
-        assert len(rows(html(fresh, "/upgrades?kernel=mm&page=2"))) == 12
