@@ -12,13 +12,24 @@ class Axis:
     """One thing that can be chosen, with the values worth trying for a problem.
 
     ``dim`` names the problem dimension that the axis cuts into blocks, where there is one; a value
-    counts ``unit`` elements of it each (rows of 128 lanes, pages).
+    counts ``unit`` elements of it each (rows of 128 lanes), or as many as the dimension of that
+    name (pages of ``page_size`` tokens).
+
+    Some cut no dimension, but each sequence of a batch: ``lengths`` names the argument whose
+    integers are how long these are, or where each begins, and ``longest`` the dimension that none
+    of them is longer than.
     """
 
     name: str
     choices: Callable[[Problem], Iterable[AxisValue]]
     dim: str | None = None
-    unit: int = 1
+    unit: int | str = 1
+    lengths: str | None = None
+    longest: str | None = None
+
+    def elements(self, value: int, problem: Problem) -> int:
+        """Of a block of ``value``."""
+        return value * (problem[self.unit] if isinstance(self.unit, str) else self.unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +168,12 @@ class Kernel:
     def __post_init__(self) -> None:
         """Raises ``ValueError`` with a sentence for an axis that cuts no dimension there is."""
         for axis in self.axes:
-            if axis.dim is not None and axis.dim not in self.dims:
-                raise ValueError(
-                    f"axis {axis.name} of kernel {self.name} cuts dimension {axis.dim!r}: the "
-                    f"dimensions are {', '.join(self.dims)}"
-                )
+            for dim in (axis.dim, axis.longest, axis.unit):
+                if isinstance(dim, str) and dim not in self.dims:
+                    raise ValueError(
+                        f"axis {axis.name} of kernel {self.name} cuts dimension {dim!r}: the "
+                        f"dimensions are {', '.join(self.dims)}"
+                    )
 
     def default_axes(self, problem: Problem, chip: str | None) -> dict[str, AxisValue]:
         """What a user has without tuning, on that chip where it is known."""

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autotune import Array, Axis, Config, Kernel, Option, Problem
+from autotune import Array, Config, Kernel, Option, Problem
 from autotune_kernels.from_sglang import checked
 from autotune_kernels.from_tpu_inference import paged_attention as vllm
 from autotune_kernels.parts import dividing, part, telling, told
@@ -67,7 +67,7 @@ def _reference(problem: Problem) -> Callable[..., Any]:
         pages = cache.reshape(*cache.shape[:2], k.shape[1], 2, -1)
         pages = pages.at[table[owner, page], row, ..., :dim].set(jnp.stack([k, v], axis=2))
         keys, values = (pages[..., part, :dim] for part in range(2))
-        lengths = integers["kv_lens"], table, integers["cu_q_lens"], [problem["seqs"]]
+        lengths = integers["kv_lens"], table, integers["cu_q_lens"], integers["distribution"][2:]
         return plain(q, keys, values, *lengths).astype(q.dtype), pages.reshape(cache.shape)
 
     return attend
@@ -111,7 +111,7 @@ KERNEL = Kernel(
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads", "head_dim"),
     dtypes=("bfloat16", "float32"),
     options=(Option(name="batch", choices=tuple(_STAGES), default="decode"),),
-    axes=tuple(Axis(name=name, choices=_choices(name)) for name in _BLOCKS),
+    axes=tuple(vllm.block_axis(n, _choices(n), of_keys="bkv" in n) for n in _BLOCKS),
     default=lambda problem: {n: 1 if "bq" in n else problem["page_size"] for n in _BLOCKS},
     default_on=_tuned,
     inputs=_inputs,

@@ -3,11 +3,13 @@ attends to it. It makes a call for the sequences that decode and one for all oth
 are chosen apart, their times add up.
 
 What it reads is in the page tables, so these are known: sequences of the same length whose pages
-lie in random order.
+lie in random order. Those of verification are ``ragged``: some end at a border of two or three
+blocks, some within a page, and the last one is empty.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,25 +25,45 @@ _PARTS = ("bq_sz", "bkv_sz", "bq_csz", "bkv_csz")
 _DECODE, _PREFILL, _MIXED = "decode", "prefill", "mixed"
 Shape = tuple[int, ...]
 BATCH = Option(name="batch", choices=(_DECODE, _PREFILL, _MIXED), default=_DECODE)
+_RAGGED, _LONG = ("lengths", "ragged"), ("lengths", "ragged and long")
+_INT16 = 2**15 - 1  # a longest sequence of so many keys has masks of 16 bits
+
+
+def _is_ragged(problem: Problem) -> bool:
+    return _RAGGED in problem.options or _LONG in problem.options
+
+
+def _decoding(problem: Problem) -> int:
+    seqs, batch = problem["seqs"] - _is_ragged(problem), problem.option("batch")
+    return {_DECODE: seqs, _PREFILL: 0, _MIXED: seqs // 2}[str(batch)]
 
 
 def _tokens_of(problem: Problem) -> Any:
-    """New tokens of each sequence: one where it decodes, else its share of the others."""
-    seqs, tokens, batch = problem["seqs"], problem["tokens"], problem.option("batch")
-    decoding = {_DECODE: seqs, _PREFILL: 0, _MIXED: seqs // 2}[str(batch)]
-    rest = seqs - decoding
-    others = np.diff(np.arange(rest + 1) * (tokens - decoding) // max(1, rest))
-    return np.concatenate([np.ones(decoding), others]).astype(np.int32)
+    """New tokens of each sequence: one where it decodes, else its share of the others; none of an
+    empty one."""
+    decoding, empty = _decoding(problem), int(_is_ragged(problem))
+    count, tokens = problem["seqs"] - empty - decoding, problem["tokens"] - decoding
+    others = np.diff(np.arange(count + 1) * tokens // max(1, count)).tolist()
+    if empty:  # three whole blocks of a power of two, a part of one, single ones, and the rest
+        block = 1 << (tokens // 5).bit_length() >> 1
+        others = [max(1, 3 * block), max(1, block - 3), *[1] * count][: max(0, count - 1)]
+        others = [*others, tokens - sum(others)][:count]
+    return np.array([*[1] * decoding, *others, *[0] * empty], np.int32)
 
 
 def _distribution(problem: Problem) -> Any:
     """Sequences that end the decoding ones, the prefilling ones and all."""
-    decoding = int(np.sum(_tokens_of(problem) == 1)) if problem.option("batch") != _PREFILL else 0
-    return np.array([decoding, decoding, problem["seqs"]], np.int32)
+    decoding, tokens = _decoding(problem), _tokens_of(problem)
+    return np.array([decoding, decoding, np.count_nonzero(tokens)], np.int32)
 
 
 def _lengths(problem: Problem) -> Any:
-    return np.full(problem["seqs"], problem["kv_len"], np.int32)
+    tokens, longest = _tokens_of(problem), problem["kv_len"]
+    lengths = np.full(problem["seqs"], longest)
+    if _is_ragged(problem):
+        parts = [longest, longest - 5, 1, 2 * longest // 3, longest // 2]
+        lengths = np.where(tokens > 0, np.maximum(np.resize(parts, len(tokens)), tokens), 0)
+    return lengths.astype(np.int32)
 
 
 def pages_per_seq(problem: Problem) -> int:
@@ -192,19 +214,24 @@ def check(problem: Problem) -> str | None:
 
 
 def check_batch(problem: Problem) -> str | None:
-    if problem["tokens"] < problem["seqs"]:
+    if problem["tokens"] < problem["seqs"] - _is_ragged(problem):
         return f"tokens={problem['tokens']} must be at least seqs={problem['seqs']}"
-    if problem.option("batch") == _DECODE and problem["tokens"] != problem["seqs"]:
+    if problem.option("batch") == _DECODE and problem["tokens"] != _decoding(problem):
         return "where all sequences decode there are as many tokens as sequences"
+    if _LONG in problem.options and problem["kv_len"] <= _INT16:
+        return "a long batch has masks of 32 bits"
     long = int(max(_tokens_of(problem))) > problem["kv_len"]
     return "a sequence has more new tokens than kv_len" if long else None
 
 
 def reduced(problem: Problem) -> Problem:
-    """The short batch with two heads of keys."""
-    kv_heads = min(2, problem["kv_heads"])
+    """Five sequences of different lengths and an empty one, with two heads of keys."""
+    kv_heads, seqs = min(2, problem["kv_heads"]), min(5, problem["seqs"])
     heads = kv_heads * (problem["heads"] // problem["kv_heads"])
-    return short_batch(problem).with_dims(kv_heads=kv_heads, heads=heads)
+    tokens = seqs if problem.option("batch") == _DECODE else min(problem["tokens"], 16 * seqs)
+    dims = {"seqs": seqs + 1, "tokens": tokens, "heads": heads, "kv_heads": kv_heads}
+    kind = _LONG if problem["kv_len"] > _INT16 else _RAGGED
+    return replace(problem.with_dims(**dims), options=(*problem.options, kind))
 
 
 def short_batch(problem: Problem) -> Problem:
@@ -216,12 +243,20 @@ def short_batch(problem: Problem) -> Problem:
     return problem.with_dims(seqs=seqs, tokens=tokens, kv_len=kv_len)
 
 
+def block_axis(
+    name: str, choices: Callable[[Problem], list[int]], unit: int | str = 1, *, of_keys: bool
+) -> Axis:
+    """Blocks of the keys of a sequence, or of its new tokens."""
+    lengths, longest = ("kv_lens", "kv_len") if of_keys else ("cu_q_lens", None)
+    return Axis(name=name, choices=choices, unit=unit, lengths=lengths, longest=longest)
+
+
 KERNEL = Kernel(
     name="vllm_ragged_paged_attention",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads", "head_dim"),
     dtypes=("bfloat16", "float32"),
     options=(BATCH,),
-    axes=tuple(Axis(name=name, choices=_choices(name)) for name in _AXES),
+    axes=tuple(block_axis(name, _choices(name), of_keys="bkv" in name) for name in _AXES),
     default=lambda problem: {name: _least(name, problem) for name in _AXES},
     default_on=_heuristics,
     inputs=lambda problem: paged_inputs(_KERNEL, problem, problem["head_dim"]),

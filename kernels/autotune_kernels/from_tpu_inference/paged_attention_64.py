@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from autotune import Axis, Config, Kernel, Problem
+from autotune import Config, Kernel, Problem
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.from_tpu_inference import paged_attention as paged
 from autotune_kernels.parts import part, telling, told
@@ -51,8 +51,8 @@ KERNEL = Kernel(
     dtypes=("bfloat16", "float32"),
     options=(paged.BATCH,),
     axes=(
-        Axis(name=_BLOCKS[0], choices=_page_counts),
-        Axis(name=_BLOCKS[1], choices=paged.q_blocks),
+        paged.block_axis(_BLOCKS[0], _page_counts, "page_size", of_keys=True),
+        paged.block_axis(_BLOCKS[1], paged.q_blocks, of_keys=False),
     ),
     default=lambda _: dict.fromkeys(_BLOCKS, 1),
     default_on=_tuned,

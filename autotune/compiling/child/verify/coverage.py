@@ -23,7 +23,7 @@ from autotune.compiling.child.verify.conditions import (
     up_to,
     ways_of,
 )
-from autotune.compiling.child.verify.numbers import lengths_given, rows_named
+from autotune.compiling.child.verify.numbers import lengths_cut, lengths_given, rows_named
 from autotune.declaring.kernel import Array
 from autotune.domain.evidence import ENOUGH_BLOCKS, Covered, Walked
 from autotune.domain.problem import Problem
@@ -119,15 +119,19 @@ def _names_as_many(small: tuple[int, int], real: tuple[int, int]) -> bool:
     return small[0] >= min(small[1], real[0], _ROWS)
 
 
+BlockSize = tuple[str | None, int]
+"""The operand whose integers are the lengths that it cuts, None for any; and its elements."""
+
+
 def borders(
     jaxpr: Any,
     arrays: Sequence[Array],
     reference: Any | None = None,
-    block_sizes: Sequence[int] = (),
+    block_sizes: Sequence[BlockSize] = (),
     naming: Set[str] = frozenset(),
 ) -> Borders:
     """``arrays``: the arguments, whose integers may decide a grid, or name rows (``naming``).
-    ``block_sizes``: those that a config has for dimensions that it does not name."""
+    ``block_sizes``: those that a config has for what is no dimension."""
     eqns = (call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None)
     calls = list(map(_of_call, eqns))
     if any(None in call.grid for call in calls):
@@ -141,16 +145,23 @@ def borders(
 
 
 def _of_integers(
-    arrays: Sequence[Array], block_sizes: Sequence[int], naming: Set[str]
+    arrays: Sequence[Array], block_sizes: Sequence[BlockSize], naming: Set[str]
 ) -> CallBorders | None:
     """How many blocks of each size there may be in what an operand counts: a body that copies
-    pages by hand walks them in loops that data decides."""
-    lengths = lengths_given(arrays, naming)
-    grid = [max(1, -(-length // size)) for length in lengths for size in block_sizes]
+    pages by hand walks them in loops that data decides. Of lengths that are declared, too: whether
+    some end in a block, some at its border, and some are empty."""
+    lengths, grid, ways = lengths_given(arrays, naming), list[int](), list[frozenset[bool]]()
+    for name, size in block_sizes:
+        cut = None if name is None else lengths_cut(arrays, name)
+        longest = lengths if cut is None else [int(part.max()) for part in cut]
+        grid += [max(1, -(-length // size)) for length in longest]
+        if cut is not None:
+            full = cut[-1][cut[-1] > 0]
+            ways += [frozenset((full % size == 0).tolist()), frozenset((cut[-1] > 0).tolist())]
     rows = rows_named(arrays, naming)
     if not grid and not rows:
         return None
-    return CallBorders(grid=tuple(grid), blocks=(), loops=(), rows=tuple(rows))
+    return CallBorders(grid=tuple(grid), blocks=(), loops=(), rows=tuple(rows), ways=tuple(ways))
 
 
 def _of_reference(jaxpr: Any) -> CallBorders:

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count, cycle, islice
-from math import inf
+from math import inf, prod
 
 from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.trace import pallas_call as reader
@@ -61,6 +62,9 @@ def _check(
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
+    if (pages := _miscounted(kernel, problem, config, chip)) is not None:
+        reason = f"blocks of as many elements take other memory where {pages} is half as long: say "
+        return Verdict(ok=None, reason=f"{reason}unit={pages!r} of each axis that counts these")
     naming = operands_that_name_rows(kernel, problem)
     coverage = Coverage(lambda small: _borders(kernel, small, config, chip, naming), problem)
 
@@ -119,6 +123,22 @@ def _check(
     covered = replace(covered, integers=integer_ranges(kernel.inputs(problem), small))
     proof = replace(verdict.proof, covered=covered)
     return replace(verdict, ok=True if covered.is_enough else None, proof=proof)
+
+
+def _miscounted(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> str | None:
+    """The length of pages, where blocks of as many tokens, by what the axes say of their units,
+    take other memory with pages half as long. Pages are what more integers name then."""
+    values, real = dict(config.axes), ReducedCase(kernel, problem, config, chip)
+    for dim, size in problem.dims if any(axis.lengths for axis in kernel.axes) else ():
+        twice = {axis.name: 2 * values[axis.name] for axis in kernel.axes if axis.unit == dim}
+        alike = config.replace(axes=tuple({**values, **twice}.items()))
+        with suppress(Exception):  # there may be no such problem
+            half = ReducedCase(kernel, problem.with_dims(**{dim: size // 2}), alike, chip)
+            pairs = zip(real.arrays, half.arrays, strict=True)
+            is_page = any(a.values and prod(a.shape) < prod(h.shape) for a, h in pairs)
+            if is_page and half.buffers != real.buffers:
+                return dim
+    return None
 
 
 def _work(cases: Sequence[ReducedCase], runs: int) -> float:
@@ -197,9 +217,10 @@ def _borders(
     import jax
 
     block_sizes = [
-        size
+        (axis.lengths, axis.elements(size, problem))
         for axis in kernel.axes
-        if axis.dim is None and type(size := dict(config.axes).get(axis.name)) is int and size > 1
+        if axis.dim is None and type(size := dict(config.axes).get(axis.name)) is int
+        if axis.elements(size, problem) > 1
     ]
     with told_of(chip, kernel.mesh_axes(problem)):
         try:

@@ -98,6 +98,18 @@ def lengths_given(arrays: Sequence[Array], naming: Set[str]) -> list[int]:
     return [_ends([a])[1] for a in arrays if _has_integers(a) and a.name not in naming]
 
 
+def lengths_cut(arrays: Sequence[Array], name: str) -> Any:
+    """The integers of the operand of that name, and where they rise from 0, what is between them;
+    None where there is no such operand."""
+    for array in arrays:
+        if array.name == name and _has_integers(array):
+            contents = _contents(array).ravel()
+            between = np.diff(contents)
+            rises = len(between) and contents[0] == 0 <= between.min()
+            return (contents, between) if rises else (contents,)
+    return None
+
+
 def rows_named(arrays: Sequence[Array], naming: Set[str]) -> list[tuple[int, int]]:
     """Of each operand that names rows: how many different ones, and how many there are."""
     contents = [_contents(a) for a in arrays if a.name in naming]

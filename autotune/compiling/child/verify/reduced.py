@@ -45,7 +45,7 @@ def reduced_problems(
     or two where they only count, or as much longer as the kernel wants them, where it has no
     ``reduced``. ``together``: all dimensions are, and ``keeps_lengths`` is true of all problems.
     """
-    blocks = _blocks_by_dim(kernel, config)
+    blocks = _blocks_by_dim(kernel, problem, config)
 
     def is_allowed(candidate: Problem) -> bool:
         is_legal = kernel.check is None or kernel.check(candidate) is None
@@ -78,8 +78,8 @@ def reduced_problems(
 
 def _as_declared(kernel: Kernel, problem: Problem, accepts: Accepts) -> Problem:
     """What the declaration's ``reduced`` makes small, as small as it says or, where that leaves too
-    few of them (heads, sequences) to walk from one to the next, a few, or with one dimension as
-    long as it is, of which a block of this config holds more; else the problem itself."""
+    few of them (heads, sequences) to walk from one to the next, a few, or with one dimension two,
+    four … times as long, of which a block of this config holds more; else the problem itself."""
     if kernel.reduced is None:
         return problem
     small = kernel.reduced(problem)
@@ -87,8 +87,12 @@ def _as_declared(kernel: Kernel, problem: Problem, accepts: Accepts) -> Problem:
         dims = {d: max(size, min(least, problem[d])) for d, size in small.dims}
         if accepts(small.with_dims(**dims)):
             return small.with_dims(**dims)
-    whole = (small.with_dims(**{d: size}) for d, size in problem.dims if size > small[d])
-    return next(filter(accepts, whole), problem)
+    longer = (
+        small.with_dims(**{d: min(size, small[d] << n)})
+        for d, size in problem.dims
+        for n in range(1, (-(-size // small[d]) - 1).bit_length() + 1)
+    )
+    return next(filter(accepts, longer), problem)
 
 
 def keeps_lengths(small: Problem, real: Problem) -> bool:
@@ -210,14 +214,15 @@ def _followed(
         )
 
 
-def _blocks_by_dim(kernel: Kernel, config: Config) -> dict[str, list[int]]:
-    """The block sizes that cut each dimension."""
+def _blocks_by_dim(kernel: Kernel, problem: Problem, config: Config) -> dict[str, list[int]]:
+    """The block sizes that cut each dimension, in its elements."""
     blocks: dict[str, list[int]] = {}
     values = dict(config.axes)
     for axis in kernel.axes:
         size = values[axis.name]
-        if axis.dim is not None and isinstance(size, int):
-            blocks.setdefault(axis.dim, []).append(size * axis.unit)
+        dim = axis.dim or axis.longest
+        if dim is not None and isinstance(size, int):
+            blocks.setdefault(dim, []).append(axis.elements(size, problem))
     return blocks
 
 

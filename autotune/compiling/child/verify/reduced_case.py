@@ -13,8 +13,10 @@ import numpy as np
 from autotune.compiling.child.changes.rewriting import original_build
 from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.trace import pallas_call as reader
+from autotune.compiling.child.trace.blocks import memory_space
 from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.pallas_call import Call
+from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.compiling.child.verify import interpreter, tolerance
 from autotune.compiling.child.verify.compare import Difference, compare, errors_of, overflow
 from autotune.compiling.child.verify.grids import in_float32, without_maximum
@@ -65,6 +67,13 @@ class ReducedCase:
         with suppress(Exception):
             return reader.calls(self.jaxpr, self.arrays)
         return []
+
+    @property
+    def buffers(self) -> list[int]:
+        """Elements of what the calls have in VMEM, blocks among it."""
+        bodies = (open_jaxpr(call.eqn.params["jaxpr"]) for call in self._calls)
+        refs = [var.aval for body in bodies for var in body.invars]
+        return [prod(ref.shape) for ref in refs if memory_space(ref) in ("vmem", "default")]
 
     @cached_property
     def quantised(self) -> tuple[Errors, bool]:

@@ -352,8 +352,9 @@ def test_pages_name_rows_and_lengths_do_not() -> None:
     assert lengths_given(inputs(whole), naming) == [256, 255, 256]
 
     def covered(small: Problem, sizes: tuple[int, ...] = (64,)) -> bool:
-        trace = borders(jax.make_jaxpr(lambda: ())(), inputs(small), None, sizes, naming)
-        real = borders(jax.make_jaxpr(lambda: ())(), inputs(whole), None, sizes, naming)
+        given = [(None, size) for size in sizes]
+        trace = borders(jax.make_jaxpr(lambda: ())(), inputs(small), None, given, naming)
+        real = borders(jax.make_jaxpr(lambda: ())(), inputs(whole), None, given, naming)
         return all(map(CallBorders.covers, trace, real, [3]))
 
     assert covered(whole.with_dims(table=48, tokens=768, pages=64))

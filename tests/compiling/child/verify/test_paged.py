@@ -1,0 +1,175 @@
+"""Attention over pages: blocks of them are crossed in tokens, by sequences of all kinds."""
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from autotune.compiling.child.verify import gate
+from autotune.compiling.child.verify.coverage import BlockSize, CallBorders, borders
+from autotune.compiling.child.verify.numbers import operands_that_name_rows
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.domain.key import Chip
+from autotune.domain.problem import Problem, make_config
+from autotune_kernels.from_tpu_inference import paged_attention as vllm
+from tests.compiling.child.verify.test_strangers import SOURCE as STRANGERS
+from tests.samples.twins.packages import Case, declared
+
+REAL = vllm.KERNEL.problem_spec.parse("64x64x4096x64x8x2x128")
+PAGES = ("kv_lens", 16 * 64)
+"""A block of 16 pages."""
+
+
+def covered(small: Problem, real: Problem, *sizes: BlockSize, count: int = 3) -> bool:
+    naming = operands_that_name_rows(integers, real)
+    traces = [
+        borders(jax.make_jaxpr(lambda: ())(), integers.inputs(p), None, sizes, naming)[0]
+        for p in (small, real)
+    ]
+    return CallBorders.covers(*traces, count)
+
+
+integers = replace(vllm.KERNEL, inputs=vllm.integer_inputs)
+
+
+def test_a_page_is_no_block_of_pages_however_it_is_declared() -> None:
+    small = vllm.reduced(REAL)
+    few, enough = small.with_dims(kv_len=4 * 64), small.with_dims(kv_len=3 * 16 * 64)
+    assert not operands_that_name_rows(integers, REAL)
+    for size in (PAGES, (None, 16), ("no such operand", 16)):
+        assert not covered(few, REAL, size)
+    assert covered(enough, REAL, PAGES)
+    assert covered(
+        enough.with_dims(seqs=64, tokens=64).with_options(lengths="full"), REAL, (None, 16)
+    )
+
+
+def test_sequences_of_all_kinds_are_wanted_where_there_are_such() -> None:
+    small, ragged = vllm.reduced(REAL).with_dims(kv_len=3 * 16 * 64), vllm.reduced(REAL)
+    assert covered(small, ragged, PAGES)
+    assert not covered(small.with_options(lengths="full").with_dims(tokens=6), ragged, PAGES)
+    prefill = REAL.with_options(batch="prefill").with_dims(tokens=8192)
+    queries = ("cu_q_lens", 32)
+    assert not covered(vllm.reduced(prefill), prefill, queries)  # 40 tokens of the longest
+    assert covered(vllm.reduced(prefill).with_dims(tokens=160), prefill, queries)
+
+
+FAULTS = {
+    "border off by one": ("b * (block // page) + p", "b * (block // page) + p + (b == 2)"),
+    "partial page whole": ("token < lengths[seq]", "token < pl.cdiv(lengths[seq], page) * page"),
+    "empty sequence": ("lengths[seq]", "jnp.maximum(lengths[seq], 1)"),
+    "second block never": ("b * (block // page) + p", "b * (block // page) * (b != 1) + p"),
+    "page modulo pages": ("cache.at[table[place]]", "cache.at[table[place] % most]"),
+}
+
+
+def paged_sum(fault: str = "", **declaration: Any) -> Kernel:
+    """Of ``strangers.py``, as somebody declares it whose block table is counted in pages."""
+    module, source = ModuleType("strangers"), STRANGERS.read_text()
+    old, new = FAULTS.get(fault, ("", ""))
+    head, body = source.split("def _paged_body(")
+    body, tail = body.split("def _paged(")
+    assert old in body
+    exec(
+        compile(f"{head}def _paged_body({body.replace(old, new)}def _paged({tail}", "s", "exec"),
+        vars(module),
+    )
+
+    def pages(p: Problem) -> int:
+        return -(-p["length"] // p["page"])
+
+    def given(p: Problem, name: str, values: Any) -> Array:
+        return Array(name=name, shape=values.shape, dtype="int32", values=lambda: values)
+
+    def inputs(p: Problem) -> list[Array]:
+        count, parts = p["seqs"] * pages(p), [p["length"], p["length"] - 3, 0, p["length"] // 2]
+        table = np.random.default_rng(0).permutation(count)
+        return [
+            given(p, "lengths", np.resize(parts, p["seqs"])),
+            given(p, "table", table),
+            Array(name="cache", shape=(count, p["page"], 8, 128), dtype="float32"),
+        ]
+
+    unit = {"unit": "page", "lengths": "lengths", "longest": "length", **declaration}
+    axis = Axis(name="pages", choices=lambda _: [1, 2, 4, 16], **unit)
+    return Kernel(
+        name="paged_sum",
+        dims=("seqs", "length", "page"),
+        dtypes=("float32",),
+        axes=(axis,),
+        default=lambda _: {"pages": 1},
+        inputs=inputs,
+        build=lambda p, c: (
+            lambda *a: module.paged_sum.__wrapped__(*a, block=c["pages"] * p["page"])
+        ),
+        reference=lambda _: module._paged,
+        reduced=lambda p: p.with_dims(seqs=min(4, p["seqs"])),
+    )
+
+
+SUMS = Problem(dims=(("seqs", 64), ("length", 16 * 64), ("page", 16)), dtype="float32")
+
+
+@pytest.mark.parametrize("unit", [1, 8, "seqs"])
+def test_a_wrong_unit_is_refused(unit: int | str) -> None:
+    verdict = gate.check(paged_sum(unit=unit), SUMS, make_config({"pages": 4}), Chip.V6E)
+    assert verdict.ok is None and "say unit='page'" in verdict.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", *FAULTS])
+def test_a_table_of_pages_in_a_kernel_of_somebody(fault: str) -> None:
+    verdict = gate.check(paged_sum(fault), SUMS, make_config({"pages": 4}), Chip.V6E)
+    assert verdict.ok is (fault == ""), verdict
+
+
+PAGED = "tpu_inference.kernels.ragged_paged_attention.v3.kernel"
+CASE = Case(
+    PAGED,
+    (),
+    "from_tpu_inference.paged_attention:KERNEL",
+    "8x8x160x16x2x1x128",
+    {name: 32 if "bkv" in name else 1 for name in vllm._AXES},
+)
+EDITS = {
+    "border off by one": (
+        "kv_p_start = bkv_idx * bkv_p\n",
+        "kv_p_start = bkv_idx * bkv_p + (bkv_idx == 2)\n",
+    ),
+    "partial page whole": (
+        "k_span < effective_kv_len_int",
+        "k_span < cdiv(effective_kv_len_int, page_size) * page_size",
+    ),
+    "empty sequence": (
+        "@pl.loop(start_seq_idx, end_seq_idx)",
+        "@pl.loop(start_seq_idx, end_seq_idx + 1)",
+        "sz = jnp.minimum(bq_sz, q_end - q_len_start)",
+        "sz = bq_sz",
+    ),
+    "second block never": (
+        "page_indices_offset + i,\n",
+        "page_indices_offset + i - bkv_p * (bkv_idx == 1),\n",
+    ),
+    "page modulo pages": (
+        "page_indices_ref[page_idx] * page_size, sz",
+        "(page_indices_ref[page_idx] % pages_per_seq) * page_size, sz",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["", *EDITS])
+def test_a_fault_in_the_attention_of_tpu_inference(fault: str) -> None:
+    """Where that is installed, with vLLM or ``tests/samples/models/absent.py`` for it."""
+    if not CASE.source:
+        pytest.skip("tpu-inference is not installed here")
+    edit, source = EDITS.get(fault, ()), CASE.source
+    for old, new in zip(edit[::2], edit[1::2], strict=True):
+        assert old in source
+        source = source.replace(old, new)
+    with declared(CASE, source) as (kernel, problem, config):
+        verdict = gate.check(kernel, problem, config, Chip.V6E)
+    assert verdict.ok is (fault == ""), verdict
