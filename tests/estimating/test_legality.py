@@ -256,10 +256,6 @@ def test_variants_are_legal_and_no_two_divide_the_same_axis(extents, sequential)
         assert None in divided or not chip.is_megacore
 
 
-def test_one_core_keeps_only_the_most_parallel_semantics():
-    assert legality.semantics_variants(grid3(), Chip.V5E) == [(P, P, P)]
-
-
 @pytest.mark.parametrize(
     ("grid", "semantics", "axis"),
     [

@@ -139,6 +139,10 @@ def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
     assert isinstance(first, Illegal) and first.violation == ParallelAfterArbitrary(axis=1)
 
 
+def test_a_default_outside_the_choices_is_a_candidate_too() -> None:
+    assert (256, "ij") in configs(explored([512], 256))
+
+
 def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate() -> None:
     space = explored([512], 2048)
     assert isinstance(space.default_verdict, OutOfVmem) and space.default_verdict.by_rule

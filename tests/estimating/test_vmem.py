@@ -135,12 +135,6 @@ def test_arrays_that_lie_in_vmem_share_it_with_the_rest():
     assert vmem_use(large, V7X).certain_bytes == (36 + 8) * MIB  # none placed
 
 
-def test_when_nothing_fits_the_least_total_is_above_the_capacity():
-    made = trace(square(block=8192, size=16384), scratch=(scratch((1024, 1024)),))
-    found = vmem_use(made, V5E)
-    assert found.certain_bytes == found.expected_bytes > V5E.vmem_capacity_bytes
-
-
 def test_a_chip_that_places_operands_does_so_with_inputs_at_the_boundary():
     x, out = square(size=2048), square(size=2048, is_output=True)
     assert vmem_use(trace(x, out), V7X).certain_bytes == 4 * MIB

@@ -183,16 +183,13 @@ class MemoryStore:
 
 
 class Quiet(TuningObserver):
-    """Watches nothing, counts trials; may interrupt like Ctrl-C does."""
+    """Watches nothing, counts trials."""
 
-    def __init__(self, interrupt_after: int | None = None) -> None:
+    def __init__(self) -> None:
         self.done = 0
-        self._interrupt_after = interrupt_after
 
     def space_ready(self, space: Any, earlier: Any, goal: int) -> None:
         self.goal = goal
 
     def trial_done(self, trial: Trial) -> None:
         self.done += 1
-        if self.done == self._interrupt_after:
-            raise KeyboardInterrupt

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from autotune.domain.codec import from_data, to_data
 from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
-from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
+from autotune.domain.outcome import Estimate, Estimated, NotEstimated
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.simulator.constants import error_bar, start_us, xla_error
 from autotune.wording.outcome import reason_of
@@ -47,16 +46,6 @@ def test_the_parts_add_up_to_the_time() -> None:
     assert (e.compute_us, e.memory_us, e.fill_us) == pytest.approx((94, 20, 1))
     assert e.overhead_us == pytest.approx(12)
     assert e.vmem_allowed_bytes == V5E.scoped_vmem_bytes
-
-
-def test_an_estimate_kept_by_an_older_version_has_no_explanation() -> None:
-    data = to_data(Estimated(estimate=run(100), program="p"))
-    for added in ("explanation", "error", "resolution"):
-        del data["estimate"][added]
-    found = from_data(Outcome, data)
-    assert isinstance(found, Estimated)
-    assert (found.estimate.explanation, found.estimate.error) == (None, None)
-    assert found.estimate.doubt > run(100).doubt
 
 
 def test_a_chip_of_which_little_was_measured_has_a_wider_error_bar() -> None:

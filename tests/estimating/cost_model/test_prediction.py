@@ -48,10 +48,6 @@ def us(call: Trace, core_us: float, in_vmem: tuple[int, ...] = ()) -> float:
     return float(predicted_us(calls, np.array([core_us]), V5E.chip, LIBTPU)[0])
 
 
-def test_long_steps_hide_their_transfers() -> None:
-    assert us(calls(64, 1024), 3.0) == pytest.approx(64 * 3.0, rel=0.02)
-
-
 @pytest.mark.parametrize("rows", [1.0, 0.5])
 def test_short_steps_wait_for_the_bytes_that_there_are(rows: float) -> None:
     bytes_us = (7 + rows) * MIB / V5E.hbm_bytes_per_s * 1e6
@@ -62,15 +58,6 @@ def test_short_steps_wait_for_the_bytes_that_there_are(rows: float) -> None:
 def test_a_long_grid_goes_on_as_it_began(core_us: float) -> None:
     one, many = (us(calls(steps, MIB // 4), core_us) for steps in (150, 15_000))
     assert many == pytest.approx(100 * one, rel=0.02)
-
-
-def test_a_block_that_hangs_over_two_edges_moves_what_is_in_both() -> None:
-    total = 12 * 3 * 4
-    both = operand(
-        (12, 3), (8, 2), "float32", varies=(True, True), fetches=4, blocks=4, hbm_bytes=total
-    )
-    sizes = pipeline(trace(both, grid=(2, 2)), V5E).moves[False, 0]
-    assert sizes == pytest.approx([8 * 2 * 4, 8 * 4, 4 * 2 * 4, 4 * 4])
 
 
 def test_a_grid_that_depends_on_data_has_facts() -> None:

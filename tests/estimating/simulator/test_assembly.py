@@ -12,6 +12,7 @@ from autotune.estimating.simulator.assembly import (
     AssemblyError,
     Placements,
     assemble,
+    function_name,
 )
 from autotune.estimating.simulator.bundles import parse
 from tests.recorded.record_packings import FOLDER
@@ -59,6 +60,11 @@ def test_the_time_is_that_of_the_printed_listing(name):
     ours = simulate(assembled(name).listing, chip=chip)
     assert ours == simulate(recorded(name)["listing"], chip=chip)
     assert ours.cycles_shared > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_text_says_of_which_function_it_is(name):
+    assert function_name(recorded(name)["operations"]) == recorded(name)["name"]
 
 
 def test_equal_programs_have_equal_digests_and_others_have_not():

@@ -111,14 +111,6 @@ def test_extrapolation_agrees_with_the_whole_run(name, max_steps):
         assert getattr(part, field) == pytest.approx(getattr(whole, field), rel=0.01)
 
 
-def test_a_quarter_of_a_million_steps_is_extrapolated_exactly():
-    name = "v5e-0.10.2-mm_8192_8192_8192_128_128_128"
-    result = recordings.simulate(recordings.text(name), chip="v5e")
-    assert result.extrapolated
-    got = (result.steps, result.dma_count, result.hbm_bytes_read, result.hbm_bytes_written)
-    assert got == matmul_traffic(name)
-
-
 @pytest.mark.parametrize("name", recordings.names())
 def test_the_breakdown_adds_up_and_is_json(name):
     result = recordings.simulate(recordings.text(name), chip=recordings.chip(name))

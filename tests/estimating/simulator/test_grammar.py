@@ -22,11 +22,6 @@ def test_one_dma_costs_its_latency_and_its_bytes():
     assert result.steps == 1
 
 
-@pytest.mark.parametrize(("chip", "unit"), [("v4", 512), ("v5e", 32), ("v7x", 32)])
-def test_the_unit_of_a_dma_size_is_the_chips(chip, unit):
-    assert run(*DONE, chip=chip).hbm_bytes_read == 64 * unit
-
-
 def test_comments_nest():
     code, trailing = strip_comments("a /* b /* c */ d */ e } /* f /* g */ h */")
     assert (code, trailing) == ("a  e  } ".replace("  }", " }"), " f  g  h ")
@@ -57,20 +52,6 @@ def test_predication(guard, count):
         read(1, guard=guard),
     )
     assert result.dma_count == 1 + count
-
-
-@pytest.mark.parametrize(
-    ("left", "count"), [(2454267025, 2), (1840700269, 1), (1840700270, 2), (0, 1), (4294967295, 2)]
-)
-def test_the_carry_of_an_unsigned_sum(left, count):
-    """v4 divides grid positions by constants: ``sc`` is the carry of a 64-bit multiplication."""
-    result = run(
-        read(90),
-        f"%s1_s1 = smov {left}",
-        "%p1_p1 = sc.u32 %s1_s1, 2454267026",  # 2^32 - 2454267026 = 1840700270
-        read(1, guard="(%p1_p1),"),
-    )
-    assert result.dma_count == count
 
 
 @pytest.mark.parametrize(
@@ -133,18 +114,6 @@ def test_a_name_that_is_never_defined_refuses():
     assert "never defined" in run(read(1, size="%s1_s1")).reason
 
 
-def test_spills_keep_their_value():
-    result = run(
-        "%s1_s1 = smov 64  ;;  %p1_p1 = pmov 0",
-        "%5 = sst [smem:[#allocation7_spill]] %s1_s1",
-        "%6 = sst [smem:[#allocation7_spill]] (%p1_p1), %s9_s9",
-        "%s2_s2 = sld [smem:[#allocation7_spill]]",
-        read(1, size="%s2_s2"),
-        scalars={3: [1]},
-    )
-    assert result.hbm_bytes_read == 64 * 32
-
-
 def test_waits_take_from_their_own_semaphore():
     other = wait(2, flag="[#allocation3 + $0x1]")
     assert "wait" in run(read(1), other).reason
@@ -157,13 +126,6 @@ def test_a_wait_may_take_part_of_a_dma():
     half = wait(2, size="32"), wait(3, size="32")
     assert run(read(1), *half).dma_count == 1
     assert "wait" in run(read(1), *half, wait(4, size="32")).reason
-
-
-def test_fill_is_the_wait_of_the_first_step_that_waits():
-    result = run(*loop())
-    assert result.fill_cycles == pytest.approx(result.dma_wait_cycles / 4, abs=2)
-    before = run(read(91), wait(92), *loop())
-    assert before.fill_cycles == pytest.approx(2 * before.dma_wait_cycles / 5, abs=4)
 
 
 def test_a_copy_to_an_unknown_place_in_smem_makes_all_of_smem_unknown():
@@ -272,16 +234,6 @@ def loop(bound="4", style="target = $region2", phis=None):
     )
 
 
-@pytest.mark.parametrize(
-    "style",
-    ["target = $region2", ", target bundleno = 99 (0x63), region = 2", "target = $region2 "],
-)
-def test_both_styles_of_branch_target(style):
-    result = run(*loop(style=style))
-    assert (result.steps, result.dma_count) == (4, 4)
-    assert result.bundle_cycles == 2 + 4 * 9 + 1
-
-
 def test_phis_of_a_header_are_taken_at_once():
     """Two counters swap in every pass: read one after the other they would become equal."""
     result = run(
@@ -297,23 +249,6 @@ def test_phis_of_a_header_are_taken_at_once():
     assert result.hbm_bytes_read == (1 + 100 + 1 + 100) * 32
 
 
-def test_an_inner_phi_may_take_an_outer_phi():
-    """The inner loop goes on counting in the register of the outer one."""
-    result = run(
-        "%s1_s2 = smov 0",
-        ("%s2_s2 = sphi %s1_s2, %s6_s2", "Start region 2"),
-        ("%s3_s2 = sphi %s2_s2, %s4_s2  ;;  %s4_s2 = sadd.s32 1, %s3_s2", "Start region 3"),
-        read(1, size="%s4_s2"),
-        "%s5_s5 = sand.u32 1, %s4_s2  ;;  %p1_p1 = scmp.ne.s32.totalorder %s5_s5, 0",
-        "%4 = sbr.rel (%p1_p1) target = $region3",
-        *NOTHING,
-        "%s6_s2 = sadd.s32 10, %s4_s2  ;;  %p2_p2 = scmp.lt.s32.totalorder %s4_s2, 20",
-        "%5 = sbr.rel (%p2_p2) target = $region2",
-        *NOTHING,
-    )
-    assert result.hbm_bytes_read == (1 + 2 + 13 + 14 + 25 + 26) * 32
-
-
 def test_a_phi_with_an_argument_in_another_register_refuses():
     rows = loop(phis="%s2_s2 = sphi %s1_s2, %s5_s7  ;;  %s5_s7 = smov %s3_s2")
     assert "register" in run(*rows).reason
@@ -324,15 +259,6 @@ def test_a_region_without_a_start_is_behind_the_end_of_the_one_before():
     result = run(read(90), skip, *NOTHING, (read(1), "End region 7"), read(2))
     assert result.dma_count == 2
     assert "region" in run(read(90), skip, *NOTHING, read(1)).reason
-
-
-@pytest.mark.parametrize(
-    ("chip", "slots"), [("v4", 1), ("v5e", 4), ("v5p", 4), ("v6e", 4), ("v7x", 6)]
-)
-def test_delay_slots_of_a_taken_branch_execute(chip, slots):
-    reads = [read(n) for n in range(71, 79)]
-    result = run("%4 = sbr.rel target = $region8", *reads, (read(20), "Start region 8"), chip=chip)
-    assert result.dma_count == slots + 1
 
 
 GENERAL = (
@@ -371,18 +297,6 @@ def test_a_general_dma_without_that_comment_leads_where_its_pointers_point():
     assert "unknown kind of DMA" in recordings.refusal(listing(plain, wait(2)), chip="v5e")
 
 
-def test_merged_delay_slots_on_v7x_end_at_the_empty_bundle():
-    """Region 9 never ends: its end stood on an empty bundle that was merged with its neighbours."""
-    body = ("", *(read(n) for n in range(71, 77)))
-    taken = "%4 = sbr.rel target = $region8"
-    end = (read(20), "Start region 8")
-    marked = run((taken, "Start region 9"), *body[:5], (read(76), "End region 9"), end, chip="v7x")
-    merged = run((taken, "Start region 9"), *body, end, chip="v7x")
-    assert marked.dma_count == 5 + 1
-    assert merged.dma_count == 0 + 1
-    assert merged.bundle_cycles == 1 + 1 + 0 + 1 + 1  # what is merged takes no time
-
-
 @pytest.mark.parametrize(
     ("window", "executed", "cycles"),
     [
@@ -401,12 +315,6 @@ def test_where_merged_delay_slots_end(window, executed, cycles):
     result = run("%p1_p1 = pmov 1", branch, *window, end, chip="v7x")
     assert result.dma_count == executed + 1
     assert result.bundle_cycles == 1 + 1 + 1 + cycles + 1 + 1
-
-
-def test_a_printed_run_of_empty_delay_slots_is_counted_once():
-    rows = ("%4 = sbr.rel (%p1_p1) target = $region8", "Start region 9"), *[""] * 6, *DONE
-    result = run("%p1_p1 = pmov 0", *rows, ("", "Start region 8"), chip="v7x")
-    assert result.bundle_cycles == 1 + 1 + 1 + 6 + 2 + 1 + 1
 
 
 def test_the_first_taken_branch_wins_over_one_in_its_delay_slots():

@@ -55,14 +55,6 @@ def test_numbers_and_names_garbled_never_raise_or_hang(name, seed):
     outcome(name, text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", " ", "\n" * 10, "0", "0 : {", "     0   :  {}", "/*" * 5000, "{" * 5000, "0x0 " * 5000],
-)
-def test_empty_and_unclosed(text):
-    assert isinstance(recordings.simulate(text, chip="v5e"), recordings.NotSimulated)
-
-
 @pytest.mark.parametrize("filler", [" ", "\n", "/", "*", "{", ";;", "[", "%s1_s1 = ", "0x1"])
 def test_long_runs_take_no_time(filler):
     run = filler * (200_000 // len(filler))

@@ -234,12 +234,6 @@ def test_calls_that_jax_took_from_its_cache_are_not_believed():
     assert lines(5) == [5]
 
 
-def test_a_function_that_was_given_is_believed():
-    source = ["def each(visit):", "    visit(1)", "def body(x):", "    x", "", "each(body)"]
-    places = tuple(Location("kernel.py", n, n) for n in (2, 4))
-    assert [line.line for line in frames(places, lambda _: source)] == [2, 4]
-
-
 def test_what_cannot_be_read_is_its_line_alone():
     place = Location("/nowhere/kernel.py", 7, 7)
     (line,) = frames((place, place))

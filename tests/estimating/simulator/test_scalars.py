@@ -38,11 +38,6 @@ def test_a_gather_without_its_rows_refuses(which):
     assert "operand 0" in reason
 
 
-def test_rows_do_not_matter_when_the_table_is_in_vmem():
-    result = recordings.run(gather("v7x-0.12.0.1"))
-    assert (result.steps, result.hbm_bytes_read) == (16, 0)
-
-
 @pytest.mark.parametrize("which", ["v5e-0.10.2", "v7x-0.12.0.1"])
 def test_inner_loops_run_as_often_as_the_data_says(which):
     name = f"{which}-ploop_512_256_64_3"

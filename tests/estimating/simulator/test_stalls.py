@@ -8,8 +8,6 @@ from autotune.estimating.simulator.constants import load
 from autotune.estimating.simulator.stalls import price
 from tests.samples.handwritten import listing, read, run, wait
 
-V5E = load("v5e").stalls
-
 
 def stalls(*operations, chip="v5e"):
     return run(read(1), wait(2), *operations, chip=chip)
@@ -47,32 +45,6 @@ def test_a_pop_waits_for_its_matmul():
     assert apart.stall_cycles == 0
 
 
-def test_a_matmul_that_loads_weights_waits_for_their_pushes():
-    pushes = [f"%{n} = vmatpush.bf16.msra.mxu0 %v1" for n in range(10, 40)]
-    pop = "%v2_v2 = vpop.f32.mrf.mxu0"
-    loads = stalls(*pushes, "%50 = vmatmul.bf16.vlgmr.msra.gmra.mxu0 %v1", pop)
-    plain = stalls(*pushes, "%50 = vmatmul.bf16.gmra.mxu0 %v1", pop)
-    model = load("v5e").stalls
-    late = 29 * (model.push_cycles["bf16"] - 1) + model.weights_latency["bf16"] - 1
-    assert loads.stall_cycles - plain.stall_cycles == pytest.approx(late, abs=1)
-
-
-def test_an_accumulator_pop_waits_for_the_last_write_of_its_index():
-    late = stalls(
-        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
-        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
-        "%v2_v2 = vpop.f32.mrb[7].mxu0",
-        chip="v7x",
-    )
-    early = stalls(
-        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
-        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
-        "%v2_v2 = vpop.f32.mrb[0].mxu0",
-        chip="v7x",
-    )
-    assert late.stall_cycles > early.stall_cycles > 200
-
-
 @pytest.mark.parametrize(
     ("chip", "libtpu"), [("v5e", "0.0.48"), ("v5e", "0.0.50"), ("v5p", "0.0.50")]
 )
@@ -96,40 +68,3 @@ def test_the_third_cross_lane_unit_is_the_fastest_to_reduce_since_libtpu_0_0_48(
 def test_a_unit_that_the_chip_does_not_have_is_refused(chip, unit, operation):
     refused = stalls(f"%20 = {operation} %v1", chip=chip)
     assert refused == NotSimulated(f"{chip} has no {unit}: {operation}")
-
-
-@pytest.mark.parametrize(
-    ("chip", "kind", "cycles"), [("v5e", "bf16", 16), ("v5e", "f32", 8), ("v6e", "f32", 4)]
-)
-def test_matmuls_beyond_the_backlog_stall(chip, kind, cycles):
-    rows = [f"%{n} = vmatmul.{kind}.gmra.mxu0 %v1" for n in range(100, 180)]
-    beyond = 79 * cycles - 79 - load(chip).stalls.backlog_cycles[kind]
-    result = stalls(*rows, chip=chip)
-    slow = load(chip).matrix_slowdown * result.mxu_busy_cycles
-    assert result.stall_cycles == pytest.approx(beyond + slow, abs=1)
-
-
-def transpose(first, width=128, rows=16, kind="b32"):
-    """Rows pushed one a bundle: names count up from ``first``."""
-    parts = ["start", *["cont"] * (rows - 2), "end"]
-    return [
-        f"%{first + i} = vxpose.xlu0.{kind}.{part} [{i + 1}/{rows}] /*vx=*/%v1, /*width=*/{width}"
-        for i, part in enumerate(parts)
-    ]
-
-
-def pops(count, first=200):
-    return [f"%v{first + i}_v1 = vpop.trf.xlu0" for i in range(count)]
-
-
-def test_a_transpose_goes_in_and_comes_out_row_by_row():
-    whole = stalls(*transpose(10), *pops(16))
-    each = V5E.lane_cycles
-    expected = 15 * each + V5E.transpose_latency["whole"] + 16 * each
-    assert whole.bundle_cycles + whole.stall_cycles == pytest.approx(5 + expected, abs=2)
-
-
-def test_a_product_of_half_the_rows_takes_half_the_time():
-    chip = load("v5e")
-    assert chip.matmul_cycles("vmatmul.lmr.bf16.gmra.16.mxu0") == chip.bf16_matmul_cycles / 2
-    assert chip.matmul_results("vmatmul.lmr.bf16.gmra.16.mxu0") == 1
