@@ -7,7 +7,10 @@ matmul of m, k, n with blocks bm, bk, bn (f32 or int8 where it says so).
 import functools
 import gzip
 from pathlib import Path
+from typing import Any
 from unittest import mock
+
+import pytest
 
 from autotune.estimating.simulator import NotSimulated, Simulation, extrapolation, simulate
 from autotune.estimating.simulator.run import cycles_as_libtpu_counts
@@ -18,6 +21,22 @@ FOLDER = Path(__file__).parents[1] / "recorded" / "listings"
 
 def names() -> list[str]:
     return sorted(path.name.removesuffix(".txt.gz") for path in FOLDER.glob("*.txt.gz"))
+
+
+def usual(listings: list[str]) -> list[Any]:
+    """These as parameters of a test: one of each kernel and one of each libtpu on each chip; the
+    others are slow."""
+    known: set[str] = set()
+
+    def is_new(name: str) -> bool:
+        chip, version, kernel = name.split("-", 2)
+        kinds = {f"{chip} {version}", kernel.partition("_")[0]}
+        found = not kinds <= known
+        known.update(kinds)
+        return found
+
+    marks = [pytest.mark.slow]
+    return [name if is_new(name) else pytest.param(name, marks=marks) for name in listings]
 
 
 def text(name: str) -> str:

@@ -48,7 +48,7 @@ def shown(picture):
     return [s for s in track(picture, STEPS) if not s.name.endswith("not shown")]
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", recordings.usual(DRAWN))
 def test_the_core_does_in_a_step_what_the_simulation_counts(name):
     """Issue, stalls and waits fill each step without a gap, and add up part by part."""
     picture = draw(name)
@@ -72,7 +72,7 @@ def time_of(part, piece):
     return sum(piece.details.get(f"{cause}, µs", 0.0) for cause in causes)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", recordings.usual(DRAWN))
 def test_the_dmas_of_a_step_move_its_bytes(name):
     picture = draw(name)
     moved = defaultdict(int)
@@ -84,7 +84,7 @@ def test_the_dmas_of_a_step_move_its_bytes(name):
         assert moved[step.name] == step.details["bytes read"] + step.details["bytes written"]
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", recordings.usual(DRAWN))
 def test_the_whole_lasts_as_long_as_the_simulation_says(name):
     picture, simulation = draw(name), recordings.run(name)
     assert picture.total_us == pytest.approx(simulation.us_shared)
@@ -130,7 +130,7 @@ def test_what_cannot_be_simulated_is_not_drawn():
     assert isinstance(timeline("nonsense", {}, chip="v3"), NotSimulated)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", recordings.usual(DRAWN))
 def test_the_trace_file_holds_complete_events_that_nest_for_perfetto(name):
     """Perfetto takes ``int(ts * 1000)`` and ``int(dur * 1000)`` as nanoseconds."""
     trace = json.loads(trace_json([("one", draw(name)), ("two", draw(name))]))
@@ -156,7 +156,7 @@ def test_the_trace_file_holds_complete_events_that_nest_for_perfetto(name):
             ends.append(end)
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", recordings.usual(DRAWN))
 def test_the_lines_of_a_step_fill_it(name):
     """Each cycle of the core is charged to one line, or to several that share it."""
     picture = draw(name)

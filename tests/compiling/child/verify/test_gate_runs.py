@@ -618,6 +618,7 @@ def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
     assert gate.check(made, problem, make_config({"block": ROWS})).ok is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [True, False])
 def test_a_pipeline_reads_the_padding_of_the_last_tile_and_must_not_use_it(masked: bool) -> None:
     """``emit_pipeline`` copies whole tiles: 64 columns of the second block are none."""

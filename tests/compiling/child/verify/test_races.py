@@ -64,7 +64,7 @@ def ask(checks: Any, access: dict[str, Any]) -> None:
     check(**{name: values[name] for name in names if name in values})
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_it_finds_the_races_that_jax_finds(seed: int) -> None:
     made = accesses(Random(seed), 8 + seed % 5 * 40)
     theirs, ours, found = state(), state(), []
@@ -79,12 +79,12 @@ def test_it_finds_the_races_that_jax_finds(seed: int) -> None:
 
 def test_some_of_these_race_and_some_do_not() -> None:
     ends = []
-    for seed in range(40):
+    for seed in range(20):
         checks = state()
         for access in accesses(Random(seed), 8 + seed % 5 * 40):
             ask(checks, access)
         ends.append(bool(checks.races_found))
-    assert 5 <= sum(ends) <= 39
+    assert 3 <= sum(ends) <= 19
 
 
 def _send(
