@@ -89,6 +89,19 @@ def test_a_word_may_be_a_place_or_a_state(store: SqlStore, word: str, ids: list[
     assert sorted(searched.id for searched in problems) == ids
 
 
+def test_problems_are_filtered(filled: SqlStore) -> None:
+    for only, ids in (
+        (KeyFilter(), [4, 3, 2, 1]),
+        (KeyFilter(chip=Chip.V6E), [3]),
+        (KeyFilter(toolchain=OLD.toolchain), [2]),
+        (KeyFilter(chip=Chip.V6E, toolchain=OLD.toolchain), []),
+        (KeyFilter(chip=Chip.V4), []),
+    ):
+        only = replace(only, kernel="matmul")
+        assert filled.browse.fitting(only) == ids
+        assert [searched.id for searched in filled.browse.numbered(ids)] == ids
+
+
 @pytest.mark.parametrize("number", [0, -1, 99, 2**63, 2**70])
 def test_numbers_that_there_are_not(filled: SqlStore, number: int) -> None:
     browse = filled.browse

@@ -12,7 +12,7 @@ from autotune.domain.store import KeyResult
 from autotune_db.store import SqlStore
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.matching import ruled
-from tests.samples.records import NOON, key, record, spec
+from tests.samples.records import NOON, key, record, spec, trial
 
 NEW, NEWER = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "9.1.dev3+local.2"))
 FIRST = record(key(), 5.5, NOON)
@@ -70,6 +70,16 @@ def test_there_is_an_end_to_what_one_record_says(store: SqlStore) -> None:
     assert latest_snapshot(store) == before
 
 
+def test_all_records_are_noted_in_one_snapshot(store: SqlStore) -> None:
+    other = replace(FIRST, key=replace(FIRST.key, fingerprint="other"))
+    missing = replace(FIRST, key=key(m=9))
+    store.save_record(other)
+    store.publish_checks([(of.key, of.config, found()) for of in (FIRST, other, missing)])
+    assert latest_snapshot(store) == 3
+    assert [of.checks for of in store.records()] == [(found(),)] * 2
+    assert store.record(missing.key) is None
+
+
 def pinned(store: SqlStore) -> None:
     """The first, although the second is newer."""
     store.save_record(SECOND)
@@ -85,6 +95,16 @@ def test_of_what_is_pinned_too_and_the_pin_stays(store: SqlStore) -> None:
     assert store.unpin(1)
     assert in_force(store).config == SECOND.config
     assert in_force(store).checks == ()
+
+
+def test_a_check_that_came_with_a_record_behind_a_pin_is_known_later(store: SqlStore) -> None:
+    pinned(store)
+    anew = replace(SECOND, created_at=NOON + timedelta(hours=1), checks=(found(),))
+    for trials in ((), (trial(),)):
+        store.push([spec()], [KeyResult(record=anew, trials=trials)], by="")
+    assert len(store.published()) == 3
+    store.unpin(1)
+    assert in_force(store) == anew
 
 
 def save_again(store: SqlStore) -> None:

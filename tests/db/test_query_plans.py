@@ -1,6 +1,6 @@
 """A million trials: no query of the store reads a whole table to find a few rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +9,7 @@ from sqlalchemy import Connection, event
 
 from autotune.domain.browsing import CheckFilter, KeyFilter
 from autotune.domain.key import Chip
-from autotune_db.store import SqlStore, open_store
+from autotune_db.store import SqlStore
 from tests.samples.records import key, record, save_trial, spec, trial
 
 QUERIES: dict[str, Callable[[SqlStore], Any]] = {
@@ -66,13 +66,12 @@ OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
 
 
 @pytest.fixture
-def filled(url: str) -> Iterator[SqlStore]:
-    with open_store(url, create=True) as store:
-        store.save_kernel(spec())
-        store.save_record(record())
-        for number in range(3):
-            save_trial(store, key(), trial(number))
-        yield store
+def filled(store: SqlStore) -> SqlStore:
+    store.save_kernel(spec())
+    store.save_record(record())
+    for number in range(3):
+        save_trial(store, key(), trial(number))
+    return store
 
 
 def plans(store: SqlStore, use: Callable[[SqlStore], Any]) -> list[str]:

@@ -74,6 +74,14 @@ def test_damage_found_later(tmp_path: Path) -> None:
         store.trials(key())
 
 
+@pytest.mark.parametrize("create", [False, True])
+def test_folder_instead_of_a_file(tmp_path: Path, create: bool) -> None:
+    assert refused(str(tmp_path), create=create) == (
+        f"{tmp_path} is a folder: name the database file in it"
+    )
+    assert everything(tmp_path) == {}
+
+
 def test_newer_version_is_not_even_switched_to_another_journal(tmp_path: Path) -> None:
     path = tmp_path / "autotune.db"
     with closing(sqlite3.connect(path)) as connection:
@@ -128,6 +136,14 @@ def test_folder_that_cannot_be_created(open_folder: Path, as_nobody: AsNobody) -
         assert "cannot be created: Permission denied" in refused(str(path), create=True)
         assert "is read-only" in refused(str(open_folder / "autotune.db"), create=True)
     assert everything(open_folder) == {}
+
+
+def test_file_that_may_not_be_read(open_folder: Path, as_nobody: AsNobody) -> None:
+    path = open_folder / "autotune.db"
+    upgrade(str(path))
+    path.chmod(0o600)
+    with as_nobody():
+        assert "cannot be opened" in refused(str(path), create=False)
 
 
 def test_full_disk(tmp_path: Path) -> None:

@@ -133,6 +133,19 @@ class QueueContract:
         assert (other.attempt, len(other.text)) == (2, MOST_LOG)
         assert other.text.startswith("…") and other.text.endswith(r"\x1b\x1b")
 
+    def test_what_a_stopped_worker_said_stays_before_what_the_next_one_says(
+        self, queue: Queue, store: SqlStore
+    ) -> None:
+        store.jobs.add(request())
+        for said in ("one", "two"):
+            mine = claimed(queue, said)
+            assert queue.write_log(mine, "begins\n") and queue.write_log(mine, f"{said}\n")
+            assert queue.give_back(mine, "stopped", counts=False)
+        assert store.jobs.logs(1) == [JobLog(attempt=1, text="one\ntwo\n")]
+        assert queue.write_log(claimed(queue), "x" * (MOST_LOG - 5))
+        (log,) = store.jobs.logs(1)
+        assert (log.text[:7], len(log.text)) == ("…two\nxx", MOST_LOG)
+
     def test_a_line_that_cannot_be_encoded_is_shown(self, queue: Queue, store: SqlStore) -> None:
         store.jobs.add(request())
         lease = Lease(queue, claimed(queue), LEASE_S)
