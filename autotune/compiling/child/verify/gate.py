@@ -5,7 +5,10 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count, cycle, islice
-from math import inf, prod
+from math import inf
+from typing import Any
+
+import numpy as np
 
 from autotune.compiling.child.chips import told_of
 from autotune.compiling.child.trace import pallas_call as reader
@@ -17,7 +20,7 @@ from autotune.compiling.child.verify.numbers import integer_ranges, operands_tha
 from autotune.compiling.child.verify.reduced import keeps_lengths, reduced_problems
 from autotune.compiling.child.verify.reduced_case import ReducedCase
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter
-from autotune.declaring.kernel import Kernel
+from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.evidence import FailedCheck, Proof, ProofLevel, Standard, Verdict
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config, Problem
@@ -62,9 +65,9 @@ def _check(
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
-    if (pages := _miscounted(kernel, problem, config, chip)) is not None:
-        reason = f"blocks of as many elements take other memory where {pages} is half as long: say "
-        return Verdict(ok=None, reason=f"{reason}unit={pages!r} of each axis that counts these")
+    if (dim := _miscounted(kernel, problem, config, chip)) is not None:
+        reason = f"blocks that are as long by their units take other memory with half of {dim}: "
+        return Verdict(ok=None, reason=f"{reason}unit={dim!r} is for each axis that counts these")
     naming = operands_that_name_rows(kernel, problem)
     coverage = Coverage(lambda small: _borders(kernel, small, config, chip, naming), problem)
 
@@ -127,17 +130,28 @@ def _check(
 
 def _miscounted(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> str | None:
     """The length of pages, where blocks of as many tokens, by what the axes say of their units,
-    take other memory with pages half as long. Pages are what more integers name then."""
-    values, real = dict(config.axes), ReducedCase(kernel, problem, config, chip)
-    for dim, size in problem.dims if any(axis.lengths for axis in kernel.axes) else ():
-        twice = {axis.name: 2 * values[axis.name] for axis in kernel.axes if axis.unit == dim}
-        alike = config.replace(axes=tuple({**values, **twice}.items()))
+    take other memory with pages half as long. Of a dimension that counts no tokens (heads), the
+    given integers say nothing."""
+
+    def buffers(small: Problem, twice: Iterable[Axis] = ()) -> list[int]:
+        values = dict(config.axes)
+        axes = {**values, **{axis.name: 2 * values[axis.name] for axis in twice}}
+        return ReducedCase(kernel, small, config.replace(axes=tuple(axes.items())), chip).buffers
+
+    def integers(small: Problem) -> list[Any]:
+        return [array.values() for array in kernel.inputs(small) if array.values]
+
+    if not (cutting := [axis for axis in kernel.axes if axis.lengths]):
+        return None
+    usual, grown, given = buffers(problem), buffers(problem, cutting), integers(problem)
+    of_blocks = [n for n, pair in enumerate(zip(usual, grown, strict=False)) if len({*pair}) > 1]
+    for dim, size in problem.dims:
         with suppress(Exception):  # there may be no such problem
-            half = ReducedCase(kernel, problem.with_dims(**{dim: size // 2}), alike, chip)
-            pairs = zip(real.arrays, half.arrays, strict=True)
-            is_page = any(a.values and prod(a.shape) < prod(h.shape) for a, h in pairs)
-            if is_page and half.buffers != real.buffers:
-                return dim
+            half = problem.with_dims(**{dim: size // 2})
+            if not all(map(np.array_equal, given, integers(half))):
+                now = buffers(half, [axis for axis in kernel.axes if axis.unit == dim])
+                if now and any(now[n] != usual[n] for n in of_blocks):
+                    return dim
     return None
 
 

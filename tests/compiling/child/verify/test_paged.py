@@ -14,6 +14,7 @@ from autotune.compiling.child.verify.numbers import operands_that_name_rows
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.key import Chip
 from autotune.domain.problem import Problem, make_config
+from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 from autotune_kernels.from_tpu_inference import paged_attention as vllm
 from tests.compiling.child.verify.test_strangers import SOURCE as STRANGERS
 from tests.samples.twins.packages import Case, declared
@@ -116,7 +117,19 @@ SUMS = Problem(dims=(("seqs", 64), ("length", 16 * 64), ("page", 16)), dtype="fl
 @pytest.mark.parametrize("unit", [1, 8, "seqs"])
 def test_a_wrong_unit_is_refused(unit: int | str) -> None:
     verdict = gate.check(paged_sum(unit=unit), SUMS, make_config({"pages": 4}), Chip.V6E)
-    assert verdict.ok is None and "say unit='page'" in verdict.reason
+    assert verdict.ok is None and "by their units" in verdict.reason
+
+
+@pytest.mark.parametrize("unit", ["page_size", 1, "pages"])
+def test_jax_own_attention_counts_pages(unit: int | str) -> None:
+    """Its table has as many pages for each sequence however long these are."""
+    keys, queries = RAGGED.axes
+    keys = replace(keys, dim=None, unit=unit, lengths="kv_lens")
+    made = replace(RAGGED, axes=(keys, replace(queries, dim=None, lengths="query_starts")))
+    whole = RAGGED.problem_spec.parse("8x128x4x2x32x16x128")
+    config = make_config({"num_kv_pages_per_block": 4, "num_queries_per_block": 16})
+    is_right = gate._miscounted(made, whole, config, Chip.V6E) is None
+    assert is_right is (unit == "page_size")
 
 
 @pytest.mark.slow
