@@ -24,8 +24,6 @@ search matmul --shape 1x1x1 | no TPU is attached to this machine: name the chip
 search matmul --shape 8x8x8 --chip v5e --python /no/such/python | /no/such/python cannot be started
 search matmul --shape 8x8x8 --chip v5e --ray auto --db postgresql://u:x@h/d | a file
 serch | did you mean search or serve?
-histroy | did you mean history?
-env lisst | did you mean list?
 search matmul --trails 3 | did you mean --ray or --trials?
 search matmul --compilers 65 | 65 is not between 1 and 64
 search | missing argument 'KERNEL'
@@ -53,7 +51,6 @@ history --chip v55e | unknown chip 'v55e'
 lookup matmul --shape 8x8x8 --chip v5e --toolchain jax=1 | is not of the form jax=VERSION
 lookup matmul --shape 8x8x8 --chip v5e --url http://x --db x.db | give --url or --db, not both
 lookup matmul --shape 8x8x8 --chip v5e --url nowhere | give http://host:port
-lookup matmul --shape 8x8x8 --chip v5e --url ftp://x | give http://host:port
 push --url http://127.0.0.1:9 | run a search first
 export x.json | say --format json, or call it x.bundle
 import nothing.json | is neither a file nor a format: give one of
@@ -61,13 +58,8 @@ audit nothing --chip v6e | is neither a file nor a format: give one of
 check --jax 99.1 | make it with `autotune env create jax==99.1`
 check --db mysql://x/y | give a file path, sqlite:///path or postgresql://user@host/name
 serve --port 99999 | must be from 0 to 65535
-serve --port eighty | 'eighty' is no whole number
-token create --name ci --role king | is not one of 'reader', 'writer', 'admin'
 token create | missing option '--name'
 env create jax | write it as jax==0.10.2
-env create jax==banana | write it as jax==0.10.2
-env create | missing argument 'jax==VERSION'
-env remove | missing argument 'VERSION'
 env remove nothere | no environment has jax nothere (there is none yet): see `autotune env list`
 completion | missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish
 search matmul --shape 8x8x8 --args m=8,k=8,n=8 --chip v5e | say all of it there, or none
@@ -75,17 +67,6 @@ estimate matmul --args m=8 --dtype bf16 --chip v5e | say all of it there, or non
 history --shape 8x8 | there is no database at
 explain matmul | the number of a trial is a whole number from 1, and a kernel needs --shape
 check matmul --shape 8x8x8 | are for --against: records have their problems
-completion powershell | is not one of 'bash', 'zsh', 'fish'
-db upgrad | did you mean upgrade?
-snapshots rollback x | 'x' is no whole number
-doctor --fast | see `autotune doctor --help`
-rule matmul | missing option '--chip'
-kernels matmull | did you mean matmul?
-chips v5e | unexpected extra argument (v5e)
---verzion | did you mean --version?
-calibrate --from-measurement | did you mean --from-measurements?
-misses --limit many | 'many' is no whole number
-log --limit x | 'x' is no whole number
 collect model.py:step | there is no file model.py
 """
 

@@ -294,6 +294,16 @@ def test_a_bad_address_is_one_sentence(
     assert (answer, data["error"]["field"]) == (status, field)
 
 
+def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("autotune_service.api.lookup.forms.known_identity", fail)
+    status, answer = service.post("/v1/lookup", {"questions": [asked(question())]})
+    assert (status, answer["error"]["code"]) == (500, "bug")
+    assert "secret" not in str(answer)
+
+
 def test_a_body_in_pieces(service: Running) -> None:
     """Chunks without a length, and more of them than are allowed."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=300)

@@ -75,3 +75,9 @@ def test_few_trials_break_no_figure(outcomes: Sequence[Outcome]) -> None:
     roofline(shown)
     plots.vmem(shown)
     plots.over_trials(shown, [], ())
+
+
+def test_ticks_are_plain_numbers() -> None:
+    assert plots.plain_ticks(9.0, 250.0) == [10.0, 20.0, 50.0, 100.0, 200.0]
+    assert plots.plain_ticks(0.01, 3e4) == [0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4]
+    assert plots.log_ticks(9.0, 9000.0)["ticktext"][-1] == "10,000"
