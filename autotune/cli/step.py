@@ -15,7 +15,7 @@ from autotune.cli import shared
 from autotune.cli.tune import Duration
 from autotune.declaring.calls.text import with_contents
 from autotune.domain.compilers import CompileStep
-from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
+from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import Chip, KernelRef, parse_chip
 from autotune.domain.step import Step, slice_bounds
 from autotune.domain.workload import Workload
@@ -26,7 +26,13 @@ _WORKLOAD_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
 
 
 @click.command()
-@click.argument("function")
+@click.argument("function", required=False)
+@click.option(
+    "--workload",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="In place of FUNCTION: that which this file names, with its arguments, topology and "
+    "chips, and with the configs tuned for it.",
+)
 @click.option(
     "--args",
     "call",
@@ -76,10 +82,16 @@ _WORKLOAD_BUDGET_S = 60.0  # of each of the two compiles of a workload's step
     metavar="INTERPRETER",
     help="The same with the JAX of this interpreter (3.11+).",
 )
+@click.option(
+    "--bisect",
+    metavar="OPERATION|LINE",
+    help="Of what became slower: between which releases of libtpu. Needs two --jax and one --chip.",
+)
 @shared.pool_options
 @shared.json_option
 def step(
-    function: str,
+    function: str | None,
+    workload: Path | None,
     call: str,
     chips: tuple[str, ...],
     topology: str,
@@ -89,6 +101,7 @@ def step(
     budget: float,
     releases: tuple[str, ...],
     interpreters: tuple[str, ...],
+    bisect: str | None,
     as_json: bool,
     **pool: Any,
 ) -> None:
@@ -99,29 +112,46 @@ def step(
     Exit code 1 when it does not compile for one of the chips.
     """
     from autotune.answering.sources import ENVIRONMENT, open_source
+    from autotune.cli.bisect import Bisection
     from autotune.cli.checks import find_interpreters
     from autotune.declaring.discovery import find_kernel
     from autotune.wording.step import print_chips, print_step, step_data
 
-    if tuned is not None:
-        open_source(tuned)
-    sources = (os.environ.get(ENVIRONMENT, ""),) if tuned is None else ("", tuned)
     pythons = list(dict.fromkeys(find_interpreters(releases, interpreters, None)))
-    if len(pythons) > 1 and tuned is not None:
-        raise InvalidInputError("--tuned compares under one JAX: give one --jax or --python")
-    question = StepQuestion(
-        ref=replace(find_kernel(function), call=with_contents(call)),
-        chips=[parse_chip(chip) for chip in chips] or [attached_chip()],
-        bounds=slice_bounds(topology),
+    named = [parse_chip(chip) for chip in chips]
+    if (function is None) == (workload is None):
+        raise InvalidInputError("give a FUNCTION, path/to/model.py:NAME, or a --workload")
+    if workload is not None:
+        question = _of_workload(workload)
+        tuned = _searched() if tuned is None and len(pythons) == 1 else tuned
+    else:
+        ref = replace(find_kernel(function or ""), call=with_contents(call))
+        question = StepQuestion(ref=ref, chips=(), bounds=(), budget_s=budget)
+    question = replace(
+        question,
+        chips=named or question.chips or [attached_chip()],
+        bounds=slice_bounds(topology) or question.bounds,
         budget_s=budget,
         tokens=tokens or 0,
     )
+    function = function or str(question.ref)
+    if tuned is not None:
+        open_source(tuned)
+    sources = (os.environ.get(ENVIRONMENT, ""),) if tuned is None else ("", tuned)
+    if len(pythons) > 1 and tuned is not None:
+        raise InvalidInputError("--tuned compares under one JAX: give one --jax or --python")
+    if bisect and (len(pythons) != 2 or len(question.chips) != 1):
+        raise InvalidInputError("--bisect is between two --jax, on one --chip")
     costs = _prices(prices)
     ways = list(product(pythons, sources))
     steps, before, failed = question.ask(ways, silent=as_json, **pool)
+    told = ""
+    if bisect and steps and before:
+        told = Bisection(question, before[steps[0].chip], steps[0], **pool).run(bisect)
     if as_json:
         data = [step_data(each, costs, before.get(each.chip)) for each in steps]
-        shared.print_json({"function": function, "steps": data, "failed": failed})
+        answer = {"function": function, "steps": data, "failed": failed}
+        shared.print_json(answer | ({"bisect": told} if told else {}))
     else:
         for each in steps:
             print_step(function, each, costs, before.get(each.chip))
@@ -129,6 +159,8 @@ def step(
             print_chips(steps, costs)
         for name, reason in failed.items():
             echo(f"{function} on {name}: {reason}", err=True)
+        if told:
+            echo(told)
     raise SystemExit(1 if failed else 0)
 
 
@@ -204,6 +236,32 @@ def step_of(workload: Workload, folder: Path, chips: Sequence[Chip] = ()) -> Ste
         bounds=slice_bounds(workload.topology),
         budget_s=_WORKLOAD_BUDGET_S,
     )
+
+
+def _of_workload(file: Path) -> StepQuestion:
+    """Raises ``InvalidInputError``."""
+    from autotune.domain.workload import load_workload
+
+    workload = load_workload(file)
+    question = step_of(workload, file.parent, [parse_chip(chip) for chip in workload.chips])
+    if question is None:
+        raise InvalidInputError(
+            f'{file} names no function of a step: give it a line `step = "model.py:train_step"`'
+        )
+    return question
+
+
+def _searched() -> str | None:
+    """Where `autotune tune` has put its configs, if it has."""
+    from autotune.answering.sources import open_source
+    from autotune_db.url import parse_database
+
+    place = parse_database().full_url
+    try:
+        open_source(place)
+    except AutotuneError:
+        return None
+    return place
 
 
 @contextmanager

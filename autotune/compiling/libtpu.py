@@ -27,7 +27,6 @@ _TOPOLOGIES = {
 }
 
 _CHIPS_OF_HOST = 8  # at most; larger slices have several hosts
-_DEVICES_PER_CHIP = {Chip.V2: 2, Chip.V3: 2, Chip.V7X: 2}
 
 # Set by JAX when it is imported, for its own libtpu: a child under another interpreter with
 # another JAX would load the parent's compiler.
@@ -148,8 +147,8 @@ def topology(chip: Chip, devices: int = 1, bounds: Sequence[int] = ()) -> dict[s
     name = _TOPOLOGIES[chip]
     rank = name.count("x", name.index(":")) + 1
     if devices > 1 and not bounds:
-        bounds = _bounds(devices // _DEVICES_PER_CHIP.get(chip, 1), rank)
-        if prod(bounds) * _DEVICES_PER_CHIP.get(chip, 1) != devices:
+        bounds = _bounds(devices // chip.devices_per_chip, rank)
+        if prod(bounds) * chip.devices_per_chip != devices:
             raise ValueError(f"a mesh of {devices} {chip} devices: their number is a power of two")
     if len(bounds) not in (0, rank):
         example = name.partition(":")[2]

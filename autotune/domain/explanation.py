@@ -23,12 +23,13 @@ class TimePart(StrEnum):
     HBM = "HBM waits"
     LATENCY = "DMA latency waits"
     FILL = "pipeline fill"
+    LINKS = "waits for other devices"
     XLA = "operations of XLA"
 
 
 WORTH_SHARE = 0.05  # of the time: less than most error bars
 
-ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, XLA = PARTS = tuple(TimePart)
+ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, LINKS, XLA = PARTS = tuple(TimePart)
 
 GROWING = (ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY)  # what larger blocks make smaller
 
@@ -155,7 +156,8 @@ class ScheduledOperation:
     ``vector_ops``: of a kernel's other arithmetic, where it is not simulated.
     ``scope``, ``line``: the model's names for it, and the line of its source. ``branches``: those
     of conditionals that it is in, each the name of the conditional and a number.
-    ``undecided``: the line of the loop around it whose length depends on data.
+    ``undecided``: the line of the loop around it whose length depends on data. ``sends``: whether
+    it is a kernel that speaks to other devices.
     """
 
     name: str
@@ -178,6 +180,7 @@ class ScheduledOperation:
     line: OmitDefault[str] = ""
     branches: OmitDefault[tuple[tuple[str, int], ...]] = ()
     undecided: OmitDefault[str] = ""
+    sends: OmitDefault[bool] = False
 
     @property
     def is_collective(self) -> bool:

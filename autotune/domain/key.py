@@ -75,6 +75,11 @@ class Chip(StrEnum):
         return 2 if self in (Chip.V4, Chip.V5P) else 1
 
     @property
+    def devices_per_chip(self) -> int:
+        """Which share the chip's links."""
+        return 2 if self in (Chip.V2, Chip.V3, Chip.V7X) else 1
+
+    @property
     def device_kind(self) -> str:
         """As ``Device.device_kind`` of JAX has it."""
         own = {Chip.V5E: "TPU v5 lite", Chip.V5P: "TPU v5", Chip.V6E: "TPU v6 lite"}

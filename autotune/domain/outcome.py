@@ -158,6 +158,7 @@ class Regime(StrEnum):
     HBM = "HBM"
     STEP_OVERHEAD = "step overhead"
     PIPELINE_FILL = "pipeline fill"
+    LINKS = "links"
 
 
 _MAIN_PART: Mapping[str, str] = {
@@ -165,6 +166,7 @@ _MAIN_PART: Mapping[str, str] = {
     Regime.HBM: TimePart.HBM,
     Regime.STEP_OVERHEAD: TimePart.LATENCY,
     Regime.PIPELINE_FILL: TimePart.FILL,
+    Regime.LINKS: TimePart.LINKS,
 }
 
 

@@ -25,11 +25,12 @@ class Cause(StrEnum):
     LANE_STALL = TimePart.LANES.value
     HBM = TimePart.HBM.value
     LATENCY = TimePart.LATENCY.value
+    LINKS = TimePart.LINKS.value
 
     @property
     def is_wait(self) -> bool:
         """Whether the core waits for a DMA."""
-        return self in (Cause.HBM, Cause.LATENCY)
+        return self in (Cause.HBM, Cause.LATENCY, Cause.LINKS)
 
 
 UNITS = {
@@ -45,6 +46,7 @@ UNITS = {
     Cause.STEPS: "scalar",
     Cause.HBM: "HBM",
     Cause.LATENCY: "HBM",
+    Cause.LINKS: "links",
 }
 
 

@@ -237,13 +237,21 @@ def changes(before: Step, after: Step) -> list[StepChange]:
     return sorted((c for c in compared if c.more_us), key=lambda change: -change.more_us)
 
 
+def place_us(step: Step, change: StepChange) -> float:
+    """What operations of a step take that are of the kind and place of a change."""
+    return _times(_by_place(step).get((change.kind, change.scope, _within(change.line)), ()))[0]
+
+
 def _by_place(step: Step) -> dict[tuple[StepKind, str, str], list[StepPart]]:
-    """By the line within its package: another environment has it elsewhere."""
     places: dict[tuple[StepKind, str, str], list[StepPart]] = {}
     for part in step.parts:
-        line = part.line.rpartition("site-packages/")[2]
-        places.setdefault((part.kind, part.scope, line), []).append(part)
+        places.setdefault((part.kind, part.scope, _within(part.line)), []).append(part)
     return places
+
+
+def _within(line: str) -> str:
+    """Its package: another environment has it elsewhere."""
+    return line.rpartition("site-packages/")[2]
 
 
 def _change(before: Sequence[StepPart], after: Sequence[StepPart]) -> StepChange:

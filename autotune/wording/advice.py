@@ -107,6 +107,7 @@ _WAITS: Mapping[Cause, str] = {
     Cause.SPILL: "for values that found no register",
     Cause.HBM: "for the bytes of a copy, which must come earlier or be fewer",
     Cause.LATENCY: "for a copy to answer, which could begin a step earlier",
+    Cause.LINKS: "for other devices, which could be sent to a step earlier",
 }
 
 

@@ -65,6 +65,11 @@ PART_WORDS: Mapping[TimePart, PartWords] = {
         does="waits {} for its first blocks",
         change="smaller blocks, so that the first ones are there sooner",
     ),
+    TimePart.LINKS: PartWords(
+        meaning="The core waits for what other devices send or say, and for the links to take it.",
+        does="waits {} for other devices",
+        change="",
+    ),
     TimePart.XLA: PartWords(
         meaning="What XLA does around the kernel, such as padding, transposing and copying.",
         does="leaves {} to XLA around the kernel",

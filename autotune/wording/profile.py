@@ -38,6 +38,7 @@ HEADS = {
     Cause.LANE_STALL: "~lanes",
     Cause.HBM: "~HBM",
     Cause.LATENCY: "~latency",
+    Cause.LINKS: "~devices",
 }
 NOTES = {
     ProfileNote.NO_LINES: "this libtpu names no lines of source: what has a name is named",

@@ -4,8 +4,9 @@ import pytest
 
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.key import Chip
-from autotune.domain.outcome import CompileFailed, Estimated, NotEstimated
+from autotune.domain.outcome import CompileFailed, Estimated, Regime
 from autotune.domain.problem import make_config
+from autotune.estimating.simulator.constants import link_bytes_per_us
 from tests.samples import meshed
 from tests.samples.questions import Case, case_of
 
@@ -30,10 +31,13 @@ def test_the_time_is_that_of_the_rows_of_one_device(
     assert divided.estimate.hbm_bytes == alone.estimate.hbm_bytes
 
 
-def test_what_sends_to_other_devices_is_compiled_and_not_estimated(pool: CompilerPool) -> None:
-    found = case(pool, "rows=512,devices=4", sends="true").estimated(CONFIG, Chip.V5E)
-    assert isinstance(found, NotEstimated), found
-    assert found.reason.startswith("it sends to other devices")
+def test_what_sends_takes_as_long_as_its_link(pool: CompilerPool) -> None:
+    found = case(pool, "rows=4096,devices=4", sends="true").estimated(CONFIG, Chip.V5E)
+    assert isinstance(found, Estimated), found
+    link_us = 4096 / 4 * meshed.WIDTH * 4 / link_bytes_per_us("v5e")
+    assert link_us < found.estimate.time_us < 1.2 * link_us
+    assert found.estimate.limited_by == Regime.LINKS
+    assert found.estimate.error == pytest.approx(0.5, abs=0.01)
 
 
 @pytest.mark.parametrize(

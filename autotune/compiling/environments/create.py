@@ -17,8 +17,9 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
 
-from autotune.compiling.environments.environment import Environment, environments, keep
+from autotune.compiling.environments.environment import LIBTPU, Environment, environments, keep
 from autotune.compiling.environments.probe import Interpreter, last_words, probe
 from autotune.domain.errors import AutotuneError, InvalidInputError
 
@@ -87,7 +88,8 @@ def create_environment(
     python: str | None = None,
     announce: Announce = lambda _: None,
 ) -> Environment:
-    """An environment for ``release`` (``jax==0.6.2`` or ``0.6.2``); the one that is there already.
+    """An environment for ``release`` (``jax==0.6.2`` or ``0.6.2``, and ``0.6.2+libtpu.0.0.20`` for
+    another libtpu than its own); the one that is there already.
 
     ``extra``: packages beside it. ``python``: the interpreter to build on. Raises
     ``InvalidInputError`` for what cannot be had, ``AutotuneError`` for what fails on the way.
@@ -104,16 +106,18 @@ def create_environment(
         for environment in environments(folder):
             if environment.name == version and set(extra) <= set(environment.extra):
                 return environment
-        announce(f"asking the package index about jax {version}")
-        requires = _requires_python(version)
-        base, _ = fitting_interpreter(requires, f"jax {version}", python)
+        release, _, libtpu = version.partition(LIBTPU)
+        announce(f"asking the package index about jax {release}")
+        requires = _requires_python(release)
+        base, _ = fitting_interpreter(requires, f"jax {release}", python)
         home = folder / version
         shutil.rmtree(home, ignore_errors=True)
         announce(f"making an environment with {base}")
         tool = _Installer(base, home)
         tool.make()
-        announce(f"installing jax[tpu]=={version}")
-        tool.install(f"jax[tpu]=={version}", *_NEEDED, *extra)
+        packages = [f"jax=={release}", f"libtpu=={libtpu}"] if libtpu else [f"jax[tpu]=={release}"]
+        announce(f"installing {' and '.join(packages)}")
+        tool.install(*packages, *_NEEDED, *extra)
         interpreter = _import_or_complete(tool, announce)
         made = Environment(
             name=version,
@@ -185,6 +189,14 @@ def _requires_python(version: str) -> str:
     return str(metadata.get("requires_python", ""))
 
 
+def libtpu_releases(after: str, before: str) -> list[str]:
+    """Those of the package index between two, the oldest first. Raises ``AutotuneError``."""
+    listed = _run([sys.executable, "-m", "pip", "index", "versions", "libtpu"])
+    names = re.findall(r"[\d.]+", listed.partition("Available versions:")[2].partition("\n")[0])
+    between = [name for name in names if Version(after) < Version(name) < Version(before)]
+    return sorted(between, key=Version)
+
+
 def _import_or_complete(tool: _Installer, announce: Announce) -> Interpreter:
     """What is in the environment. What a release forgot to ask for is installed beside it."""
     for _ in range(_MOST_FORGOTTEN):
@@ -198,13 +210,15 @@ def _import_or_complete(tool: _Installer, announce: Announce) -> Interpreter:
     raise AutotuneError("JAX cannot be imported there: it lacks one package after another")
 
 
-def _run(command: Sequence[str]) -> None:
+def _run(command: Sequence[str]) -> str:
+    """What it prints."""
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError as error:
         raise AutotuneError(f"{command[0]} cannot be started: {error.strerror}") from error
     if done.returncode:
         raise AutotuneError(f"`{' '.join(command[:4])} …` failed: {last_words(done.stderr)}")
+    return done.stdout
 
 
 @contextmanager

@@ -14,12 +14,16 @@ from autotune.domain.errors import UnknownNameError
 from autotune.domain.key import Toolchain
 
 FOLDER_VARIABLE = "AUTOTUNE_ENVIRONMENTS"
+LIBTPU = "+libtpu."
+"""In the name of an environment: the version of its jax, and of a libtpu that is not its own."""
+
 _NOTE = "autotune-environment.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """A virtual environment that was finished. ``name``: the version of its jax; ``python``: the
+    """A virtual environment that was finished. ``name``: the version of its jax, and of its libtpu
+    where that is another than that jax asks for; ``python``: the
     path of its interpreter; ``extra``: what was installed beside jax."""
 
     name: str
@@ -48,7 +52,9 @@ def find_environment(folder: Path, wanted: str) -> Environment:
     0.12.0.1). Raises ``UnknownNameError``."""
     known = environments(folder)
     names = [environment.name for environment in known]
-    fitting = [name for name in names if name.startswith(f"{wanted}.")]
+    fitting = [
+        n for n in names if n.startswith(f"{wanted}.") and (LIBTPU in wanted) == (LIBTPU in n)
+    ]
     for environment in known:
         if environment.name == (wanted if wanted in names else next(iter(fitting), None)):
             return environment

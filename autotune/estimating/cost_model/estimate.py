@@ -207,6 +207,7 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
             chip.chip.value,
             limit,
             compute_us / max(1, run["steps"]),
+            links_share=min(1.0, run["link_cycles"] / max(1, run["cycles_shared"])),
             is_fitted=run["is_fitted"],
         ),
         resolution=resolution(limit),
@@ -243,6 +244,7 @@ def regime(cycles: Mapping[TimePart, int]) -> Regime:
         Regime.HBM: cycles[parts.HBM],
         Regime.STEP_OVERHEAD: cycles[parts.LATENCY],
         Regime.PIPELINE_FILL: cycles[parts.FILL],
+        Regime.LINKS: cycles.get(parts.LINKS, 0),
     }
     waited = sum(waits.values())
     busy = sum(cycles.values()) - waited

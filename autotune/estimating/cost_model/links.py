@@ -13,7 +13,6 @@ from autotune.domain.explanation import LinkTransfer, Route
 from autotune.domain.key import Chip
 from autotune.estimating.simulator import constants
 
-_DEVICES_PER_CHIP = {Chip.V2: 2, Chip.V3: 2, Chip.V7X: 2}
 _CLOSED = {Chip.V4: 4, Chip.V5P: 4, Chip.V7X: 4, Chip.V5E: 16, Chip.V6E: 16}
 """Chips along an axis that is a ring: multiples of a cube's edge, or the whole of a pod's."""
 
@@ -30,14 +29,13 @@ class Links:
         """None for a chip whose links nobody has published."""
         if transfer.route is Route.HOST:
             host_bytes_per_us = constants.hardware("host_gigabytes_per_second") * 1e3
-            return transfer.size_bytes * self._per_chip / host_bytes_per_us
+            return transfer.size_bytes * self.chip.devices_per_chip / host_bytes_per_us
         if self.chip.value not in constants.CHIPS:
             return None
         devices = transfer.devices or self.devices
-        axes = self._axes(ceil(devices / self._per_chip))
+        axes = self._axes(ceil(devices / self.chip.devices_per_chip))
         start_us, hop_us = constants.hardware("link_start_us"), constants.hardware("link_hop_us")
-        link = constants.hardware("link_gigabytes_per_second", self.chip.value) * 1e3
-        link /= self._per_chip
+        link = constants.link_bytes_per_us(self.chip.value)
         if transfer.route is Route.PERMUTE:
             return start_us + hop_us + transfer.size_bytes / link
         hops = sum(size // 2 if self._is_ring(size) else size - 1 for size in axes)
@@ -48,11 +46,6 @@ class Links:
         if transfer.route is Route.EXCHANGE:  # each array goes as far as it must
             moved *= max(1.0, sum(size / (4 if self._is_ring(size) else 3) for size in axes))
         return start_us + hop_us * hops + moved / rate
-
-    @property
-    def _per_chip(self) -> int:
-        """Devices, which share its links."""
-        return _DEVICES_PER_CHIP.get(self.chip, 1)
 
     def _is_ring(self, size: int) -> bool:
         return size % _CLOSED[self.chip] == 0

@@ -103,7 +103,7 @@ def _part(
         runs=sum(each.runs for each in group),
         time_us=fsum(each.exposed_us for each in group),
         hidden_us=fsum(max(0.0, each.busy_us - each.exposed_us) for each in group),
-        error=_error(kind, basis, chip.chip.value),
+        error=_error(kind, basis, chip.chip.value, any(each.operation.sends for each in group)),
         flops=sum(each.operation.flops * each.runs for each in group),
         hbm_bytes=sum(each.operation.hbm_bytes * each.runs for each in group),
     )
@@ -122,9 +122,9 @@ def _kind(timed: TimedOperation) -> StepKind:
     return StepKind.COPY if is_copy else StepKind.ELEMENTWISE
 
 
-def _error(kind: StepKind, basis: Basis, chip: str) -> float:
-    """Of the times of such a part."""
-    if basis is Basis.LINKS:
+def _error(kind: StepKind, basis: Basis, chip: str, sends: bool) -> float:
+    """Of the times of such a part. ``sends``: a kernel may take all of its time to do so."""
+    if basis is Basis.LINKS or sends:
         return constants.hardware("host_error" if kind is StepKind.HOST else "links_error")
     known = constants.kernel_error(chip) if kind is StepKind.KERNEL else None
     if basis is Basis.SIMULATED:

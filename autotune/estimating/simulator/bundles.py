@@ -25,7 +25,7 @@ _KEPT_VECTOR = ("vpop", "vsync", "vwait")  # as there
 _ANY_OPERATION = re.compile(r"(?:\A|;;)\s*%\w+ = ")
 _RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is kept: kRem
 _COPY_KIND = re.compile(r"/\* (\w{3,5})-to-(\w{3,5}) \*/")  # of dma.general
-_NEVER = "(0)"  # the predicate of a DMA that the compiler knows to be false
+NEVER = "(0)"  # the predicate of what the compiler knows not to be executed
 _POINTER = re.compile(r"(%[\w.]+) = (?:int_to_ptr|scalar_lea)\.(\w+)")
 _ENDS = re.compile(r"\bsrc=(%[\w.]+), .*\bdst=(%[\w.]+),")
 _GENERAL_COPY = re.compile(r" (\w{3,5}_to_\w{3,5})\Z")
@@ -179,7 +179,6 @@ def _kept(code: str, memories: Mapping[str, str]) -> tuple[Operation, ...]:
     return tuple(
         _operation(name, opcode, text.strip(), memories)
         for name, opcode, text in _OPERATION.findall(code)
-        if not (opcode.startswith("dma.") and text.startswith(_NEVER))
     )
 
 

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from autotune.domain.key import Chip
 from autotune.estimating.simulator.outcome import UnfitError
 
 FOLDER = Path(__file__).with_name("chips")
@@ -66,6 +67,8 @@ class ChipConstants:
     burst_bytes_per_cycle: float  # what it moves while another core of the chip moves nothing
     write_cost: float  # the share of HBM's time that a written byte takes, in bytes read
     matrix_slowdown: float  # cycles more for each that the matrix units are busy
+    link_bytes_per_cycle: float  # of one link to a neighbour, one way
+    hop_cycles: float  # from neighbour to neighbour
     stalls: StallModel | None  # None: bundles only, a lower bound
 
     def as_libtpu_counts(self) -> ChipConstants:
@@ -95,7 +98,12 @@ def element_kind(opcode: str) -> str:
 
 
 def error_bar(
-    chip: str, limited_by: str, step_us: float = math.inf, *, is_fitted: bool = True
+    chip: str,
+    limited_by: str,
+    step_us: float = math.inf,
+    *,
+    links_share: float = 0.0,
+    is_fitted: bool = True,
 ) -> float | None:
     """Return the relative error that nine of ten kernels of a family never seen stay within: as
     hardware showed for the chip and for what limits the kernel. None where nothing is known of the
@@ -103,14 +111,17 @@ def error_bar(
 
     Latency counts where steps are short, and hardware showed it for few. ``step_us``: what the core
     takes for a step without waits, of which some is missing where a chip's stalls are not known.
-    ``is_fitted``: whether constants are known for the libtpu that made the listing.
+    ``links_share``: of the time, in which links move bytes or are waited for; no hardware has shown
+    more of it. ``is_fitted``: whether constants are known for the libtpu that made the listing.
     """
     if chip not in bars()["kernels"]:
         return None
     hardware = _hardware()
     latency = "read_latency_cycles" not in hardware[chip] and limited_by == "step overhead"
     unmeasured = float(hardware["all"]["unmeasured_latency_error"]["value"]) if latency else 0.0
-    known = max(_bar("error", limited_by), _bar("kernels", chip), unmeasured)
+    links = float(hardware["all"]["links_error"]["value"]) * links_share
+    limited = 0.0 if limited_by == "links" else _bar("error", limited_by)
+    known = max(limited, _bar("kernels", chip), unmeasured, links)
     known += 0.0 if is_fitted else _bar("other", "toolchain")
     missing = hardware[chip].get("missing_step_cycles")
     if missing is None:
@@ -138,6 +149,12 @@ def hardware(name: str, chip: str = "all") -> float:
     return float(_hardware()[chip][name]["value"])
 
 
+def link_bytes_per_us(chip: str) -> float:
+    """Of one link of a chip, one way, as far as it is one device's."""
+    rate = hardware("link_gigabytes_per_second", chip) * 1e3
+    return rate / Chip(chip).devices_per_chip
+
+
 def kernel_error(chip: str) -> float | None:
     """Return the error bar of kernels of a chip, whatever limits them; None where none is known."""
     if chip not in bars()["kernels"]:
@@ -154,8 +171,9 @@ def matrix_share(chip: str) -> float:
 
 def resolution(limited_by: str) -> float:
     """Return by how much two configs of one problem must differ to be told apart: three of four
-    ratios are right within it. Errors that configs share cancel, so it is not the error bar."""
-    return _bar("resolution", limited_by)
+    ratios are right within it. Errors that configs share cancel, so it is not the error bar. Of
+    links nothing was measured: they are taken for HBM."""
+    return _bar("resolution", "HBM" if limited_by == "links" else limited_by)
 
 
 @lru_cache(maxsize=1)
@@ -242,5 +260,7 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         burst_bytes_per_cycle=burst_bytes_per_second / clock_hz,
         write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
         matrix_slowdown=real.get("matrix_slowdown", 0.0),
+        link_bytes_per_cycle=link_bytes_per_us(name) * 1e6 / clock_hz,
+        hop_cycles=real["link_hop_us"] * clock_hz / 1e6,
         stalls=StallModel(**{k: e["value"] for k, e in stalls.items()}) if stalls else None,
     )

@@ -5,22 +5,33 @@ Independent, as libtpu's estimate: ``x = max(issue, x of the DMA before it on it
 bytes / B``. Shared, for real time: one first-in first-out channel for reads and writes,
 ``x = max(issue, busy) + bytes / B_hbm``, in which a
 written byte counts for more than one. A wait ends when enough bytes arrived on its semaphore.
+
+Devices are equal, and run the same program at the same time: what one sends to its neighbour it
+receives from the other. Each neighbour has a link of its own, and there are up to four; where a
+program sends to more, they are a ring, and bytes go the shorter way around, over each hop.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR, TimePart
+from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, LINKS, MATRIX, SCALAR, TimePart
 from autotune.estimating.simulator.constants import ChipConstants
 from autotune.estimating.simulator.lowering import (
+    ANY_SEMAPHORE,
+    AWAITED,
+    DEVICE,
     HBM_READ,
     HBM_WRITE,
+    IS_REMOTE,
+    LINK_WAITED,
+    OTHER_CORE,
     SIGNALLED,
     STEP,
+    TOLD,
     WAITED,
     CoreWork,
     Event,
@@ -30,10 +41,13 @@ from autotune.estimating.simulator.outcome import UnfitError
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
 _BOTH_CORES = 0x6000 << 16  # marks the semaphore of a copy that goes to both cores of a chip
 _INDEX = 0xF << 16  # where such a one has the index of the other core's
+_MOST_NEIGHBOURS = 4
+_SELF = 0  # the device whose program is walked
 LARGEST_BURST_BYTES = 64 << 20  # what VMEM holds: more cannot have been saved up for
 
-# kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, its begin
-# twice, when nothing but latency was left to wait for, its end, and the number of its operation.
+# kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, or
+# LINK_WAITED for other devices, its begin twice, when nothing but latency was left to wait for, its
+# end, and the number of its operation.
 Watch = Callable[[int, float, float, float, float, float], None]
 
 
@@ -41,7 +55,7 @@ class RunningTotals(NamedTuple):
     """Running totals when the outer loop header is passed, and at the end. Cycles unless said."""
 
     cycles: float
-    waited: float
+    waited: float  # for HBM
     latency_waited: float  # of it, while the last DMA that was waited for had moved its bytes
     reads: float  # DMAs
     writes: float  # DMAs to HBM
@@ -53,6 +67,8 @@ class RunningTotals(NamedTuple):
     mxu: float
     lane_stalls: float
     walked: float  # bundles and stalls, without waits
+    linked: float  # waited for other devices
+    linking: float  # how long the busiest link moves bytes
 
     def parts(self) -> dict[TimePart, float]:
         """Cycles so far by what they were spent on; the pipeline fill is not told apart here."""
@@ -63,6 +79,7 @@ class RunningTotals(NamedTuple):
             LANES: self.lane_stalls,
             HBM: self.waited - self.latency_waited,
             LATENCY: self.latency_waited,
+            **({LINKS: self.linked} if self.linked else {}),
         }
 
 
@@ -98,6 +115,8 @@ class Channel:
     write_latency: float
     shared: bool
     granule_bytes: int
+    link_bytes_per_cycle: float  # of one link, one way
+    hop_cycles: float
 
 
 def independent(chip: ChipConstants) -> Channel:
@@ -125,26 +144,34 @@ def shared(chip: ChipConstants) -> Channel:
         write_latency=chip.write_latency_cycles,
         shared=True,
         granule_bytes=chip.granule_bytes,
+        link_bytes_per_cycle=chip.link_bytes_per_cycle,
+        hop_cycles=chip.hop_cycles,
     )
 
 
 def replay(
-    events: Iterable[Event], channel: Channel, final: Event, watch: Watch | None = None
+    events: Sequence[Event], channel: Channel, final: Event, watch: Watch | None = None
 ) -> Timeline:
     """Return the time line of the events; UnfitError where a wait can never end.
 
-    ``watch`` is told of every DMA and every wait, for a picture of the run.
+    ``watch`` is told of every DMA, every wait and every STEP, for a picture of the run.
     """
-    engine, points = _Engine(channel, watch), []
+    engine, points = _Engine(channel, watch, _neighbours(events)), []
     for clock, amount, which, kind, more in events:
         if kind == STEP:
             points.append(engine.point(clock, CoreWork(*more)))
+            if watch:
+                watch(STEP, clock, clock, clock, clock, 0.0)
         elif kind == WAITED:
             engine.wait(clock, amount, which, *more)
         elif kind == SIGNALLED:
             engine.signal(clock, amount, which)
+        elif kind == TOLD:
+            engine.tell(clock, which)
+        elif kind == AWAITED:
+            engine.hear(clock, which, *more)
         else:
-            engine.start(clock, amount, which, kind, more[0] if more else 0.0)
+            engine.start(clock, amount, which, kind, *more)
     end = engine.point(final[0], CoreWork(*final[4]))
     return Timeline(tuple(points), end, _fill([*points, end]))
 
@@ -155,6 +182,21 @@ def _fill(points: list[RunningTotals]) -> Fill:
     return Fill(first.waited, first.latency_waited)
 
 
+def _neighbours(events: Sequence[Event]) -> Set[int]:
+    """Devices that something is sent to."""
+    overridden = (_device(more[2]) for *_, kind, more in events if kind >= 0 and len(more) > 1)
+    return {device for device in overridden if device}
+
+
+def _device(overrides: float) -> int | None:
+    """That a DMA goes to: the number of its chip, and its core where cores are devices. Negative
+    where data decide that. None: it stays here."""
+    bits = int(overrides)
+    if bits < 0:
+        return bits
+    return bits & (DEVICE | OTHER_CORE) if bits & IS_REMOTE else None
+
+
 def _own_core(semaphore: float) -> float:
     """XLA's copies to both cores (v5p) name two semaphores in one: ``(0x6000 | s) << 16 | s``."""
     number = int(semaphore)
@@ -162,19 +204,45 @@ def _own_core(semaphore: float) -> float:
     return number & ~(_BOTH_CORES | _INDEX) if is_both else semaphore
 
 
+class _Arrival(NamedTuple):
+    """Bytes on a semaphore; ``moved`` when nothing but latency was left."""
+
+    at: float
+    moved: float
+    size: float
+    is_remote: bool = False
+
+
 class _Engine:
     """The DMA engine of one core: semaphores, channel, and totals so far."""
 
-    def __init__(self, channel: Channel, watch: Watch | None) -> None:
+    def __init__(self, channel: Channel, watch: Watch | None, neighbours: Set[int]) -> None:
         self._channel, self._watch = channel, watch
         self._busy = self._saved = 0.0
         self._moved: dict[float, float] = {}  # semaphore -> when its last DMA had moved
-        self._arrivals: dict[float, list[tuple[float, float, float]]] = {}  # (at, moved, bytes)
+        self._arrivals: dict[float, list[_Arrival]] = {}
+        self._ring = (
+            max(device & DEVICE for device in neighbours) + 1
+            if len(neighbours) > _MOST_NEIGHBOURS
+            else 0
+        )
+        self._is_alone = not neighbours
+        self._links: dict[int, tuple[float, float]] = {}  # free at, and how long it has moved bytes
+        self._told: dict[float, float] = {}  # semaphore -> when another device raises it last
         self._reads = self._writes = 0
         self._read = self._written = self._bursts = 0.0
-        self.waited = self._latency_waited = 0.0
+        self.waited = self._latency_waited = self._linked = 0.0
 
-    def start(self, clock: float, amount: float, semaphore: float, kind: int, burst: float) -> None:
+    def start(
+        self,
+        clock: float,
+        amount: float,
+        semaphore: float,
+        kind: int,
+        burst: float = 0.0,
+        sent: float = ANY_SEMAPHORE,
+        overrides: float = 0,
+    ) -> None:
         """Issue a DMA of ``amount`` granules; ``clock`` does not know the waits so far."""
         size, semaphore = amount * self._channel.granule_bytes, _own_core(semaphore)
         if not 0 <= size < _MOST_BYTES:
@@ -190,16 +258,60 @@ class _Engine:
         begun, moved = self._move(issued, size * (weight or 1), kind, semaphore)
         latency = self._channel.write_latency if kind & HBM_WRITE else self._channel.read_latency
         latency = latency if ways < 2 else max(latency, self._channel.read_latency)
-        arrival = (moved + latency, moved, size)
-        insort(self._arrivals.setdefault(semaphore, []), arrival)
+        device, hops = _device(overrides), 0
+        if device is not None:
+            hops, left = self._cross(issued, size, device)
+            moved = max(moved, left)
+            self._arrive(sent, _Arrival(moved, moved, size, hops > 0))
+            latency += hops * self._channel.hop_cycles
+        self._arrive(semaphore, _Arrival(moved + latency, moved, size, hops > 0))
         if self._watch:
             self._watch(kind, issued, begun, moved, moved + latency, size)
+
+    def _arrive(self, semaphore: float, arrival: _Arrival) -> None:
+        insort(self._arrivals.setdefault(semaphore, []), arrival)
+
+    def _cross(self, issued: float, size: float, device: int) -> tuple[int, float]:
+        """Hops to a device, and when the link has taken all bytes: of a longer way, of the like of
+        them that others send over this one."""
+        way, hops = device, int(device != _SELF)
+        if self._ring and device > _SELF:
+            right = device & DEVICE
+            hops = min(right, self._ring - right)
+            way = 1 if hops == right else -1
+        if not hops:
+            return 0, issued
+        free, busy = self._links.get(way, (0.0, 0.0))
+        takes = hops * size / self._channel.link_bytes_per_cycle
+        self._links[way] = max(issued, free) + takes, busy + takes
+        return hops, self._links[way][0]
+
+    def tell(self, clock: float, semaphore: float) -> None:
+        """Raise a semaphore of a neighbour: the other raises the like of it here."""
+        self._told[semaphore] = clock + self.waited + self._channel.hop_cycles
+
+    def hear(self, clock: float, semaphore: float, operation: float) -> None:
+        """Wait for a semaphore that others raise, the last time that they have. One that the walked
+        device has raised for nobody they raise as it comes to wait."""
+        if self._is_alone:
+            return
+        now = clock + self.waited
+        either = (*self._told,) if semaphore == ANY_SEMAPHORE else (semaphore, ANY_SEMAPHORE)
+        known = [self._told[s] for s in either if s in self._told]
+        self._wait_until(max(known, default=now + self._channel.hop_cycles), now, operation)
+
+    def _wait_until(self, until: float, now: float, operation: float) -> None:
+        if until > now:
+            self.waited += until - now
+            self._linked += until - now
+            if self._watch:
+                self._watch(LINK_WAITED, now, now, until, until, operation)
 
     def signal(self, clock: float, amount: float, semaphore: float) -> None:
         """Raise a semaphore at once."""
         size, now = amount * self._channel.granule_bytes, clock + self.waited
         if size > 0:
-            insort(self._arrivals.setdefault(semaphore, []), (now, now, size))
+            self._arrive(semaphore, _Arrival(now, now, size))
 
     def _move(self, issued: float, size: float, kind: int, semaphore: float) -> tuple[float, float]:
         """When the bytes begin and end to move. A copy within the chip has no queue."""
@@ -228,27 +340,29 @@ class _Engine:
 
     def wait(self, clock: float, amount: float, semaphore: float, operation: float = 0.0) -> None:
         """Wait until ``amount`` granules arrived, and take them off the semaphore."""
-        missing, until, moved = amount * self._channel.granule_bytes, 0.0, 0.0
-        arrivals = self._arrivals.get(semaphore, [])
+        missing, now = amount * self._channel.granule_bytes, clock + self.waited
+        last = _Arrival(0.0, 0.0, 0.0)
         while missing > 0:
+            arrivals = self._arrivals.get(semaphore) or self._arrivals.get(ANY_SEMAPHORE)
             if not arrivals:
-                raise UnfitError("a DMA wait that nothing in the listing satisfies")
-            until, moved, size = arrivals.pop(0)
-            if size > missing:
-                arrivals.insert(0, (until, moved, size - missing))
-            missing -= size
-        now = clock + self.waited
-        if until > now:
-            self.waited += until - now
-            self._latency_waited += until - max(now, moved)
+                raise UnfitError(f"%{operation:.0f} waits for a DMA that nothing here starts")
+            last = arrivals.pop(0)
+            if last.size > missing:
+                arrivals.insert(0, last._replace(size=last.size - missing))
+            missing -= last.size
+        if last.is_remote:
+            self._wait_until(last.at, now, operation)
+        elif last.at > now:
+            self.waited += last.at - now
+            self._latency_waited += last.at - max(now, last.moved)
             if self._watch:
-                self._watch(WAITED, now, now, max(now, moved), until, operation)
+                self._watch(WAITED, now, now, max(now, last.moved), last.at, operation)
 
     def point(self, clock: float, work: CoreWork) -> RunningTotals:
         """Return the totals now."""
         return RunningTotals(
             cycles=clock + self.waited,
-            waited=self.waited,
+            waited=self.waited - self._linked,
             latency_waited=self._latency_waited,
             reads=self._reads,
             writes=self._writes,
@@ -260,4 +374,6 @@ class _Engine:
             mxu=work.mxu,
             lane_stalls=work.lane_stalls,
             walked=clock,
+            linked=self._linked,
+            linking=max((busy for _, busy in self._links.values()), default=0.0),
         )

@@ -16,16 +16,32 @@ from autotune.estimating.simulator.bundles import NO_MEMORY, Bundle, CallOperand
 from autotune.estimating.simulator.graph import Block, Branch, Graph
 from autotune.estimating.simulator.memory import Scalars, operand_address, signed_words
 from autotune.estimating.simulator.outcome import UnfitError
-from autotune.estimating.simulator.scalars import Instruction, identifier, value_of
-from autotune.estimating.simulator.slicing import PHIS, SIGNAL, WAIT, Slice, base
+from autotune.estimating.simulator.scalars import Expression, Instruction, identifier, value_of
+from autotune.estimating.simulator.slicing import (
+    PHIS,
+    REMOTE_SIGNAL,
+    SIGNAL,
+    WAIT,
+    Crossing,
+    Slice,
+    base,
+    is_copy,
+)
 from autotune.estimating.simulator.stalls import Costs
 
 # Kinds of event: (clock, amount, semaphore, kind, more). A DMA's kind is its HBM traffic, as a sum.
 ON_CHIP, HBM_READ, HBM_WRITE = 0, 1, 2
-WAITED, STEP, SIGNALLED, BLOCK = -1, -2, -3, -4
+WAITED, STEP, SIGNALLED, BLOCK, TOLD, AWAITED = -1, -2, -3, -4, -5, -6
+LINK_WAITED = -7  # a kind that only the replay knows
+ANY_SEMAPHORE = -1.0  # an absolute number, which no wait names
+# Bits of what overrides a DMA's ends (v5e to v7x; the last on v7x).
+IS_REMOTE, DEVICE, OTHER_CORE = 1 << 14, (1 << 14) - 1, 1 << 26
 
 # ``more`` is the work so far for STEP, the burst in bytes (0: one piece) for a DMA, the number of
-# the operation for WAITED, else empty. A BLOCK, told of on demand, is (clock, first address, last
+# the operation for WAITED and AWAITED, else empty. A DMA that may go to another device has two
+# more: the semaphore that says it is sent, and its overrides, negative where data decide them.
+# TOLD: a semaphore of another device is raised, as the like of it raises this one's; AWAITED: one
+# that another device may raise. A BLOCK, told of on demand, is (clock, first address, last
 # address + 1, BLOCK, unprinted cycles).
 Event = tuple[float, float, float, int, tuple[float, ...]]
 Emit = Callable[[Event], None]
@@ -98,7 +114,7 @@ def check_scalars(part: Slice, scalars: Scalars, *, dynamic_grid: bool) -> None:
     """Refuse where a scalar operand decides the time and was not given."""
     readers = [*part.instructions.values(), *part.roots.values()]
     readers += [store for name, store in part.stores.items() if name not in part.poisoned]
-    read = {name for reader in readers for name in _decisive_reads(reader)}
+    read = {name for reader in readers for name in _decisive_reads(reader, part)}
     for name, operand in part.operands.items():
         missing = operand.memory == NO_MEMORY and not scalars.get(operand.number)
         if missing and name in read:
@@ -107,11 +123,10 @@ def check_scalars(part: Slice, scalars: Scalars, *, dynamic_grid: bool) -> None:
             raise UnfitError(reason, operand.number)
 
 
-def _decisive_reads(reader: Instruction) -> tuple[str, ...]:
-    if reader.opcode.startswith("dma.") and reader.opcode != WAIT:
-        decisive = [name for part in reader.arguments[1:4:2] for name in part.reads]
-        return tuple(decisive)
-    return reader.reads()
+def _decisive_reads(reader: Instruction, part: Slice) -> tuple[str, ...]:
+    if is_copy(reader):
+        return tuple(name for part in reader.arguments[1:4:2] for name in part.reads)
+    return () if reader.name in part.crossings else reader.reads()
 
 
 def _incoming(phi: str) -> str:
@@ -238,12 +253,16 @@ def _root(part: Slice, name: str, offset: float) -> list[str]:
     root = part.roots[name]
     if root.opcode == "sbr.rel":
         return [f"{_branch_test(root.name)} = {root.guard.test if root.guard else True}"]
-    if root.opcode in (WAIT, SIGNAL):
-        semaphore, amount = root.arguments
-        kind, more = (WAITED, f"({number(name)},)") if root.opcode == WAIT else (SIGNALLED, "()")
-    else:
+    crossing = part.crossings.get(name)
+    if is_copy(root):
         amount, semaphore = root.arguments[1], root.arguments[3]
-        kind, more = _traffic(root.opcode), f"({part.bursts.get(name, 0)},)"
+        kind, more = _traffic(root.opcode), f"({part.bursts.get(name, 0)},{_ends(root, crossing)})"
+    else:
+        semaphore, amount = root.arguments
+        kind, more = _WAITS.get(root.opcode, AWAITED), f"({number(name)},)"
+    if crossing is not None:
+        semaphore = crossing.received or _ANY
+        amount = amount if is_copy(root) else Expression("0")
     lines = [f"emit((t + {offset}, {amount.source}, {semaphore.source}, {kind}, {more}))"]
     if name in part.copies:
         copied, target = part.copies[name], root.arguments[2]
@@ -253,6 +272,21 @@ def _root(part: Slice, name: str, offset: float) -> list[str]:
             else f"fill({copied.operand}, {copied.source.source}, {amount.source}, {target.source})"
         ]
     return _guarded(lines, root)
+
+
+_ANY = Expression(str(ANY_SEMAPHORE))
+_WAITS = {WAIT: WAITED, SIGNAL: SIGNALLED, REMOTE_SIGNAL: TOLD}
+
+
+def _ends(root: Instruction, crossing: Crossing | None) -> str:
+    """A device that data choose is told from others by the operation that says which."""
+    if crossing is None:
+        return ""
+    which = crossing.overrides
+    if which is None:
+        names = root.arguments[root.argument_names.index("overrides")].reads
+        which = Expression(str(-number(names[0])))
+    return f"{(crossing.sent or _ANY).source},{which.source}"
 
 
 def number(name: str) -> int:

@@ -137,11 +137,13 @@ def packed(elements: Sequence[int], dtype: str, shape: tuple[int, ...]) -> tuple
     return signed_words(words)
 
 
-def layout(listing: Listing, scalars: Scalars, *, opaque: bool) -> ScalarMemory:
-    """What was given of the operands, and those of them that are in SMEM from the beginning."""
+def layout(listing: Listing, scalars: Scalars, *, opaque: bool, sends: bool) -> ScalarMemory:
+    """What was given of the operands, and those of them that are in SMEM from the beginning.
+    ``sends``: constants of the program are tables of devices, and all devices are equal."""
+    given = {o.number: () for o in listing.operands if sends and o.kind == "const"} | {**scalars}
     words = {
-        operand.number: packed(scalars[operand.number], operand.dtype, operand.shape)
-        if operand.number in scalars
+        operand.number: packed(given[operand.number], operand.dtype, operand.shape)
+        if operand.number in given
         else None
         for operand in listing.operands
         if operand.memory != NO_MEMORY

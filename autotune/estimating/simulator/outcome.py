@@ -26,8 +26,9 @@ class Simulation:
     hbm_bytes_written: int
     bundle_cycles: int  # bundles issued, one cycle each
     stall_cycles: int  # cycles lost to interlocks of the units
-    dma_wait_cycles: int  # cycles lost in dma.done.wait, fill included
+    dma_wait_cycles: int  # cycles lost in waits, fill and other devices included
     fill_cycles: int  # waits before and in the first step that has to wait
+    link_cycles: int  # waits for other devices, or what the busiest link needs where that is more
     burst_bytes: int  # mean contiguous piece of HBM that a DMA touches
     mxu_busy_cycles: int  # mean over the core's MXUs
     spill_bundles: int  # bundles (static) that store or load a spilled vector register

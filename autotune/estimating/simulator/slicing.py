@@ -12,18 +12,35 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from autotune.estimating.simulator import memory as memories
-from autotune.estimating.simulator.bundles import NO_MEMORY, CallOperand, Listing, Operation
+from autotune.estimating.simulator.bundles import (
+    NEVER,
+    NO_MEMORY,
+    CallOperand,
+    Listing,
+    Operation,
+)
 from autotune.estimating.simulator.outcome import UnfitError
-from autotune.estimating.simulator.scalars import Expression, Instruction, understand, value_of
+from autotune.estimating.simulator.scalars import (
+    ALLOCATION_SHIFT,
+    Expression,
+    Instruction,
+    understand,
+    value_of,
+)
 
 _LOCAL_DMA = re.compile(r"dma\.(hbm|vmem|smem|cmem)_to_(hbm|vmem|smem|cmem)\Z")
 _LARGEST = 2**31 - 1  # above it a constant is negative
+_ALLOCATION = re.compile(r"#allocation(\d{1,9})\b")
 _AMOUNT = re.compile(r", (\d{1,10})\Z")
 _STEP_BYTES = 512  # of a strided DMA (block shapes against printed strides, v5e to v7x)
 PHIS = ("sphi", "pphi")
 _UNKNOWN = (Expression("None", ("what no operation defines",)),)
 WAIT = "dma.done.wait"
 SIGNAL = "vsyncadd"  # a local copy done with vector loads and stores signals its semaphore so
+REMOTE_SIGNAL = "vsyncadd.remote"  # raises one of another device
+_TELLING = (REMOTE_SIGNAL, "vwait.ge", "vwait.ge.trace")
+_POLL = "vpop.sfrf"  # takes what vsyncmov has read of a semaphore
+_SEMAPHORE_BITS = 0x1FFF  # of an allocation; those above say which device and core it is of
 
 
 class Copy(NamedTuple):
@@ -31,6 +48,15 @@ class Copy(NamedTuple):
 
     operand: int
     source: Expression
+
+
+class Crossing(NamedTuple):
+    """What may go to another device: its semaphore there, which the like of it raises here, and the
+    semaphore here that says it is sent. None: an absolute number, which no wait names."""
+
+    received: Expression | None
+    sent: Expression | None
+    overrides: Expression | None  # which device, and whether; None where data decide that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +73,7 @@ class Slice:
     bursts: Mapping[str, int]  # DMA -> bytes of each contiguous piece, where it has strides
     copies: Mapping[str, Copy | None]  # DMAs to scalar memory that a load may read, by name;
     # None: what they bring is not known
+    crossings: Mapping[str, Crossing]  # DMAs and signals, by name
 
 
 def cut(listing: Listing, scalars: memories.Scalars) -> Slice:
@@ -55,9 +82,12 @@ def cut(listing: Listing, scalars: memories.Scalars) -> Slice:
     operands = {operand.name: operand for operand in listing.operands}
     search = _Search(definitions=definitions, stores=stores, operands=operands)
     roots = {root.name: root for root in map(_root, _root_operations(listing))}
+    if not any(search.overrides(root) for root in roots.values()):  # no other device
+        roots = {name: root for name, root in roots.items() if root.opcode not in _TELLING}
     for root in roots.values():
         search.include(_needs(root))
     to_smem = [root for root in roots.values() if root.opcode.endswith("_to_smem")]
+    crossings = {name: c for name, root in roots.items() if (c := search.crossing(root, to_smem))}
     copies = search.copies(to_smem, scalars)
     return Slice(
         instructions=search.instructions,
@@ -66,9 +96,12 @@ def cut(listing: Listing, scalars: memories.Scalars) -> Slice:
         poisoned=frozenset(search.poisoned),
         phis_fed=_phis_fed(search.instructions),
         operands=operands,
-        memory=memories.layout(listing, scalars, opaque=None in copies.values()),
+        memory=memories.layout(
+            listing, scalars, opaque=None in copies.values(), sends=bool(crossings)
+        ),
         bursts=_bursts(roots, definitions),
         copies=copies,
+        crossings=crossings,
     )
 
 
@@ -126,9 +159,12 @@ def _root_operations(listing: Listing) -> list[Operation]:
         operation
         for bundle in listing.bundles
         for operation in bundle.operations
-        if operation.opcode == "sbr.rel"
-        or operation.opcode.startswith("dma.")
-        or _raises_semaphore(operation)
+        if not operation.text.startswith(NEVER)
+        and (
+            operation.opcode in ("sbr.rel", *_TELLING)
+            or operation.opcode.startswith("dma.")
+            or _raises_semaphore(operation)
+        )
     ]
 
 
@@ -140,11 +176,15 @@ def _raises_semaphore(operation: Operation) -> bool:
 
 def _root(operation: Operation) -> Instruction:
     root = understand(operation)
-    if root.opcode not in ("sbr.rel", WAIT, SIGNAL):
+    if is_copy(root):
         _check_dma(root)
     elif root.opcode != "sbr.rel" and len(root.arguments) != 2:
         raise UnfitError(f"unreadable {root.opcode}: {operation.text[:60]!r}")
     return root
+
+
+def is_copy(root: Instruction) -> bool:
+    return root.opcode.startswith("dma.") and root.opcode != WAIT
 
 
 def _check_dma(root: Instruction) -> None:
@@ -158,7 +198,9 @@ def _check_dma(root: Instruction) -> None:
 
 def _needs(root: Instruction) -> list[str]:
     """Return the names that decide time: not the addresses of a DMA."""
-    decisive = root.arguments if root.opcode in (WAIT, SIGNAL) else root.arguments[1:4:2]
+    decisive = root.arguments[1:4:2] if is_copy(root) else root.arguments
+    if root.opcode in _TELLING:
+        decisive = ()
     names = [name for argument in decisive for name in argument.reads]
     return names + ([root.guard.predicate] if root.guard else [])
 
@@ -191,12 +233,22 @@ class _Search:
         operation = self.definitions.get(name)
         if operation is None:
             raise UnfitError(f"{name} decides the time of this kernel and is never defined")
+        if operation.opcode == _POLL:
+            return self._polled(operation)
         if ".f32" in operation.opcode:
             raise UnfitError(f"a floating-point number decides the time ({operation.opcode})")
         instruction = understand(operation)
         if instruction.opcode not in (*PHIS, "sld"):
             value_of(instruction)  # refuses what it does not know
         return instruction
+
+    def _polled(self, poll: Operation) -> Instruction:
+        """XLA's products look in passing whether a collective's next bytes are there, by a
+        semaphore that they are given: they are not, and the collective has a time of its own."""
+        read = self.definitions.get(poll.text.strip())
+        if read is None or "#allocation" in read.text:
+            raise UnfitError(f"what {poll.name} reads of a semaphore decides the time")
+        return understand(Operation(poll.name, "smov", "0"))
 
     def _stored(self, load: Instruction) -> list[str]:
         """Keep the stores that this load may read; return the names they need. One whose guard
@@ -236,6 +288,57 @@ class _Search:
             if instruction.opcode == "sld" and not instruction.slot
         ]
         return any(_may_be_one(load.address, copy.arguments[2]) for load in loads)
+
+    def crossing(self, root: Instruction, to_smem: Sequence[Instruction]) -> Crossing | None:
+        """None for what stays on the device."""
+        if root.opcode in _TELLING:
+            return Crossing(self._semaphore(root.arguments[0], to_smem), None, None)
+        if (overrides := self.overrides(root)) is None:
+            return None
+        named = dict(zip(root.argument_names, root.arguments, strict=True))
+        return Crossing(
+            self._semaphore(named["dst_syncflagno"], to_smem),
+            self._semaphore(named["src_syncflagno"], to_smem),
+            overrides if self._computes(overrides, to_smem) else None,
+        )
+
+    def overrides(self, root: Instruction) -> Expression | None:
+        """Of a DMA that may go to another device: which one."""
+        if not is_copy(root) or "overrides" not in root.argument_names:
+            return None
+        overrides = root.arguments[root.argument_names.index("overrides")]
+        return None if memories.constant(overrides, self.definitions) == 0 else overrides
+
+    def _semaphore(self, value: Expression, to_smem: Sequence[Instruction]) -> Expression | None:
+        """The allocation that a value is made of, and its place there."""
+        allocations, seen, waiting = set[str](), set[str](), list(value.reads)
+        while waiting:
+            name = waiting.pop()
+            operation = self.definitions.get(name)
+            if name in seen or name in self.operands or operation is None:
+                continue
+            seen.add(name)
+            if operation.opcode != "sld":
+                allocations.update(_ALLOCATION.findall(operation.text))
+                waiting += understand(operation).reads()
+        if not value.reads:
+            return value
+        if len(allocations) != 1 or not self._computes(value, to_smem):
+            return None
+        base = int(allocations.pop()) << ALLOCATION_SHIFT
+        return Expression(f"({base}+({value.source}&{_SEMAPHORE_BITS}))", value.reads)
+
+    def _computes(self, value: Expression, to_smem: Sequence[Instruction]) -> bool:
+        """Whether a value needs nothing that is copied to scalar memory; then it is included."""
+        trial = _Search(definitions=self.definitions, stores=self.stores, operands=self.operands)
+        try:
+            trial.include(list(value.reads))
+        except UnfitError:
+            return False
+        if any(map(trial._is_read, to_smem)):
+            return False
+        self.include(list(value.reads))
+        return True
 
     def copied(self, copy: Instruction, scalars: memories.Scalars) -> Copy | None:
         """What a copy to scalar memory reads; None where that, or where it writes, is not known."""

@@ -13,7 +13,7 @@ from autotune.compiling import libtpu, protocol
 from autotune.compiling.child.chips import compile_only_target, told_of
 from autotune.compiling.child.compile import hlo, matching, module
 from autotune.compiling.child.compile.hlo import KernelCall
-from autotune.compiling.child.compile.scheduled import SENDS, flat, scheduled
+from autotune.compiling.child.compile.scheduled import flat, scheduled
 from autotune.compiling.child.devices import abstract_mesh
 from autotune.compiling.child.listings import FinalListing, listings, program
 from autotune.compiling.child.options import compile_with
@@ -192,8 +192,6 @@ def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalLis
     listing, refusal = final and final.listing, ""
     if call.runs is None:
         listing, refusal = None, _DEPENDS_ON_DATA
-    elif call.sends:
-        listing, refusal = None, SENDS
     elif listing is None:
         refusal = f"the compiler lists no program of its own for {call.name}"
     return MadeCall(

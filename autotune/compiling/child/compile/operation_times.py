@@ -19,6 +19,7 @@ from autotune.estimating.simulator.assembly import AssemblyError
 _LETTERS, _END = 32, " ;\n"
 _MOST_BYTES, _MOST_DAYS = 64 << 20, 60
 _NO_CODE = "the compiler makes no code for it alone"
+_REFUSED = "refused-2 "  # the number grows when the simulator refuses less
 
 
 class OperationTimes:
@@ -89,7 +90,8 @@ class OperationTimes:
         self._known[key] = outcome
         if self._file:
             with suppress(OSError), self._file.open("a", encoding="utf-8") as file:
-                file.write(f"\n{key} {' '.join(str(outcome).split())}{_END}")
+                kind = _REFUSED if isinstance(outcome, str) else ""
+                file.write(f"\n{key} {kind}{' '.join(str(outcome).split())}{_END}")
 
 
 def _digest(text: str) -> str:
@@ -117,16 +119,18 @@ def _forget(used: Path | None) -> None:
 
 
 def _read(file: Path | None) -> dict[str, Outcome]:
-    """Lines that were cut short are passed over."""
+    """But for lines that were cut short, and what an older simulator refused."""
     if file is None or not file.exists():
         return {}
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     parts = (line.removesuffix(_END).partition(" ") for line in lines if line.endswith(_END))
-    return {key: _outcome(text) for key, _, text in parts if len(key) == _LETTERS}
+    known = {key: _outcome(text) for key, _, text in parts if len(key) == _LETTERS}
+    return {key: outcome for key, outcome in known.items() if outcome is not None}
 
 
-def _outcome(text: str) -> Outcome:
+def _outcome(text: str) -> Outcome | None:
+    refused = text.removeprefix(_REFUSED)
     try:
-        return float(text)
+        return refused if refused != text else float(text)
     except ValueError:
-        return text
+        return None

@@ -22,10 +22,6 @@ _SEMAPHORES = "sflag"
 Outcome = float | str
 """Microseconds of a run, or why it is not simulated."""
 
-SENDS = (
-    "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
-)
-
 
 def calls_by_name(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> dict[str, Call]:
     """Of each compiled call the function's; those that XLA has copied are of the same."""
@@ -62,8 +58,6 @@ def scheduled(
 
 def simulated(listing: str | Listing, call: Call | None, chip: Chip) -> Outcome:
     """A kernel with the scalars that are known of it."""
-    if call is not None and call.sends:
-        return SENDS
     result = _of_xla(listing, chip)
     if call is not None and isinstance(result, NotSimulated):
         version, known = libtpu.version(), flat(call.scalar_operands())
@@ -92,6 +86,7 @@ def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
         dtype=trace.mxu_dtype or "",
         vector_ops=0 if certain else trace.vector_ops,
         hbm_bytes=trace.hbm_bytes,
+        sends=call.sends,
     )
 
 

@@ -30,12 +30,13 @@ class Visit(NamedTuple):
 
 class Wait(NamedTuple):
     """The core waits for a DMA; cycles. ``moved``: from then on for its latency alone.
-    ``operation``: the number of the one that waits."""
+    ``operation``: the number of the one that waits; ``cause``: HBM or links."""
 
     begin: float
     moved: float
     end: float
     operation: int
+    cause: Cause
 
 
 class Spell(NamedTuple):
@@ -84,7 +85,7 @@ class Activity:
         self._places, self._waits = places, waits
         self._at: list[float] = []  # of each wait, on the walk's clock
         self._lost = [0.0]
-        for begin, _, end, _ in waits:
+        for begin, _, end, *_ in waits:
             self._at.append(round(begin - self._lost[-1], _DIGITS))
             self._lost.append(self._lost[-1] + end - begin)
         self._occupied: dict[int, list[tuple[str, float, float]]] = {}
@@ -100,10 +101,10 @@ class Activity:
             for charge, start, stop, cycles in self._blocks[block]:
                 at = self._time(visit.clock + start)
                 yield Spell(charge, at, at + stop - start, cycles)
-        for at, moved, stop, operation in self._waits:
+        for at, moved, stop, operation, cause in self._waits:
             if begin <= at < end:
                 owner = self._places.wait(operation)
-                yield Spell(Charge(owner, Cause.HBM), at, moved, moved - at)
+                yield Spell(Charge(owner, cause), at, moved, moved - at)
                 yield Spell(Charge(owner, Cause.LATENCY), moved, stop, stop - moved)
 
     def units(self, visits: Sequence[Visit]) -> Iterator[tuple[str, Owner, float, float]]:

@@ -10,7 +10,7 @@ from itertools import islice
 from math import prod
 from typing import Any, NamedTuple
 
-from autotune.domain.profile import NamedPart, SourceLine, within
+from autotune.domain.profile import Cause, NamedPart, SourceLine, within
 from autotune.estimating.simulator import constants, dma
 from autotune.estimating.simulator.bundles import parse
 from autotune.estimating.simulator.dma import RunningTotals
@@ -28,7 +28,14 @@ from autotune.estimating.simulator.drawing.picture import (
     Track,
 )
 from autotune.estimating.simulator.extrapolation import finish
-from autotune.estimating.simulator.lowering import HBM_READ, HBM_WRITE, ON_CHIP, WAITED
+from autotune.estimating.simulator.lowering import (
+    HBM_READ,
+    HBM_WRITE,
+    LINK_WAITED,
+    ON_CHIP,
+    STEP,
+    WAITED,
+)
 from autotune.estimating.simulator.memory import Scalars
 from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
 from autotune.estimating.simulator.profiling.attribution import Owner, Places
@@ -135,9 +142,10 @@ class _Drawing:
     def _watch(
         self, kind: int, issued: float, begun: float, moved: float, arrived: float, size: float
     ) -> None:
-        if kind == WAITED:
-            self._waits.append(activities.Wait(issued, moved, arrived, int(size)))
-        else:
+        if kind in (WAITED, LINK_WAITED):
+            cause = Cause.HBM if kind == WAITED else Cause.LINKS
+            self._waits.append(activities.Wait(issued, moved, arrived, int(size), cause))
+        elif kind != STEP:
             self._transfers.append(Transfer(kind, issued, begun, moved, arrived, size))
 
     def _us(self, cycles: float) -> float:

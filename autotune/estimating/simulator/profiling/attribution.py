@@ -36,7 +36,7 @@ from autotune.estimating.simulator.bundles import (
 from autotune.estimating.simulator.dma import Timeline
 from autotune.estimating.simulator.extrapolation import Recording, finish, weights
 from autotune.estimating.simulator.graph import connect
-from autotune.estimating.simulator.lowering import STEP, WAITED, Event, number
+from autotune.estimating.simulator.lowering import LINK_WAITED, STEP, WAITED, Event, number
 from autotune.estimating.simulator.memory import Scalars
 from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
 from autotune.estimating.simulator.profiling.purposes import Frames, purposes
@@ -175,6 +175,9 @@ def _cause(operation: Operation) -> Cause:
     return next((c for prefix, c in _CAUSES.items() if opcode.startswith(prefix)), Cause.VECTOR)
 
 
+_WAITS = {WAITED: Cause.HBM, LINK_WAITED: Cause.LINKS}
+
+
 class _Ledger:
     """Adds up the cycles of a walk, each section as often as it is in the whole run."""
 
@@ -197,21 +200,18 @@ class _Ledger:
         points, self._section = [*line.points, line.end], 0
         fill = next((n for n, p in enumerate(points) if p.waited > points[0].waited), 0)
 
-        def counted() -> Iterator[Event]:
-            for event in recording.events:
-                self._section += event[3] == STEP
-                yield event
-
         def watch(kind: int, begun: float, _: float, moved: float, end: float, name: float) -> None:
-            if kind == WAITED:
+            self._section += kind == STEP
+            if kind in (WAITED, LINK_WAITED):
                 times = self._sections[self._section]
-                first = bool(times) and self._section <= fill
+                is_fill = kind == WAITED and self._section <= fill
+                first, cause = bool(times) and is_fill, _WAITS[kind]
                 waiting = self._places.wait(int(name))
                 for owner, n in ((NamedPart.FILL, first), (waiting, times - first)):
-                    self._add(owner, Cause.HBM, n * (moved - begun))
+                    self._add(owner, cause, n * (moved - begun))
                     self._add(owner, Cause.LATENCY, n * (end - moved))
 
-        dma.replay(counted(), dma.shared(chip), recording.final, watch)
+        dma.replay(recording.events, dma.shared(chip), recording.final, watch)
 
     def settle(self, costs: Costs) -> None:
         """What the blocks have issued and stalled for."""
