@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.explanation import FILL, HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
+from autotune.domain.explanation import FILL, HBM, ISSUE, LANES, LATENCY, LINKS, MATRIX, SCALAR
 from autotune.domain.profile import Cause, NamedPart, SourceLine
 from autotune.estimating.simulator import NotSimulated, simulate
 from autotune.estimating.simulator.bundles import Operation, all_operations, is_vector, parse
@@ -87,7 +87,7 @@ def same_as(result, simulation):
     cycles, parts = by_cause(result), simulation.parts
     sums = {ISSUE: sum(cycles[cause] for cause in ISSUED), FILL: cycles[FILL]}
     sums[SCALAR] = cycles[Cause.SCALAR] + cycles[Cause.EMPTY] + cycles[Cause.STEPS]
-    for part in (MATRIX, LANES, HBM, LATENCY):
+    for part in (MATRIX, LANES, HBM, LATENCY, *({LINKS} & parts.keys())):
         sums[part] = cycles[Cause(part.value)]
     close = pytest.approx(parts, rel=1e-4, abs=len(result.rows) + 2)
     return result.cycles == simulation.cycles_shared == sum(cycles.values()) and sums == close
