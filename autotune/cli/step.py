@@ -151,7 +151,7 @@ def step(
     if as_json:
         data = [step_data(each, costs, before.get(each.chip)) for each in steps]
         answer = {"function": function, "steps": data, "failed": failed}
-        shared.print_json(answer | ({"bisect": told} if told else {}))
+        shared.print_json({**answer, "bisect": told or None})
     else:
         for each in steps:
             print_step(function, each, costs, before.get(each.chip))

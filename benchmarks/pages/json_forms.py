@@ -197,6 +197,7 @@ FORMS: dict[str, Any] = {
         "function": str,
         "steps": [_STEP],
         "failed": dict[str, str],
+        "bisect": (str, None),
     },
     "profile": {"kernel": str, "chip": str, "toolchain": Toolchain, "profiles": [_PROFILES]},
     "advise": {"kernel": str, "key": Key, "config": Config, "advice": Advice},

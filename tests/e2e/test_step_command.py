@@ -198,6 +198,9 @@ def test_before_and_after_a_search(tmp_path: Path) -> None:
     with open_store(database) as store:
         tuned, _ = store.workloads.find("model")
     assert [step.after_us for step in tuned.steps] == pytest.approx([found["time_us"]])
+    of_file = ["step", "--workload", str(workload), "--tuned", database, "--budget", "1m", "--json"]
+    (same,) = json.loads(CliRunner().invoke(cli, of_file).stdout)["steps"]
+    assert same["chip"] == "v5e" and same["time_us"] == pytest.approx(found["time_us"])
     twin = str(Path(sys.executable).with_name("python3"))
     check = ["check", "--workload", str(workload), "--chip", "v6e", "--python", twin]
     assert "the step on v6e: " in CliRunner().invoke(cli, [*check, "--db", database]).stdout
