@@ -57,10 +57,10 @@ SAYS = {
         "block_rows=64 block_columns=128: ",
         "by estimate",
         r"\(512, 1024\) takes exact ",
-        "512 rows: exact ",
-        "100 rows: rule block_rows=100 ",  # tuned whole for 512 rows
     ),
     "start": (
+        "512 rows: exact ",
+        "100 rows: rule block_rows=100 ",  # tuned whole for 512 rows
         "1 record and 3 trials are new there",
         r"scale 512x1024 .* on v6e, jax 0\.12",
     ),
