@@ -97,6 +97,12 @@ def test_a_folder_that_has_become_a_package_since(trees: tuple[Path, Path]) -> N
         assert place_of(f"{name.replace('/', '.')}.a") == str(copy)
 
 
+def test_what_is_no_longer_in_the_tree_is_found_in_the_copy(trees: tuple[Path, Path]) -> None:
+    _, copy = trees
+    written(copy, "copied_gone/__init__.py")
+    assert place_of("copied_gone") == str(copy)
+
+
 def test_what_was_imported_before_the_copy_was_known(trees: tuple[Path, Path]) -> None:
     """The rest of the package is that of the copy, and the kernel is refused."""
     tree, copy = trees

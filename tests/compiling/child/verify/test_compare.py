@@ -41,6 +41,12 @@ def test_nan_where_a_number_is_expected_is_uninitialised_memory() -> None:
     assert compare([got], [got], allowed(F32)).check == ""  # as the reference has it
 
 
+def test_infinities_must_be_the_same() -> None:
+    want = np.array([np.inf, -np.inf, 1.0], np.float32)
+    assert compare([want], [want], allowed(F32)).check == ""
+    assert compare([-want], [want], allowed(F32)).check == "values"
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "bool"])
 def test_integers_are_exact(dtype: str) -> None:
     want = np.ones((8, 8), dtype)
@@ -107,6 +113,12 @@ def test_an_element_that_plain_xla_gets_wrong_hides_no_zero(dtype: np.dtype) -> 
     got[3, 5] = 0
     bad = Errors(share=0.5, mean_share=0.1)
     assert compare([got], [want], allowed(dtype, 512, natural=bad)).check == "values"
+
+
+def test_the_coarsest_floating_dtype_decides_and_integers_do_not() -> None:
+    assert allowed_errors([F32, BF16], 1, None) == allowed_errors([BF16], 1, None)
+    assert allowed_errors([np.dtype("int8"), F32], 1, None) == allowed_errors([F32], 1, None)
+    assert allowed_errors([np.dtype("int32")], 99, None) == EXACT
 
 
 @given(st.integers(1, 10**6), st.integers(1, 10**6))
