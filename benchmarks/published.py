@@ -1,7 +1,8 @@
 """How far are estimates from the device times that tokamax's wheel carries, whole operations?
 
     python -m benchmarks published --python PYTHON [--side given] [--rows 100] [--done FILE]
-    python -m benchmarks published --show GIVEN_FILE HELD_FILE [--write]
+    python -m benchmarks published --python PYTHON --grids --rows 20 --done GRIDS_FILE
+    python -m benchmarks published --show GIVEN_FILE HELD_FILE [GRIDS_FILE] [--write]
 
 PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The rows are read from its
 ``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
@@ -10,11 +11,14 @@ Each row's operation is built as tokamax's autotuner builds it, compiled and est
 Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and
 chip, with a seed; the rows that FILE has are not compiled again by the same model of time.
+``--grids`` draws rows of kernels whose config was the fastest of a grid of up to 50, and estimates
+all configs of that grid.
 ``--show`` makes the tables of such files and compiles nothing; ``--write`` writes them to
 docs/results/accuracy.md and, in short, to docs/explanation/accuracy.md.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
@@ -47,6 +51,7 @@ from benchmarks.calibration.held_out import grouped
 from benchmarks.calibration.tokamax_rows import (
     GIVEN,
     HELD,
+    LARGEST_GRID,
     PALLAS,
     Row,
     append_done,
@@ -60,6 +65,7 @@ from benchmarks.calibration.tokamax_rows import (
 from benchmarks.harness.documents import write_below_mark
 
 KERNEL = Path(__file__).with_name("kernels") / "tokamax_row.py"
+_GRID = KERNEL.with_name("tokamax_grid.py")
 _LIMIT_S = 120.0
 _LONGEST = 6  # of XLA's operations, those that are kept
 
@@ -71,6 +77,7 @@ def main() -> None:
     parser.add_argument("--chip", help="rows of one chip alone")
     parser.add_argument("--family", help="rows of the families whose name has this in it")
     parser.add_argument("--rows", type=int, default=100, help="as many, drawn by family and chip")
+    parser.add_argument("--grids", action="store_true", help="with all configs of their grids")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, help="start no row after so many minutes")
     parser.add_argument("--done", type=Path, help="JSON lines of rows; continued where it is")
@@ -96,8 +103,35 @@ def _run(args: argparse.Namespace) -> list[Row]:
     ]
     wanted = sample(rows, args.rows, args.seed)
     print(f"{len(rows)} rows of side {args.side}, {len(wanted)} drawn with seed {args.seed}")
+    if args.grids:
+        wanted = [row for grid in _grids(wanted, args.python) for row in grid]
     until = time.monotonic() + args.minutes * 60 if args.minutes else None
     return list(estimated(wanted, args.python, args.done, until))
+
+
+def _grids(rows: Sequence[Row], python: str) -> Iterator[list[Row]]:
+    """For each row of a grid that is small enough, a row for each of its configs, the tuned one
+    first; ``tuned`` is the id of the row, ``grid`` the size."""
+    answer = subprocess.run(
+        [python, _GRID],
+        input=json.dumps(rows),
+        env={**os.environ, "PYTHONPATH": str(_GRID.parents[2]), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for row, configs in zip(rows, json.loads(answer.stdout), strict=True):
+        if row["config"] in configs and 1 < len(configs) <= LARGEST_GRID:
+            rest = [config for config in configs if config != row["config"]]
+            yield [
+                row | {"config": c, "tuned": row["id"], "grid": len(configs), "id": _id(row, c)}
+                for c in (row["config"], *rest)
+            ]
+
+
+def _id(row: Row, config: object) -> str:
+    name = f"{row['id']} {json.dumps(config, sort_keys=True)}"
+    return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 def estimated(

@@ -21,6 +21,7 @@ from autotune.domain.compilers import CompileConfig, DescribeChip, DescribeKerne
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem, make_config
+from autotune.estimating.cost_model.error_bars import quantile
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.wording.outcome import kind_and_reason
 from benchmarks.calibration.agreement import (
@@ -28,7 +29,6 @@ from benchmarks.calibration.agreement import (
     arguments,
     kendall,
     published,
-    quantile,
     ratio_error,
     save,
 )

@@ -1,91 +1,150 @@
-"""``autotune calibrate``: what measurements say of the estimates, and what would fit better."""
+"""``autotune calibrate``: times programs, or takes times of others, and what error bar they ask
+for."""
 
+import json
+import sys
+from collections.abc import Iterator
 from dataclasses import asdict
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from autotune.cli.shared import database_and_json, open_database, print_json
-from autotune.domain.errors import AutotuneError, InvalidInputError
+from autotune.cli import shared
+from autotune.domain.codec import to_data
+from autotune.domain.compilers import DescribeToolchain
+from autotune.domain.errors import InvalidInputError
 from autotune.wording.output import echo
-from autotune.wording.units import counted
+from autotune.wording.units import error_bar
 
 if TYPE_CHECKING:
-    from autotune.estimating.cost_model.calibration import EstimateErrors, Proposal
+    from autotune.domain.calibration import MeasuredProgram
+    from autotune.domain.error_bars import MeasuredBars
+    from autotune.domain.key import Chip
 
-_MOST_KEYS = 10_000
+_MOST_BYTES = 16 << 20
+_UNTRIED = "calibrating was never tried on a real TPU: please tell us what you see"
 
 
 @click.command()
+@click.option("--here", is_flag=True, help="Time about fifty configs on the attached TPU.")
 @click.option(
-    "--from-measurements", is_flag=True, help="Compare the measured times of the database."
+    "--from",
+    "file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Take the times of a file that --here wrote; estimates are made again here.",
 )
 @click.option(
-    "--from-tables",
-    is_flag=True,
-    help="Compare the times of imported tables, whose toolchain nobody knows.",
+    "--write",
+    "output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="With --here: where the times go; default: autotune-calibration-CHIP.json.",
 )
-@database_and_json
+@click.option(
+    "--device", default=0, type=click.IntRange(min=0), help="With --here: which attached device."
+)
+@click.option(
+    "--python",
+    default=sys.executable,
+    metavar="INTERPRETER",
+    help="Compile with the JAX of this interpreter (3.11+).",
+)
+@shared.database_and_json
 def calibrate(
-    from_measurements: bool,
-    from_tables: bool,
+    here: bool,
+    file: Path | None,
+    output: Path | None,
+    device: int,
+    python: str,
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Say how far estimates are from measurements of the same configs, by kind of kernel, and
-    propose factors for the chip's constants. Nothing is applied.
+    """Say how far estimates are from times of the same programs, and keep the times.
 
-    Exit code 1 when nothing was measured.
+    With this database, `search`, `explain` and `lookup` then use the error bar that the times ask
+    for, on that chip with that toolchain, and say so. A few times make it wider. Narrower it gets
+    by 20 different programs of 5 kernels. Never tried on a real TPU yet. Exit code 1 when nothing
+    was compared.
     """
-    from autotune.estimating.cost_model.calibration import (
-        errors,
-        points,
-        points_elsewhere,
-        proposals,
+    from autotune.estimating.cost_model.error_bars import measured_bars
+    from autotune.publishing import calibrating
+
+    if here == (file is not None):
+        raise InvalidInputError("say where the times come from: --here, or --from FILE")
+    given = [] if file is None else _read(file)
+    chip = given[0].key.chip if given else _attached()
+    problems = calibrating.problems_of(given) if given else calibrating.catalogue()
+    with (
+        shared.open_database(database, create=True) as store,
+        shared.one_compiler(python) as pool,
+    ):
+        toolchain = pool.ask(DescribeToolchain())
+        times = calibrating.times_of(given) if given else calibrating.attached(pool, python, device)
+        try:
+            calibrating.calibrate(pool, store, chip, problems, times, _say)
+        except KeyboardInterrupt:
+            shared.say_interrupted(len(store.calibration(chip, toolchain)), str(store), "time")
+        rows = store.calibration(chip, toolchain)
+    bars = measured_bars(rows)
+    if here and rows:
+        output = output or Path(f"autotune-calibration-{chip}.json")
+        _write(output, rows)
+        _say(f"the times are in {output}, which names no machine and no person: send it to us")
+        _say(_UNTRIED)
+    if as_json:
+        data: dict[str, Any] = {"rows": [to_data(row) for row in rows]}
+        shared.print_json({**data, "bars": bars and asdict(bars)})
+    else:
+        for line in _lines(bars, chip):
+            echo(line)
+    raise SystemExit(0 if rows else 1)
+
+
+def _say(line: str) -> None:
+    echo(line, err=True)
+
+
+def _attached() -> "Chip":
+    from autotune.measuring.attached import attached_chips
+
+    for chip in attached_chips():
+        return chip
+    raise InvalidInputError(
+        "no TPU is attached to this machine: run this where one is, or give --from FILE"
     )
 
-    if not (from_measurements or from_tables):
-        raise InvalidInputError(
-            "say what to calibrate from: --from-measurements, or --from-tables for times of "
-            "`autotune import`"
-        )
-    if find_spec("scipy") is None:
-        from autotune.compiling.environments.packages import pip_install
 
-        raise AutotuneError(f"autotune calibrate needs SciPy: {pip_install('search')}")
-    with open_database(database, create=False) as store:
-        compared = []
-        if from_measurements:
-            compared += points((record, store.trials(record.key)) for record in store.records())
-        if from_tables:
-            keys = [searched.key for searched in store.history(limit=_MOST_KEYS)]
-            compared += points_elsewhere(store.known_configs(), keys, store.trials)
-    group_errors, proposed = errors(compared), proposals(compared)
-    if as_json:
-        print_json(
-            {
-                "points": len(compared),
-                "errors": [asdict(e) for e in group_errors],
-                "proposals": [asdict(p) for p in proposed],
-            }
-        )
-    else:
-        _print(group_errors, proposed)
-    raise SystemExit(0 if compared else 1)
+def _read(file: Path) -> "list[MeasuredProgram]":
+    from autotune.domain.calibration import calibration_rows
+
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            raise InvalidInputError(f"{file} has more than {_MOST_BYTES >> 20} MiB")
+        return calibration_rows(json.loads(file.read_text(encoding="utf-8")), str(file))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInputError(f"{file} cannot be read: {reason}") from error
 
 
-def _print(group_errors: "list[EstimateErrors]", proposed: "list[Proposal]") -> None:
-    if not group_errors:
-        echo("no config of this database was measured by device time")
-    for e in group_errors:
-        echo(
-            f"{e.group}: {counted(e.points, 'config')}, estimate {e.bias:+.1%} of the measurement, "
-            f"typical error {e.typical:.1%}, worst {e.worst:.1%}"
-        )
-    for p in proposed:
-        factors = ", ".join(f"{name} × {factor:.2f}" for name, factor in p.factors.items())
-        echo(
-            f"{p.chip}, proposed from {counted(p.points, 'config')}, not applied: {factors}; "
-            f"typical error {p.before:.1%} without, {p.after:.1%} with them"
+def _write(file: Path, rows: "list[MeasuredProgram]") -> None:
+    from autotune.domain.calibration import calibration_data
+
+    shared.write_file(file, json.dumps(calibration_data(rows), indent=1) + "\n")
+
+
+def _lines(bars: "MeasuredBars | None", chip: "Chip") -> Iterator[str]:
+    """What this database says from now on."""
+    if bars is None:
+        yield "nothing was compared"
+        return
+    yield f"error bars on {chip} with this toolchain and database, by {bars}:"
+    for name, bar, narrows in (
+        ("kernels", bars.kernels, ", ".join(bars.narrows)),
+        ("plain XLA", bars.xla, "any of it" * bars.narrows_xla),
+    ):
+        where = f", also in the place of a wider one for {narrows}" if narrows else " at least"
+        yield f"  {name}: " + (
+            "as before, too few were compared" if bar is None else error_bar(bar) + where
         )

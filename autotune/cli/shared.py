@@ -322,10 +322,10 @@ def tuning_pool(
     return partial(new_pool, **pool, python=python, ray=ray, flags=flags, silent=True), plan
 
 
-def say_interrupted(trials: int, place: str) -> NoReturn:
+def say_interrupted(count: int, place: str, what: str = "trial") -> NoReturn:
     """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    done = counted(trials, "trial")
+    done = counted(count, what)
     echo(f"interrupted: {done} kept in {place}, the same command resumes", err=True)
     sys.exit(130)
 

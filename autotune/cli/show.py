@@ -15,7 +15,14 @@ from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import Key
-from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
+from autotune.domain.outcome import (
+    CompileFailed,
+    Crashed,
+    Estimate,
+    Estimated,
+    NotEstimated,
+    WrongResult,
+)
 from autotune.domain.store import Store
 from autotune.measuring.attached import chip_or_attached
 from autotune.wording.match import checked, reproduce
@@ -95,10 +102,22 @@ def find_trial(store: Store, trial_id: int) -> StoredTrial:
     if stored is None:
         raise UnknownNameError(f"there is no trial {trial_id}: see autotune history --trials")
     key, trial = stored
+    if isinstance(trial.outcome, Estimated):
+        estimate = _in_this_database(store, key, trial.outcome.estimate)
+        trial = replace(trial, outcome=replace(trial.outcome, estimate=estimate))
     record = store.record(key)
     state = records.gate_state(trial, record)
     proof = record_verification(record) if record and record.proves(trial.config) else ""
     return StoredTrial(id=trial_id, key=key, trial=trial, state=state, verification=proof)
+
+
+def _in_this_database(store: Store, key: Key, estimate: Estimate) -> Estimate:
+    """With the error bar that its times ask for, where it has some of the chip and toolchain."""
+    if not (rows := store.calibration(key.chip, key.toolchain)):
+        return estimate
+    from autotune.estimating.cost_model.error_bars import measured_bars, with_measured_bars
+
+    return with_measured_bars(estimate, measured_bars(rows), key.chip.value)
 
 
 def heading(stored: StoredTrial) -> list[str]:
@@ -228,6 +247,9 @@ def lookup(
         now = key_now(store, key)
         changed, key = source_change(store, key, now), now
         match = match_in_words(match_in(store, key, claimed=accept_claimed), key)
+        if record := match.record:
+            estimate = _in_this_database(store, record.key, record.estimate)
+            match = replace(match, record=replace(record, estimate=estimate))
         others = [] if match.record else _others(store, key)
     if changed:
         echo(changed, err=True)
@@ -278,7 +300,10 @@ def _others(store: "Store", key: Key) -> list[str]:
 
 def _print(record: records.Record) -> None:
     echo(str(record.config))
-    echo(f"  {record.method} {micros(record.time_us)}; {record.reason}")
+    bar = f" {error_bar(e.error)}" if (e := record.estimate).time_us == record.time_us else ""
+    echo(f"  {record.method} {micros(record.time_us)}{bar}; {record.reason}")
+    for note in e.notes:
+        echo(f"  {note}")
     if record.method == records.Method.MEASURED and record.measurement is not None:
         echo(
             f"  {record.measurement.method} on {record.measurement.device}; estimated "

@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import Annotated, Protocol
 
 from autotune.domain.browsing import SearchedKey
+from autotune.domain.calibration import MeasuredProgram
 from autotune.domain.codec import Flat, OmitDefault, OmitNone
 from autotune.domain.evidence import Verdict
 from autotune.domain.job import MOST_TRIALS, Progress
-from autotune.domain.key import Chip, KernelSpec, Key
+from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.limits import Limit, Word
 from autotune.domain.outcome import Outcome
@@ -186,6 +187,12 @@ class Store(TrialStore, Protocol):
 
     def checks(self, limit: int = 1000) -> Sequence[Check]:
         """The newest first."""
+
+    def calibration(self, chip: Chip, toolchain: Toolchain) -> Sequence[MeasuredProgram]:
+        """Programs that were estimated and timed on a chip with a toolchain."""
+
+    def save_calibration(self, rows: Sequence[MeasuredProgram]) -> None:
+        """Keep rows, each in the place of an earlier one of its key and config."""
 
     def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:
         """In the order in which they came."""

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from autotune.estimating.cost_model.error_bars import quantile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
@@ -134,8 +136,3 @@ def _agreement(a: Pair, b: Pair) -> int:
 def p90(errors: Sequence[float]) -> float:
     """The error that nine rows of ten stay below; ``errors`` are sorted."""
     return quantile(errors, 0.9)
-
-
-def quantile(errors: Sequence[float], share: float) -> float:
-    """The error that this share of rows stays below; ``errors`` are sorted."""
-    return errors[min(len(errors) - 1, int(share * len(errors)))]

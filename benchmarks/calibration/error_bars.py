@@ -14,14 +14,23 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, combinations
+from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
 
+from autotune.estimating.cost_model.error_bars import (
+    SHARE,
+    Error,
+    Errors,
+    beyond,
+    caution,
+    left_out,
+    quantile,
+    width,
+)
 from autotune.estimating.simulator import constants
-from benchmarks.calibration.agreement import Pair, load_all, quantile, ratio_error
+from benchmarks.calibration.agreement import Pair, load_all, ratio_error
 from benchmarks.calibration.corpus import DEFAULT_FOLDER
 from benchmarks.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
 from benchmarks.calibration.tokamax_rows import GIVEN, PALLAS, Row, error_of, read_done
@@ -33,22 +42,8 @@ _LARGEST_OVERHEAD = 0.2  # of a measured time: what the host adds is known too r
 _CAUTION = 2  # for a kind of kernel, or a chip, that was not measured
 _LEAST_ROWS = 5  # measured rows of a kind that an error bar needs
 _FEWEST_FAMILIES = 2  # of a chip, for a bar of its own
-_ROUNDING = 1e-9
-_SHARE = 0.9  # of the rows of a family, that are to be within its bar
 _NO_CONFIG = "xla_chunked_dot_product_attention"  # which chunk was measured does not stand there
 _KERNELS, _XLA = "kernels", "XLA"
-
-
-class Error(NamedTuple):
-    """Of an estimate against a measured time, and the share of the time in copies that change the
-    layout alone."""
-
-    share: float
-    relayout: float = 0.0
-
-
-Errors = Mapping[tuple[str, str], Mapping[str, Sequence[Error]]]
-"""By kind (kernels, or XLA) and chip; then by family."""
 
 
 def main() -> None:
@@ -84,7 +79,7 @@ def by_limit(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, o
     most = max(of_chip, key=lambda chip: len({pair.family for pair in of_chip[chip]}))
     ours = [_own(row.pair) for row in rows], [_own(pair) for pair in of_chip[most]]
     return {
-        "error": _bars(*ours, _SHARE, most),
+        "error": _bars(*ours, SHARE, most),
         "resolution": _bars(differences, real, 0.75, most),
     }
 
@@ -135,37 +130,10 @@ def _entry(
         f"{len(families)} families ({known:.1%}; of the widest chip {everywhere:.1%}), times "
         f"{factor:g}: benchmarks/calibration/error_bars.py",
         "families": {
-            name: round(quantile(sorted(_beyond(chosen, relayout)), _SHARE), 3)
+            name: round(quantile(sorted(beyond(chosen, relayout)), SHARE), 3)
             for name, chosen in families.items()
         },
     }
-
-
-def width(families: Mapping[str, Sequence[Error]], relayout: float) -> float:
-    """What nine of ten errors stay within, each family with the same weight."""
-    weighed = sorted(
-        (beyond, 1 / len(chosen))
-        for chosen in families.values()
-        for beyond in _beyond(chosen, relayout)
-    )
-    sums = accumulate(weight for _, weight in weighed)
-    return next(
-        beyond
-        for (beyond, _), weight in zip(weighed, sums, strict=True)
-        if weight >= (_SHARE - _ROUNDING) * len(families)
-    )
-
-
-def _beyond(errors: Sequence[Error], relayout: float) -> list[float]:
-    """Without what copies between layouts may be wrong by."""
-    return [max(0.0, error.share - relayout * error.relayout) for error in errors]
-
-
-def caution(errors: Errors, relayout: float) -> float:
-    """The smallest factor with which nine of ten errors of families that are left out of their bar
-    are within it."""
-    asked = sorted(ratio for *_, ratios in _left_out(errors, relayout) for ratio in ratios)
-    return round(max(1.0, quantile(asked, _SHARE)), 2)
 
 
 def relayout_cost(errors: Errors) -> float:
@@ -183,35 +151,12 @@ def _mean_bar(errors: Errors, relayout: float) -> float:
     )
 
 
-def _left_out(
-    errors: Errors, relayout: float
-) -> Iterator[tuple[str, str, str, float, list[float]]]:
-    """Kind, chip and family, the width that the other families of the chip ask for, and how many
-    times that its errors are. Without another family, those of all chips make it."""
-    for (kind, chip), families in errors.items():
-        for family, chosen in families.items():
-            others = {name: own for name, own in families.items() if name != family} or {
-                f"{c} {name}": own
-                for (k, c), elsewhere in errors.items()
-                for name, own in elsewhere.items()
-                if k == kind and c != chip
-            }
-            wide = width(others, relayout)
-            yield (
-                kind,
-                chip,
-                family,
-                wide,
-                [e / max(wide, _ROUNDING) for e in _beyond(chosen, relayout)],
-            )
-
-
 def coverage(errors: Errors) -> Iterator[str]:
     """A table: each family, the bar that the others make without it, and its rows within."""
     relayout = relayout_cost(errors)
     yield "| kind | chip | family | errors | bar without it | within |"
     yield "|---|---|---|---|---|---|"
-    for kind, chip, family, wide, ratios in _left_out(errors, relayout):
+    for kind, chip, family, wide, ratios in left_out(errors, relayout):
         factor = caution(_only(errors, kind), relayout)
         within = sum(ratio <= factor for ratio in ratios)
         name = family.removeprefix(PALLAS)

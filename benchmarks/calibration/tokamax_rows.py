@@ -32,6 +32,8 @@ _NEVER_GIVEN = (
     *("deepseek_rope", "csa_gather", "dsv4_compressor", "lowrank_proj", "proj_and_save_state"),
 )
 """Families that nothing was ever chosen on: to see how far the model is from what it never saw."""
+LARGEST_GRID = 50
+_TOP = 3
 _APART = 0.1  # pairs that differ by less say nothing of which is faster
 
 

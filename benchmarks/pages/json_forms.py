@@ -9,6 +9,8 @@ from autotune.answering.matching import MatchKind
 from autotune.cli.doctor import Finding
 from autotune.compiling.environments.environment import Environment
 from autotune.domain.browsing import AuditEntry, Miss
+from autotune.domain.calibration import MeasuredProgram
+from autotune.domain.error_bars import MeasuredBars
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
 from autotune.domain.finding import Advice
@@ -27,7 +29,6 @@ from autotune.domain.workload import (
     WeightedTimes,
     WorkloadProblem,
 )
-from autotune.estimating.cost_model.calibration import EstimateErrors, Proposal
 from autotune.tables.audit import RowAudit
 from autotune.tables.table import UnreadRow
 from benchmarks.pages.json_schema import Named, of, without
@@ -248,9 +249,8 @@ FORMS: dict[str, Any] = {
     "log": [AuditEntry],
     "check": [{**of(Check), "finding": str, "action": str}],
     "calibrate": {
-        "points": int,
-        "errors": [of(EstimateErrors, whole=True)],
-        "proposals": [of(Proposal, whole=True)],
+        "rows": [MeasuredProgram],
+        "bars": (of(MeasuredBars, whole=True), None),
     },
     "audit": {
         "rows": [without(of(RowAudit, whole=True), "refused", "least_limit_bytes")],

@@ -1,14 +1,16 @@
-"""Configs that tables of others have."""
+"""Configs that tables of others have, and programs that were timed beside their estimates."""
 
 from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, select
 
+from autotune.domain.calibration import MeasuredProgram
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.key import Chip, Toolchain
 from autotune.domain.known_config import KnownConfig
 from autotune_db import query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KNOWN_CONFIGS, digest, from_text, to_text
+from autotune_db.tables import CALIBRATIONS, KNOWN_CONFIGS, digest, from_text, to_text
 from autotune_db.transaction import Adapter, writes
 
 
@@ -36,6 +38,27 @@ class SqlKnownConfigs(Adapter):
         if kernel is not None:
             wanted = wanted.where(KNOWN_CONFIGS.c.kernel == kernel)
         return self._rows(wanted, config_from_row)
+
+
+class SqlCalibrations(Adapter):
+    """Each program once: the last time counts."""
+
+    @writes
+    def save_calibration(self, connection: Connection, rows: Sequence[MeasuredProgram]) -> None:
+        for row in rows:
+            data = to_data(row)
+            by = {"digest": digest([data["key"], data["config"]])}
+            values = {"content": to_text(data), "chip": row.key.chip.value}
+            query.upsert(connection, CALIBRATIONS, by, values, created_at=self._clock())
+
+    def calibration(self, chip: Chip, toolchain: Toolchain) -> list[MeasuredProgram]:
+        wanted = select(CALIBRATIONS).where(CALIBRATIONS.c.chip == chip.value)
+        rows = self._rows(wanted.order_by(CALIBRATIONS.c.id), _measured_from_row)
+        return [row for row in rows if row.key.toolchain == toolchain]
+
+
+def _measured_from_row(row: AnyRow) -> MeasuredProgram:
+    return from_data(MeasuredProgram, from_text(row.content))
 
 
 def config_from_row(row: AnyRow) -> KnownConfig:

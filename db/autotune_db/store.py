@@ -13,7 +13,7 @@ from autotune_db.checks import SqlChecks
 from autotune_db.damage_list import SqlDamage
 from autotune_db.engine import HEAD, bring_to_head, open_engine, require_head
 from autotune_db.jobs import SqlJobs
-from autotune_db.known_configs import SqlKnownConfigs
+from autotune_db.known_configs import SqlCalibrations, SqlKnownConfigs
 from autotune_db.misses import SqlMisses
 from autotune_db.pushing import SqlPushes
 from autotune_db.records import SqlRecords, SqlSnapshots
@@ -74,6 +74,7 @@ class SqlStore(
     SqlCandidates,
     SqlMisses,
     SqlChecks,
+    SqlCalibrations,
     SqlKnownConfigs,
     SqlDamage,
 ):

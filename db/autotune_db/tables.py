@@ -254,6 +254,16 @@ KNOWN_CONFIGS = _table(
 """Configs that tables of others have. ``digest``: of all but its time and where it was found, so
 that the same table again adds nothing."""
 
+CALIBRATIONS = _table(
+    "calibrations",
+    _column("digest", String(32)),
+    *_texts("chip", "content"),
+    _column("created_at", UtcDateTime),
+    UniqueConstraint("digest"),
+    Index(None, "chip"),
+)
+"""Programs that were estimated and timed. ``digest``: of the key and the config."""
+
 WORKLOADS = _table(
     "workloads",
     *_texts("name", "content"),

@@ -136,7 +136,12 @@ def xla_error(chip: str, relayout_share: float) -> float | None:
     nothing but the layout. Which of them there are differs from libtpu to libtpu."""
     if chip not in bars()["XLA"]:
         return None
-    return _bar("XLA", chip) + _bar("other", "relayout") * relayout_share
+    return _bar("XLA", chip) + relayout_error() * relayout_share
+
+
+def relayout_error() -> float:
+    """Return by which share copies of XLA that change nothing but the layout may be wrong."""
+    return _bar("other", "relayout")
 
 
 def start_us() -> float:

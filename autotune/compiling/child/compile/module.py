@@ -37,6 +37,7 @@ _FREE = (
     *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all"),
     *("partition-id", "replica-id", "opt-barrier", "domain", "async-update"),
 )
+_UPDATE = "call-update"  # hands a SparseCore, started before, its operand: from here on it works
 _NO_CODE = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Sharding)"')
 _ASYNC = ("-start", "-done")
 _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
@@ -172,6 +173,8 @@ class _Walk:
             start = f"{fused[1]}-{Phase.START}{fused[3]}"
             phase = Phase(fused[2])
             return instruction.opcode, phase, start if phase is Phase.DONE else ""
+        if instruction.opcode == _UPDATE:
+            return instruction.opcode, Phase.START, ""
         for phase in (Phase.START, Phase.DONE):
             if instruction.opcode.endswith(f"-{phase}"):
                 begun = computation.get(next(iter(instruction.operands), ""))
@@ -196,6 +199,8 @@ class _Walk:
             moved = min(map(padded_bytes, arrays[:1] if is_update else arrays), default=0)
             return moved * sum(space(array) == "0" for array in arrays)
         written = sum(arrays_bytes(instruction.result))
+        if instruction.opcode == _UPDATE:  # its result names the operand beside what is written
+            return written
         operands = [
             computation[name].result for name in instruction.operands if name in computation
         ]

@@ -1,6 +1,7 @@
 """A job keeps the end of its lease and the claim of its holder, its log how an attempt ended; what
 was pushed and never checked is told from what was searched here, or checked; a key has compiler
-options, and a trial its profile."""
+options, and a trial its profile; programs are
+timed to see how far estimates are off."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -10,6 +11,7 @@ from alembic import op
 from sqlalchemy import Column, String, Text
 
 from autotune_db.tables import (
+    CALIBRATIONS,
     CANDIDATES,
     CHECKS,
     JOB_LOGS,
@@ -44,6 +46,7 @@ def upgrade() -> None:
     op.add_column(JOBS.name, Column("trial", _ID))
     op.create_index(f"ix_{JOBS.name}_trial", JOBS.name, ["trial"])
     PROFILES.create(op.get_bind())
+    CALIBRATIONS.create(op.get_bind())
     options = Column("compiler_options", Text, nullable=False, server_default="")
     op.add_column(KEYS.name, options)
     op.add_column(KEYS.name, Column("text", Text, nullable=False, server_default=""))

@@ -1,0 +1,141 @@
+"""What error bar measured times ask for: nine of ten are to be within one that was made without
+their family. For the data files of the product (``benchmarks/calibration/error_bars.py``) and for
+what is measured with one database (``autotune calibrate``)."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import NamedTuple
+
+from autotune.domain.calibration import MeasuredProgram
+from autotune.domain.error_bars import MeasuredBars
+from autotune.domain.outcome import Estimate
+from autotune.estimating.cost_model.operation import relayout_us
+from autotune.estimating.simulator import constants
+
+SHARE = 0.9  # of the rows that are to be within their bar
+ROUNDING = 1e-9
+LEAST_ROWS, LEAST_FAMILIES = 20, 5  # for a bar that is narrower than that of the product
+LEAST_OF_LIMIT = 5  # of those, that are limited by the same
+LEAST_BAR = 0.02  # what a clock and its noise are good for
+_FEWEST_ROWS, _FEWEST_FAMILIES = 5, 2  # for a bar that is wider
+
+
+class Error(NamedTuple):
+    """Of an estimate against a measured time, and the share of the time in copies that change the
+    layout alone."""
+
+    share: float
+    relayout: float = 0.0
+
+
+Errors = Mapping[tuple[str, str], Mapping[str, Sequence[Error]]]
+"""By kind (kernels, or XLA) and chip; then by family."""
+
+
+def quantile(errors: Sequence[float], share: float) -> float:
+    """The error that this share of rows stays below; ``errors`` are sorted."""
+    return errors[min(len(errors) - 1, int(share * len(errors)))]
+
+
+def width(families: Mapping[str, Sequence[Error]], relayout: float) -> float:
+    """What nine of ten errors stay within, each family with the same weight."""
+    weighed = sorted(
+        (error, 1 / len(chosen))
+        for chosen in families.values()
+        for error in beyond(chosen, relayout)
+    )
+    sums = accumulate(weight for _, weight in weighed)
+    return next(
+        error
+        for (error, _), weight in zip(weighed, sums, strict=True)
+        if weight >= (SHARE - ROUNDING) * len(families)
+    )
+
+
+def beyond(errors: Sequence[Error], relayout: float) -> list[float]:
+    """Without what copies between layouts may be wrong by."""
+    return [max(0.0, error.share - relayout * error.relayout) for error in errors]
+
+
+def caution(errors: Errors, relayout: float) -> float:
+    """The smallest factor with which nine of ten errors of families that are left out of their bar
+    are within it."""
+    asked = sorted(ratio for *_, ratios in left_out(errors, relayout) for ratio in ratios)
+    return round(max(1.0, quantile(asked, SHARE)), 2)
+
+
+def left_out(errors: Errors, relayout: float) -> Iterator[tuple[str, str, str, float, list[float]]]:
+    """Kind, chip and family, the width that the other families of the chip ask for, and how many
+    times that its errors are. Without another family, those of all chips make it."""
+    for (kind, chip), families in errors.items():
+        for family, chosen in families.items():
+            others = {name: own for name, own in families.items() if name != family} or {
+                f"{c} {name}": own
+                for (k, c), elsewhere in errors.items()
+                for name, own in elsewhere.items()
+                if k == kind and c != chip
+            }
+            wide = width(others, relayout)
+            yield (
+                kind,
+                chip,
+                family,
+                wide,
+                [e / max(wide, ROUNDING) for e in beyond(chosen, relayout)],
+            )
+
+
+def measured_bars(rows: Sequence[MeasuredProgram]) -> MeasuredBars | None:
+    """Of programs of one chip and toolchain; None for none. Equal programs are one."""
+    if not rows:
+        return None
+    different = {(row.program or row.key, row.config is None): row for row in rows}.values()
+    kernels = [row for row in different if row.config is not None]
+    plain = [row for row in different if row.config is None]
+    limits = Counter(row.limited_by for row in kernels)
+    return MeasuredBars(
+        rows=len(different),
+        families=len({row.key.kernel for row in different}),
+        kernels=_bar(kernels),
+        xla=_bar(plain),
+        narrows=tuple(sorted(n for n, count in limits.items() if count >= LEAST_OF_LIMIT))
+        if _suffice(kernels, LEAST_ROWS, LEAST_FAMILIES)
+        else (),
+        narrows_xla=_suffice(plain, LEAST_ROWS, LEAST_FAMILIES),
+    )
+
+
+def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
+    if not _suffice(rows, _FEWEST_ROWS, _FEWEST_FAMILIES):
+        return None
+    families: dict[str, list[Error]] = {}
+    for row in rows:
+        error = Error(abs(row.estimate_us / row.measured_us - 1), row.relayout_us / row.estimate_us)
+        families.setdefault(row.key.kernel, []).append(error)
+    relayout = constants.relayout_error()
+    wide = width(families, relayout) * caution({("", ""): families}, relayout)
+    return max(LEAST_BAR, round(wide, 3))
+
+
+def _suffice(rows: Sequence[MeasuredProgram], count: int, families: int) -> bool:
+    return len(rows) >= count and len({row.key.kernel for row in rows}) >= families
+
+
+def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str) -> Estimate:
+    """With the error bar of this database, which a note names; unchanged where it says nothing of
+    it. Both parts, kernel and XLA, count by their share of the time."""
+    note = f"the error bar is from {bars}"
+    if bars is None or note in estimate.notes:
+        return estimate
+    copies_us = relayout_us(estimate.operations)
+    xla = constants.xla_error(chip, copies_us / estimate.xla_us if estimate.xla_us else 0.0) or 0.0
+    known = estimate.error
+    if known is not None and estimate.kernel_us > 0:
+        known = max(0.0, known * estimate.time_us - xla * estimate.xla_us) / estimate.kernel_us
+    kernel, around = bars.kernel_error(estimate.limited_by, known), bars.xla_error(xla)
+    if kernel is None or around is None or (kernel, around) == (known, xla):
+        return estimate
+    error = (kernel * estimate.kernel_us + around * estimate.xla_us) / estimate.time_us
+    return replace(estimate, error=error, notes=(*estimate.notes, note))
