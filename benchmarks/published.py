@@ -55,6 +55,7 @@ from benchmarks.calibration.tokamax_rows import (
     PALLAS,
     Row,
     append_done,
+    ranks,
     read_done,
     read_rows,
     sample,
@@ -85,8 +86,9 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="the tables to docs/results")
     args = parser.parse_args()
     done = [row for file in args.show or () for row in read_done(file)] or _run(args)
-    sides = grouped(done, lambda row: str(row["side"]))
-    text, short = ("\n".join(lines) for lines in (tables(sides), summary(sides)))
+    sides = grouped([row for row in done if "tuned" not in row], lambda row: str(row["side"]))
+    grids = list(ranks([row for row in done if "tuned" in row]))
+    text, short = ("\n".join(lines) for lines in ([*tables(sides), *grids], summary(sides)))
     print(f"{text}\n\n{short}")
     if args.write:
         write_below_mark("results/accuracy.md", "published", text)

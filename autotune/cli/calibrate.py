@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,7 +15,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.errors import InvalidInputError
 from autotune.wording.output import echo
-from autotune.wording.units import error_bar
+from autotune.wording.units import counted, error_bar
 
 if TYPE_CHECKING:
     from autotune.domain.calibration import MeasuredProgram
@@ -68,7 +68,7 @@ def calibrate(
     by 20 different programs of 5 kernels. Never tried on a real TPU yet. Exit code 1 when nothing
     was compared.
     """
-    from autotune.estimating.cost_model.error_bars import measured_bars
+    from autotune.estimating.cost_model.error_bars import errors_by_kernel, measured_bars
     from autotune.publishing import calibrating
 
     if here == (file is not None):
@@ -94,9 +94,21 @@ def calibrate(
         _say(f"the times are in {output}, which names no machine and no person: send it to us")
         _say(_UNTRIED)
     if as_json:
-        data: dict[str, Any] = {"rows": [to_data(row) for row in rows]}
-        shared.print_json({**data, "bars": bars and asdict(bars)})
+        shared.print_json(
+            {
+                "points": len(rows),
+                "errors": [asdict(each) for each in errors_by_kernel(rows)],
+                "proposals": [],  # promised; none are made any more
+                "rows": [to_data(row) for row in rows],
+                "bars": bars and asdict(bars),
+            }
+        )
     else:
+        for each in errors_by_kernel(rows):
+            echo(
+                f"{each.group}: {counted(each.points, 'program')}, estimate {each.bias:+.1%} of "
+                f"the time, typical error {each.typical:.1%}, worst {each.worst:.1%}"
+            )
         for line in _lines(bars, chip):
             echo(line)
     raise SystemExit(0 if rows else 1)

@@ -123,6 +123,43 @@ def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
         yield f"\nKernel or plain XLA, {side}: {_faster(rows)}"
 
 
+def ranks(rows: Sequence[Row]) -> Iterator[str]:
+    """Where the config that was the fastest on a TPU stands among the estimates of its grid, of the
+    grids that are whole. Nothing for none."""
+    by_grid = [
+        g for g in grouped(rows, lambda row: row["tuned"]).values() if len(g) == g[0]["grid"]
+    ]
+    lines = []
+    for (name, chip), grids in sorted(grouped(by_grid, lambda grid: _place(grid[0])).items()):
+        places = [_rank(grid) for grid in grids]
+        first = sum(place is not None and place <= _TOP for place, _ in places)
+        slower = [ratio - 1 for place, ratio in places if place is not None]
+        sizes = f"{min(map(len, grids))} to {max(map(len, grids))}"
+        standing = ", ".join(str(place or "refused") for place, _ in sorted(places, key=str))
+        cost = f"{median(slower):.1%}, {max(slower):.1%}" if slower else ""
+        lines.append(
+            [name, chip, str(len(grids)), sizes, f"{first} of {len(grids)}", standing, cost]
+        )
+    if lines:
+        yield f"\nThe tuned config in its grid, by estimates, of grids of up to {LARGEST_GRID}:\n"
+        yield markdown_table(
+            [
+                *("family", "chip", "grids", "configs", f"in the first {_TOP}", "ranks"),
+                "longer than the first (median, most)",
+            ],
+            *lines,
+        )
+
+
+def _rank(grid: Sequence[Row]) -> tuple[int | None, float]:
+    """Of the tuned config, which is the first, and how much longer than the fastest it takes."""
+    times = [row["estimate_us"] for row in grid]
+    known = [time for time in times if time is not None]
+    if times[0] is None:
+        return None, 0.0
+    return 1 + sum(time < times[0] for time in known), times[0] / min(known)
+
+
 def summary(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     """The bars by chip, and how far the rows are off, of families that constants were chosen on and
     of others."""

@@ -29,6 +29,7 @@ from autotune.domain.workload import (
     WeightedTimes,
     WorkloadProblem,
 )
+from autotune.estimating.cost_model.error_bars import EstimateErrors
 from autotune.tables.audit import RowAudit
 from autotune.tables.table import UnreadRow
 from benchmarks.pages.json_schema import Named, of, without
@@ -249,6 +250,17 @@ FORMS: dict[str, Any] = {
     "log": [AuditEntry],
     "check": [{**of(Check), "finding": str, "action": str}],
     "calibrate": {
+        "points": int,
+        "errors": [of(EstimateErrors, whole=True)],
+        "proposals": [
+            {
+                "chip": str,
+                "points": int,
+                "factors": dict[str, float],
+                "before": float,
+                "after": float,
+            }
+        ],
         "rows": [MeasuredProgram],
         "bars": (of(MeasuredBars, whole=True), None),
     },

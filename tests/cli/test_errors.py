@@ -67,6 +67,9 @@ estimate matmul --args m=8 --dtype bf16 --chip v5e | say all of it there, or non
 history --shape 8x8 | there is no database at
 explain matmul | the number of a trial is a whole number from 1, and a kernel needs --shape
 check matmul --shape 8x8x8 | are for --against: records have their problems
+calibrate | say where the times come from: --here, or --from FILE
+calibrate --here | no TPU is attached to this machine: run this where one is, or give --from FILE
+calibrate --from no.json | cannot be read: No such file
 collect model.py:step | there is no file model.py
 """
 

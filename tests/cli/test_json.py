@@ -34,7 +34,6 @@ COMMANDS = (
     "chips",
     "misses",
     "log",
-    "calibrate --from-measurements",
     "snapshots list",
     "snapshots records",
     "snapshots pin 1",

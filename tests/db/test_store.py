@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from autotune.domain.browsing import SearchedKey
+from autotune.domain.calibration import MeasuredProgram
 from autotune.domain.key import Chip, Key
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.outcome import Estimated, Illegal, WrongResult
@@ -293,3 +294,23 @@ def test_kept_once_and_brought_up_to_date(url: str) -> None:
         assert store.save_known_configs([KNOWN]) == 0  # says less: the time is kept
         assert store.known_configs("matmul") == [timed]
         assert store.known_configs() == [timed, other]
+
+
+def test_a_program_is_timed_once_the_last_time_counts(url: str) -> None:
+    row = MeasuredProgram(
+        key=key(),
+        config=None,
+        program="p",
+        measured_us=2.0,
+        samples=9,
+        estimate_us=1.0,
+        relayout_us=0.0,
+        limited_by="xla",
+        model="m",
+    )
+    again = replace(row, measured_us=3.0)
+    with open_store(url, create=True) as store:
+        store.save_calibration([row, replace(row, key=key(jax="0.8.0"))])
+        store.save_calibration([again])
+        assert store.calibration(Chip.V5E, row.key.toolchain) == [again]
+        assert store.calibration(Chip.V6E, row.key.toolchain) == []

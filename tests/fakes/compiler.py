@@ -148,6 +148,9 @@ class MemoryStore:
     def known_configs(self, kernel: str) -> Sequence[Any]:
         return ()
 
+    def calibration(self, chip: Chip, toolchain: Toolchain) -> Sequence[Any]:
+        return ()
+
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Any]:
         return self.published
 

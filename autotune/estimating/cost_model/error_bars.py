@@ -3,16 +3,17 @@ their family. For the data files of the product (``benchmarks/calibration/error_
 what is measured with one database (``autotune calibrate``)."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from statistics import median
 from typing import NamedTuple
 
 from autotune.domain.calibration import MeasuredProgram
 from autotune.domain.error_bars import MeasuredBars
 from autotune.domain.outcome import Estimate
 from autotune.estimating.cost_model.operation import relayout_us
-from autotune.estimating.simulator import constants
+from autotune.estimating.simulator import MODEL, constants
 
 SHARE = 0.9  # of the rows that are to be within their bar
 ROUNDING = 1e-9
@@ -87,11 +88,37 @@ def left_out(errors: Errors, relayout: float) -> Iterator[tuple[str, str, str, f
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateErrors:
+    """Of the estimates of a group: ``bias`` is the median of estimate over measurement less one,
+    ``typical`` (the median) and ``worst`` are absolute errors as shares."""
+
+    group: str
+    points: int
+    bias: float
+    typical: float
+    worst: float
+
+
+def errors_by_kernel(rows: Iterable[MeasuredProgram]) -> Iterator[EstimateErrors]:
+    """Plain XLA is a group of its own."""
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        name = "plain XLA" if row.config is None else row.key.kernel
+        groups.setdefault(name, []).append(row.estimate_us / row.measured_us - 1)
+    for group, off in groups.items():
+        typical, worst = median(map(abs, off)), max(map(abs, off))
+        yield EstimateErrors(
+            group=group, points=len(off), bias=median(off), typical=typical, worst=worst
+        )
+
+
 def measured_bars(rows: Sequence[MeasuredProgram]) -> MeasuredBars | None:
-    """Of programs of one chip and toolchain; None for none. Equal programs are one."""
-    if not rows:
+    """Of programs of one chip and toolchain that this model has estimated; None for none. Equal
+    programs are one."""
+    different = {row.program: row for row in rows if row.model == MODEL}.values()
+    if not different:
         return None
-    different = {(row.program or row.key, row.config is None): row for row in rows}.values()
     kernels = [row for row in different if row.config is not None]
     plain = [row for row in different if row.config is None]
     limits = Counter(row.limited_by for row in kernels)
@@ -108,6 +135,7 @@ def measured_bars(rows: Sequence[MeasuredProgram]) -> MeasuredBars | None:
 
 
 def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
+    """Never more than the largest error: a kernel that is far off asks for a large factor."""
     if not _suffice(rows, _FEWEST_ROWS, _FEWEST_FAMILIES):
         return None
     families: dict[str, list[Error]] = {}
@@ -116,7 +144,8 @@ def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
         families.setdefault(row.key.kernel, []).append(error)
     relayout = constants.relayout_error()
     wide = width(families, relayout) * caution({("", ""): families}, relayout)
-    return max(LEAST_BAR, round(wide, 3))
+    largest = max(error for chosen in families.values() for error in beyond(chosen, relayout))
+    return max(LEAST_BAR, round(min(wide, largest), 3))
 
 
 def _suffice(rows: Sequence[MeasuredProgram], count: int, families: int) -> bool:

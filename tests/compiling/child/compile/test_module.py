@@ -223,3 +223,17 @@ def test_what_is_fetched_by_the_program_before_is_marked() -> None:
         schedule(start.format(how))[0].is_ahead for how in ("", ", cross_program_prefetch_index=0")
     ]
     assert found == [False, True]
+
+
+def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end() -> None:
+    """As libtpu 0.0.50 writes a change of layout on v7x: the update names the operand in its result
+    too, and counted three arrays that nothing hid."""
+    array, result = "f32[256,256]{1,0:T(8,128)}", "f32[256,256]{0,1:T(8,128)}"
+    made, begun, *_, done = schedule(
+        f"ENTRY %main (x: f32[256,256]) -> f32[256,256] {{\n  %x = {array} parameter(0)\n"
+        "  %f.call-start = ((), (), (s32[1]{0:T(128)S(2)})) call-start(), to_apply=%c\n"
+        f"  %f.call-update = (({array}), {result}) call-update(%f.call-start, %x)\n"
+        f"  ROOT %f.call-done = {result} call-done(%f.call-update)\n}}\n"
+    )
+    assert (made.hbm_bytes, begun.phase, done.phase) == (0, Phase.START, Phase.DONE)
+    assert begun.hbm_bytes == 2 * 256 * 256 * 4 and done.awaits == begun.name

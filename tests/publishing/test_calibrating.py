@@ -1,0 +1,119 @@
+"""Programs that are timed beside their estimates: by the real session and race, on a device that is
+not there; and what a file of somebody else may do to a database."""
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.compiling.pool import CompilerPool
+from autotune.compiling.protocol import Loaded, Sample, Samples
+from autotune.domain.arguments import ProblemWords
+from autotune.domain.calibration import MeasuredProgram, calibration_data, calibration_rows
+from autotune.domain.codec import to_data
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip
+from autotune.domain.problem import make_config
+from autotune.publishing import calibrating
+from autotune.publishing.calibrating import CalibrationProblem, calibrate, problems_of, times_of
+from autotune_db import open_store
+from tests.samples import records
+
+ROW = MeasuredProgram(
+    key=records.key("vector_add"),
+    config=make_config({"block_n": 8}),
+    program="p",
+    measured_us=2.0,
+    samples=9,
+    estimate_us=1.0,
+    relayout_us=0.0,
+    limited_by="HBM",
+    model="m",
+)
+
+
+def read(rows: Any, **changes: Any) -> list[MeasuredProgram]:
+    text = json.dumps({"schema": 1, "rows": rows, **changes})
+    return calibration_rows(json.loads(text), "f.json")
+
+
+def test_a_file_names_each_program_once_and_nothing_of_the_machine() -> None:
+    data = calibration_data([ROW])
+    assert read(data["rows"] * 1000) == [ROW]
+    assert set(data["rows"][0]) == {
+        *("key", "config", "program", "measured_us", "samples", "estimate_us", "relayout_us"),
+        *("limited_by", "model"),
+    }
+
+
+@pytest.mark.parametrize("time", [0, -1, float("nan"), float("inf"), 1e300])
+def test_what_is_no_time_is_refused(time: float) -> None:
+    with pytest.raises(InvalidInputError, match=r"row 1: .* µs is no time"):
+        read([{**to_data(ROW), "measured_us": time}])
+
+
+@pytest.mark.parametrize("rows", [[], [{}], 5, None, {"a": 1}, [to_data(ROW)] * 10_001])
+def test_a_file_without_rows_that_can_be_read_is_refused(rows: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"^f\.json h"):
+        read(rows)
+    with pytest.raises(InvalidInputError, match="no calibration of schema 1"):
+        read([to_data(ROW)], schema=2)
+
+
+def test_a_file_starts_no_code_of_its_own() -> None:
+    assert problems_of([replace(ROW, key=replace(ROW.key, kernel="evil.py:KERNEL"))]) == []
+
+
+class Device:
+    """The measuring process of a v5e that takes 50 µs for everything, about."""
+
+    running = True
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        if request["kind"] == "open":
+            opened = {"platform": "tpu", "kind": "TPU v5 lite", "id": 0, "cores": 1, "count": 1}
+            return {"ok": {**opened, "method": "device time"}}
+        if request["kind"] == "sample":
+            noise = random.Random(0)
+            samples = [Sample(round(5e7 * noise.gauss(1, 0.003))) for _ in request["order"]]
+            return {"ok": to_data(Samples(samples))}
+        return {"ok": to_data(Loaded()) if request["kind"] == "load" else None}
+
+    def stop(self) -> None:
+        self.running = False
+
+    close = stop
+
+
+@pytest.mark.slow
+def test_what_a_device_measures_is_kept_and_taken_by_another_database(
+    pool: CompilerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrating, "measuring_process", lambda *_: Device())
+    problems = [CalibrationProblem("vector_add", ProblemWords(shape="65536"))]
+    device, heard = calibrating.attached(pool, "python", 0), list[str]()
+    with open_store(str(tmp_path / "a.db"), create=True) as store:
+        calibrate(pool, store, Chip.V5E, problems, device, heard.append)
+        calibrate(pool, store, Chip.V5E, problems, device, heard.append)
+        rows = store.calibration(Chip.V5E, pool.toolchain)
+    assert heard[1:] == ["1 of 1, vector_add: it is in the database"]
+    assert [row.config is None for row in rows] == [False, False, True]
+    assert all(row.measured_us == pytest.approx(50, rel=0.02) for row in rows)
+    lies = [replace(row, estimate_us=row.measured_us, program="x") for row in rows]
+    with open_store(str(tmp_path / "b.db"), create=True) as store:
+        for given in (
+            [replace(row, measured_us=0.01) for row in rows],
+            [replace(row, key=replace(row.key, fingerprint="another")) for row in rows],
+            lies,
+        ):
+            calibrate(pool, store, Chip.V5E, problems_of(given), times_of(given), heard.append)
+        taken = store.calibration(Chip.V5E, pool.toolchain)
+    assert "left out, 0.01 µs is less than" in heard[2]
+    assert "left out, it is of vector_add[another]" in heard[3]
+    assert [replace(row, samples=0) for row in taken] == [
+        replace(row, samples=0) for row in rows
+    ], "what a file says of estimates counts for nothing"
