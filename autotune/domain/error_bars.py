@@ -26,7 +26,8 @@ class MeasuredBars:
         return _wider(self.xla, known, may_narrow=self.narrows_xla)
 
     def __str__(self) -> str:
-        return f"{self.rows} programs of {self.families} kernels, measured with this database"
+        plural = "s" * (self.families > 1)
+        return f"{self.rows} programs of {self.families} kernel{plural}, timed with this database"
 
 
 def _wider(measured: float | None, known: float | None, *, may_narrow: bool) -> float | None:

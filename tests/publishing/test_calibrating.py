@@ -15,6 +15,7 @@ from autotune.compiling.protocol import Loaded, Sample, Samples
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.calibration import MeasuredProgram, calibration_data, calibration_rows
 from autotune.domain.codec import to_data
+from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
@@ -96,10 +97,11 @@ def test_what_a_device_measures_is_kept_and_taken_by_another_database(
     monkeypatch.setattr(calibrating, "measuring_process", lambda *_: Device())
     problems = [CalibrationProblem("vector_add", ProblemWords(shape="65536"))]
     device, heard = calibrating.attached(pool, "python", 0), list[str]()
+    toolchain = pool.ask(DescribeToolchain())
     with open_store(str(tmp_path / "a.db"), create=True) as store:
         calibrate(pool, store, Chip.V5E, problems, device, heard.append)
         calibrate(pool, store, Chip.V5E, problems, device, heard.append)
-        rows = store.calibration(Chip.V5E, pool.toolchain)
+        rows = store.calibration(Chip.V5E, toolchain)
     assert heard[1:] == ["1 of 1, vector_add: it is in the database"]
     assert [row.config is None for row in rows] == [False, False, True]
     assert all(row.measured_us == pytest.approx(50, rel=0.02) for row in rows)
@@ -111,7 +113,7 @@ def test_what_a_device_measures_is_kept_and_taken_by_another_database(
             lies,
         ):
             calibrate(pool, store, Chip.V5E, problems_of(given), times_of(given), heard.append)
-        taken = store.calibration(Chip.V5E, pool.toolchain)
+        taken = store.calibration(Chip.V5E, toolchain)
     assert "left out, 0.01 µs is less than" in heard[2]
     assert "left out, it is of vector_add[another]" in heard[3]
     assert [replace(row, samples=0) for row in taken] == [

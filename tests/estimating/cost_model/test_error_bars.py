@@ -81,7 +81,7 @@ def test_an_estimate_says_where_its_bar_is_from_and_takes_it_once() -> None:
     e = estimates.estimate(estimates.parts(issue=8.0, xla=2.0), xla_us=2.0, error=0.08)
     wide = with_measured_bars(e, bars(rows(2, 3, off=0.4)), "v5e")
     assert wide.error == pytest.approx((8 * 0.4 + 2 * 0.16) / 10, abs=0.005)
-    assert wide.notes[-1].startswith("the error bar is from 6 programs of 2 kernels")
+    assert wide.notes[-1].startswith("the error bar is from 6 programs of 2 kernels, timed")
     assert with_measured_bars(wide, bars(rows(2, 3, off=0.4)), "v5e") == wide
     assert with_measured_bars(e, bars(rows(2, 3, off=0.0)), "v5e") == e
     assert with_measured_bars(e, None, "v5e") is e
