@@ -20,6 +20,7 @@ ROUNDING = 1e-9
 LEAST_ROWS, LEAST_FAMILIES = 20, 5  # for a bar that is narrower than that of the product
 LEAST_OF_LIMIT = 5  # of those, that are limited by the same
 LEAST_BAR = 0.02  # what a clock and its noise are good for
+_NOTE = "the error bar is from "
 _FEWEST_ROWS, _FEWEST_FAMILIES = 5, 2  # for a bar that is wider
 
 
@@ -155,7 +156,7 @@ def _suffice(rows: Sequence[MeasuredProgram], count: int, families: int) -> bool
 def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str) -> Estimate:
     """With the error bar of this database, which a note names; unchanged where it says nothing of
     it. Both parts, kernel and XLA, count by their share of the time."""
-    note = f"the error bar is from {bars}"
+    note = f"{_NOTE}{bars}"
     if bars is None or note in estimate.notes:
         return estimate
     copies_us = relayout_us(estimate.operations)
@@ -167,4 +168,5 @@ def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str)
     if kernel is None or around is None or (kernel, around) == (known, xla):
         return estimate
     error = (kernel * estimate.kernel_us + around * estimate.xla_us) / estimate.time_us
-    return replace(estimate, error=error, notes=(*estimate.notes, note))
+    others = (other for other in estimate.notes if not other.startswith(_NOTE))
+    return replace(estimate, error=error, notes=(*others, note))
