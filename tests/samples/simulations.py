@@ -16,6 +16,7 @@ def simulation(total_us: float, **cycles_us: float) -> dict[str, Any]:
     return {
         "clock_hz": 1e9,
         "us_shared": total_us,
+        "cycles_shared": round(total_us * _CYCLES),
         "parts": parts,
         "bundle_cycles": vector + parts[TimePart.SCALAR],
         "stall_cycles": parts[TimePart.MATRIX] + parts[TimePart.LANES],
@@ -25,6 +26,7 @@ def simulation(total_us: float, **cycles_us: float) -> dict[str, Any]:
         "hbm_bytes_written": 4096,
         "steps": 4,
         "dma_count": 8,
+        "link_cycles": 0,
         "burst_bytes": 4096,
         "spill_bundles": 0,
         "vmem_operands": (),

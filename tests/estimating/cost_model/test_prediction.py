@@ -114,7 +114,7 @@ def test_calls_side_by_side_take_as_long_as_each_replayed(chip: Chip, core_us: f
     together = predicted_us(pipelines(), np.full(6, core_us), chip, LIBTPU)
     for one, found in zip(pipelines(), together, strict=True):
         final = (one.steps * cycles, 0.0, 0.0, STEP, work)
-        line = dma.replay(events(one, cycles, known.granule_bytes), dma.shared(known), final)
+        line = dma.replay(list(events(one, cycles, known.granule_bytes)), dma.shared(known), final)
         assert found == pytest.approx(line.end.cycles / known.clock_hz * 1e6)
 
 
