@@ -153,7 +153,7 @@ def _of_integers(
     lengths, grid, ways = lengths_given(arrays, naming), list[int](), list[frozenset[bool]]()
     for name, size in block_sizes:
         cut = None if name is None else lengths_cut(arrays, name)
-        longest = lengths if cut is None else [int(part.max()) for part in cut]
+        longest = lengths if cut is None else [int(part.max()) for part in (cut[0], cut[-1])]
         grid += [max(1, -(-length // size)) for length in longest]
         if cut is not None:
             full = cut[-1][cut[-1] > 0]

@@ -16,7 +16,11 @@ from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.verify import interpreter
 from autotune.compiling.child.verify.coverage import Borders, Coverage, borders
 from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, WrongRunError
-from autotune.compiling.child.verify.numbers import integer_ranges, operands_that_name_rows
+from autotune.compiling.child.verify.numbers import (
+    integer_ranges,
+    lengths_cut,
+    operands_that_name_rows,
+)
 from autotune.compiling.child.verify.reduced import keeps_lengths, reduced_problems
 from autotune.compiling.child.verify.reduced_case import ReducedCase
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter
@@ -65,10 +69,19 @@ def _check(
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
-    if (dim := _miscounted(kernel, problem, config, chip)) is not None:
-        reason = f"blocks that are as long by their units take other memory with half of {dim}: "
-        return Verdict(ok=None, reason=f"{reason}unit={dim!r} is for each axis that counts these")
     naming = operands_that_name_rows(kernel, problem)
+    dim, is_sure = _miscounted(kernel, problem, config, chip)
+    if dim is not None:
+        reason = f"blocks that are as long by their units take other memory with other {dim}: "
+        return Verdict(ok=None, reason=f"{reason}unit={dim!r} is for each axis that counts these")
+    if (axis := _no_lengths(kernel, problem, naming)) is not None:
+        reason = (
+            f"{axis.lengths!r} says neither where sequences begin nor how long they are, at most "
+        )
+        return Verdict(ok=None, reason=f"{reason}{axis.longest!r}, as axis {axis.name} has it")
+    if not is_sure:
+        reason = "what their axes count cannot be seen from other sizes of the problem"
+        return Verdict(ok=None, reason=f"{reason}: leave lengths and longest out")
     coverage = Coverage(lambda small: _borders(kernel, small, config, chip, naming), problem)
 
     def small_ones(**how: bool) -> list[ReducedCase]:
@@ -128,31 +141,80 @@ def _check(
     return replace(verdict, ok=True if covered.is_enough else None, proof=proof)
 
 
-def _miscounted(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> str | None:
+def _no_lengths(kernel: Kernel, problem: Problem, naming: Set[str]) -> Axis | None:
+    """An axis whose ``lengths`` name an argument that cannot be that: it names rows, or some are
+    longer than they may be, and it does not say where each begins."""
+    arrays = kernel.inputs(problem)
+    for axis in kernel.axes:
+        if axis.lengths is None and axis.longest is None:
+            continue
+        cut = None if axis.lengths is None else lengths_cut(arrays, axis.lengths)
+        if cut is None or axis.lengths in naming:
+            return axis
+        if len(cut) == 1 and (axis.longest is None or cut[0].max() > problem[axis.longest]):
+            return axis
+    return None
+
+
+def _miscounted(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None
+) -> tuple[str | None, bool]:
     """The length of pages, where blocks of as many tokens, by what the axes say of their units,
-    take other memory with pages half as long. Of a dimension that counts no tokens (heads), the
-    given integers say nothing."""
+    take other memory with other pages; and whether that would have been seen. Of a dimension
+    that counts no tokens (heads), the given integers say nothing."""
 
-    def buffers(small: Problem, twice: Iterable[Axis] = ()) -> list[int]:
+    def buffers(other: Problem, scaled: Iterable[Axis], scale: Callable[[int], int]) -> list[int]:
         values = dict(config.axes)
-        axes = {**values, **{axis.name: 2 * values[axis.name] for axis in twice}}
-        return ReducedCase(kernel, small, config.replace(axes=tuple(axes.items())), chip).buffers
+        axes = {**values, **{axis.name: scale(int(values[axis.name])) for axis in scaled}}
+        changed = config.replace(axes=tuple(axes.items()))
+        return ReducedCase(kernel, other, changed, chip).buffers if all(axes.values()) else []
 
-    def integers(small: Problem) -> list[Any]:
-        return [array.values() for array in kernel.inputs(small) if array.values]
+    def integers(other: Problem) -> list[Any]:
+        return [array.values() for array in kernel.inputs(other) if array.values]
 
     if not (cutting := [axis for axis in kernel.axes if axis.lengths]):
-        return None
-    usual, grown, given = buffers(problem), buffers(problem, cutting), integers(problem)
-    of_blocks = [n for n, pair in enumerate(zip(usual, grown, strict=False)) if len({*pair}) > 1]
+        return None, True
+    usual, given = buffers(problem, (), _same), integers(problem)
+    of_blocks = {
+        number
+        for scale in _SCALES
+        for number, (was, size) in enumerate(
+            zip(usual, buffers(problem, cutting, scale), strict=False)
+        )
+        if was != size
+    }
+    is_sure = bool(of_blocks)
     for dim, size in problem.dims:
-        with suppress(Exception):  # there may be no such problem
-            half = problem.with_dims(**{dim: size // 2})
-            if not all(map(np.array_equal, given, integers(half))):
-                now = buffers(half, [axis for axis in kernel.axes if axis.unit == dim])
-                if now and any(now[n] != usual[n] for n in of_blocks):
-                    return dim
-    return None
+        counting, seen = [axis for axis in kernel.axes if axis.unit == dim], False
+        counts = bool(counting)
+        for scale, back in (_SCALES, _SCALES[::-1]):
+            with suppress(Exception):  # there may be no such problem
+                other = problem.with_dims(**{dim: back(size)})
+                if all(map(np.array_equal, given, integers(other))):
+                    continue
+                counts = True
+                now = buffers(other, counting, scale)
+                if len(now) == len(usual):
+                    seen = True
+                    if any(now[number] != usual[number] for number in of_blocks):
+                        return dim, True
+        is_sure = is_sure and (seen or not counts)
+    return None, is_sure
+
+
+def _same(size: int) -> int:
+    return size
+
+
+def _doubled(size: int) -> int:
+    return 2 * size
+
+
+def _halved(size: int) -> int:
+    return size // 2
+
+
+_SCALES = _doubled, _halved
 
 
 def _work(cases: Sequence[ReducedCase], runs: int) -> float:
