@@ -112,7 +112,7 @@ def step(
     Exit code 1 when it does not compile for one of the chips.
     """
     from autotune.answering.sources import ENVIRONMENT, open_source
-    from autotune.cli.bisect import Bisection
+    from autotune.cli.bisect import bisect as bisected
     from autotune.cli.checks import find_interpreters
     from autotune.declaring.discovery import find_kernel
     from autotune.wording.step import print_chips, print_step, step_data
@@ -147,7 +147,7 @@ def step(
     steps, before, failed = question.ask(ways, silent=as_json, **pool)
     told = ""
     if bisect and steps and before:
-        told = Bisection(question, before[steps[0].chip], steps[0], **pool).run(bisect)
+        told = bisected(question, before[steps[0].chip], steps[0], bisect, **pool)
     if as_json:
         data = [step_data(each, costs, before.get(each.chip)) for each in steps]
         answer = {"function": function, "steps": data, "failed": failed}

@@ -120,13 +120,15 @@ def measuring_environment(
     }
 
 
-def interpreting_flags(jaxlib: str) -> str:
+def interpreting_flags(jaxlib: str, libtpu: str) -> str:
     """``XLA_FLAGS`` of a process whose programs for the CPU run once, under a version of jaxlib: to
     optimise them takes longer than it saves. What is compiled for a TPU is as it was. XLA aborts
-    for a flag that it does not know: 0.11 has no second one, what is before 0.7 interprets nothing.
-    """
+    for a flag that it does not know: jaxlib 0.11 has no second one, nor has the libtpu that is read
+    with it; what is before 0.7 interprets nothing."""
     plain = "--xla_backend_optimization_level=0"
+    release = tuple(map(int, re.findall(r"\d+", libtpu)[:3]))
     known = (0, 7) <= tuple(map(int, re.findall(r"\d+", jaxlib)[:2])) < (0, 11)
+    known = known and release < (0, 0, 44)  # the last of jax 0.10 is 0.0.43
     return f"{plain} --xla_cpu_use_fusion_emitters=false" if known else plain
 
 

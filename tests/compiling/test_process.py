@@ -266,9 +266,19 @@ def test_a_full_disk_is_a_sentence(fake: CompilerProcess, monkeypatch: pytest.Mo
     assert not fake.running
 
 
-@pytest.mark.parametrize(("jaxlib", "flags"), [("0.10.2", 2), ("0.12.0.1", 1), ("0.6.2", 1)])
-def test_xla_is_given_no_flag_that_it_would_abort_for(jaxlib: str, flags: int) -> None:
-    assert len(libtpu.interpreting_flags(jaxlib).split()) == flags
+@pytest.mark.parametrize(
+    ("jaxlib", "version", "flags"),
+    [
+        ("0.10.2", "0.0.42.1", 2),
+        ("0.10.2", "0.0.50.1", 1),
+        ("0.12.0.1", "0.0.50.1", 1),
+        ("0.6.2", "0.0.17.1", 1),
+    ],
+)
+def test_xla_is_given_no_flag_that_it_would_abort_for(
+    jaxlib: str, version: str, flags: int
+) -> None:
+    assert len(libtpu.interpreting_flags(jaxlib, version).split()) == flags
 
 
 @pytest.mark.parametrize("stage", [protocol.LISTING, protocol.LINES])

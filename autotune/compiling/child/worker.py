@@ -231,7 +231,7 @@ def _blaming(kernel: Kernel, question: _OfKernel) -> Iterator[None]:
 
 def main() -> None:
     """``worker.py DUMP_FOLDER``."""
-    flags = libtpu.interpreting_flags(libtpu.version("jaxlib") or "")
+    flags = libtpu.interpreting_flags(libtpu.version("jaxlib") or "", libtpu.version() or "")
     os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}"  # the later one counts
     libtpu.log_the_packing(Path(sys.argv[1]))
     serve(lambda: CompilerWorker(Path(sys.argv[1])).answer)
