@@ -124,7 +124,9 @@ def _kind(timed: TimedOperation) -> StepKind:
 
 def _error(kind: StepKind, basis: Basis, chip: str, sends: bool) -> float:
     """Of the times of such a part. ``sends``: a kernel may take all of its time to do so."""
-    if basis is Basis.LINKS or sends:
+    if sends:
+        return constants.hardware("remote_error")
+    if basis is Basis.LINKS:
         return constants.hardware("host_error" if kind is StepKind.HOST else "links_error")
     known = constants.kernel_error(chip) if kind is StepKind.KERNEL else None
     if basis is Basis.SIMULATED:

@@ -111,15 +111,14 @@ def error_bar(
 
     Latency counts where steps are short, and hardware showed it for few. ``step_us``: what the core
     takes for a step without waits, of which some is missing where a chip's stalls are not known.
-    ``links_share``: of the time, in which links move bytes or are waited for; no hardware has shown
-    more of it. ``is_fitted``: whether constants are known for the libtpu that made the listing.
+    ``links_share``: of the time, in which links move bytes or are waited for. ``is_fitted``: whether constants are known for the libtpu that made the listing.
     """
     if chip not in bars()["kernels"]:
         return None
     hardware = _hardware()
     latency = "read_latency_cycles" not in hardware[chip] and limited_by == "step overhead"
     unmeasured = float(hardware["all"]["unmeasured_latency_error"]["value"]) if latency else 0.0
-    links = float(hardware["all"]["links_error"]["value"]) * links_share
+    links = float(hardware["all"]["remote_error"]["value"]) * links_share
     limited = 0.0 if limited_by == "links" else _bar("error", limited_by)
     known = max(limited, _bar("kernels", chip), unmeasured, links)
     known += 0.0 if is_fitted else _bar("other", "toolchain")
