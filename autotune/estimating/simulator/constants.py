@@ -111,8 +111,8 @@ def error_bar(
 
     Latency counts where steps are short, and hardware showed it for few. ``step_us``: what the core
     takes for a step without waits, of which some is missing where a chip's stalls are not known.
-    ``links_share``: of the time, in which links move bytes or are waited for. ``is_fitted``: whether
-    constants are known for the libtpu that made the listing.
+    ``links_share``: of the time, in which links move bytes or are waited for.
+    ``is_fitted``: whether constants are known for the libtpu that made the listing.
     """
     if chip not in bars()["kernels"]:
         return None
