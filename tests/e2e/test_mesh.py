@@ -37,7 +37,7 @@ def test_what_sends_takes_as_long_as_its_link(pool: CompilerPool) -> None:
     link_us = 4096 / 4 * meshed.WIDTH * 4 / link_bytes_per_us("v5e")
     assert link_us < found.estimate.time_us < 1.2 * link_us
     assert found.estimate.limited_by == Regime.LINKS
-    assert found.estimate.error == pytest.approx(1.0, abs=0.05)
+    assert found.estimate.error == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize(
