@@ -71,6 +71,10 @@ class ChipConstants:
     hop_cycles: float  # from neighbour to neighbour
     stalls: StallModel | None  # None: bundles only, a lower bound
 
+    def without_links(self) -> ChipConstants:
+        """What goes to other devices is there at once."""
+        return replace(self, link_bytes_per_cycle=math.inf, hop_cycles=0.0)
+
     def as_libtpu_counts(self) -> ChipConstants:
         """Return the same without what hardware showed of the matrix units."""
         return replace(self, matrix_slowdown=0.0)

@@ -28,15 +28,18 @@ def simulate(
     chip: str,
     libtpu: str | None = None,
     scalars: Scalars | None = None,
+    links: bool = True,
 ) -> Simulation | NotSimulated:
     """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
 
     ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
-    holds the contents of scalar-prefetch operands by operand index. A long run is stopped when its
+    holds the contents of scalar-prefetch operands by operand index. ``links``: whether what goes to
+    other devices takes time on them. A long run is stopped when its
     periods have settled and extrapolated from there.
     """
     try:
         known = constants.load(chip, libtpu)
+        known = known if links else known.without_links()
         return _simulate(parse(listing), known, libtpu, scalars or {})
     except UnfitError as reason:
         return NotSimulated(str(reason), reason.operand)

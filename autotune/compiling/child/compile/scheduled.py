@@ -15,7 +15,8 @@ from autotune.compiling.child.trace.pallas_call import Call
 from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
-from autotune.estimating.simulator.bundles import Listing, parse
+from autotune.estimating.simulator.bundles import CallOperand, Listing, parse
+from autotune.estimating.simulator.outcome import UnfitError
 
 _SEMAPHORES = "sflag"
 
@@ -94,19 +95,33 @@ def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
 def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
     """An operation of XLA, by its own schedule. Of a collective that goes on in it a step is taken
     where a semaphore asks for one. None does here, so nothing depends on how far it is, or
-    on who takes part."""
+    on who takes part; what it sends takes no time here: a collective has one of its own."""
     nothing = dict[int, list[int]]()
+    operands = _operands(listing)
+    goes_on = any(operand.memory == _SEMAPHORES for operand in operands)
     while True:
-        result = simulate(listing, chip=chip.value, libtpu=libtpu.version(), scalars=nothing)
+        result = simulate(
+            listing,
+            chip=chip.value,
+            libtpu=libtpu.version(),
+            scalars=nothing,
+            links=not goes_on,
+        )
         number = result.operand if isinstance(result, NotSimulated) else None
-        if number is None or number in nothing:
+        if number is None or number in nothing or not goes_on:
             return result
-        operands = parse(listing).operands
         (asked,) = (operand for operand in operands if operand.number == number)
-        goes_on = any(operand.memory == _SEMAPHORES for operand in operands)
-        if not goes_on or (asked.kind != "const" and asked.memory != "smem"):
+        if asked.kind != "const" and asked.memory != "smem":
             return result
         nothing[number] = [0] * prod(asked.shape)
+
+
+def _operands(listing: str | Listing) -> Sequence[CallOperand]:
+    """None of what cannot be read."""
+    try:
+        return parse(listing).operands
+    except UnfitError:
+        return ()
 
 
 def flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:

@@ -188,15 +188,18 @@ def _miscounted(
         counting, seen = [axis for axis in kernel.axes if axis.unit == dim], False
         counts = bool(counting)
         for scale, back in (_SCALES, _SCALES[::-1]):
-            with suppress(Exception):  # there may be no such problem
-                other = problem.with_dims(**{dim: back(size)})
-                if all(map(np.array_equal, given, integers(other))):
-                    continue
-                counts = True
-                now = buffers(other, counting, scale)
-                if len(now) == len(usual):
-                    seen = True
-                    if any(now[number] != usual[number] for number in of_blocks):
+            # Alone, or with another that has to follow it.
+            for follows in (dim, *dict(problem.dims)):
+                if seen or (follows != dim and not counts):
+                    break
+                with suppress(Exception):  # there may be no such problem
+                    other = problem.with_dims(**{dim: back(size), follows: back(problem[follows])})
+                    if all(map(np.array_equal, given, integers(other))):
+                        continue
+                    counts = True
+                    now = buffers(other, counting, scale)
+                    seen = len(now) == len(usual)
+                    if seen and any(now[number] != usual[number] for number in of_blocks):
                         return dim, True
         is_sure = is_sure and (seen or not counts)
     return None, is_sure
