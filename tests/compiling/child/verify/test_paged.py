@@ -128,8 +128,31 @@ def test_jax_own_attention_counts_pages(unit: int | str) -> None:
     made = replace(RAGGED, axes=(keys, replace(queries, dim=None, lengths="query_starts")))
     whole = RAGGED.problem_spec.parse("8x128x4x2x32x16x128")
     config = make_config({"num_kv_pages_per_block": 4, "num_queries_per_block": 16})
-    is_right = gate._miscounted(made, whole, config, Chip.V6E) is None
-    assert is_right is (unit == "page_size")
+    wrong, is_sure = gate._miscounted(made, whole, config, Chip.V6E)
+    assert (wrong is None and is_sure) is (unit == "page_size")
+
+
+def whole_pages(kernel: Kernel) -> Kernel:
+    """Refuses pages of eight tokens, and blocks of more than 16 pages."""
+
+    def build(problem: Problem, config: Any) -> Any:
+        if problem["page"] % 16 or config["pages"] > 16:
+            raise ValueError("no such page or block")
+        return kernel.build(problem, config)
+
+    return replace(kernel, build=build)
+
+
+@pytest.mark.parametrize("pages", [4, 16])
+@pytest.mark.parametrize(
+    "said", [{"unit": 1}, {"unit": 1, "lengths": None}, {"lengths": "table"}, {"lengths": "cache"}]
+)
+def test_what_cannot_be_seen_of_units_and_lengths_verifies_nothing(
+    pages: int, said: dict[str, Any]
+) -> None:
+    kernel = whole_pages(paged_sum("second block never", **said))
+    verdict = gate.check(kernel, SUMS, make_config({"pages": pages}), Chip.V6E)
+    assert verdict.ok is None and not verdict.proof.level
 
 
 @pytest.mark.slow
