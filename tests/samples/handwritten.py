@@ -11,6 +11,10 @@ SCALAR = (
     "%s9_s9 = inlined_call_operand.<no memory space> [shape: s32[], index: 3, kind: input, "
     "shape index: {}] /* operand 3 */"
 )
+SEMAPHORE = (
+    "%s8_s8 = inlined_call_operand.sflag [shape: u32[], index: 4, kind: input, shape index: {}] "
+    "/* operand 4 */"
+)
 READ = (
     "%{n} = dma.hbm_to_vmem [thread:$0] {guard} /*hbm=*/%s0_s0, /*size_in_granules=*/{size}, "
     "/*vmem=*/[#allocation2], /*dst_syncflagno=*/{flag} /* \niteration_bounds: (4)\n */"

@@ -174,8 +174,6 @@ _TEMPLATES: dict[str, tuple[int, str]] = {  # opcode -> arity, expression
     "pand": (2, "{0} and {1}"),
     "pnand": (2, "not ({0} and {1})"),
     "pneg": (1, "not {0}"),
-    "vsyncmov": (1, "0"),  # what a semaphore has: XLA looks whether it is above what it may have
-    "vpop.sfrf": (1, "{0}"),
 }
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _TYPED = re.compile(r"(s[a-z]+)(?:\.[su]32)?\Z")

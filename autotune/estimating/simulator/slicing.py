@@ -7,7 +7,7 @@ addresses vanish, and with them most of the scalar code.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ _STEP_BYTES = 512  # of a strided DMA (block shapes against printed strides, v5e
 PHIS = ("sphi", "pphi")
 _UNKNOWN = (Expression("None", ("what no operation defines",)),)
 WAIT = "dma.done.wait"
+SEMAPHORES = "sflag"  # the memory of those that an operation of XLA is given
 SIGNAL = "vsyncadd"  # a local copy done with vector loads and stores signals its semaphore so
 REMOTE_SIGNAL = "vsyncadd.remote"  # raises one of another device
 _TELLING = (REMOTE_SIGNAL, "vwait.ge", "vwait.ge.trace")
@@ -244,9 +245,11 @@ class _Search:
 
     def _polled(self, poll: Operation) -> Instruction:
         """XLA's products look in passing whether a collective's next bytes are there, by a
-        semaphore that they are given: they are not, and the collective has a time of its own."""
+        semaphore that they are given: they are not, and the collective has a time of its own. A
+        kernel looks at one that it has made."""
         read = self.definitions.get(poll.text.strip())
-        if read is None or "#allocation" in read.text:
+        is_given = any(operand.memory == SEMAPHORES for operand in self.operands.values())
+        if read is None or not is_given or self._allocations(understand(read).reads(), read):
             raise UnfitError(f"what {poll.name} reads of a semaphore decides the time")
         return understand(Operation(poll.name, "smov", "0"))
 
@@ -311,7 +314,18 @@ class _Search:
 
     def _semaphore(self, value: Expression, to_smem: Sequence[Instruction]) -> Expression | None:
         """The allocation that a value is made of, and its place there."""
-        allocations, seen, waiting = set[str](), set[str](), list(value.reads)
+        allocations = self._allocations(value.reads)
+        if not value.reads:
+            return value
+        if len(allocations) != 1 or not self._computes(value, to_smem):
+            return None
+        base = int(allocations.pop()) << ALLOCATION_SHIFT
+        return Expression(f"({base}+({value.source}&{_SEMAPHORE_BITS}))", value.reads)
+
+    def _allocations(self, names: Iterable[str], *first: Operation) -> set[str]:
+        """Numbers of those that values are made of, as far as they are not loaded."""
+        seen, waiting = set[str](), list(names)
+        allocations = {n for op in first for n in _ALLOCATION.findall(op.text)}
         while waiting:
             name = waiting.pop()
             operation = self.definitions.get(name)
@@ -321,12 +335,7 @@ class _Search:
             if operation.opcode != "sld":
                 allocations.update(_ALLOCATION.findall(operation.text))
                 waiting += understand(operation).reads()
-        if not value.reads:
-            return value
-        if len(allocations) != 1 or not self._computes(value, to_smem):
-            return None
-        base = int(allocations.pop()) << ALLOCATION_SHIFT
-        return Expression(f"({base}+({value.source}&{_SEMAPHORE_BITS}))", value.reads)
+        return allocations
 
     def _computes(self, value: Expression, to_smem: Sequence[Instruction]) -> bool:
         """Whether a value needs nothing that is copied to scalar memory; then it is included."""

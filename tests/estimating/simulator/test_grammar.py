@@ -93,17 +93,6 @@ def test_scalar_operations(operation, value):
         assert result.hbm_bytes_read == abs(value) * 32
 
 
-def test_a_semaphore_that_is_looked_at_has_little():
-    """XLA's products with collectives wait no more where one is above what it may have."""
-    result = run(
-        "%11 = vsyncmov 7",
-        "%s2_s2 = vpop.sfrf %11",
-        "%p3_p3 = scmp.lt.u32.totalorder %s2_s2, 65536",
-        read(1, guard="(%p3_p3),"),
-    )
-    assert result.dma_count == 1
-
-
 def test_an_unknown_opcode_refuses_only_where_it_decides():
     odd = "%s1_s1 = sfoo.u32 1, 2"
     assert "sfoo" in run(odd, read(1, size="%s1_s1")).reason

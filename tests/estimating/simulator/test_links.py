@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.explanation import LINKS
-from autotune.estimating.simulator import dma
+from autotune.estimating.simulator import dma, simulate
 from autotune.estimating.simulator.constants import load
 from autotune.estimating.simulator.lowering import (
     ANY_SEMAPHORE,
@@ -18,7 +18,7 @@ from autotune.estimating.simulator.lowering import (
     CoreWork,
 )
 from tests.samples import recordings
-from tests.samples.handwritten import listing, read, run, wait
+from tests.samples.handwritten import SCALAR, SEMAPHORE, listing, read, wait
 
 CHIP = load("v5e")
 SHARD_BYTES = 1024 * 512 * 4
@@ -99,11 +99,19 @@ def test_a_wait_that_nothing_satisfies_is_named():
     )
 
 
-@pytest.mark.parametrize(("semaphore", "timed"), [("%s0_s0", True), ("[#allocation3]", False)])
-def test_a_product_that_looks_for_a_collective_goes_on_without_it(semaphore, timed):
+_OWN = "int_to_ptr.sflag [#allocation3]", "sadd.s32 4, [#allocation3]", "smov [#allocation3]"
+
+
+@pytest.mark.parametrize("semaphore", ["smov %s8_s8", *_OWN])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_product_that_looks_for_a_collective_goes_on_without_it(semaphore, given):
     """A semaphore of its own that a kernel reads may decide anything."""
-    looked = (f"%5 = vsyncmov {semaphore}", "%s6_s6 = vpop.sfrf %5")
+    looked = (f"%s4_s4 = {semaphore}", "%5 = vsyncmov %s4_s4", "%s6_s6 = vpop.sfrf %5")
     tested = "%p7_p0 = scmp.ge.s32.totalorder %s6_s6, 64"
-    result = run(*looked, tested, read(1, guard="(%p7_p0),"), read(2), wait(3))
-    assert getattr(result, "dma_count", result) == (1 if timed else result)
-    assert timed or "%s6_s6 reads of a semaphore" in result.reason
+    text = listing(*looked, tested, read(1, guard="(%p7_p0),"), read(2), wait(3))
+    text = text.replace(SCALAR, f"{SCALAR}  ;;  {SEMAPHORE}") if given else text
+    result = simulate(text, chip="v5e")
+    if given and semaphore not in _OWN:
+        assert result.dma_count == 1
+    else:
+        assert "%s6_s6 reads of a semaphore" in result.reason

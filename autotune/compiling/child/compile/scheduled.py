@@ -17,8 +17,7 @@ from autotune.domain.key import Chip
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
 from autotune.estimating.simulator.bundles import CallOperand, Listing, parse
 from autotune.estimating.simulator.outcome import UnfitError
-
-_SEMAPHORES = "sflag"
+from autotune.estimating.simulator.slicing import SEMAPHORES
 
 Outcome = float | str
 """Microseconds of a run, or why it is not simulated."""
@@ -98,7 +97,7 @@ def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
     on who takes part; what it sends takes no time here: a collective has one of its own."""
     nothing = dict[int, list[int]]()
     operands = _operands(listing)
-    goes_on = any(operand.memory == _SEMAPHORES for operand in operands)
+    goes_on = any(operand.memory == SEMAPHORES for operand in operands)
     while True:
         result = simulate(
             listing,
