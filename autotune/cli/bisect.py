@@ -12,33 +12,47 @@ from autotune.wording.output import echo
 from autotune.wording.units import micros
 
 
-def bisect(question: StepQuestion, before: Step, after: Step, what: str, **pool: Any) -> str:
+def bisect(
+    question: StepQuestion, before: Step, after: Step, what: str, source: str, **pool: Any
+) -> str:
     """A sentence: between which two releases. ``what``: in a name, scope, line or kind of what is
-    slower ``after``. The JAX of ``before`` compiles with each libtpu: nothing else differs. Times
-    and environments are remembered. ``pool``: what ``new_pool`` takes beside the interpreter.
-    Raises ``AutotuneError``."""
+    slower ``after``. The JAX of ``before`` compiles with each libtpu, with the tuned configs of the
+    ``source`` of both. Times and environments are remembered. ``pool``: what ``new_pool`` takes
+    beside the interpreter. Raises ``AutotuneError``."""
     if before.toolchain is None or after.toolchain is None:
         raise InvalidInputError("no libtpu is known of one of the two steps")
     change, jax = _slower(before, after, what), before.toolchain.jax
     old, new = before.toolchain.libtpu, after.toolchain.libtpu
 
-    def is_slower(libtpu: str) -> bool | None:
-        """Whether it is nearer to the time after than to that before."""
+    def compare(libtpu: str) -> bool:
+        """Whether it is nearer to the time after than to that before. Raises ``AutotuneError``."""
+        name, hear = f"{jax}{LIBTPU}{libtpu}", lambda text: echo(f"{text} …", err=True)
         try:
-            name, hear = f"{jax}{LIBTPU}{libtpu}", lambda text: echo(f"{text} …", err=True)
             made = create_environment(environments_folder(), name, announce=hear)
         except AutotuneError as error:
-            echo(f"libtpu {libtpu}: {error}", err=True)
-            return None
-        steps, _, failed = question.ask([(made.python, "")], silent=False, **pool)
-        if not steps:
-            echo(f"libtpu {libtpu}: {next(iter(failed.values()))}", err=True)
-            return None
-        took_us = place_us(steps[0], change)
+            raise AutotuneError(
+                f"libtpu {libtpu} cannot be tried ({error}): make its environment where the "
+                f"package index can be reached, autotune env create jax=={name}"
+            ) from error
+        steps, _, failed = question.ask([(made.python, source)], silent=False, **pool)
+        took_us = place_us(steps[0], change, after) if steps else None
+        if took_us is None:
+            why = "nothing is left of it, or it is not timed as before: give a longer --budget"
+            raise AutotuneError(
+                f"of {what} nothing can be said with jax {jax} and libtpu {libtpu}: "
+                f"{next(iter(failed.values()), why)}"
+            )
         echo(f"libtpu {libtpu}: {micros(took_us)}", err=True)
         return 2 * took_us > change.before_us + change.after_us
 
-    if not is_slower(new):
+    def is_slower(libtpu: str) -> bool | None:
+        try:
+            return compare(libtpu)
+        except AutotuneError as error:
+            echo(str(error), err=True)
+            return None
+
+    if not compare(new):
         return f"{what} is not slower by libtpu alone: jax {jax} does not show it with libtpu {new}"
     last, first = first_slower([old, *libtpu_releases(old, new), new], is_slower)
     return (

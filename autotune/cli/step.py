@@ -18,7 +18,7 @@ from autotune.domain.compilers import CompileStep
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import Chip, KernelRef, parse_chip
 from autotune.domain.step import Step, slice_bounds
-from autotune.domain.workload import Workload
+from autotune.domain.workload import Workload, load_workload
 from autotune.measuring.attached import attached_chip
 from autotune.wording.output import echo
 
@@ -122,6 +122,8 @@ def step(
     if (function is None) == (workload is None):
         raise InvalidInputError("give a FUNCTION, path/to/model.py:NAME, or a --workload")
     if workload is not None:
+        if call:
+            raise InvalidInputError("a --workload has the arguments of its step: leave out --args")
         question = _of_workload(workload)
         tuned = _searched() if tuned is None and len(pythons) == 1 else tuned
     else:
@@ -145,22 +147,21 @@ def step(
     costs = _prices(prices)
     ways = list(product(pythons, sources))
     steps, before, failed = question.ask(ways, silent=as_json, **pool)
-    told = ""
-    if bisect and steps and before:
-        told = bisected(question, before[steps[0].chip], steps[0], bisect, **pool)
-    if as_json:
-        data = [step_data(each, costs, before.get(each.chip)) for each in steps]
-        answer = {"function": function, "steps": data, "failed": failed}
-        shared.print_json({**answer, "bisect": told or None})
-    else:
+    if not as_json:
         for each in steps:
             print_step(function, each, costs, before.get(each.chip))
         if len(steps) > 1:
             print_chips(steps, costs)
         for name, reason in failed.items():
             echo(f"{function} on {name}: {reason}", err=True)
-        if told:
-            echo(told)
+    told = None
+    if bisect and steps and before:
+        told = bisected(question, before[steps[0].chip], steps[0], bisect, sources[0], **pool)
+    if as_json:
+        data = [step_data(each, costs, before.get(each.chip)) for each in steps]
+        shared.print_json({"function": function, "steps": data, "failed": failed, "bisect": told})
+    elif told:
+        echo(told)
     raise SystemExit(1 if failed else 0)
 
 
@@ -240,8 +241,6 @@ def step_of(workload: Workload, folder: Path, chips: Sequence[Chip] = ()) -> Ste
 
 def _of_workload(file: Path) -> StepQuestion:
     """Raises ``InvalidInputError``."""
-    from autotune.domain.workload import load_workload
-
     workload = load_workload(file)
     question = step_of(workload, file.parent, [parse_chip(chip) for chip in workload.chips])
     if question is None:

@@ -237,9 +237,14 @@ def changes(before: Step, after: Step) -> list[StepChange]:
     return sorted((c for c in compared if c.more_us), key=lambda change: -change.more_us)
 
 
-def place_us(step: Step, change: StepChange) -> float:
-    """What operations of a step take that are of the kind and place of a change."""
-    return _times(_by_place(step).get((change.kind, change.scope, _within(change.line)), ()))[0]
+def place_us(step: Step, change: StepChange, after: Step) -> float | None:
+    """What operations of a step take that are of the kind and place of a change. None where there
+    are none any more, and where they are not timed by the same means as ``after`` it."""
+    place = change.kind, change.scope, _within(change.line)
+    parts, others = (_by_place(each).get(place, ()) for each in (step, after))
+    if not parts and change.what is StepChangeKind.NEW:
+        return 0.0
+    return _times(parts)[0] if _bases(parts) == _bases(others) else None
 
 
 def _by_place(step: Step) -> dict[tuple[StepKind, str, str], list[StepPart]]:
@@ -261,7 +266,7 @@ def _change(before: Sequence[StepPart], after: Sequence[StepPart]) -> StepChange
     what = StepChangeKind.SLOWER if more_us > 0 else StepChangeKind.FASTER
     if 2 * (hidden_us - still_us) > more_us > 0:
         what = StepChangeKind.EXPOSED
-    if {part.basis for part in before} != {part.basis for part in after}:
+    if _bases(before) != _bases(after):
         what = StepChangeKind.UNLIKE
     return StepChange(
         what=what if before and after else StepChangeKind.NEW if after else StepChangeKind.GONE,
@@ -272,6 +277,10 @@ def _change(before: Sequence[StepPart], after: Sequence[StepPart]) -> StepChange
         before_us=before_us,
         after_us=after_us,
     )
+
+
+def _bases(parts: Iterable[StepPart]) -> set[Basis]:
+    return {part.basis for part in parts}
 
 
 def _times(parts: Iterable[StepPart]) -> tuple[float, float]:

@@ -166,8 +166,8 @@ def _longer_bursts(fast: Estimate, slow: Estimate) -> str:
 
 
 def _smaller_blocks(fast: Estimate, slow: Estimate) -> str:
-    mib, other = fast.vmem_used_bytes / 2**20, slow.vmem_used_bytes / 2**20
-    return f"{mib:.2f} MiB of VMEM instead of {other:.2f} MiB" if mib < other else ""
+    used, other = fast.vmem_used_bytes, slow.vmem_used_bytes
+    return f"{mebibytes(used)} of VMEM instead of {mebibytes(other)}" if used < other else ""
 
 
 def _counts(field: str, what: str, fast: Estimate, slow: Estimate) -> str:

@@ -51,6 +51,12 @@ def test_what_slows_a_kernel_is_found_and_reported(tree: Path) -> None:
     assert "| slower | fused\\_passes\\_limit 1024x1024x1024" in (tree / "c.md").read_text()
 
 
+def test_what_breaks_a_kernel_is_found(tree: Path) -> None:
+    (tree / "k.py").write_text(SOURCE.replace('"block_m": 128,', '"block_m": 100,'))
+    code, (checks,) = check(tree, *ASKED, "--against", "main", "--fail-on", "broken")
+    assert (code, checks["verdict"]) == (1, "broken")
+
+
 def test_what_makes_a_result_wrong_is_found(tree: Path) -> None:
     (tree / "k.py").write_text(SOURCE.replace(BODY, BODY.replace(", 0.0)", ", 0.0) + 1.0")))
     reports = "--verify", "--fail-on", "slower", "--markdown", str(tree / "c.md")

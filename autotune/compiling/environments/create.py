@@ -189,12 +189,14 @@ def _requires_python(version: str) -> str:
     return str(metadata.get("requires_python", ""))
 
 
-def libtpu_releases(after: str, before: str) -> list[str]:
-    """Those of the package index between two, the oldest first. Raises ``AutotuneError``."""
+def libtpu_releases(first: str, last: str) -> list[str]:
+    """Those of the package index from one to another, older or newer, in that order. Raises
+    ``AutotuneError``."""
     listed = _run([sys.executable, "-m", "pip", "index", "versions", "libtpu"])
-    names = re.findall(r"[\d.]+", listed.partition("Available versions:")[2].partition("\n")[0])
-    between = [name for name in names if Version(after) < Version(name) < Version(before)]
-    return sorted(between, key=Version)
+    names = re.findall(r"[^\s,]+", listed.partition("Available versions:")[2].partition("\n")[0])
+    low, high = sorted(map(Version, (first, last)))
+    between = [name for name in names if low < Version(name) < high]
+    return sorted(between, key=Version, reverse=Version(first) > low)
 
 
 def _import_or_complete(tool: _Installer, announce: Announce) -> Interpreter:
