@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.domain.codec import from_data, to_data
+from autotune.domain.codec import OmitDefault, from_data, to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.limits import Count, Micros, Time, Word, is_time
@@ -19,7 +19,7 @@ MOST_ROWS = 10_000
 class MeasuredProgram:
     """``config`` is None for plain XLA. ``measured_us``: the median of ``samples`` device times.
     ``relayout_us``: of the estimate, what copies take that change nothing but the layout.
-    ``program``: a hash of the instructions."""
+    ``program``: a hash of the instructions. ``from_file``: somebody else's time."""
 
     key: Key
     config: Config | None
@@ -30,11 +30,30 @@ class MeasuredProgram:
     relayout_us: Micros
     limited_by: Word
     model: Word
+    from_file: OmitDefault[bool] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredBars:
+    """``kernels`` and ``xla``: the shares that nine of ten measured times stay within, made without
+    their own family; None where too few were measured to say anything. ``rows`` programs of
+    ``families`` kernels were measured, ``from_file`` of them by somebody else."""
+
+    rows: int
+    families: int
+    from_file: int
+    kernels: float | None = None
+    xla: float | None = None
+
+    def __str__(self) -> str:
+        plural = "s" * (self.families > 1)
+        others = f", {self.from_file} of them as a file has it" if self.from_file else ""
+        return f"{self.rows} programs of {self.families} kernel{plural}, timed on a TPU{others}"
 
 
 def calibration_data(rows: Sequence[MeasuredProgram]) -> dict[str, Any]:
-    """Plain JSON data of a file."""
-    return {"schema": SCHEMA, "rows": [to_data(row) for row in rows]}
+    """Plain JSON data of a file: what was timed here."""
+    return {"schema": SCHEMA, "rows": [to_data(row) for row in rows if not row.from_file]}
 
 
 def calibration_rows(data: Any, name: str) -> list[MeasuredProgram]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
 from autotune.domain.change import SourceChange
-from autotune.domain.codec import Flat, Local, OmitDefault, OmitNone
+from autotune.domain.codec import Flat, Local, OmitDefault
 from autotune.domain.compiler_options import (
     MOST_CHARACTERS,
     canonical,
@@ -21,7 +21,6 @@ from autotune.domain.compiler_options import (
     parsed,
     process_options,
 )
-from autotune.domain.error_bars import MeasuredBars
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.limits import MOST_NAMES, Limit, Name, Names, Text
 from autotune.domain.problem import AxisValue, Problem, ProblemSpec, same_value
@@ -119,9 +118,6 @@ class ChipInfo:
     and 4 on the others."""
     places_operands_in_vmem: bool = False
     """The compiler may put small operands in VMEM ahead of the call (seen on v7x)."""
-    bars: OmitNone[MeasuredBars | None] = None
-    """Of the database that a search is kept in, where it has measured times of this chip with this
-    toolchain."""
 
 
 # Sources: `Device.device_kind` of JAX, the Pathways spelling (`TPU v5p`, tpu-inference PRs 716 and

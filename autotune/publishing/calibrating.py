@@ -4,13 +4,13 @@
 import random
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.calibration import MeasuredProgram
-from autotune.domain.compilers import CompileBaseline, Compilers, XlaCost
+from autotune.domain.compilers import CompileBaseline, Compilers, DescribeToolchain, XlaCost
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.evidence import DEVICE_TIME, Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.key import Chip, Key
@@ -75,9 +75,13 @@ def calibrate(
     problems: Sequence[CalibrationProblem],
     times: Times,
     announce: Callable[[str], None],
+    *,
+    from_file: bool = False,
 ) -> None:
-    """Estimate and time each problem that this database has no rows of by this model, and keep
-    them. ``announce`` hears of each."""
+    """Estimate and time each problem that this database has no times of its own of by this model,
+    and keep them; of a file in the place of all that are from one. ``announce`` hears of each."""
+    if from_file:
+        store.drop_file_times(chip, compilers.ask(DescribeToolchain()))
     for number, problem in enumerate(problems, 1):
         name = f"{number} of {len(problems)}, {problem.kernel}"
         try:
@@ -87,10 +91,12 @@ def calibrate(
             if problem.key not in (None, subject.key):
                 raise InvalidInputError(f"it is of {problem.key}, here is {subject.key}")
             known = store.calibration(chip, subject.toolchain)
-            if any(row.key == subject.key and row.model == MODEL for row in known):
+            own = (row.model for row in known if row.key == subject.key and not row.from_file)
+            if MODEL in own:
                 announce(f"{name}: it is in the database")
                 continue
-            rows = list(_rows(compilers, subject, problem.configs, times))
+            made = _rows(compilers, subject, problem.configs, times)
+            rows = [replace(row, from_file=from_file) for row in made]
         except AutotuneError as error:
             announce(f"{name}: left out, {error}")
             continue

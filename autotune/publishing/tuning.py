@@ -20,7 +20,6 @@ from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasu
 from autotune.domain.key import Key
 from autotune.domain.problem import Config
 from autotune.domain.store import Store
-from autotune.estimating.cost_model.error_bars import measured_bars
 from autotune.estimating.space import Space
 from autotune.publishing.estimated_ties import Measure
 from autotune.publishing.progress import Reported, ended_search, searched_before
@@ -140,9 +139,6 @@ def _described(
     """What the compilers know of a task, or how its search ended before."""
     try:
         subject = describe_subject(compilers, task.ref, task.chip, task.problem, task.options)
-        if store:
-            bars = measured_bars(store.calibration(task.chip, subject.toolchain))
-            subject = replace(subject, chip=replace(subject.chip, bars=bars))
         choices = compilers.ask(subject.question(ListChoices))
         spec, key = subject.spec, subject.key
         before = store and ended_search(store, task, spec, key, plan, sources, choices)

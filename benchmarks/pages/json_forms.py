@@ -9,8 +9,7 @@ from autotune.answering.matching import MatchKind
 from autotune.cli.doctor import Finding
 from autotune.compiling.environments.environment import Environment
 from autotune.domain.browsing import AuditEntry, Miss
-from autotune.domain.calibration import MeasuredProgram
-from autotune.domain.error_bars import MeasuredBars
+from autotune.domain.calibration import MeasuredBars, MeasuredProgram
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
 from autotune.domain.finding import Advice

@@ -8,7 +8,7 @@ from autotune_db import query, rows
 from autotune_db import tables as t
 from autotune_db.checks import check_from_row
 from autotune_db.damage import readable
-from autotune_db.known_configs import config_from_row
+from autotune_db.known_configs import config_from_row, measured_from_row
 from autotune_db.profiles import profile_from_row
 from autotune_db.transaction import Adapter, reads
 from autotune_db.workloads import workload_from_row
@@ -23,6 +23,7 @@ _READS = (
     (select(t.SNAPSHOTS), lambda row: row.created_at.tzinfo),
     (select(t.CHECKS), check_from_row),
     (select(t.KNOWN_CONFIGS), config_from_row),
+    (select(t.CALIBRATIONS), measured_from_row),
     (select(t.WORKLOADS), workload_from_row),
     (select(t.PROFILES), profile_from_row),
     (select(t.CANDIDATES), rows.candidate_from_row),

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, delete, func, select
 
 from autotune.domain.calibration import MeasuredProgram
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.known_config import KnownConfig
 from autotune_db import query
+from autotune_db.damage import readable
 from autotune_db.rows import AnyRow
 from autotune_db.tables import CALIBRATIONS, KNOWN_CONFIGS, digest, from_text, to_text
 from autotune_db.transaction import Adapter, writes
@@ -41,7 +42,7 @@ class SqlKnownConfigs(Adapter):
 
 
 class SqlCalibrations(Adapter):
-    """Each program once: the last time counts."""
+    """Each program once: the last time counts, and one that was timed here before one of a file."""
 
     @writes
     def save_calibration(self, connection: Connection, rows: Sequence[MeasuredProgram]) -> None:
@@ -49,15 +50,27 @@ class SqlCalibrations(Adapter):
             data = to_data(row)
             by = {"digest": digest([data["key"], data["config"]])}
             values = {"content": to_text(data), "chip": row.key.chip.value}
-            query.upsert(connection, CALIBRATIONS, by, values, created_at=self._clock())
+            if row.from_file:
+                new = {**by, **values, "created_at": self._clock()}
+                query.insert_new(connection, CALIBRATIONS, [new])
+            else:
+                query.upsert(connection, CALIBRATIONS, by, values, created_at=self._clock())
+
+    @writes
+    def drop_file_times(self, connection: Connection, chip: Chip, toolchain: Toolchain) -> None:
+        rows = select(CALIBRATIONS).where(CALIBRATIONS.c.chip == chip.value)
+        read = readable(connection, rows, lambda row: (row.id, measured_from_row(row)))
+        old = [n for n, row in read if row.from_file and row.key.toolchain == toolchain]
+        for number in old:
+            connection.execute(delete(CALIBRATIONS).where(CALIBRATIONS.c.id == number))
 
     def calibration(self, chip: Chip, toolchain: Toolchain) -> list[MeasuredProgram]:
         wanted = select(CALIBRATIONS).where(CALIBRATIONS.c.chip == chip.value)
-        rows = self._rows(wanted.order_by(CALIBRATIONS.c.id), _measured_from_row)
+        rows = self._rows(wanted.order_by(CALIBRATIONS.c.id), measured_from_row)
         return [row for row in rows if row.key.toolchain == toolchain]
 
 
-def _measured_from_row(row: AnyRow) -> MeasuredProgram:
+def measured_from_row(row: AnyRow) -> MeasuredProgram:
     return from_data(MeasuredProgram, from_text(row.content))
 
 

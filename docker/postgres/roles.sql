@@ -25,7 +25,8 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO autotune_service, autotune_work
 GRANT SELECT ON autotune_alembic_version, autotune_kernels, autotune_keys, autotune_trials,
   autotune_profiles, autotune_records, autotune_audit, autotune_searches,
   autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs,
-  autotune_job_logs, autotune_candidates, autotune_known_configs, autotune_workloads
+  autotune_job_logs, autotune_candidates, autotune_known_configs, autotune_workloads,
+  autotune_calibrations
 TO autotune_service, autotune_worker;
 GRANT SELECT ON autotune_tokens TO autotune_service;
 

@@ -103,6 +103,16 @@ def test_a_record_of_before_records_had_digests_is_read(path: str) -> None:
         assert StoreAnswers(store).match(KEY).kind == EXACT
 
 
+def test_a_time_that_cannot_be_read_is_listed(path: str) -> None:
+    sql(
+        path,
+        "INSERT INTO autotune_calibrations (digest, chip, content, created_at) "
+        "VALUES ('x', 'v5e', '{}', '2026-01-01 00:00:00.000000')",
+    )
+    with open_store(path) as store:
+        assert [name for name, _, _ in store.damaged()] == ["autotune_calibrations"]
+
+
 def test_a_table_that_was_dropped_is_a_trouble(path: str) -> None:
     """It is one that no lookup needs."""
     with running(path, refresh_s=0.05) as service:

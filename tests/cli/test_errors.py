@@ -70,6 +70,7 @@ check matmul --shape 8x8x8 | are for --against: records have their problems
 calibrate | say where the times come from: --here, or --from FILE
 calibrate --here | no TPU is attached to this machine: run this where one is, or give --from FILE
 calibrate --from no.json | cannot be read: No such file
+calibrate --from /dev/zero | /dev/zero has more than 16 MiB
 collect model.py:step | there is no file model.py
 """
 

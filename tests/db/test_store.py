@@ -314,3 +314,11 @@ def test_a_program_is_timed_once_the_last_time_counts(url: str) -> None:
         store.save_calibration([again])
         assert store.calibration(Chip.V5E, row.key.toolchain) == [again]
         assert store.calibration(Chip.V6E, row.key.toolchain) == []
+        sent = replace(row, from_file=True)
+        other = replace(sent, config=config(8))
+        store.save_calibration([sent, other])
+        assert store.calibration(Chip.V5E, row.key.toolchain) == [again, other]
+        store.drop_file_times(Chip.V5E, replace(row.key.toolchain, jax="0.8.0"))
+        assert store.calibration(Chip.V5E, row.key.toolchain) == [again, other]
+        store.drop_file_times(Chip.V5E, row.key.toolchain)
+        assert store.calibration(Chip.V5E, row.key.toolchain) == [again]

@@ -160,6 +160,7 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
     assert job is not None and worker.jobs.heartbeat(job, Progress(done=1))
     assert worker.jobs.write_log(job, "begins") and service.jobs.write_log(job, "of a remote one")
     for own in (worker, service):  # a worker that is stopped, of its own or a remote one
+        assert own.calibration(question().chip, question().toolchain) == []
         assert own.jobs.give_back(job, "stopped", counts=False)
         job = own.jobs.claim("w", able, 60)
         assert job is not None

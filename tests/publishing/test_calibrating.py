@@ -45,6 +45,7 @@ def read(rows: Any, **changes: Any) -> list[MeasuredProgram]:
 def test_a_file_names_each_program_once_and_nothing_of_the_machine() -> None:
     data = calibration_data([ROW])
     assert read(data["rows"] * 1000) == [ROW]
+    assert calibration_data([ROW, replace(ROW, program="sent", from_file=True)]) == data
     assert set(data["rows"][0]) == {
         *("key", "config", "program", "measured_us", "samples", "estimate_us", "relayout_us"),
         *("limited_by", "model"),
@@ -112,10 +113,13 @@ def test_what_a_device_measures_is_kept_and_taken_by_another_database(
             [replace(row, key=replace(row.key, fingerprint="another")) for row in rows],
             lies,
         ):
-            calibrate(pool, store, Chip.V5E, problems_of(given), times_of(given), heard.append)
+            problems, times = problems_of(given), times_of(given)
+            calibrate(pool, store, Chip.V5E, problems, times, heard.append, from_file=True)
         taken = store.calibration(Chip.V5E, toolchain)
+        calibrate(pool, store, Chip.V5E, problems, device, heard.append)
+        assert store.calibration(Chip.V5E, toolchain) == rows, "a device's own times replace them"
     assert "left out, 0.01 µs is less than" in heard[2]
     assert "left out, it is of vector_add[another]" in heard[3]
     assert [replace(row, samples=0) for row in taken] == [
-        replace(row, samples=0) for row in rows
+        replace(row, samples=0, from_file=True) for row in rows
     ], "what a file says of estimates counts for nothing"

@@ -2,26 +2,20 @@
 their family. For the data files of the product (``benchmarks/calibration/error_bars.py``) and for
 what is measured with one database (``autotune calibrate``)."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
-from autotune.domain.calibration import MeasuredProgram
-from autotune.domain.error_bars import MeasuredBars
+from autotune.domain.calibration import MeasuredBars, MeasuredProgram
 from autotune.domain.outcome import Estimate
 from autotune.estimating.cost_model.operation import relayout_us
 from autotune.estimating.simulator import MODEL, constants
 
 SHARE = 0.9  # of the rows that are to be within their bar
 ROUNDING = 1e-9
-LEAST_ROWS, LEAST_FAMILIES = 20, 5  # for a bar that is narrower than that of the product
-LEAST_OF_LIMIT = 5  # of those, that are limited by the same
-LEAST_BAR = 0.02  # what a clock and its noise are good for
-_NOTE = "the error bar is from "
-_FEWEST_ROWS, _FEWEST_FAMILIES = 5, 2  # for a bar that is wider
+_FEWEST_ROWS, _FEWEST_FAMILIES = 5, 2  # for a bar
 
 
 class Error(NamedTuple):
@@ -116,57 +110,54 @@ def errors_by_kernel(rows: Iterable[MeasuredProgram]) -> Iterator[EstimateErrors
 
 def measured_bars(rows: Sequence[MeasuredProgram]) -> MeasuredBars | None:
     """Of programs of one chip and toolchain that this model has estimated; None for none. Equal
-    programs are one."""
-    different = {row.program: row for row in rows if row.model == MODEL}.values()
+    programs are one. What a file has makes no bar narrower than what was timed here."""
+    ordered = sorted(rows, key=lambda row: not row.from_file)
+    different = {row.program: row for row in ordered if row.model == MODEL}.values()
     if not different:
         return None
-    kernels = [row for row in different if row.config is not None]
-    plain = [row for row in different if row.config is None]
-    limits = Counter(row.limited_by for row in kernels)
+    kernels, plain = (
+        max(
+            filter(None, (_bar(chosen), _bar([r for r in chosen if not r.from_file]))), default=None
+        )
+        for chosen in (
+            [row for row in different if row.config is not None],
+            [row for row in different if row.config is None],
+        )
+    )
     return MeasuredBars(
         rows=len(different),
         families=len({row.key.kernel for row in different}),
-        kernels=_bar(kernels),
-        xla=_bar(plain),
-        narrows=tuple(sorted(n for n, count in limits.items() if count >= LEAST_OF_LIMIT))
-        if _suffice(kernels, LEAST_ROWS, LEAST_FAMILIES)
-        else (),
-        narrows_xla=_suffice(plain, LEAST_ROWS, LEAST_FAMILIES),
+        from_file=sum(row.from_file for row in different),
+        kernels=kernels,
+        xla=plain,
     )
 
 
 def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
     """Never more than the largest error: a kernel that is far off asks for a large factor."""
-    if not _suffice(rows, _FEWEST_ROWS, _FEWEST_FAMILIES):
-        return None
     families: dict[str, list[Error]] = {}
     for row in rows:
         error = Error(abs(row.estimate_us / row.measured_us - 1), row.relayout_us / row.estimate_us)
         families.setdefault(row.key.kernel, []).append(error)
+    if len(rows) < _FEWEST_ROWS or len(families) < _FEWEST_FAMILIES:
+        return None
     relayout = constants.relayout_error()
     wide = width(families, relayout) * caution({("", ""): families}, relayout)
     largest = max(error for chosen in families.values() for error in beyond(chosen, relayout))
-    return max(LEAST_BAR, round(min(wide, largest), 3))
-
-
-def _suffice(rows: Sequence[MeasuredProgram], count: int, families: int) -> bool:
-    return len(rows) >= count and len({row.key.kernel for row in rows}) >= families
+    return round(min(wide, largest), 3)
 
 
 def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str) -> Estimate:
-    """With the error bar of this database, which a note names; unchanged where it says nothing of
-    it. Both parts, kernel and XLA, count by their share of the time."""
-    note = f"{_NOTE}{bars}"
-    if bars is None or note in estimate.notes:
+    """To be shown: where this database asks for a wider error bar, with that and a note of it.
+    Unchanged elsewhere, and where there is no bar. Kernel and XLA count by their time."""
+    if bars is None or estimate.error is None:
         return estimate
-    copies_us = relayout_us(estimate.operations)
-    xla = constants.xla_error(chip, copies_us / estimate.xla_us if estimate.xla_us else 0.0) or 0.0
-    known = estimate.error
-    if known is not None and estimate.kernel_us > 0:
-        known = max(0.0, known * estimate.time_us - xla * estimate.xla_us) / estimate.kernel_us
-    kernel, around = bars.kernel_error(estimate.limited_by, known), bars.xla_error(xla)
-    if kernel is None or around is None or (kernel, around) == (known, xla):
+    copies_us, xla_us = relayout_us(estimate.operations), estimate.xla_us
+    whole_us = estimate.error * estimate.time_us
+    share = constants.xla_error(chip, copies_us / xla_us if xla_us else 0.0) or 0.0
+    known_us = min(share * xla_us, whole_us)  # of XLA; the rest is that of the kernel
+    kernel_us = max(whole_us - known_us, (bars.kernels or 0.0) * estimate.kernel_us)
+    error = (kernel_us + max(known_us, (bars.xla or 0.0) * xla_us)) / estimate.time_us
+    if error <= estimate.error * (1 + ROUNDING):
         return estimate
-    error = (kernel * estimate.kernel_us + around * estimate.xla_us) / estimate.time_us
-    others = (other for other in estimate.notes if not other.startswith(_NOTE))
-    return replace(estimate, error=error, notes=(*others, note))
+    return replace(estimate, error=error, notes=(*estimate.notes, f"the error bar is from {bars}"))

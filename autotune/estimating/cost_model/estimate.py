@@ -10,7 +10,6 @@ from autotune.domain.explanation import Explanation, OperationTime, StepCost, Ti
 from autotune.domain.key import ChipInfo
 from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, Regime
 from autotune.domain.trace import Trace
-from autotune.estimating.cost_model.error_bars import with_measured_bars
 from autotune.estimating.cost_model.operation import XlaTime, xla_time
 from autotune.estimating.cost_model.prediction import step_facts
 from autotune.estimating.roofline import least_us, physical_bound_us, roofline
@@ -50,7 +49,7 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
         compiled.schedule, [e.time_us * n for e, n in zip(estimates, runs, strict=True)], chip
     )
     return Estimated(
-        estimate=with_measured_bars(_with_xla(kernels, around), chip.bars, chip.chip.value),
+        estimate=_with_xla(kernels, around),
         program=compiled.program,
         step=_step_cost(trace, compiled, chip) if runs == [1] and trace.steps else None,
     )

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.domain.calibration import MeasuredProgram
-from autotune.domain.error_bars import MeasuredBars
+from autotune.domain.calibration import MeasuredBars, MeasuredProgram
+from autotune.domain.outcome import Estimate
 from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.error_bars import measured_bars, with_measured_bars
 from autotune.estimating.simulator import MODEL
@@ -36,52 +36,66 @@ def bars(given: list[MeasuredProgram]) -> MeasuredBars:
     return measured
 
 
+def shown(given: list[MeasuredProgram], error: float | None = 0.05) -> Estimate:
+    """Of a kernel alone, with the bar of the product."""
+    e = estimates.estimate(estimates.parts(issue=8.0), error=error)
+    return with_measured_bars(e, measured_bars(given), "v5e")
+
+
 @pytest.mark.parametrize(
     "given",
     [
-        rows(5, 3),  # few
-        rows(4, 10),  # of few kernels
-        [replace(row(f % 5, 0), program="same") for f in range(1000)],
-        rows(1, 1000),
-        rows(5, 1) * 1000,
-        [replace(each, model="an older one") for each in rows(6, 9)] + rows(1, 1),
+        [],
+        rows(2, 2, off=0.4),  # few
+        rows(1, 1000, off=0.4),  # of one kernel
+        rows(2, 1, off=0.4) * 1000,
+        [replace(row(f % 5, 0, 0.4), program="same") for f in range(1000)],
+        [replace(each, model="an older one") for each in rows(6, 9, off=0.4)],
+        rows(10, 10, off=0.0),  # narrower than the product's
     ],
 )
-def test_few_or_equal_programs_never_make_a_bar_narrower(given: list[MeasuredProgram]) -> None:
-    measured = bars(given)
-    assert measured.kernel_error("compute", 0.05) == 0.05
-    assert measured.kernel_error("compute", None) is None
-    assert not measured.narrows and not measured.narrows_xla
+def test_few_equal_old_or_good_programs_change_nothing(given: list[MeasuredProgram]) -> None:
+    e = shown([])
+    assert shown(given) == e and e.error == 0.05
 
 
-def test_many_make_it_narrower_for_what_limits_five_of_them() -> None:
-    measured = bars([*rows(5, 4), *(row(f, 9, limit="HBM") for f in range(4))])
-    assert measured.kernel_error("compute", 0.05) == 0.02
-    assert measured.kernel_error("compute", None) == 0.02
-    assert measured.kernel_error("HBM", 0.05) == 0.05
-    assert measured.xla_error(0.16) == 0.16
+def test_no_limit_gets_narrower_by_rows_of_another() -> None:
+    """Ten good of HBM and five bad of short steps."""
+    given = [row(f, 0, 0.01, "HBM") for f in range(10)]
+    given += [row(f, 1, 0.6, "step overhead") for f in range(5)]
+    assert (shown(given).error or 0) >= 0.05
+    assert shown(given, error=1.7).error == 1.7  # as that of a remote DMA
+
+
+def test_what_is_not_known_stays_so() -> None:
+    assert shown(rows(6, 4, off=0.4), error=None).error is None
 
 
 def test_a_family_that_is_left_out_makes_it_as_wide_as_that_asks() -> None:
     """Its factor on what it makes itself would be 450 %: no error is larger than 30."""
     given = rows(4, 4) + [row(4, n, 0.3) for n in range(4)]
-    assert bars(given).kernel_error("compute", 0.05) == pytest.approx(0.3, abs=0.01)
+    assert bars(given).kernels == pytest.approx(0.3, abs=0.01)
 
 
 def test_five_of_two_kernels_make_it_wider() -> None:
-    assert bars(rows(2, 3, off=0.4)).kernel_error("compute", 0.05) == pytest.approx(0.4)
-    assert bars(rows(2, 2, off=0.4)).kernel_error("compute", 0.05) == 0.05
+    assert shown(rows(2, 3, off=0.4)).error == pytest.approx(0.4)
 
 
-def test_none_is_narrower_than_a_clock_is_good() -> None:
-    assert bars(rows(6, 4, off=0.0)).kernel_error("compute", 0.05) == 0.02
+def test_a_file_makes_it_only_wider_and_is_named() -> None:
+    own = rows(2, 3, off=0.4)
+    good = [replace(row(f, 9, 0.0), from_file=True) for f in range(2, 40)]
+    bad = [replace(each, estimate_us=180.0) for each in good]
+    copies = [replace(each, estimate_us=100.0, from_file=True) for each in own]
+    assert shown(own + good).error == shown(copies + own).error == shown(own + copies).error
+    assert shown(own + good).error == pytest.approx(0.4)
+    assert (shown(own + bad).error or 0) > 0.7
+    assert "38 of them as a file has it" in shown(own + bad).notes[-1]
+    assert "file" not in shown(own + copies).notes[-1]
 
 
 def test_an_estimate_says_where_its_bar_is_from_and_takes_it_once() -> None:
     e = estimates.estimate(estimates.parts(issue=8.0, xla=2.0), xla_us=2.0, error=0.08)
     wide = with_measured_bars(e, bars(rows(2, 3, off=0.4)), "v5e")
-    assert wide.error == pytest.approx((8 * 0.4 + 2 * 0.16) / 10, abs=0.005)
+    assert wide.error == pytest.approx((8 * 0.4 + 2 * 0.08 * 10 / 2) / 10, abs=0.05)
     assert wide.notes[-1].startswith("the error bar is from 6 programs of 2 kernels, timed")
     assert with_measured_bars(wide, bars(rows(2, 3, off=0.4)), "v5e") == wide
-    assert with_measured_bars(e, bars(rows(2, 3, off=0.0)), "v5e") == e
-    assert with_measured_bars(e, None, "v5e") is e
