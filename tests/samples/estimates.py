@@ -6,7 +6,7 @@ from autotune.domain import explanation as names
 from autotune.domain.explanation import Explanation
 from autotune.domain.outcome import Estimate
 
-_SHORT = {
+SHORT = {
     "issue": names.ISSUE,
     "scalar": names.SCALAR,
     "matrix": names.MATRIX,
@@ -14,13 +14,14 @@ _SHORT = {
     "hbm": names.HBM,
     "latency": names.LATENCY,
     "fill": names.FILL,
+    "links": names.LINKS,
     "xla": names.XLA,
 }
 
 
 def parts(**us: float) -> dict[str, float]:
     """Microseconds by part, given by the first word of each."""
-    return {name: us.get(short, 0.0) for short, name in _SHORT.items()}
+    return {name: us.get(short, 0.0) for short, name in SHORT.items()}
 
 
 def estimate(parts_us: dict[str, float], **changes: Any) -> Estimate:
