@@ -113,7 +113,7 @@ def test_a_release_that_cannot_be_compared_says_nothing(compiled: Any, answer: A
     """Of three between, two that would be *not slower* by a time of 0 or by bytes."""
     others = timed("0.0.30", 30.0, line="block.py:8"), timed("0.0.30.post1", None)
     compiled(timed("0.0.20", 10.0), timed("0.0.40", 300.0), between=[*others, timed("0.0.25", 9.0)])
-    assert "slower with libtpu 0.0.40" in answer().stdout
+    assert "with libtpu 0.0.25, slower with libtpu 0.0.40" in answer().stdout
 
 
 def test_what_is_new_was_not_there_before(compiled: Any, answer: Any) -> None:
