@@ -21,8 +21,8 @@ from statistics import mean
 
 from autotune.estimating.cost_model.error_bars import (
     SHARE,
-    Error,
     Errors,
+    MeasuredError,
     beyond,
     caution,
     left_out,
@@ -114,7 +114,7 @@ def _of_kind(kind: str, errors: Errors, relayout: float) -> dict[str, object]:
 
 
 def _entry(
-    families: Mapping[str, Sequence[Error]],
+    families: Mapping[str, Sequence[MeasuredError]],
     relayout: float,
     factor: float,
     everywhere: float,
@@ -166,20 +166,21 @@ def coverage(errors: Errors) -> Iterator[str]:
 def _errors(given: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
     """Of rows that may be chosen on, of what the ``published_*`` benchmarks saved, and where
     neither has a family, the width that the data file has of it."""
-    errors: dict[tuple[str, str], dict[str, list[Error]]] = {
-        (kind, chip): {name: [Error(known)] for name, known in entry["families"].items()}
+    errors: dict[tuple[str, str], dict[str, list[MeasuredError]]] = {
+        (kind, chip): {name: [MeasuredError(known)] for name, known in entry["families"].items()}
         for kind in (_KERNELS, _XLA)
         for chip, entry in constants.bars()[kind].items()
     }
     new = [
-        (_kind(pair.family), pair.chip, pair.family, Error(_own(pair)[1])) for pair in _sure(pairs)
+        (_kind(pair.family), pair.chip, pair.family, MeasuredError(_own(pair)[1]))
+        for pair in _sure(pairs)
     ]
     for row in given:
         if row["side"] != GIVEN:
             sys.exit(f"a row of {row['family']} is {row['side']}: bars are made from given rows")
         if row.get("bar") is not None and row["family"] != _NO_CONFIG:
             kind = _KERNELS if row["family"].startswith(PALLAS) else _XLA
-            error = Error(error_of(row), row["relayout_us"] / row["estimate_us"])
+            error = MeasuredError(error_of(row), row["relayout_us"] / row["estimate_us"])
             new.append((kind, row["chip"], row["family"], error))
     for (kind, chip, family), chosen in grouped(new, lambda item: item[:3]).items():
         errors.setdefault((kind, chip), {})[family] = [error for *_, error in chosen]

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.calibration.error_bars import (
-    Error,
+    MeasuredError,
     _errors,
     caution,
     coverage,
@@ -14,7 +14,7 @@ KERNELS = ("kernels", "v5e")
 
 
 def errors(*shares, relayout=0.0):
-    return [Error(share, relayout) for share in shares]
+    return [MeasuredError(share, relayout) for share in shares]
 
 
 def row(**changed):
@@ -45,6 +45,8 @@ def test_nine_of_ten_errors_of_families_that_are_left_out_are_within():
 
 def test_bars_are_made_from_given_rows_with_a_bar_alone():
     read = _errors([row(), row(bar=None, estimate_us=500.0)], [])
-    assert read["kernels", "v6e"]["pallas_mosaic_tpu_add"] == [Error(pytest.approx(0.1), 0.2)]
+    assert read["kernels", "v6e"]["pallas_mosaic_tpu_add"] == [
+        MeasuredError(pytest.approx(0.1), 0.2)
+    ]
     with pytest.raises(SystemExit, match="add is held"):
         _errors([row(side="held")], [])

@@ -45,7 +45,7 @@ def test_each_toolchain_is_a_line(tmp_path: Path, command: tuple[str, ...]) -> N
             {"expected_us": 11.0, "expected_error": 0.25},
             "2.00 times as fast as the default is predicted",
         ),
-        ({}, "estimated 5.5 µs; "),
+        ({}, "estimated 5.5 µs ± unknown; "),
     ],
 )
 def test_a_default_is_printed_as_what_is_known_of_it(

@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 _FEWEST_ROWS, _FEWEST_FAMILIES = 5, 2  # for a bar
 
 
-class Error(NamedTuple):
+class MeasuredError(NamedTuple):
     """Of an estimate against a measured time, and the share of the time in copies that change the
     layout alone."""
 
@@ -26,7 +26,7 @@ class Error(NamedTuple):
     relayout: float = 0.0
 
 
-Errors = Mapping[tuple[str, str], Mapping[str, Sequence[Error]]]
+Errors = Mapping[tuple[str, str], Mapping[str, Sequence[MeasuredError]]]
 """By kind (kernels, or XLA) and chip; then by family."""
 
 
@@ -35,7 +35,7 @@ def quantile(errors: Sequence[float], share: float) -> float:
     return errors[min(len(errors) - 1, int(share * len(errors)))]
 
 
-def width(families: Mapping[str, Sequence[Error]], relayout: float) -> float:
+def width(families: Mapping[str, Sequence[MeasuredError]], relayout: float) -> float:
     """What nine of ten errors stay within, each family with the same weight."""
     weighed = sorted(
         (error, 1 / len(chosen))
@@ -50,7 +50,7 @@ def width(families: Mapping[str, Sequence[Error]], relayout: float) -> float:
     )
 
 
-def beyond(errors: Sequence[Error], relayout: float) -> list[float]:
+def beyond(errors: Sequence[MeasuredError], relayout: float) -> list[float]:
     """Without what copies between layouts may be wrong by."""
     return [max(0.0, error.share - relayout * error.relayout) for error in errors]
 
@@ -135,9 +135,11 @@ def measured_bars(rows: Sequence[MeasuredProgram]) -> MeasuredBars | None:
 
 def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
     """Never more than the largest error: a kernel that is far off asks for a large factor."""
-    families: dict[str, list[Error]] = {}
+    families: dict[str, list[MeasuredError]] = {}
     for row in rows:
-        error = Error(abs(row.estimate_us / row.measured_us - 1), row.relayout_us / row.estimate_us)
+        error = MeasuredError(
+            abs(row.estimate_us / row.measured_us - 1), row.relayout_us / row.estimate_us
+        )
         families.setdefault(row.key.kernel, []).append(error)
     if len(rows) < _FEWEST_ROWS or len(families) < _FEWEST_FAMILIES:
         return None
