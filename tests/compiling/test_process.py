@@ -124,6 +124,21 @@ def test_what_always_waits_for_a_processor_ends(
         fake.ask(HANG, 0.1)
 
 
+def test_the_log_does_not_grow(fake: CompilerProcess, temporary: Path) -> None:
+    fake.ask(echo(1), 20)
+    (log,) = temporary.glob("autotune-compiler-*/log")
+    log.write_text("much" * 10_000)
+    fake.ask(echo(2), 20)
+    assert log.stat().st_size == 0
+
+
+def test_an_exit_code_is_told_and_no_zombie_stays(fake: CompilerProcess) -> None:
+    for _ in range(3):
+        assert "exit code 3 in the middle" in str(died(fake, {"kind": "exit", "code": 3}))
+    states = [child.status() for child in psutil.Process().children()]
+    assert psutil.STATUS_ZOMBIE not in states
+
+
 def test_a_child_that_never_reads_does_not_block_the_parent(
     make_fake: MakeProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
