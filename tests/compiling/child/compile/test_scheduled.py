@@ -2,6 +2,7 @@
 
 from autotune.compiling.child.compile.scheduled import simulated
 from autotune.domain.key import Chip
+from tests.samples import recordings
 from tests.samples.handwritten import SCALAR, SEMAPHORE, listing, read, wait
 
 _STATE = SCALAR.replace("<no memory space> [shape: s32[]", "smem [shape: s32[2]")
@@ -29,3 +30,14 @@ def test_how_far_a_collective_is_that_goes_on_decides_nothing() -> None:
 def test_other_scalars_are_not_guessed() -> None:
     assert "semaphore" in str(_time(_STATE))
     assert "operand 3" in str(_time(SCALAR, SEMAPHORE))
+
+
+def test_what_a_product_sends_for_a_collective_takes_no_time_in_it() -> None:
+    """A recorded ring, given a semaphore as XLA's products with collectives are."""
+    text = recordings.text("v5e-0.10.2-ring_gather_4_1024_512")
+    alone = simulated(text, None, Chip.V5E)
+    first = text.index("inlined_call_operand")
+    start = text.rindex("%", 0, first)
+    given = simulated(f"{text[:start]}{SEMAPHORE}  ;;  {text[start:]}", None, Chip.V5E)
+    assert isinstance(given, float) and isinstance(alone, float)
+    assert given < alone / 2
