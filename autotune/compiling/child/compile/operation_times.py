@@ -12,7 +12,6 @@ from autotune.compiling.child.listings import Arriving
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.domain.folders import cache_folder
 from autotune.domain.key import Chip
-from autotune.domain.version import VERSION
 from autotune.estimating.simulator import MODEL
 from autotune.estimating.simulator.assembly import AssemblyError
 
@@ -39,8 +38,7 @@ class OperationTimes:
     ) -> None:
         self._chip, self._calls = chip, calls
         self._keys = {name: _digest(text) for name, text in signatures.items()}
-        # Of this version: the next may simulate what this one refuses.
-        self._file = _file(f"{VERSION} {chip} {libtpu.version()} {MODEL} {options}")
+        self._file = _file(f"{chip} {libtpu.version()} {MODEL} {options}")
         _forget(self._file)
         self._known = _read(self._file)
 

@@ -15,7 +15,7 @@ from autotune.compiling.child.trace.pallas_call import Call
 from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
-from autotune.estimating.simulator.bundles import CallOperand, Listing, parse
+from autotune.estimating.simulator.bundles import Listing, parse
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.slicing import SEMAPHORES
 
@@ -96,11 +96,14 @@ def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
     where a semaphore asks for one. None does here, so nothing depends on how far it is, or
     on who takes part; what it sends takes no time here: a collective has one of its own."""
     nothing = dict[int, list[int]]()
-    operands = _operands(listing)
-    goes_on = any(operand.memory == SEMAPHORES for operand in operands)
+    try:
+        parsed = parse(listing)
+    except UnfitError as reason:
+        return NotSimulated(str(reason), reason.operand)
+    goes_on = any(operand.memory == SEMAPHORES for operand in parsed.operands)
     while True:
         result = simulate(
-            listing,
+            parsed,
             chip=chip.value,
             libtpu=libtpu.version(),
             scalars=nothing,
@@ -109,18 +112,10 @@ def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
         number = result.operand if isinstance(result, NotSimulated) else None
         if number is None or number in nothing or not goes_on:
             return result
-        (asked,) = (operand for operand in operands if operand.number == number)
+        (asked,) = (operand for operand in parsed.operands if operand.number == number)
         if asked.kind != "const" and asked.memory != "smem":
             return result
         nothing[number] = [0] * prod(asked.shape)
-
-
-def _operands(listing: str | Listing) -> Sequence[CallOperand]:
-    """None of what cannot be read."""
-    try:
-        return parse(listing).operands
-    except UnfitError:
-        return ()
 
 
 def flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count, cycle, islice
+from itertools import count, cycle, islice, product
 from math import inf
 from typing import Any
 
@@ -29,6 +29,7 @@ from autotune.domain.evidence import FailedCheck, Proof, ProofLevel, Standard, V
 from autotune.domain.key import Chip
 from autotune.domain.problem import Config, Problem
 
+_SCALES = 2.0, 0.5  # of blocks that are seen to count pages
 _RUNS = 3
 _FEWEST_RUNS = 2  # of both small problems, or of the only one with DMAs late and early
 _MOST_WORK = 50_000.0  # of all runs, by ``work_of``: more is run less often, or short only
@@ -163,18 +164,19 @@ def _miscounted(
     take other memory with other pages; and whether that would have been seen. Of a dimension
     that counts no tokens (heads), the given integers say nothing."""
 
-    def buffers(other: Problem, scaled: Iterable[Axis], scale: Callable[[int], int]) -> list[int]:
-        values = dict(config.axes)
-        axes = {**values, **{axis.name: scale(int(values[axis.name])) for axis in scaled}}
-        changed = config.replace(axes=tuple(axes.items()))
-        return ReducedCase(kernel, other, changed, chip).buffers if all(axes.values()) else []
+    values = dict(config.axes)
+
+    def buffers(other: Problem, scaled: Iterable[Axis] = (), by: float = 1) -> list[int]:
+        sizes = {axis.name: int(by * int(values[axis.name])) for axis in scaled}
+        changed = config.replace(axes=tuple({**values, **sizes}.items()))
+        return ReducedCase(kernel, other, changed, chip).buffers if all(sizes.values()) else []
 
     def integers(other: Problem) -> list[Any]:
         return [array.values() for array in kernel.inputs(other) if array.values]
 
     if not (cutting := [axis for axis in kernel.axes if axis.lengths]):
         return None, True
-    usual, given = buffers(problem, (), _same), integers(problem)
+    usual, given = buffers(problem), integers(problem)
     of_blocks = {
         number
         for scale in _SCALES
@@ -184,40 +186,25 @@ def _miscounted(
         if was != size
     }
     is_sure = bool(of_blocks)
-    for dim, size in problem.dims:
+    for dim, _ in problem.dims:
         counting, seen = [axis for axis in kernel.axes if axis.unit == dim], False
         counts = bool(counting)
-        for scale, back in (_SCALES, _SCALES[::-1]):
-            # Alone, or with another that has to follow it.
-            for follows in (dim, *dict(problem.dims)):
-                if seen or (follows != dim and not counts):
-                    break
-                with suppress(Exception):  # there may be no such problem
-                    other = problem.with_dims(**{dim: back(size), follows: back(problem[follows])})
-                    if all(map(np.array_equal, given, integers(other))):
-                        continue
-                    counts = True
-                    now = buffers(other, counting, scale)
-                    seen = len(now) == len(usual)
-                    if seen and any(now[number] != usual[number] for number in of_blocks):
-                        return dim, True
+        # Alone, or with another that has to follow it.
+        for scale, follows in product(_SCALES, (dim, *dict(problem.dims))):
+            if seen or (follows != dim and not counts):
+                continue
+            with suppress(Exception):  # there may be no such problem
+                sizes = {name: int(problem[name] / scale) for name in (dim, follows)}
+                other = problem.with_dims(**sizes)
+                if all(map(np.array_equal, given, integers(other))):
+                    continue
+                counts = True
+                now = buffers(other, counting, scale)
+                seen = len(now) == len(usual)
+                if seen and any(now[number] != usual[number] for number in of_blocks):
+                    return dim, True
         is_sure = is_sure and (seen or not counts)
     return None, is_sure
-
-
-def _same(size: int) -> int:
-    return size
-
-
-def _doubled(size: int) -> int:
-    return 2 * size
-
-
-def _halved(size: int) -> int:
-    return size // 2
-
-
-_SCALES = _doubled, _halved
 
 
 def _work(cases: Sequence[ReducedCase], runs: int) -> float:

@@ -1,7 +1,6 @@
 """A job keeps the end of its lease and the claim of its holder, its log how an attempt ended; what
 was pushed and never checked is told from what was searched here, or checked; a key has compiler
-options, and a trial its profile; programs are
-timed to see how far estimates are off."""
+options, and a trial its profile; programs are timed to see how far estimates are off."""
 
 from collections.abc import Sequence
 from functools import reduce

@@ -132,6 +132,14 @@ def test_jax_own_attention_counts_pages(unit: int | str) -> None:
     assert (wrong is None and is_sure) is (unit == "page_size")
 
 
+def test_a_flag_beside_the_blocks_hides_no_unit() -> None:
+    kernel = paged_sum()
+    flag = Axis(name="unrolled", choices=lambda _: [False, True])
+    config = make_config({"pages": 4, "unrolled": False})
+    both = replace(kernel, axes=(*kernel.axes, flag))
+    assert gate._miscounted(both, SUMS, config, Chip.V6E) == (None, True)
+
+
 def whole_pages(kernel: Kernel) -> Kernel:
     """Refuses pages of eight tokens, and blocks of more than 16 pages."""
 
