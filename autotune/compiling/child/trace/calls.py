@@ -222,8 +222,17 @@ def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
             for value, v in zip(inputs, inner_vars, strict=True)
         ]
     if eqn.primitive.name == "scan":
-        return inputs[: eqn.params["num_consts"]]
+        return inputs[: _consts_of_scan(eqn)]
     return inputs if called_jaxpr(eqn) is not None else []
+
+
+def _consts_of_scan(eqn: Any) -> int:
+    """How many operands of a ``scan`` are the same in every turn: jax 0.12 keeps the three groups
+    of its operands as a tree, an older one their counts."""
+    if "ft_in" in eqn.params:
+        consts, _carried, _scanned = eqn.params["ft_in"].unpack()
+        return len(consts)
+    return int(eqn.params["num_consts"])
 
 
 def _hands_over(eqn: Any) -> bool:
