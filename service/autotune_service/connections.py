@@ -91,7 +91,8 @@ class GuardedProtocol(HttpToolsProtocol):
             raise ValueError("too many headers")  # uvicorn answers 400
 
     def on_headers_complete(self) -> None:
-        if self._chunk_bytes > MAX_HEAD_BYTES and self._is_head_too_large():
+        came_bytes = self._head_bytes + self._chunk_bytes
+        if came_bytes > MAX_HEAD_BYTES and self._is_head_too_large():
             raise ValueError("the head is too large")  # uvicorn answers 400
         if len(self.pipeline) >= MOST_PIPELINED:  # all are parsed at once: others wait
             raise ValueError("too many calls on one connection")
@@ -103,7 +104,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._left_s = BODY_S
 
     def _is_head_too_large(self) -> bool:
-        """Of one that came with much else; one in pieces is counted as they come."""
+        """Without what came with it; one that is not complete is counted piece by piece."""
         return sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES
 
     def on_body(self, body: bytes) -> None:

@@ -81,9 +81,13 @@ def test_a_large_head_is_refused_while_it_comes(service: Running, name: bytes) -
     assert service.get("/healthz")[0] == 200
 
 
-def test_many_small_headers_are_too_large_together(service: Running) -> None:
+@pytest.mark.parametrize("first_bytes", [0, 30_000], ids=["at once", "in two pieces"])
+def test_many_small_headers_are_too_large_together(service: Running, first_bytes: int) -> None:
     headers = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1_000) for number in range(40))
-    with connected(service, b"GET /healthz HTTP/1.1\r\n" + headers + b"\r\n") as connection:
+    head = b"GET /healthz HTTP/1.1\r\n" + headers + b"\r\n"
+    with connected(service, head[:first_bytes]) as connection:
+        time.sleep(0.2 if first_bytes else 0)  # else both come together
+        connection.sendall(head[first_bytes:])
         assert rest_of(connection)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 431")
 
 
