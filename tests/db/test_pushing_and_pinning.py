@@ -183,7 +183,7 @@ class Model:
 
 
 @pytest.mark.slow
-@settings(max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck))
+@settings(max_examples=settings().max_examples // 5, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.tuples(

@@ -158,6 +158,7 @@ def _problems(kernel: Kernel, call: PallasCall, given: Arrays | None) -> Iterato
     """
     primes = dict(zip(kernel.dims, _PRIMES, strict=False))
     choices = [dict.fromkeys((option.default, *option.choices)) for option in kernel.options]
+    sizes_of: dict[Any, list[tuple[int, ...]]] = {}  # few options change what the inputs are
     for values in product(*choices):
         options = tuple(zip((option.name for option in kernel.options), values, strict=True))
         for dtype in kernel.dtypes:
@@ -169,10 +170,12 @@ def _problems(kernel: Kernel, call: PallasCall, given: Arrays | None) -> Iterato
                     if is_of and not (kernel.check and kernel.check(problem)):
                         yield problem
                     continue
-                arrays = _arrays(kernel, probe)
-                for sizes in _sizes(arrays, list(call.operands), primes, {}):
-                    problem = probe.with_dims(**sizes)
-                    if set(sizes) == set(primes) and not (kernel.check and kernel.check(problem)):
+                arrays = tuple(_arrays(kernel, probe))
+                if arrays not in sizes_of:
+                    sizes_of[arrays] = _whole_sizes(arrays, call.operands, primes)
+                for sizes in sizes_of[arrays]:
+                    problem = probe.with_dims(**dict(zip(primes, sizes, strict=True)))
+                    if not (kernel.check and kernel.check(problem)):
                         yield problem
 
 
@@ -196,6 +199,16 @@ def _inputs(kernel: Kernel, problem: Problem) -> list[tuple[tuple[int, ...], str
 
 def _kinds(arrays: Iterable[tuple[tuple[int, ...], str]]) -> list[tuple[int, str]]:
     return [(len(shape), dtype) for shape, dtype in arrays]
+
+
+def _whole_sizes(
+    arrays: Sequence[tuple[tuple[int, ...], str]],
+    operands: Sequence[BlockedArray],
+    primes: Mapping[str, int],
+) -> list[tuple[int, ...]]:
+    """Of all dimensions, in their order: once each."""
+    whole = [known for known in _sizes(arrays, operands, primes, {}) if len(known) == len(primes)]
+    return list(dict.fromkeys(tuple(known[name] for name in primes) for known in whole))
 
 
 def _sizes(
