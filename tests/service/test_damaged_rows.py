@@ -53,7 +53,7 @@ DAMAGE = {
     "audit": ["created_at"],
     "tokens": ["created_at"],
 }
-FAST = ("outcome", "evidence")
+FAST = ("outcome",)
 
 
 @pytest.fixture
