@@ -256,9 +256,9 @@ FULL_PROOF = Proof()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """``ok`` is None when the check could not be made; ``reason`` says why, or what was run, in the
-    words of the gate, ``failure`` how its process ended instead of an answer; ``not_run``: that
-    this JAX cannot do it, another may.
+    """``ok`` is None when the check could not be made. ``reason`` says why, or what was run, in the
+    words of the gate. ``failure`` says how its process ended instead of an answer, ``not_run`` that
+    this JAX cannot do it, while another may.
 
     ``check`` is the one that failed. ``error`` is the largest error in units of what is allowed and
     ``where`` the element that has it, such as ``output 0 at (3, 5)``; ``runs`` passed; ``seconds``:

@@ -242,9 +242,9 @@ class Estimated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotEstimated:
-    """It compiles, but no time can be given: for the ``reason`` that the simulator gives, or
-    because the simulated time ``us`` is less than ``least_us``, which its bytes and operations take
-    at the chip's peak rates."""
+    """It compiles, but no time can be given. Either the simulator gives a ``reason``, or the
+    simulated time ``us`` is less than ``least_us``, which its bytes and operations take at the
+    chip's peak rates."""
 
     kind: ClassVar[str] = OutcomeKind.NOT_ESTIMATED.value
     reason: Text = ""

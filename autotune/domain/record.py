@@ -161,9 +161,9 @@ class Method(StrEnum):
 class Evidence:
     """What stands behind a time: a config (None: plain XLA), its estimate or why it has none.
 
-    For plain XLA ``time_us`` is a lower bound and ``expected_us`` an estimate, of which the truth
-    is within ``expected_error`` as a share (None: XLA's own ``estimated_cycles``, which older
-    versions kept); neither is to be shown beside other times without saying so. A default that was
+    For plain XLA ``time_us`` is a lower bound and ``expected_us`` an estimate. The truth is within
+    ``expected_error`` of it, as a share (None: XLA's own ``estimated_cycles``, which older versions
+    kept). Neither is to be shown beside other times without saying so. A default that was
     not compiled has no time, and what other problems predict of it as ``expected_us``.
     ``failure``: how it failed instead; ``note``: the sentence of an older version.
     """

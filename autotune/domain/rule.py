@@ -52,7 +52,7 @@ class CostTerm:
 
     ``dim``: the cost arises only for problems in which that dimension is a multiple of the lanes
     (``aligned``) or is not; empty: it arises for all problems. ``axis``, with a ``dim``: the cost
-    arises only where the last block of that axis hangs over ``dim``, which costs masks; with
+    arises only where the last block of that axis hangs over ``dim``, which costs masks. With
     ``cuts`` it arises wherever the axis cuts ``dim`` into several blocks, because other arrays are
     moved again then. ``axis``, without a ``dim``: the cost is divided by the size of the axis,
     because a step works in turns of that size. Without an ``axis`` neither matters.
@@ -119,8 +119,8 @@ class ShapeRule:
 
     Each of the ``left_out`` problems was left out once, with all that is known of it; the rule
     answered ``problems`` of them. Regrets are shares of the best time that is known of each
-    problem: the rule's median and worst, and the medians of the nearest record and of the kernel's
-    default, which is None where no default compiled.
+    problem. They are the rule's median and worst, and the medians of the nearest record and of the
+    kernel's default. The last is None where no default compiled.
     """
 
     made_at: datetime
