@@ -24,13 +24,14 @@ from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import CompileConfig
 from autotune.domain.key import parse_chip
-from autotune.domain.profile import Profile
+from autotune.domain.profile import Cause, Profile
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import describe_subject
 from benchmarks.catalogue import CASES, CHIPS, CatalogueSearch
 from benchmarks.harness.documents import DOCS, markdown_table, write_below_mark
 
 _GOAL_SHARE, _GOAL_TIMES = 0.85, 2.5
+_WAITS = Cause.HBM, Cause.LATENCY, Cause.LINKS
 _LINES = _BODY, _MAPS = "lines of the body", "index maps"
 
 
@@ -85,7 +86,7 @@ def _shares(profiles: Sequence[Profile]) -> dict[str, Any]:
     lines of index maps have of the steps of the pipeline stands apart from the other lines."""
     core = Counter[str]()
     for row in (row for profile in profiles for row in profile.rows):
-        cycles = sum(n for cause, n in row.cycles if not cause.is_wait)
+        cycles = sum(n for cause, n in row.cycles if cause not in _WAITS)
         moved = row.steps if row.frames else 0
         core.update({row.part or _BODY: cycles - moved, _MAPS: moved})
     return {"shares": {name: cycles / core.total() for name, cycles in core.items()}}

@@ -27,11 +27,6 @@ class Cause(StrEnum):
     LATENCY = TimePart.LATENCY.value
     LINKS = TimePart.LINKS.value
 
-    @property
-    def is_wait(self) -> bool:
-        """Whether the core waits for a DMA."""
-        return self in (Cause.HBM, Cause.LATENCY, Cause.LINKS)
-
 
 UNITS = {
     Cause.VECTOR: "VPU",

@@ -16,7 +16,6 @@ _SAMPLERS: dict[str, type[sampler.SurrogateSampler | sampler.ListedTpe | sampler
     "tpe": sampler.ListedTpe,
     "random": sampler.ListedRandom,
 }
-METHODS = tuple(_SAMPLERS)
 
 
 class CandidateStudy:

@@ -145,18 +145,6 @@ class FittedCosts:
         return np.maximum(np.maximum(busy, self._moved), mean)
 
 
-def call_us(rule: ShapeRule, both: Mapping[str, int]) -> float:
-    """What a call takes by its costs; ``both``: dimensions and sizes."""
-    dim_of = {axis.name: axis.dim for axis in rule.axes}
-    core_us, waits_us = (
-        sum(term_us(rule, term, both) for term in rule.costs if term.waits == waits)
-        for waits in (False, True)
-    )
-    traffic_us = sum(array_us(term, dim_of, both) for term in rule.hbm)
-    steps = term_us(rule, CostTerm(us=1.0, of=(), each_step=True), both)
-    return rules.together_us(rule, core_us, traffic_us, steps) + waits_us
-
-
 def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
     """One of the costs of a call; ``both``: dimensions and sizes."""
     if not _counts(term, both):

@@ -14,10 +14,10 @@ from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Config
 from autotune.domain.rule import CostTerm, HbmTerm, ShapeRule
 from autotune.estimating.simulator import MODEL
-from autotune.tables.rule_costs import call_us
 from autotune.tables.rule_fit import make_rule
 from tests.samples.estimates import estimate
 from tests.samples.matching import question, record
+from tests.samples.rule_costs import call_us
 
 BLOCKS = (128, 256, 512)
 SIZES = (640, 1100, 2048, 3000, 4096)

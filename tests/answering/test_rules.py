@@ -27,12 +27,13 @@ from autotune.domain.rule import (
     VmemTerm,
 )
 from autotune.estimating.simulator import MODEL
-from autotune.tables.rule_costs import call_us, term_us
+from autotune.tables.rule_costs import term_us
 from autotune.tables.rule_fit import Known, Passed, known_of, make_rule, undivided
 from autotune.tables.rule_maker import LeftOut, best_form, judged
 from autotune.wording.match import why
 from autotune.wording.rules import by_rule
 from tests.samples.matching import NOON, SPEC, older, question, record
+from tests.samples.rule_costs import call_us
 
 BLOCKS = (128, 256, 512)
 LENGTHS = (300, 512, 640, 1024, 1500, 2048, 3072, 4096, 5000)
