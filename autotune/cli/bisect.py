@@ -1,5 +1,6 @@
 """In which release of libtpu an operation of a step became slower."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,31 +10,26 @@ from autotune.compiling.environments.environment import LIBTPU, environments_fol
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.step import Step, StepChange, StepChangeKind, changes, place_us
 from autotune.wording.output import echo
-from autotune.wording.units import micros
+from autotune.wording.units import counted, micros, seconds
 
 
 def bisect(
-    question: StepQuestion, before: Step, after: Step, what: str, source: str, **pool: Any
+    question: StepQuestion, before: Step, after: Step, what: str, way: tuple[str, str], **pool: Any
 ) -> str:
     """A sentence: between which two releases. ``what``: in a name, scope, line or kind of what is
-    slower ``after``. The JAX of ``before`` compiles with each libtpu, with the tuned configs of the
-    ``source`` of both. Times and environments are remembered. ``pool``: what ``new_pool`` takes
+    slower ``after``. The ``way`` of ``before``, an interpreter and a source of tuned configs, is
+    asked with each libtpu. Times and environments are remembered. ``pool``: what ``new_pool`` takes
     beside the interpreter. Raises ``AutotuneError``."""
     if before.toolchain is None or after.toolchain is None:
         raise InvalidInputError("no libtpu is known of one of the two steps")
     change, jax = _slower(before, after, what), before.toolchain.jax
     old, new = before.toolchain.libtpu, after.toolchain.libtpu
+    (python, source), started, times_us = way, time.monotonic(), {old: change.before_us}
 
     def compare(libtpu: str) -> bool:
         """Whether it is nearer to the time after than to that before. Raises ``AutotuneError``."""
         name, hear = f"{jax}{LIBTPU}{libtpu}", lambda text: echo(f"{text} …", err=True)
-        try:
-            made = create_environment(environments_folder(), name, announce=hear)
-        except AutotuneError as error:
-            raise AutotuneError(
-                f"libtpu {libtpu} cannot be tried ({error}): make its environment where the "
-                f"package index can be reached, autotune env create jax=={name}"
-            ) from error
+        made = create_environment(environments_folder(), name, python=python, announce=hear)
         steps, _, failed = question.ask([(made.python, source)], silent=False, **pool)
         took_us = place_us(steps[0], change, after) if steps else None
         if took_us is None:
@@ -42,22 +38,18 @@ def bisect(
                 f"of {what} nothing can be said with jax {jax} and libtpu {libtpu}: "
                 f"{next(iter(failed.values()), why)}"
             )
+        times_us[libtpu] = took_us
         echo(f"libtpu {libtpu}: {micros(took_us)}", err=True)
         return 2 * took_us > change.before_us + change.after_us
 
-    def is_slower(libtpu: str) -> bool | None:
-        try:
-            return compare(libtpu)
-        except AutotuneError as error:
-            echo(str(error), err=True)
-            return None
-
     if not compare(new):
         return f"{what} is not slower by libtpu alone: jax {jax} does not show it with libtpu {new}"
-    last, first = first_slower([old, *libtpu_releases(old, new), new], is_slower)
+    last, first = first_slower([old, *libtpu_releases(old, new), new], compare)
+    took_s, tried = time.monotonic() - started, counted(len(times_us) - 1, "release")
     return (
-        f"{what}: {micros(change.before_us)} with libtpu {last}, slower with libtpu {first}. It is "
-        f"shown by jax {jax}: autotune env create jax=={jax}{LIBTPU}{first}"
+        f"{what}: {micros(times_us[last])} with libtpu {last}, {micros(times_us[first])} with "
+        f"libtpu {first}. {tried} tried in {seconds(took_s)}. See it with "
+        f"--jax {jax}{LIBTPU}{first}"
     )
 
 
@@ -74,17 +66,14 @@ def _slower(before: Step, after: Step, what: str) -> StepChange:
     raise InvalidInputError(f"{what} did not become slower; what did: {known}")
 
 
-def first_slower(
-    releases: Sequence[str], is_slower: Callable[[str], bool | None]
-) -> tuple[str, str]:
+def first_slower(releases: Sequence[str], is_slower: Callable[[str], bool]) -> tuple[str, str]:
     """The last release that is not slower and the first that is: the first of all is not, the last
-    of all is. Those that say nothing (None) are passed over."""
+    of all is. Those that say nothing, with an ``AutotuneError``, are passed over."""
     left = list(releases)
     while len(left) > 2:
         middle = len(left) // 2
-        slower = is_slower(left[middle])
-        if slower is None:
-            left.pop(middle)
-        else:
-            left = left[: middle + 1] if slower else left[middle:]
+        try:
+            left = left[: middle + 1] if is_slower(left[middle]) else left[middle:]
+        except AutotuneError as error:
+            echo(f"libtpu {left.pop(middle)} is passed over: {error}", err=True)
     return left[0], left[-1]

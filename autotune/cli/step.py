@@ -155,14 +155,19 @@ def step(
         for name, reason in failed.items():
             echo(f"{function} on {name}: {reason}", err=True)
     told = None
-    if bisect and steps and before:
-        told = bisected(question, before[steps[0].chip], steps[0], bisect, sources[0], **pool)
+    try:
+        if bisect and steps and before:
+            told = bisected(question, before[steps[0].chip], steps[0], bisect, ways[0], **pool)
+    except AutotuneError as error:
+        if not as_json:
+            raise
+        failed["bisect"] = str(error)
     if as_json:
         data = [step_data(each, costs, before.get(each.chip)) for each in steps]
         shared.print_json({"function": function, "steps": data, "failed": failed, "bisect": told})
     elif told:
         echo(told)
-    raise SystemExit(1 if failed else 0)
+    raise SystemExit(2 if "bisect" in failed else 1 if failed else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,7 @@ class Step:
 
     ``error``: the time lies within that share of it for nine of ten steps; None where data decide
     how often a loop runs, each in ``undecided`` by its line: its body is counted once.
+    ``refused``: for each reason a Pallas kernel that is not simulated for it.
     ``alternatives``: conditionals, of which the longest branch is counted. ``peak_flops_per_s`` and
     ``hbm_capacity_bytes``: of a device. ``is_whole`` and ``hbm_bytes`` as ``CompiledStep`` has
     them. ``tokens``: of a step on all devices, 0 where nobody has said. ``toolchain``: that has
@@ -112,6 +113,7 @@ class Step:
     is_whole: bool
     model: Word
     tokens: OmitDefault[Count] = 0
+    refused: OmitDefault[tuple[Text, ...]] = ()
     toolchain: OmitNone[Toolchain | None] = None
 
     @property

@@ -167,6 +167,8 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
         yield "the compiler was stopped before its end: --budget gives it more time"
     for line in step.undecided:
         yield f"data decide how often the loop at {_short(line)} runs: it is counted once"
+    for kernel in step.refused:
+        yield f"not simulated: {kernel}"
     if step.alternatives:
         where = counted(step.alternatives, "conditional")
         yield f"of {where} the longest branch is counted"

@@ -88,8 +88,9 @@ def create_environment(
     python: str | None = None,
     announce: Announce = lambda _: None,
 ) -> Environment:
-    """An environment for ``release`` (``jax==0.6.2`` or ``0.6.2``, and ``0.6.2+libtpu.0.0.20`` for
-    another libtpu than its own); the one that is there already.
+    """An environment for ``release`` (``jax==0.6.2`` or ``0.6.2``); the one that is there already.
+    ``0.6.2+libtpu.0.0.20``: another libtpu beside the packages of an interpreter that has that jax,
+    of the environment 0.6.2 where no ``python`` is given.
 
     ``extra``: packages beside it. ``python``: the interpreter to build on. Raises
     ``InvalidInputError`` for what cannot be had, ``AutotuneError`` for what fails on the way.
@@ -102,22 +103,25 @@ def create_environment(
             f"environments cannot be kept in {folder} ({error.strerror}): name a folder that can "
             "be written with AUTOTUNE_ENVIRONMENTS"
         ) from None
+    jax, _, libtpu = version.partition(LIBTPU)
+    base = ""
+    if libtpu:
+        base = python or create_environment(folder, jax, announce=announce).python
     with _alone(folder / f".{version}.lock", announce):
         for environment in environments(folder):
-            if environment.name == version and set(extra) <= set(environment.extra):
+            is_meant = (environment.name, environment.base) == (version, base)
+            if is_meant and set(extra) <= set(environment.extra):
                 return environment
-        release, _, libtpu = version.partition(LIBTPU)
-        announce(f"asking the package index about jax {release}")
-        requires = _requires_python(release)
-        base, _ = fitting_interpreter(requires, f"jax {release}", python)
         home = folder / version
         shutil.rmtree(home, ignore_errors=True)
-        announce(f"making an environment with {base}")
-        tool = _Installer(base, home)
+        announce(f"installing {release}" + (f" beside the packages of {base}" if base else ""))
+        fitting = base or fitting_interpreter(_requires_python(jax), f"jax {jax}", python)[0]
+        tool = _Installer(fitting, home)
         tool.make()
-        packages = [f"jax=={release}", f"libtpu=={libtpu}"] if libtpu else [f"jax[tpu]=={release}"]
-        announce(f"installing {' and '.join(packages)}")
-        tool.install(*packages, *_NEEDED, *extra)
+        if libtpu:
+            tool.install("--no-deps", f"libtpu=={libtpu}")
+            tool.share_packages()
+        tool.install(f"jax=={jax}" if libtpu else f"jax[tpu]=={jax}", *_NEEDED, *extra)
         interpreter = _import_or_complete(tool, announce)
         made = Environment(
             name=version,
@@ -125,6 +129,7 @@ def create_environment(
             python_version=interpreter.python_version,
             toolchain=interpreter.toolchain,
             extra=tuple(extra),
+            base=base,
         )
         keep(folder, made)
     return made
@@ -142,14 +147,23 @@ class _Installer:
         if self._uv:
             _run([*self._uv, "venv", "--quiet", "--python", self._base, str(self._home)])
         else:
-            _run([self._base, "-m", "venv", str(self._home)])
+            _run([self._base, "-m", "venv", "--without-pip", str(self._home)])
 
     def install(self, *packages: str) -> None:
+        where = "--python", str(self.python)
         if self._uv:
-            _run([*self._uv, "pip", "install", "--quiet", "--python", str(self.python), *packages])
+            _run([*self._uv, "pip", "install", "--quiet", *where, *packages])
         else:
-            pip = [str(self.python), "-m", "pip", "install", "--quiet"]
+            pip = [sys.executable, "-m", "pip", *where, "install", "--quiet"]
             _run([*pip, "--disable-pip-version-check", *packages])
+
+    def share_packages(self) -> None:
+        """What the base has is found there as well, behind what is installed here."""
+        listed = _run([self._base, "-P", "-c", "import sys; print(*sys.path, sep='\\n')"])
+        (ours,) = self._home.glob("lib/python*/site-packages")
+        theirs = (place for place in listed.splitlines() if place.endswith("-packages"))
+        lines = [f"import site; site.addsitedir({place!r})\n" for place in theirs]
+        (ours / "_base.pth").write_text("".join(lines), encoding="utf-8")
 
 
 def _uv() -> list[str] | None:

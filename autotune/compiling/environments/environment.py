@@ -24,13 +24,15 @@ _NOTE = "autotune-environment.json"
 class Environment:
     """A virtual environment that was finished. ``name``: the version of its jax, and of its libtpu
     where that is another than that jax asks for; ``python``: the
-    path of its interpreter; ``extra``: what was installed beside jax."""
+    path of its interpreter; ``extra``: what was installed beside jax; ``base``: the interpreter
+    whose packages it shares, but for libtpu."""
 
     name: str
     python: str
     python_version: str
     toolchain: Toolchain
     extra: tuple[str, ...] = ()
+    base: str = ""
 
 
 def environments_folder() -> Path:

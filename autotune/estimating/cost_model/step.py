@@ -29,6 +29,7 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
     timed = timeline(longest_branches(compiled.schedule, rates), rates)
     parts = [*_parts(timed, chip), _start(compiled.schedule)]
     undecided = dict.fromkeys(o.undecided for o in compiled.schedule if o.undecided)
+    refused = {o.refusal: o.name for o in compiled.schedule if o.is_kernel and o.refusal}
     branches = {name for operation in compiled.schedule for name, _ in operation.branches}
     time_us = fsum(part.time_us for part in parts)
     known = constants.kernel_error(chip.chip.value) is not None and not undecided
@@ -46,6 +47,7 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
         is_whole=compiled.is_whole,
         model=MODEL,
         tokens=tokens,
+        refused=tuple(f"{name}: {reason}" for reason, name in refused.items()),
     )
 
 

@@ -3,10 +3,13 @@
 import json
 import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from autotune.compiling.environments import create
 from autotune.compiling.environments.create import fitting_interpreter
 from autotune.compiling.environments.environment import (
     FOLDER_VARIABLE,
@@ -93,6 +96,25 @@ def test_commands_use_the_environment_that_jax_names(tmp_path: Path) -> None:
     assert_one_sentence(done, "--jax and --python both name an interpreter")
     done = autotune_here(*search, "--jax", "0.8", cwd=tmp_path, env=place)
     assert_one_sentence(done, "autotune env create jax==0.8")
+
+
+def test_another_libtpu_stands_before_the_packages_of_an_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = []
+
+    def install(tool: Any, *packages: str) -> None:
+        installed.append(packages)
+        (place,) = tool.python.parents[1].glob("lib/*/site-packages")
+        (place / "libtpu-9.9.dist-info").mkdir(exist_ok=True)
+        (place / "libtpu-9.9.dist-info/METADATA").write_text("Name: libtpu\nVersion: 9.9\n")
+
+    monkeypatch.setattr(create._Installer, "install", install)
+    made = create.create_environment(tmp_path, "0.10.2+libtpu.9.9", python=sys.executable)
+    assert (made.toolchain.jax, made.toolchain.libtpu) == (version("jax"), "9.9")
+    assert installed[0] == ("--no-deps", "libtpu==9.9")
+    again = create.create_environment(tmp_path, made.name, python=sys.executable)
+    assert (again, len(installed)) == (made, 2)
 
 
 def test_the_commands_list_and_remove(tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ def test_a_loop_that_data_end_leaves_no_bar() -> None:
     assert step(operation("a", simulated_us=50.0)).error == pytest.approx(0.16, abs=0.01)
 
 
+def test_of_a_kernel_that_is_not_simulated_the_reason_is_said_once() -> None:
+    kernels = [operation(n, is_kernel=True, refusal="data decide", hbm_bytes=9) for n in "ab"]
+    assert step(*kernels, operation("c", refusal="of XLA", hbm_bytes=9)).refused == (
+        "b: data decide",
+    )
+
+
 def test_what_is_told_by_less_has_a_wider_bar() -> None:
     simulated = replace(PRODUCT, simulated_us=700.0)
     first, refined = step(PRODUCT), step(simulated)
