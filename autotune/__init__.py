@@ -74,9 +74,9 @@ if TYPE_CHECKING:
     from autotune.domain.key import Chip, Key, Toolchain
     from autotune.domain.problem import Config, Option, Problem
     from autotune.domain.record import Record
-    from autotune.python.client import Client
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable
+    from autotune.python.explained_client import Client
     from autotune.python.helion_search import helion_search
     from autotune.python.install import install, uninstall
     from autotune.python.notebook import Tuning, compare, estimate, lookup, profile, search, step
@@ -93,7 +93,7 @@ else:
         "domain.key": ("Chip", "Key", "Toolchain"),
         "domain.problem": ("Config", "Option", "Problem"),
         "domain.record": ("Record",),
-        "python.client": ("Client",),
+        "python.explained_client": ("Client",),
         "python.collecting": ("collect",),
         "python.decorator": ("Tunable", "override", "tunable"),
         "python.helion_search": ("helion_search",),

@@ -34,9 +34,9 @@ from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict
 from autotune.estimating.space import default_config
 from autotune.publishing.checking.against import compare_revision, priors_of
+from autotune.publishing.checking.fail_on import parse_fail_on
 from autotune.publishing.checking.record_check import PriorConfig
 from autotune.publishing.checking.run import CheckRun
-from autotune.publishing.checking.selection import parse_fail_on
 from autotune.searching.one_config import evaluate
 from autotune.searching.subject import Subject, describe_subject
 from autotune.wording.match import finding, subject_line

@@ -17,7 +17,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.key import Toolchain
 from autotune.domain.record import Check, CheckVerdict, Evidence
 from autotune.domain.visible import visible
-from autotune.publishing.checking.selection import FailOn
+from autotune.publishing.checking.fail_on import FailOn
 from autotune.publishing.task import TuningResult
 from autotune.wording import publication
 from autotune.wording.match import (

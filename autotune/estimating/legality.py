@@ -6,7 +6,7 @@ from autotune.domain import outcome as outcomes
 from autotune.domain.key import Chip, ChipInfo
 from autotune.domain.problem import ARBITRARY, PARALLEL, memory_bits, values_per_word
 from autotune.domain.trace import Operand, Trace
-from autotune.estimating.block_visits import bad_output_visits, is_read, unread_input
+from autotune.estimating.bad_visits import bad_output_visits, is_read, unread_input
 
 
 def misaligned(trace: Trace, chip: ChipInfo) -> outcomes.MisalignedBlock | None:

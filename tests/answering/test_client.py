@@ -24,7 +24,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.problem import make_config
 from autotune.domain.record import Record
-from autotune.python.client import Client
+from autotune.python.explained_client import Client
 from autotune.python.sources import BundleSource, StoreSource
 from autotune_db import SqlStore
 from tests.fakes.lying_service import http, lying

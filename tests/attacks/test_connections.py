@@ -13,7 +13,7 @@ import uvicorn
 
 from autotune_db import SqlStore
 from autotune_service import connections
-from autotune_service.pages import live
+from autotune_service.pages import event_stream
 from tests.samples.matching import question
 from tests.servers.service import Running, running, until
 
@@ -276,7 +276,7 @@ def following(service: Running, key: int) -> Iterator[int]:
 def test_so_many_and_no_more(
     service: Running, store: SqlStore, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(live, limit, 3)
+    monkeypatch.setattr(event_stream, limit, 3)
     with ExitStack() as stack:
         statuses = [stack.enter_context(following(service, 1)) for _ in range(6)]
     assert statuses == [200] * 3 + [429] * 3

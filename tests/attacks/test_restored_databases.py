@@ -10,7 +10,7 @@ import pytest
 
 from autotune.answering.bundle import read_bundle
 from autotune.answering.matching import EXACT
-from autotune.python.client import Client
+from autotune.python.explained_client import Client
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.postgres import Postgres, postgres_server

@@ -7,7 +7,7 @@ import pytest
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Check, CheckVerdict, Unchecked
-from autotune.publishing.checking.selection import parse_fail_on
+from autotune.publishing.checking.fail_on import parse_fail_on
 from tests.samples.matching import NOON, question, record
 
 

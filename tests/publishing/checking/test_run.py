@@ -34,9 +34,9 @@ from autotune.domain.record import Check, CheckVerdict, Record, Trial, Unchecked
 from autotune.domain.trace import Trace
 from autotune.estimating.simulator import MODEL
 from autotune.publishing.checking.against import compare_revision
+from autotune.publishing.checking.fail_on import ALL_WRONG, UNKNOWN
 from autotune.publishing.checking.record_check import PriorConfig, prior_of
 from autotune.publishing.checking.run import CheckRun, publish_checked, retune_each
-from autotune.publishing.checking.selection import ALL_WRONG, UNKNOWN
 from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver
 from autotune.searching.subject import SearchLimits

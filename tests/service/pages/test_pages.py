@@ -17,7 +17,7 @@ from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.record import Evidence
 from autotune.domain.token import WRITER
 from autotune_db import SqlStore
-from autotune_service.pages import live, problem
+from autotune_service.pages import event_stream, problem
 from tests.samples.dashboard import (
     EVIL,
     HTML,
@@ -286,7 +286,7 @@ def test_a_stream_tells_what_the_terminal_shows(fresh: Running, store: SqlStore)
 
 
 def test_a_stream_ends_by_itself(fresh: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_LIFE_S", 1.0)
+    monkeypatch.setattr(event_stream, "_LIFE_S", 1.0)
     assert len(list(events(fresh, "/keys/1/events"))) == 1
 
 

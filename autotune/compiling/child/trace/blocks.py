@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from autotune.compiling.child.trace.block_fetches import Visits
 from autotune.compiling.child.trace.scalars import open_jaxpr
-from autotune.compiling.child.trace.visits import Visits
 from autotune.domain.problem import bits, memory_bits, round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand
 

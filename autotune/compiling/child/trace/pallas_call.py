@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.compiling.child.trace.block_fetches import BlockWalk, same_walk, visits
 from autotune.compiling.child.trace.blocks import (
     array_of,
     block_shape,
@@ -22,7 +23,6 @@ from autotune.compiling.child.trace.blocks import (
 from autotune.compiling.child.trace.body import Body, analyse
 from autotune.compiling.child.trace.calls import TracedCall, pallas_calls, sends, walked
 from autotune.compiling.child.trace.scalars import axis_index, evaluate, open_jaxpr, source_of
-from autotune.compiling.child.trace.visits import BlockWalk, same_walk, visits
 from autotune.declaring.kernel import Array
 from autotune.domain.problem import bits
 from autotune.domain.trace import Operand, Scratch, Trace
