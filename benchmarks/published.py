@@ -40,8 +40,8 @@ from autotune.domain.compilers import (
     XlaCost,
 )
 from autotune.domain.errors import AutotuneError
-from autotune.domain.key import Chip
-from autotune.domain.outcome import Estimated
+from autotune.domain.key import Chip, ChipInfo
+from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.operation import relayout_us, xla_time
 from autotune.estimating.simulator import MODEL
@@ -144,7 +144,11 @@ def estimated(
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(rows, file)
         file.flush()
-        os.environ["AUTOTUNE_TOKAMAX_ROWS"] = file.name
+        memory = Path(file.name).with_suffix(".mb")
+        os.environ |= {
+            "AUTOTUNE_TOKAMAX_ROWS": file.name,
+            "AUTOTUNE_TOKAMAX_MEMORY": str(memory),
+        }
         with CompilerPool(1, python=python, limit_s=_LIMIT_S) as pool:
             toolchain = pool.ask(DescribeToolchain())
             print(f"{toolchain}; {MODEL}", flush=True)
@@ -152,7 +156,8 @@ def estimated(
                 if row["id"] not in known:
                     if until is not None and time.monotonic() > until:
                         return
-                    known[row["id"]] = row | _stamp() | _estimate(pool, number, row)
+                    made = _estimate(pool, number, row, memory)
+                    known[row["id"]] = row | _stamp() | made
                     append_done(done, known[row["id"]])
                     print(_line(known[row["id"]]), flush=True)
                 yield known[row["id"]]
@@ -165,23 +170,27 @@ def _stamp() -> Row:
     return {"model": MODEL, "commit": made.stdout.strip(), "date": today}
 
 
-def _estimate(pool: CompilerPool, number: int, row: Row) -> Row:
+def _estimate(pool: CompilerPool, number: int, row: Row, memory: Path) -> Row:
+    """``memory``: where what was compiled last has what it needs at its peak."""
     try:
         ref, chip = find_kernel(f"{KERNEL}:KERNEL"), Chip(row["chip"])
-        spec = pool.ask(DescribeKernel(ref=ref))
+        spec, info = pool.ask(DescribeKernel(ref=ref)), pool.ask(DescribeChip(chip=chip))
         problem = spec.problems.parse(f"row={number + 1}", "bfloat16")
+        memory.unlink(missing_ok=True)
         if row["family"].startswith(PALLAS):
             question = CompileConfig(
                 ref=ref, problem=problem, config=make_config({"config": 0}), chip=chip
             )
-            return _kernel(pool, question)
-        return _plain(pool, CompileBaseline(ref=ref, problem=problem, chip=chip))
+            made = _kernel(outcome_of(pool.ask(question), info))
+        else:
+            cost = pool.ask(CompileBaseline(ref=ref, problem=problem, chip=chip))
+            made = _plain(cost, info)
+        return made | ({"made_mb": float(memory.read_text())} if memory.exists() else {})
     except AutotuneError as refusal:
         return {"estimate_us": None, "refusal": str(refusal)}
 
 
-def _kernel(pool: CompilerPool, question: CompileConfig) -> Row:
-    outcome = outcome_of(pool.ask(question), pool.ask(DescribeChip(chip=question.chip)))
+def _kernel(outcome: Outcome) -> Row:
     if not isinstance(outcome, Estimated):
         return {"estimate_us": None, "refusal": kind_and_reason(outcome)}
     estimate = outcome.estimate
@@ -203,11 +212,10 @@ def _kernel(pool: CompilerPool, question: CompileConfig) -> Row:
     }
 
 
-def _plain(pool: CompilerPool, question: CompileBaseline) -> Row:
-    cost = pool.ask(question)
+def _plain(cost: XlaCost | Outcome, chip: ChipInfo) -> Row:
     if not isinstance(cost, XlaCost):
         return {"estimate_us": None, "refusal": kind_and_reason(cost)}
-    whole = xla_time(cost.schedule, (), pool.ask(DescribeChip(chip=question.chip)))
+    whole = xla_time(cost.schedule, (), chip)
     longest = sorted(whole.operations, key=lambda o: -o.time_us)[:_LONGEST]
     refusals = {o.name: o.refusal for o in cost.schedule}
     return {

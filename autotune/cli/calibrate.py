@@ -14,6 +14,7 @@ from autotune.cli import shared
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.errors import InvalidInputError
+from autotune.wording.measurement import programs_of
 from autotune.wording.output import echo
 from autotune.wording.units import counted, error_bar
 
@@ -152,7 +153,7 @@ def _lines(bars: "MeasuredBars | None", chip: "Chip") -> Iterator[str]:
     if bars is None:
         yield "nothing was compared"
         return
-    yield f"error bars on {chip} with this toolchain and database, by {bars}:"
+    yield f"error bars on {chip} with this toolchain and database, by {programs_of(bars)}:"
     for name, bar in (("kernels", bars.kernels), ("plain XLA", bars.xla)):
         yield f"  {name}: " + (
             "as before, too few were compared" if bar is None else f"{error_bar(bar)} at least"

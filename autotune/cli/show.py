@@ -27,7 +27,7 @@ from autotune.domain.store import Store
 from autotune.measuring.attached import chip_or_attached
 from autotune.wording.match import checked, reproduce
 from autotune.wording.match import in_words as match_in_words
-from autotune.wording.measurement import against_others, measured_line
+from autotune.wording.measurement import against_others, measured_line, programs_of
 from autotune.wording.outcome import reason_of, trial_data
 from autotune.wording.output import echo
 from autotune.wording.publication import (
@@ -117,7 +117,11 @@ def _in_this_database(store: Store, key: Key, estimate: Estimate) -> Estimate:
         return estimate
     from autotune.estimating.cost_model.error_bars import measured_bars, with_measured_bars
 
-    return with_measured_bars(estimate, measured_bars(rows), key.chip.value)
+    bars = measured_bars(rows)
+    wider = with_measured_bars(estimate, bars, key.chip.value)
+    if bars is None or wider is estimate:
+        return estimate
+    return replace(wider, notes=(*wider.notes, f"the error bar is from {programs_of(bars)}"))
 
 
 def heading(stored: StoredTrial) -> list[str]:

@@ -45,11 +45,6 @@ class MeasuredBars:
     kernels: float | None = None
     xla: float | None = None
 
-    def __str__(self) -> str:
-        plural = "s" * (self.families > 1)
-        others = f", {self.from_file} of them as a file has it" if self.from_file else ""
-        return f"{self.rows} programs of {self.families} kernel{plural}, timed on a TPU{others}"
-
 
 def calibration_data(rows: Sequence[MeasuredProgram]) -> dict[str, Any]:
     """Plain JSON data of a file: what was timed here."""

@@ -1,8 +1,16 @@
 """What was measured of one config: against its estimate, and against the others of the same run."""
 
+from autotune.domain.calibration import MeasuredBars
 from autotune.domain.evidence import MeasuredConfig, Measurement, Timed
 from autotune.domain.problem import Config
-from autotune.wording.units import micros
+from autotune.wording.units import counted, micros
+
+
+def programs_of(bars: MeasuredBars) -> str:
+    """Which measured programs error bars are from."""
+    others = f", {bars.from_file} of them as a file has it" if bars.from_file else ""
+    programs, kernels = counted(bars.rows, "program"), counted(bars.families, "kernel")
+    return f"{programs} of {kernels}, timed on a TPU{others}"
 
 
 def measured_line(measured: MeasuredConfig | None, estimate_us: float | None) -> str:

@@ -33,7 +33,7 @@ from autotune.estimating.simulator import constants
 from benchmarks.calibration.agreement import Pair, load_all, ratio_error
 from benchmarks.calibration.corpus import DEFAULT_FOLDER
 from benchmarks.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
-from benchmarks.calibration.tokamax_rows import GIVEN, PALLAS, Row, error_of, read_done
+from benchmarks.calibration.tokamax_rows import GIVEN, PALLAS, Row, error_of, is_measured, read_done
 
 _SAME_PROBLEM = ("jaxdocs_matmul_v5e", "tunejax_splash_v5e")  # several configs of one problem
 # Another reading of times that are counted as "as_read", and the one that agrees: not in the bars.
@@ -178,7 +178,7 @@ def _errors(given: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
     for row in given:
         if row["side"] != GIVEN:
             sys.exit(f"a row of {row['family']} is {row['side']}: bars are made from given rows")
-        if row.get("bar") is not None and row["family"] != _NO_CONFIG:
+        if row.get("bar") is not None and row["family"] != _NO_CONFIG and is_measured(row):
             kind = _KERNELS if row["family"].startswith(PALLAS) else _XLA
             error = MeasuredError(error_of(row), row["relayout_us"] / row["estimate_us"])
             new.append((kind, row["chip"], row["family"], error))

@@ -21,7 +21,8 @@ from benchmarks.calibration.held_out import grouped
 from benchmarks.harness.documents import markdown_table
 
 Row = dict[str, Any]
-"""chip, family, side, problem, config, time_us, id; what was estimated beside them."""
+"""chip, family, side, problem, config, time_us, peak_mb, id; what was estimated beside. peak_mb
+is of the program that was measured, made_mb of ours."""
 
 GIVEN, HELD = "given", "held"
 PALLAS = "pallas_"  # what the families of kernels begin with
@@ -34,6 +35,9 @@ _NEVER_GIVEN = (
 """Families that nothing was ever chosen on: to see how far the model is from what it never saw."""
 LARGEST_GRID = 50
 _TOP = 3
+_SAME_MB = 0.005  # programs whose memory differs by more at its peak are not the same
+_COUNTS = "rows, refused, of another program, without a bar"
+_ERRORS = "median, p90, worst error of others"
 _APART = 0.1  # pairs that differ by less say nothing of which is faster
 
 
@@ -60,6 +64,7 @@ def read_rows(folder: Path) -> Iterator[Row]:
                         "family": family,
                         "side": side(family, problem),
                         "time_us": median(times) * 1e3,
+                        "peak_mb": data["peak_memory_mb"],
                         "problem": json.loads(problem),
                         "config": json.loads(config),
                     }
@@ -103,18 +108,18 @@ def error_of(row: Row) -> float:
     return abs(float(row["estimate_us"]) / float(row["time_us"]) - 1)
 
 
+def is_measured(row: Row) -> bool:
+    """Whether our program needs as much memory as that which was measured."""
+    return "made_mb" in row and abs(row["made_mb"] / row["peak_mb"] - 1) <= _SAME_MB
+
+
 def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     """Errors, bars and refusals by family and chip, the sides beside each other; when and of which
     commit the estimates are; and which of kernel and XLA is faster."""
     for side, rows in sides.items():
         made = sorted({f"{row['date']}, commit {row['commit']}" for row in rows})
         yield f"{side.capitalize()}: {len(rows)} rows, estimated on {'; '.join(made)}."
-    heads = [
-        "rows, refused, without a bar",
-        "median, p90, worst error of others",
-        "within their bars",
-        "median bar",
-    ]
+    heads = [_COUNTS, _ERRORS, "within their bars", "median bar"]
     yield "\n" + markdown_table(
         ["family", "chip", *(f"{side}: {head}" for side in sides for head in heads)],
         *_lines(sides),
@@ -170,12 +175,7 @@ def summary(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
         *([name, *(f"{bars[c]['value']:.0%}" for c in constants.CHIPS)] for name, bars in kinds),
     )
     yield "\nThe rows of tokamax:\n"
-    heads = [
-        "rows, refused, without a bar",
-        "median, p90, worst error of others",
-        "within their bars",
-        "median bar",
-    ]
+    heads = [_COUNTS, _ERRORS, "within their bars", "median bar"]
     groups = {
         (name, side): chosen
         for side, rows in sides.items()
@@ -206,12 +206,14 @@ def _seen(row: Row) -> tuple[str, str]:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
-    """Errors are of the rows that have a bar."""
-    barred = [row for row in rows if row["bar"] is not None]
-    refused = sum(row["estimate_us"] is None for row in rows)
+    """Errors are of the rows that have a bar, and the program that was measured."""
     if not rows:
         return "", "", "", ""
-    count = f"{len(rows)}, {refused}, {len(rows) - refused - len(barred)}"
+    estimated = [row for row in rows if row["estimate_us"] is not None]
+    same = [row for row in estimated if is_measured(row)]
+    barred = [row for row in same if row["bar"] is not None]
+    counts = len(rows), len(rows) - len(estimated), len(estimated) - len(same)
+    count = ", ".join(map(str, (*counts, len(same) - len(barred))))
     if not barred:
         return count, "", "", ""
     errors = sorted(map(error_of, barred))

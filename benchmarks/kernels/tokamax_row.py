@@ -2,13 +2,14 @@
 
 ``AUTOTUNE_TOKAMAX_ROWS`` names a JSON file: a list of rows, each with ``family``, ``problem`` and
 ``config`` as they stand in tokamax's caches. The problem ``row=3`` is the third of them: the op
-with its config, as a whole. Needs ``tokamax`` in the compiling Python.
+with its config, as a whole. Needs ``tokamax`` in the compiling Python. What a program that is
+compiled here needs at its peak, in MB, is written to the file ``AUTOTUNE_TOKAMAX_MEMORY``.
 """
 
 import json
 import os
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,17 @@ def _row(number: int) -> tuple[Callable[[Any], Any], tuple[Any, ...]]:
     kwargs = op.bind(**given).arguments
     function, arrays = benchmarking.standardize_function(op, kwargs=kwargs, seed=None)
     return function, arrays
+
+
+def _noting(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(compiled)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        done = compiled(*args, **kwargs)
+        peak_mb = done.memory_analysis().peak_memory_in_bytes / 1e6
+        Path(os.environ["AUTOTUNE_TOKAMAX_MEMORY"]).write_text(str(peak_mb))
+        return done
+
+    return noted
 
 
 def _inputs(problem: Problem) -> list[Array]:
@@ -85,3 +97,4 @@ KERNEL = Kernel(
     reference=_function,
     doc="a row of tokamax's autotuning caches",
 )
+jax.stages.Lowered.compile = _noting(jax.stages.Lowered.compile)

@@ -150,8 +150,8 @@ def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
 
 
 def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str) -> Estimate:
-    """To be shown: where this database asks for a wider error bar, with that and a note of it.
-    Unchanged elsewhere, and where there is no bar. Kernel and XLA count by their time."""
+    """To be shown: where this database asks for a wider error bar, with that. The same estimate
+    elsewhere, and where there is no bar. Kernel and XLA count by their time."""
     if bars is None or estimate.error is None:
         return estimate
     copies_us, xla_us = relayout_us(estimate.operations), estimate.xla_us
@@ -162,4 +162,4 @@ def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str)
     error = (kernel_us + max(known_us, (bars.xla or 0.0) * xla_us)) / estimate.time_us
     if error <= estimate.error * (1 + ROUNDING):
         return estimate
-    return replace(estimate, error=error, notes=(*estimate.notes, f"the error bar is from {bars}"))
+    return replace(estimate, error=error)

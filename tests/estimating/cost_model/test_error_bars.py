@@ -1,14 +1,19 @@
 """What measured programs ask of the error bar: few or equal ones never make it narrower."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from autotune.answering.matching import match_in
+from autotune.cli.show import find_trial
 from autotune.domain.calibration import MeasuredBars, MeasuredProgram
-from autotune.domain.outcome import Estimate
+from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.error_bars import measured_bars, with_measured_bars
 from autotune.estimating.simulator import MODEL
+from autotune.wording.measurement import programs_of
+from autotune_db import open_store
 from tests.samples import estimates, records
 
 
@@ -89,13 +94,29 @@ def test_a_file_makes_it_only_wider_and_is_named() -> None:
     assert shown(own + good).error == shown(copies + own).error == shown(own + copies).error
     assert shown(own + good).error == pytest.approx(0.4)
     assert (shown(own + bad).error or 0) > 0.7
-    assert "38 of them as a file has it" in shown(own + bad).notes[-1]
-    assert "file" not in shown(own + copies).notes[-1]
+    assert "38 of them as a file has it" in programs_of(bars(own + bad))
+    assert "file" not in programs_of(bars(own + copies))
 
 
-def test_an_estimate_says_where_its_bar_is_from_and_takes_it_once() -> None:
+def test_an_estimate_takes_its_bar_once() -> None:
     e = estimates.estimate(estimates.parts(issue=8.0, xla=2.0), xla_us=2.0, error=0.08)
     wide = with_measured_bars(e, bars(rows(2, 3, off=0.4)), "v5e")
     assert wide.error == pytest.approx((8 * 0.4 + 2 * 0.08 * 10 / 2) / 10, abs=0.05)
-    assert wide.notes[-1].startswith("the error bar is from 6 programs of 2 kernels, timed")
     assert with_measured_bars(wide, bars(rows(2, 3, off=0.4)), "v5e") == wide
+
+
+def test_a_database_shows_its_bar_and_stores_that_of_the_product(tmp_path: Path) -> None:
+    e, key = estimates.estimate(estimates.parts(issue=8.0), error=0.05), records.key("kernel0")
+    with open_store(str(tmp_path / "test.db"), create=True) as store:
+        store.save_kernel(records.spec(key.kernel))
+        store.save_trials(key, [records.trial(0, Estimated(estimate=e, program="p"))])
+        store.save_record(replace(records.record(key), estimate=e))
+        store.save_calibration(rows(2, 3, off=0.4))
+        outcome = find_trial(store, 1).trial.outcome
+        assert isinstance(outcome, Estimated) and outcome.estimate.error == pytest.approx(0.4)
+        text = "the error bar is from 6 programs of 2 kernels, timed on a TPU"
+        assert outcome.estimate.notes == (text,)
+        stored, record = store.trial(1), store.record(key)
+        answered = match_in(store, key).record
+    assert stored and stored[1].outcome == Estimated(estimate=e, program="p")
+    assert record and answered and record.estimate == answered.estimate == e
