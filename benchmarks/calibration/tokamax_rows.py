@@ -109,8 +109,9 @@ def error_of(row: Row) -> float:
 
 
 def is_measured(row: Row) -> bool:
-    """Whether our program needs as much memory as that which was measured."""
-    return "made_mb" in row and abs(row["made_mb"] / row["peak_mb"] - 1) <= _SAME_MB
+    """Whether our program needs as much memory as that which was measured, where that is known."""
+    measured = row.get("peak_mb", 0.0)
+    return abs(row.get("made_mb", measured) - measured) <= _SAME_MB * measured
 
 
 def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:

@@ -23,12 +23,9 @@ from autotune.estimating.simulator.constants import ChipConstants
 from autotune.estimating.simulator.lowering import (
     ANY_SEMAPHORE,
     AWAITED,
-    DEVICE,
     HBM_READ,
     HBM_WRITE,
-    IS_REMOTE,
     LINK_WAITED,
-    OTHER_CORE,
     SIGNALLED,
     STEP,
     TOLD,
@@ -37,6 +34,7 @@ from autotune.estimating.simulator.lowering import (
     Event,
 )
 from autotune.estimating.simulator.outcome import UnfitError
+from autotune.estimating.simulator.slicing import DEVICE, IS_REMOTE, OTHER_CORE
 
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
 _BOTH_CORES = 0x6000 << 16  # marks the semaphore of a copy that goes to both cores of a chip

@@ -34,8 +34,6 @@ ON_CHIP, HBM_READ, HBM_WRITE = 0, 1, 2
 WAITED, STEP, SIGNALLED, BLOCK, TOLD, AWAITED = -1, -2, -3, -4, -5, -6
 LINK_WAITED = -7  # a kind that only the replay knows
 ANY_SEMAPHORE = -1.0  # an absolute number, which no wait names
-# Bits of what overrides a DMA's ends (v5e to v7x; the last on v7x).
-IS_REMOTE, DEVICE, OTHER_CORE = 1 << 14, (1 << 14) - 1, 1 << 26
 
 # ``more`` is the work so far for STEP, the burst in bytes (0: one piece) for a DMA, the number of
 # the operation for WAITED and AWAITED, else empty. A DMA that may go to another device has two

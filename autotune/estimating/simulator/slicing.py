@@ -42,6 +42,8 @@ REMOTE_SIGNAL = "vsyncadd.remote"  # raises one of another device
 _TELLING = (REMOTE_SIGNAL, "vwait.ge", "vwait.ge.trace")
 _POLL = "vpop.sfrf"  # takes what vsyncmov has read of a semaphore
 _SEMAPHORE_BITS = 0x1FFF  # of an allocation; those above say which device and core it is of
+# Bits of what overrides a DMA's ends (v5e to v7x; the last on v7x).
+IS_REMOTE, DEVICE, OTHER_CORE = 1 << 14, (1 << 14) - 1, 1 << 26
 
 
 class Copy(NamedTuple):
@@ -310,7 +312,20 @@ class _Search:
         if not is_copy(root) or "overrides" not in root.argument_names:
             return None
         overrides = root.arguments[root.argument_names.index("overrides")]
-        return None if memories.constant(overrides, self.definitions) == 0 else overrides
+        low = self._low_bits(overrides)
+        return overrides if low is None or low & IS_REMOTE else None
+
+    def _low_bits(self, value: Expression) -> int | None:
+        """A number of which the bits up to ``IS_REMOTE`` are right, though data may decide others:
+        a ragged dot of v6e and v7x names its own core so. None where they are not known."""
+        operation = self.definitions.get(next(iter(value.reads), ""))
+        given = understand(operation).arguments if operation else ()
+        if operation and operation.opcode == "sadd.s32":
+            parts = [bits for each in given if (bits := self._low_bits(each)) is not None]
+            return sum(parts) if len(parts) == len(given) else None
+        if operation and operation.opcode == "sshll.u32":
+            return 0 if 1 << (memories.constant(given[1], {}) or 0) > IS_REMOTE else None
+        return memories.constant(value, self.definitions)
 
     def _semaphore(self, value: Expression, to_smem: Sequence[Instruction]) -> Expression | None:
         """The allocation that a value is made of, and its place there."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.estimating.simulator.constants import start_us
 from tests.samples import recordings
 
 # `estimated_cycles` of the custom call, compiled with --xla_jf_dump_static_llo_profile_to: jax
@@ -77,3 +78,10 @@ def test_real_v5e_latency_is_shorter_than_libtpus():
     result = recordings.run(name)
     assert result.cycles_shared / result.steps == pytest.approx(525, rel=0.05)
     assert recordings.libtpu_cycles(name) / result.steps == pytest.approx(745, rel=0.02)
+
+
+@pytest.mark.parametrize(("size", "measured_us"), [(128, 1.62), (256, 1.83)])
+def test_a_small_product_of_xla_takes_what_a_real_v7x_took(size, measured_us):
+    """Microbenchmarks of tpu-recipes. Half of it is the latency of a read, not libtpu's 0.4 us."""
+    result = recordings.run(f"v7x-0.12.0.1-product_{size}_{size}_{size}")
+    assert result.us_shared + start_us() == pytest.approx(measured_us, rel=0.07)

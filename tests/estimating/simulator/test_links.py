@@ -6,17 +6,18 @@ from hypothesis import strategies as st
 
 from autotune.domain.explanation import LINKS
 from autotune.estimating.simulator import dma, simulate
+from autotune.estimating.simulator.bundles import parse
 from autotune.estimating.simulator.constants import load
 from autotune.estimating.simulator.lowering import (
     ANY_SEMAPHORE,
     AWAITED,
     HBM_READ,
-    IS_REMOTE,
     STEP,
     TOLD,
     WAITED,
     CoreWork,
 )
+from autotune.estimating.simulator.slicing import IS_REMOTE, cut
 from tests.samples import recordings
 from tests.samples.handwritten import SCALAR, SEMAPHORE, listing, read, wait
 
@@ -91,6 +92,20 @@ def test_a_ring_takes_its_shards_by_the_link(name, shards, devices):
     rate = {"v5e": 45, "v7x": 89.4}[recordings.chip(name)] * 1e3 / devices
     assert shards * SHARD_BYTES / rate < made.us_shared < 1.15 * shards * SHARD_BYTES / rate
     assert made.parts[LINKS] > 0.9 * made.cycles_shared
+
+
+@pytest.mark.parametrize(("place", "crosses"), [(26, False), (15, False), (14, True), (2, True)])
+def test_a_copy_that_names_its_own_core_goes_to_no_device(place, crosses):
+    """Ragged dots of v6e and v7x load the number of their core; it says nothing of another chip."""
+    core = (
+        "%s4_s4 = sld [smem:[#allocation9]]",
+        f"%s5_s5 = sshll.u32 %s4_s4, {place}",
+        "%s6_s6 = sadd.s32 134217728, %s5_s5",
+    )
+    flag = "/*dst_syncflagno=*/[#allocation3]"
+    named = f"{flag}, /*src_syncflagno=*/[#allocation5], /*overrides=*/%s6_s6"
+    text = listing(*core, read(1).replace(flag, named), wait(3))
+    assert bool(cut(parse(text), {}).crossings) is crosses
 
 
 def test_a_wait_that_nothing_satisfies_is_named():
