@@ -110,8 +110,8 @@ def error_of(row: Row) -> float:
 
 def is_measured(row: Row) -> bool:
     """Whether our program needs as much memory as that which was measured, where that is known."""
-    measured = row.get("peak_mb", 0.0)
-    return abs(row.get("made_mb", measured) - measured) <= _SAME_MB * measured
+    measured = float(row.get("peak_mb", 0.0))
+    return abs(float(row.get("made_mb", measured)) - measured) <= _SAME_MB * measured
 
 
 def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
