@@ -4,10 +4,13 @@ The raw space is the product of the declared axes; grid orders, ``dimension_sema
 VMEM limit come from the rules. Two points that compile to the same program are one candidate.
 """
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import permutations, product
+from math import inf
 from random import Random
 from typing import Any
 
@@ -22,6 +25,10 @@ from autotune.estimating.roofline import Roofline, roofline
 
 MAX_TRACED = 20_000
 _MOST_REASONS = 3
+
+Axes = tuple[tuple[str, AxisValue], ...]
+Tracing = tuple[Callable[[Sequence[Config]], Iterator[list[Trace] | Failure]], ChipInfo, float]
+"""How to trace points, for which chip, and how many seconds at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +55,8 @@ class Space:
     """``candidates`` in the order of their roofline. ``refused`` counts raw points by what they
     have in common (``refusal_group``), under the first of those that were raised at one place
     (``alike``). ``default`` is the default config, judged even when the rules refuse it.
-    ``first_refused``: by the order of the points; ``sampled``: not all of them were traced;
-    ``climbed``: candidates that a search has added."""
+    ``first_refused``: by the order of the points; ``untraced``: points that nothing is known of, by
+    their axes, and how it may be (``tracing``); ``climbed``: candidates that a search has added."""
 
     candidates: list[Candidate]
     default: Config
@@ -59,7 +66,8 @@ class Space:
     merged: int = 0
     climbed: int = 0
     raw_points: int = 0
-    sampled: bool = False
+    untraced: dict[Axes, Config] = field(default_factory=dict)
+    tracing: Tracing | None = None
     passed_on: PassedOn = field(default_factory=PassedOn)
     alike: dict[str | Failure, Failure] = field(default_factory=dict)
     first_refused: Failure | None = None
@@ -75,33 +83,69 @@ def explore(
     choices: Choices,
     chip: ChipInfo,
     progress: Progress = lambda _, __: None,
+    enough_s: float = inf,
 ) -> Space:
-    """Trace every raw point and keep the legal, feasible, different ones.
+    """Trace every raw point and keep the legal, feasible, different ones. Where that takes longer
+    than ``enough_s`` seconds, as with a body that Python unrolls, the rest stay ``untraced``.
 
     Raises ``NoLegalConfigError`` when none is left, ``InvalidInputError`` for a problem whose
     arrays exceed the chip's HBM.
     """
     default = default_config(choices)
-    points = _points(choices)
-    sampled = len(points) > MAX_TRACED
-    if sampled:
-        points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
-    passed_on = passed_on_of(compilers, ref, problem, default, chip)
+    trace = partial(_traced, compilers, ref, problem, chip)
     space = Space(
-        candidates=[], default=default, default_verdict=None, sampled=sampled, passed_on=passed_on
+        candidates=[],
+        default=default,
+        default_verdict=None,
+        untraced={config.axes: config for config in _points(choices)},
+        passed_on=passed_on_of(compilers, ref, problem, default, chip),
+        tracing=(trace, chip, enough_s),
     )
-    default_traced = None
-    for config, traced in _traced(compilers, ref, problem, [default, *points], chip, progress):
-        if config is default:
-            default_traced = _judge_default(space, traced, chip)
-        else:
-            _add_point(space, config, traced, chip)
+    default_traced = _judge_default(space, next(trace([default])), chip)
+    while space.untraced and not space.candidates and space.raw_points < MAX_TRACED:
+        widen(space, [default.axes, *some_untraced(space)], progress)
     if default_traced is not None and all(c.config != space.default for c in space.candidates):
         space.candidates.append(default_traced)
     if not space.candidates:
         raise _no_legal_config(space)
     space.candidates.sort(key=lambda c: c.roofline.guess_us)
     return space
+
+
+def some_untraced(space: Space) -> list[Axes]:
+    """Points in an order that soon says something of all: the same every time."""
+    count = min(MAX_TRACED, len(space.untraced))
+    return Random(0).sample(list(space.untraced), count)  # noqa: S311
+
+
+def around(space: Space, config: Config) -> list[Axes]:
+    """The untraced points that differ from a config in one axis."""
+    return [
+        axes
+        for axes in space.untraced
+        if sum(mine != other for mine, other in zip(config.axes, axes, strict=False)) == 1
+    ]
+
+
+def widen(
+    space: Space, points: Iterable[Axes], progress: Progress = lambda _, __: None
+) -> list[Candidate]:
+    """Trace those of the ``points`` that are untraced, as long as that may take; the candidates
+    that they are."""
+    configs = [space.untraced[axes] for axes in dict.fromkeys(points) if axes in space.untraced]
+    if space.tracing is None or not configs:
+        return []
+    trace, chip, enough_s = space.tracing
+    began, first = time.monotonic(), len(space.candidates)
+    traced = dict[Axes, list[Trace] | Failure]()
+    for config, answer in zip(configs, trace(configs), strict=True):
+        traced[config.axes] = answer
+        progress(len(traced), len(configs))
+        if time.monotonic() - began > enough_s:
+            break
+    for axes in [axes for axes in space.untraced if axes in traced]:  # in their own order
+        _add_point(space, space.untraced.pop(axes), traced[axes], chip)
+    return space.candidates[first:]
 
 
 def climb(candidate: Candidate, chip: ChipInfo) -> Candidate | None:
@@ -161,19 +205,16 @@ def _traced(
     compilers: Compilers,
     ref: KernelRef,
     problem: Problem,
-    configs: Sequence[Config],
     chip: ChipInfo,
-    progress: Progress,
-) -> Iterator[tuple[Config, list[Trace] | Failure]]:
-    """Each config with its traces in all grid orders, in the order given."""
+    configs: Sequence[Config],
+) -> Iterator[list[Trace] | Failure]:
+    """The traces of each config in all grid orders."""
     questions = [
         TraceConfig(ref=ref, problem=problem, config=config, chip=chip.chip, orders=True)
         for config in configs
     ]
-    answers = compilers.ask_all(questions)
-    for done, (config, answer) in enumerate(zip(configs, answers, strict=True), 1):
-        yield config, answer.traces if isinstance(answer, Traces) else answer
-        progress(done, len(configs))
+    for answer in compilers.ask_all(questions):
+        yield answer.traces if isinstance(answer, Traces) else answer
 
 
 def _judge_default(space: Space, traced: list[Trace] | Failure, chip: ChipInfo) -> Candidate | None:

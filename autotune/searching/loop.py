@@ -14,7 +14,15 @@ from autotune.domain.problem import Config
 from autotune.domain.record import Evidence, Trial
 from autotune.domain.store import Store
 from autotune.estimating.simulator import MODEL
-from autotune.estimating.space import Candidate, Space, climb, limit_named
+from autotune.estimating.space import (
+    Candidate,
+    Space,
+    around,
+    climb,
+    limit_named,
+    some_untraced,
+    widen,
+)
 from autotune.estimating.vmem import limit_bytes, limit_rungs
 from autotune.searching import one_config
 from autotune.searching.option_axes import OptionAxes, no_options
@@ -54,12 +62,11 @@ def open_search(
     store.save_kernel(subject.spec)
     store.place_default(subject.key, space.default)
     earlier = options.earlier(store)
-    study = CandidateStudy(
-        space.candidates,
-        limits=limit_rungs(subject.chip),
-        seed=seed,
-        method=method,
-    )
+    known = [*(trial.config for trial in earlier), *start_from]
+    widen(space, [config.axes for config in known])
+    later = [space.default.replace(vmem_limit_bytes=n or None) for n in limit_rungs(subject.chip)]
+    later += space.untraced.values()
+    study = CandidateStudy(space.candidates, later, seed=seed, method=method)
     search = Search(
         compilers,
         store,
@@ -172,6 +179,8 @@ class Search:
             is_full = self.trials and len(self.trials) >= self.goal
             if first := self._next_first(iter(self._given[:1]) if is_full else self._first):
                 return self._run(_Running(first, self._candidate(first), asked=False))
+        if self.space.untraced and not late and self.begun < self.goal:
+            self._look_around()
         if over := self._over(late):
             # What runs may yet speak against the prediction.
             if self.running or not self._lacks_default or self._predicted_default():
@@ -185,6 +194,21 @@ class Search:
         if candidate is None:
             return "exhausted"
         return self._run(_Running(candidate.config, candidate, asked=True))
+
+    def _look_around(self) -> None:
+        """Trace what differs in one axis from the fastest so far, where not all was traced; once
+        all that is known was tried, some of the rest."""
+        fastest = min(
+            (trial for trial in self.trials if trial.estimate is not None),
+            key=lambda trial: estimated_us(trial.outcome) or inf,
+            default=None,
+        )
+        points = [] if fastest is None else around(self.space, fastest.config)
+        if not points and self.begun >= len(self.space.candidates):
+            points = some_untraced(self.space)
+        for candidate in widen(self.space, points):
+            if not self.study.add(candidate):
+                self.space.candidates.remove(candidate)
 
     def _next_first(self, configs: Iterator[Config]) -> Config | None:
         """The next of those that are tried before the study is asked. None: all were, or one runs
@@ -248,7 +272,8 @@ class Search:
     @property
     def reachable(self) -> int:
         """Trials that this space can still give, those done included."""
-        return max(len(self.space.candidates) + (self._default() is None), len(self.trials))
+        known = len(self.space.candidates) + len(self.space.untraced)
+        return max(known + (self._default() is None), len(self.trials))
 
     def reuse(self) -> None:
         """Take in earlier trials of the key. Those of an older model are estimated again."""

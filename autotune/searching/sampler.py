@@ -5,7 +5,7 @@ what is legal and was not given out: ``SurrogateSampler`` by our model of the ti
 by Optuna's TPE, ``ListedRandom`` by chance. All learn from the trials of their study.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from math import exp, inf
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
+from autotune.domain.problem import Config
 from autotune.estimating.space import Candidate
 from autotune.searching.surrogate import Neighbours, Posterior, Surrogate
 
@@ -32,14 +33,17 @@ Space = dict[str, BaseDistribution]
 
 class CandidateList:
     """Candidates by their coordinates in Optuna's ``space``; ``free``: the part of it that has more
-    than one value. ``open``: the numbers of those that were not given out. ``limits``: VMEM limits
-    that may come up later."""
+    than one value. ``open``: the numbers of those that were not given out. ``later``: configs with
+    what may come up: higher VMEM limits, and what was not traced yet."""
 
-    def __init__(self, candidates: Sequence[Candidate], limits: Sequence[int | None]) -> None:
+    def __init__(self, candidates: Sequence[Candidate], later: Iterable[Config] = ()) -> None:
         self.candidates = list(candidates)
-        rows = [parameters(candidate) for candidate in self.candidates]
+        rows = [parameters(candidate.config) for candidate in self.candidates]
         self._absent = dict.fromkeys((name for row in rows for name in row), "")
-        self.space = _distributions([self._absent | row for row in rows], limits)
+        rows += map(parameters, later)
+        rows = [self._absent | row for row in rows]
+        self._choices = [{row[name] for row in rows} for name in rows[0]]
+        self.space = _distributions(rows[0], self._choices)
         self.free = {name: choices for name, choices in self.space.items() if not choices.single()}
         self.open = set(range(len(self.candidates)))
         self._index = {self._coordinates(c): n for n, c in enumerate(self.candidates)}
@@ -53,20 +57,24 @@ class CandidateList:
 
     def values(self, number: int) -> dict[str, Any]:
         """Its point in Optuna's space. Of a compiler option that it does not set an empty text."""
-        return self._absent | parameters(self.candidates[number])
+        return self._absent | parameters(self.candidates[number].config)
 
     def add(self, candidate: Candidate) -> bool:
-        """Another candidate; False when it is in the list already."""
-        if self.number(candidate) is not None:
+        """Another candidate; False when it is in the list already, or Optuna's space has no place
+        for it: that cannot change any more."""
+        point = self._coordinates(candidate)
+        if point in self._index or any(
+            v not in known for v, known in zip(point, self._choices, strict=True)
+        ):
             return False
-        self._index[self._coordinates(candidate)] = len(self.candidates)
+        self._index[point] = len(self.candidates)
         self.open.add(len(self.candidates))
         self.candidates.append(candidate)
         return True
 
     def _coordinates(self, candidate: Candidate) -> tuple[Any, ...]:
         """In the order of the space."""
-        return tuple((self._absent | parameters(candidate)).values())
+        return tuple((self._absent | parameters(candidate.config)).values())
 
 
 class _Listed(BaseSampler):
@@ -258,9 +266,8 @@ class _Choices(CategoricalDistribution):
         return self
 
 
-def parameters(candidate: Candidate) -> dict[str, Any]:
-    """A candidate as the parameters of a trial."""
-    config = candidate.config
+def parameters(config: Config) -> dict[str, Any]:
+    """A candidate's as those of a trial."""
     return {
         **{f"axis:{name}": value for name, value in config.axes},
         "grid order": ">".join(config.grid_order),
@@ -269,12 +276,9 @@ def parameters(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _distributions(rows: Sequence[Mapping[str, Any]], limits: Sequence[int | None]) -> Space:
+def _distributions(names: Iterable[str], choices: Iterable[Set[Any]]) -> Space:
     """Every value of each coordinate, sorted: Optuna refuses a study whose choices change."""
-    columns: dict[str, set[Any]] = {"vmem limit": {limit or 0 for limit in limits}}
-    for row in rows:
-        for name, value in row.items():
-            columns.setdefault(name, set()).add(value)
     return {
-        name: _Choices(sorted(columns[name], key=lambda v: (str(type(v)), v))) for name in rows[0]
+        name: _Choices(sorted(values, key=lambda v: (str(type(v)), v)))
+        for name, values in zip(names, choices, strict=True)
     }

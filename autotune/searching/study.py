@@ -7,6 +7,7 @@ import optuna
 from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
+from autotune.domain.problem import Config
 from autotune.estimating.space import Candidate
 from autotune.searching import sampler
 from autotune.searching.surrogate import Posterior
@@ -21,20 +22,20 @@ _SAMPLERS: dict[str, type[sampler.SurrogateSampler | sampler.ListedTpe | sampler
 class CandidateStudy:
     """An Optuna study of a list of candidates, asked and told one at a time.
 
-    ``limits``: VMEM limits that may come up later. A candidate is given out once; ``add`` brings a
-    new one in (a higher VMEM limit). The study is in memory: what lasts are the trials in the
+    ``later``: configs with axes and VMEM limits that may come up. A candidate is given out once;
+    ``add`` brings a new one in. The study is in memory: what lasts are the trials in the
     store, which a search begins with (``learn``). Not thread-safe: one loop asks and tells.
     """
 
     def __init__(
         self,
         candidates: Sequence[Candidate],
+        later: Iterable[Config] = (),
         *,
-        limits: Sequence[int | None] = (),
         seed: int = 0,
         method: str = "gp",
     ) -> None:
-        self._listed = sampler.CandidateList(candidates, limits)
+        self._listed = sampler.CandidateList(candidates, later)
         self._running: dict[int, optuna.Trial] = {}
         self._tried_unasked: set[int] = set()
         with _errors_only():

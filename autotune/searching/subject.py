@@ -17,6 +17,9 @@ from autotune.domain.problem import AxisValue, Config, Problem
 from autotune.domain.record import Evidence, Trial
 from autotune.estimating.space import Space, explore
 
+ENOUGH_TRACING_S = 60.0
+"""Before a search compiles something. A body that Python unrolls takes a second and more."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLimits:
@@ -119,13 +122,15 @@ def explore_space(
     tracing: Callable[[int, int], None],
     only: Mapping[str, Sequence[str]] | None = None,
 ) -> Space:
-    """The candidates; ``only``: with these values of axes, beside the default. Raises
-    ``AutotuneError`` for a declaration or problem that cannot be."""
+    """The candidates, or the first of them where they take long to trace; ``only``: with these
+    values of axes, beside the default. Raises ``AutotuneError`` for a declaration or problem that
+    cannot be."""
     choices = compilers.ask(subject.question(questions.ListChoices))
     if only:
         choices = narrowed(choices, only)
     compilers.ask(subject.question(questions.CheckDeclaration))
-    return explore(compilers, subject.ref, subject.problem, choices, subject.chip, tracing)
+    ref, problem, chip = subject.ref, subject.problem, subject.chip
+    return explore(compilers, ref, problem, choices, chip, tracing, ENOUGH_TRACING_S)
 
 
 def narrowed(choices: Choices, wanted: Mapping[str, Sequence[str]]) -> Choices:

@@ -114,8 +114,8 @@ def space_line(space: Space, reused: int) -> str:
     refused = ", ".join(f"{n} {group_text(group)}" for group, n in named)
     refused += f", {others} for other reasons" * bool(others)
     parts = [counted(space.raw_points, "point"), counted(len(space.candidates), "candidate")]
-    if space.sampled:
-        parts.append("a random sample of a larger space")
+    if space.untraced:
+        parts.append(f"{len(space.untraced)} more where the fastest ones are")
     if refused:
         parts.append(f"refused: {refused}")
     if space.merged:

@@ -1,6 +1,7 @@
 """From raw points to candidates: the default's verdict, merging, refusals, limits."""
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -17,7 +18,16 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.problem import Config, ProblemSpec
 from autotune.domain.trace import Trace
-from autotune.estimating.space import Space, climb, explore, limit_named, refusal_group
+from autotune.estimating.space import (
+    Space,
+    around,
+    climb,
+    explore,
+    limit_named,
+    refusal_group,
+    some_untraced,
+    widen,
+)
 from autotune.wording.outcome import error_text, reason_of
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.traces import V5E, operand, trace
@@ -87,6 +97,21 @@ def explored(
 ) -> Space:
     choices = Choices(axes={"size": list(sizes)}, default={"size": default}, grid=grid)
     return explore(FakeCompilers(traced=answer), REF, PROBLEM, choices, V5E)
+
+
+def test_what_takes_too_long_to_trace_is_traced_when_it_is_asked_for() -> None:
+    choices = Choices(axes={"size": [256, 512, 1024, 2048]}, default={"size": 512}, grid=("i", "j"))
+    compilers = FakeCompilers(traced=traced)
+    first = explore(compilers, REF, PROBLEM, choices, V5E, enough_s=0.0)
+    assert len(compilers.traced_chips) == 3 + 1 + 1  # what it passes on, the default, a point
+    assert len(first.untraced) == 3 and configs(first) > {(512, "ij")}
+    assert (("size", 512),) not in around(first, first.default)
+    assert first.tracing is not None
+    first.tracing = (*first.tracing[:2], inf)
+    widen(first, some_untraced(first))
+    whole = explore(compilers, REF, PROBLEM, choices, V5E)
+    assert not first.untraced and configs(first) == configs(whole)
+    assert (first.raw_points, first.refused) == (whole.raw_points, whole.refused)
 
 
 def configs(space: Space) -> set[tuple[int, str]]:

@@ -9,11 +9,12 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.domain.compilers import Attempt
-from autotune.domain.key import Chip, Key
+from autotune.domain.key import Chip, Choices, Key
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
-from autotune.estimating.space import Candidate, Space
+from autotune.domain.trace import Trace
+from autotune.estimating.space import Candidate, Space, explore
 from autotune.searching.loop import open_search
 from autotune.searching.one_config import fastest_elsewhere
 from autotune.searching.study import CandidateStudy
@@ -24,6 +25,8 @@ from tests.samples import candidates as candidatesamples
 from tests.samples.records import estimate, record, save_trial, trial
 from tests.samples.searching import run_search
 from tests.samples.simulations import compiled, simulation
+from tests.samples.traces import operand
+from tests.samples.traces import trace as trace_of
 
 
 def answer(config: Config) -> Any:
@@ -272,3 +275,35 @@ def test_what_all_is_compared_with_is_tried_even_where_enough_is_known() -> None
     result, _ = search(store, 4, start_from=[today, other])
     assert [trial.config for trial in store.kept][4:] == [today]
     assert result.stopped_by == "trials"
+
+
+def traced(config: Config) -> list[Trace]:
+    """Of a copy of [4096, 4096]."""
+    block, both = (config["block_m"], config["block_n"]), (True, True)
+    known: dict[str, Any] = {"dtype": "float32", "varies": both, "exclusive": both}
+    arrays = [operand((4096, 4096), block, is_output=output, **known) for output in (False, True)]
+    return [trace_of(*arrays, grid=(4096 // block[0], 4096 // block[1]))]
+
+
+@pytest.mark.parametrize("method", ["gp", "tpe", "random"])
+def test_a_space_that_takes_long_to_trace_is_traced_where_it_is_fast(method: str) -> None:
+    axes: dict[str, Any] = {n: list(candidatesamples.SIZES) for n in ("block_m", "block_n")}
+    default = {"block_m": 256, "block_n": 1024}
+    choices = Choices(axes=axes, default=default, grid=())
+    compilers = FakeCompilers(compiled=answer, traced=traced)
+    given = compilers, SUBJECT.ref, SUBJECT.problem, choices, SUBJECT.chip
+    first, whole = explore(*given, enough_s=0.0), explore(*given)
+    assert first.tracing is not None
+    first.tracing = (*first.tracing[:2], 60.0)
+    for trials, stopped_by in ((12, "trials"), (100, "exhausted")):
+        few = replace(first, candidates=list(first.candidates), untraced=dict(first.untraced))
+        limits = SearchLimits(trials=trials, full=True)
+        store: Any = MemoryStore()
+        result = run_search(compilers, store, SUBJECT, few, limits, Quiet(), method=method)
+        assert result.stopped_by == stopped_by
+        assert bool(few.untraced) is (trials == 12)
+    tried = {trial.config for trial in result.trials}
+    assert tried == {candidate.config for candidate in whole.candidates}
+    resumed = replace(first, candidates=list(first.candidates), untraced=dict(first.untraced))
+    run_search(compilers, store, SUBJECT, resumed, SearchLimits(trials=1), Quiet(), method=method)
+    assert not {config.axes for config in tried} & resumed.untraced.keys()

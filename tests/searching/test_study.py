@@ -21,7 +21,8 @@ every_method = pytest.mark.parametrize("method", ("gp", "tpe", "random"))
 
 
 def _study(method: str = "gp", *, seed: int = 0, of: list[Candidate] = SPACE) -> CandidateStudy:
-    return CandidateStudy(of, limits=LIMITS, seed=seed, method=method)
+    later = [of[0].config.replace(vmem_limit_bytes=limit) for limit in LIMITS]
+    return CandidateStudy(of, later, seed=seed, method=method)
 
 
 def _search(study: CandidateStudy, trials: int) -> list[Candidate]:
@@ -97,7 +98,7 @@ def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str) -> Non
     study = _study(method)
     (proposed,) = _search(study, 1)
     (trial,) = _stored(study)
-    assert trial.params == parameters(proposed)
+    assert trial.params == parameters(proposed.config)
     assert trial.params["axis:block_m"] == proposed.config["block_m"]
 
 
