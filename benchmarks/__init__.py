@@ -38,6 +38,7 @@ GROUPS = {
         "published_profiles",
         "published_xla",
         "steps",
+        "sends",
         "reasons",
         "profile",
         "findings",

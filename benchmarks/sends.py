@@ -3,9 +3,9 @@
     python -m benchmarks sends --python INTERPRETER [--only NAME] [--done FILE] [--write]
 
 Each is compiled on v6e by ``autotune step`` with the packages of an interpreter: one for those of
-JAX and tpu-inference, another for sglang-jax. What FILE has is not done again. Bounds: what a
-device sends over two links of a ring, its products and its bytes of HBM, by the peak rates of the
-chip, with tokens that go to all experts alike.
+JAX and tpu-inference (which wants vLLM), another for sglang-jax. What FILE has is not done again.
+Bounds: what a device sends over two links of a ring, its products and its bytes of HBM, by the peak
+rates of the chip, with tokens that go to all experts alike.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from benchmarks.harness.documents import markdown_table, write_below_mark
 
 _KERNELS = Path(__file__).with_name("kernels") / "sends.py"
 _BUDGET_S = 900.0
-_HEAD = "kernel", "v6e", "time", "bar", "links", "products", "HBM", "not simulated", "took"
+_HEAD = "kernel", "v6e", "time", "bar", "links", "products", "HBM", "not simulated: why", "took"
 
 
 class Case(NamedTuple):
@@ -115,4 +115,10 @@ def _answer(case: Case, python: str) -> list[str]:
     if not isinstance(step, Step):
         return [reason_of(step), "", *bounds, "", took]
     bar = "unknown" if step.error is None else f"± {step.error:.0%}"
-    return [micros(step.time_us), bar, *bounds, "; ".join(step.refused), took]
+    return [
+        micros(step.time_us),
+        bar,
+        *bounds,
+        "; ".join(r.partition(": ")[2] for r in step.refused),
+        took,
+    ]

@@ -20,6 +20,8 @@ from autotune_db import open_store
 MODEL = """
 import jax
 import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import NamedSharding, PartitionSpec
 
 
@@ -56,6 +58,18 @@ def until(x, w):
 
 def once(x, w):
     return x @ w
+
+
+def some(x, n):
+    def copy(n, x, o):
+        o[...] = x[...]
+
+    block = pl.BlockSpec((8, 128), lambda i, n: (i, 0))
+    known = pltpu.with_memory_space_constraint(jnp.arange(4), pltpu.HBM)
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1, grid=(n,), in_specs=[block], out_specs=block
+    )
+    return pl.pallas_call(copy, jax.ShapeDtypeStruct(x.shape, x.dtype), grid_spec=spec)(known, x)
 
 
 devices = jax.devices()
@@ -112,6 +126,14 @@ def test_a_loop_that_data_end_is_said_and_not_guessed(model: Path) -> None:
     found = step(f"{model}:until", "--args", "x=f32[1024,1024],w=f32[1024,1024]")
     (line,) = found["undecided"]
     assert line.startswith(f"{model}:") and found["error"] is None
+
+
+def test_a_kernel_whose_grid_data_decide_leaves_the_step_a_time(model: Path) -> None:
+    """Beside what is known, and only placed in memory."""
+    found = step(f"{model}:some", "--args", "x=f32[1024,128],n=i32[]", "--budget", "2m")
+    (reason,) = found["refused"]
+    assert "scalar" in reason or "data" in reason
+    assert "Pallas kernels" in {part["kind"] for part in found["parts"]}
 
 
 def test_a_sum_over_a_slice_goes_over_its_links(model: Path) -> None:

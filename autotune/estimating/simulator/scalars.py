@@ -132,7 +132,7 @@ def _term(text: str) -> Expression:
     if allocation is None:
         return _expression(text)
     if int(allocation[1]) >= _MOST_ALLOCATIONS:
-        raise UnfitError(f"allocation number {allocation[1]} is too large")
+        raise UnfitError(f"it has more than {_MOST_ALLOCATIONS:,} allocations")
     return Expression(str(int(allocation[1]) << ALLOCATION_SHIFT))
 
 

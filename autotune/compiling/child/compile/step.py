@@ -47,7 +47,7 @@ def compile_step(
     outcome = _compiling(lowered, question.options)
     text = _scheduled_module(outcome, dump)
     known: Sequence[Call] = ()
-    with suppress(reader.NotTunableError):  # there are none, or they cannot be read
+    with suppress(ValueError):  # there are none, or they cannot be read: data decide a grid
         known = calls(staged)
     by_name = calls_by_name(known, hlo.kernel_calls(text))
     times = OperationTimes(_signatures(text, by_name), chip, by_name, question.options)
@@ -125,7 +125,7 @@ def lowering(devices: Sequence[Any]) -> Iterator[None]:
 
 
 def calls(traced: Any) -> Sequence[Call]:
-    """The function's Pallas calls. Raises ``NotTunableError``."""
+    """The function's Pallas calls. Raises ``ValueError``."""
     avals = enumerate(traced.jaxpr.in_avals)
     arrays = [Array(name=f"args[{n}]", shape=a.shape, dtype=a.dtype.name) for n, a in avals]
     return reader.calls(traced.jaxpr, arrays)

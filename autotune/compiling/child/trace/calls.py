@@ -83,7 +83,10 @@ def _whole(number: int, array: Any, ref: Any) -> Any:
 
 
 _DIVIDED = "shard_map"
-_PLACES = ("device_put", "mesh_cast", "reshard", "sharding_constraint")  # and change no value
+_PLACES = (  # and change no value
+    *("device_put", "mesh_cast", "reshard", "sharding_constraint"),
+    "with_memory_space_constraint",
+)
 _SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
 
 
