@@ -67,7 +67,7 @@ def some(x, n):
     block = pl.BlockSpec((8, 128), lambda i, n: (i, 0))
     known = pltpu.with_memory_space_constraint(jnp.arange(4), pltpu.HBM)
     spec = pltpu.PrefetchScalarGridSpec(
-        num_scalar_prefetch=1, grid=(n,), in_specs=[block], out_specs=block
+        num_scalar_prefetch=1, grid=(n[0],), in_specs=[block], out_specs=block
     )
     return pl.pallas_call(copy, jax.ShapeDtypeStruct(x.shape, x.dtype), grid_spec=spec)(known, x)
 
@@ -130,7 +130,7 @@ def test_a_loop_that_data_end_is_said_and_not_guessed(model: Path) -> None:
 
 def test_a_kernel_whose_grid_data_decide_leaves_the_step_a_time(model: Path) -> None:
     """Beside what is known, and only placed in memory."""
-    found = step(f"{model}:some", "--args", "x=f32[1024,128],n=i32[]", "--budget", "2m")
+    found = step(f"{model}:some", "--args", "x=f32[1024,128],n=i32[1]", "--budget", "2m")
     (reason,) = found["refused"]
     assert "scalar" in reason or "data" in reason
     assert "Pallas kernels" in {part["kind"] for part in found["parts"]}
