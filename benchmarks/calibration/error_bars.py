@@ -17,13 +17,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
-from statistics import mean
 
 from autotune.estimating.cost_model.error_bars import (
     SHARE,
     Errors,
-    MeasuredError,
-    beyond,
     caution,
     left_out,
     quantile,
@@ -85,44 +82,34 @@ def by_limit(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, o
 
 
 def by_chip(errors: Errors) -> dict[str, object]:
-    """Bars of kernels and of XLA by chip, and what copies between layouts add."""
-    relayout = relayout_cost(errors)
-    value = {
-        "value": relayout,
-        "source": "with it bars of given rows are narrowest: benchmarks/calibration/error_bars.py",
-    }
-    return {
-        **{kind: _of_kind(kind, _only(errors, kind), relayout) for kind in (_KERNELS, _XLA)},
-        "other": {**constants.bars()["other"], "relayout": value},
-    }
+    """Bars of kernels and of XLA by chip."""
+    return {kind: _of_kind(kind, _only(errors, kind)) for kind in (_KERNELS, _XLA)}
 
 
 def _only(errors: Errors, kind: str) -> Errors:
     return {place: families for place, families in errors.items() if place[0] == kind}
 
 
-def _of_kind(kind: str, errors: Errors, relayout: float) -> dict[str, object]:
+def _of_kind(kind: str, errors: Errors) -> dict[str, object]:
     """Programs of XLA differ more by what they do than by chip: no chip has a bar of its own."""
-    factor = caution(errors, relayout)
+    factor = caution(errors)
     chips = {chip: families for (_, chip), families in errors.items()}
-    everywhere = max(width(families, relayout) for families in chips.values())
+    everywhere = max(width(families) for families in chips.values())
     enough = _FEWEST_FAMILIES if kind == _KERNELS else math.inf
     return {
-        chip: _entry(chips.get(chip, {}), relayout, factor, everywhere, enough)
-        for chip in constants.CHIPS
+        chip: _entry(chips.get(chip, {}), factor, everywhere, enough) for chip in constants.CHIPS
     }
 
 
 def _entry(
-    families: Mapping[str, Sequence[MeasuredError]],
-    relayout: float,
+    families: Mapping[str, Sequence[float]],
     factor: float,
     everywhere: float,
     enough: float,
 ) -> dict[str, object]:
     """Fewer families than are ``enough`` say too little of others: no narrower than the widest of
     all chips."""
-    known = width(families, relayout) if families else 0.0
+    known = width(families) if families else 0.0
     used = max(known, everywhere) if len(families) < enough else known
     return {
         "value": round(used * factor, 3),
@@ -130,34 +117,17 @@ def _entry(
         f"{len(families)} families ({known:.1%}; of the widest chip {everywhere:.1%}), times "
         f"{factor:g}: benchmarks/calibration/error_bars.py",
         "families": {
-            name: round(quantile(sorted(beyond(chosen, relayout)), SHARE), 3)
-            for name, chosen in families.items()
+            name: round(quantile(sorted(chosen), SHARE), 3) for name, chosen in families.items()
         },
     }
 
 
-def relayout_cost(errors: Errors) -> float:
-    """That with which the bars of all rows are narrowest, in their mean."""
-    return min((step / 20 for step in range(21)), key=lambda cost: _mean_bar(errors, cost))
-
-
-def _mean_bar(errors: Errors, relayout: float) -> float:
-    return mean(
-        caution(_only(errors, kind), relayout) * width(families, relayout)
-        + relayout * error.relayout
-        for (kind, _), families in errors.items()
-        for chosen in families.values()
-        for error in chosen
-    )
-
-
 def coverage(errors: Errors) -> Iterator[str]:
     """A table: each family, the bar that the others make without it, and its rows within."""
-    relayout = relayout_cost(errors)
     yield "| kind | chip | family | errors | bar without it | within |"
     yield "|---|---|---|---|---|---|"
-    for kind, chip, family, wide, ratios in left_out(errors, relayout):
-        factor = caution(_only(errors, kind), relayout)
+    for kind, chip, family, wide, ratios in left_out(errors):
+        factor = caution(_only(errors, kind))
         within = sum(ratio <= factor for ratio in ratios)
         name = family.removeprefix(PALLAS)
         yield f"| {kind} | {chip} | {name} | {len(ratios)} | {factor * wide:.1%} | {within} |"
@@ -166,22 +136,18 @@ def coverage(errors: Errors) -> Iterator[str]:
 def _errors(given: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
     """Of rows that may be chosen on, of what the ``published_*`` benchmarks saved, and where
     neither has a family, the width that the data file has of it."""
-    errors: dict[tuple[str, str], dict[str, list[MeasuredError]]] = {
-        (kind, chip): {name: [MeasuredError(known)] for name, known in entry["families"].items()}
+    errors: dict[tuple[str, str], dict[str, list[float]]] = {
+        (kind, chip): {name: [known] for name, known in entry["families"].items()}
         for kind in (_KERNELS, _XLA)
         for chip, entry in constants.bars()[kind].items()
     }
-    new = [
-        (_kind(pair.family), pair.chip, pair.family, MeasuredError(_own(pair)[1]))
-        for pair in _sure(pairs)
-    ]
+    new = [(_kind(pair.family), pair.chip, pair.family, _own(pair)[1]) for pair in _sure(pairs)]
     for row in given:
         if row["side"] != GIVEN:
             sys.exit(f"a row of {row['family']} is {row['side']}: bars are made from given rows")
         if row.get("bar") is not None and row["family"] != _NO_CONFIG and is_measured(row):
             kind = _KERNELS if row["family"].startswith(PALLAS) else _XLA
-            error = MeasuredError(error_of(row), row["relayout_us"] / row["estimate_us"])
-            new.append((kind, row["chip"], row["family"], error))
+            new.append((kind, row["chip"], row["family"], error_of(row)))
     for (kind, chip, family), chosen in grouped(new, lambda item: item[:3]).items():
         errors.setdefault((kind, chip), {})[family] = [error for *_, error in chosen]
     return {place: families for place, families in errors.items() if families}

@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks.calibration.error_bars import (
-    MeasuredError,
     _errors,
     caution,
     coverage,
@@ -11,10 +10,6 @@ from benchmarks.calibration.error_bars import (
 )
 
 KERNELS = ("kernels", "v5e")
-
-
-def errors(*shares, relayout=0.0):
-    return [MeasuredError(share, relayout) for share in shares]
 
 
 def row(**changed):
@@ -25,28 +20,26 @@ def row(**changed):
         "time_us": 100.0,
         "estimate_us": 110.0,
         "bar": 0.2,
-        "relayout_us": 22.0,
         **changed,
     }
 
 
 def test_a_family_of_many_rows_counts_as_much_as_one_of_few():
-    few, many = errors(0.3, 0.3), errors(*[0.01] * 98)
-    assert width({"few": few, "many": many}, 0.0) == 0.3
+    few, many = [0.3, 0.3], [0.01] * 98
+    assert width({"few": few, "many": many}) == 0.3
 
 
 def test_nine_of_ten_errors_of_families_that_are_left_out_are_within():
     """Products alone would give attention 4 %: its own errors must not decide its bar."""
-    known = {KERNELS: {"matmul": errors(*[0.04] * 5), "attention": errors(*[0.1] * 5)}}
-    assert caution(known, 0.0) == 2.5
+    known = {KERNELS: {"matmul": [0.04] * 5, "attention": [0.1] * 5}}
+    assert caution(known) == 2.5
     *_, attention = coverage(known)
     assert attention.endswith("| attention | 5 | 10.0% | 5 |")
 
 
-def test_bars_are_made_from_given_rows_with_a_bar_alone():
-    read = _errors([row(), row(bar=None, estimate_us=500.0)], [])
-    assert read["kernels", "v6e"]["pallas_mosaic_tpu_add"] == [
-        MeasuredError(pytest.approx(0.1), 0.2)
-    ]
+def test_bars_are_made_from_given_rows_with_a_bar_of_the_measured_program_alone():
+    other = row(peak_mb=100.0, made_mb=101.0, estimate_us=500.0)
+    read = _errors([row(), row(bar=None, estimate_us=500.0), other], [])
+    assert read["kernels", "v6e"]["pallas_mosaic_tpu_add"] == [pytest.approx(0.1)]
     with pytest.raises(SystemExit, match="add is held"):
         _errors([row(side="held")], [])

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
-from typing import NamedTuple
 
 from autotune.domain.calibration import MeasuredBars, MeasuredProgram
 from autotune.domain.outcome import Estimate
-from autotune.estimating.cost_model.operation import relayout_us
 from autotune.estimating.simulator import MODEL, constants
 
 SHARE = 0.9  # of the rows that are to be within their bar
@@ -18,16 +16,9 @@ ROUNDING = 1e-9
 _FEWEST_ROWS, _FEWEST_FAMILIES = 5, 2  # for a bar
 
 
-class MeasuredError(NamedTuple):
-    """Of an estimate against a measured time, and the share of the time in copies that change the
-    layout alone."""
-
-    share: float
-    relayout: float = 0.0
-
-
-Errors = Mapping[tuple[str, str], Mapping[str, Sequence[MeasuredError]]]
-"""By kind (kernels, or XLA) and chip; then by family."""
+Errors = Mapping[tuple[str, str], Mapping[str, Sequence[float]]]
+"""Of estimates against measured times, as shares. By kind (kernels, or XLA) and chip; then by
+family."""
 
 
 def quantile(errors: Sequence[float], share: float) -> float:
@@ -35,13 +26,9 @@ def quantile(errors: Sequence[float], share: float) -> float:
     return errors[min(len(errors) - 1, int(share * len(errors)))]
 
 
-def width(families: Mapping[str, Sequence[MeasuredError]], relayout: float) -> float:
+def width(families: Mapping[str, Sequence[float]]) -> float:
     """What nine of ten errors stay within, each family with the same weight."""
-    weighed = sorted(
-        (error, 1 / len(chosen))
-        for chosen in families.values()
-        for error in beyond(chosen, relayout)
-    )
+    weighed = sorted((error, 1 / len(chosen)) for chosen in families.values() for error in chosen)
     sums = accumulate(weight for _, weight in weighed)
     return next(
         error
@@ -50,19 +37,14 @@ def width(families: Mapping[str, Sequence[MeasuredError]], relayout: float) -> f
     )
 
 
-def beyond(errors: Sequence[MeasuredError], relayout: float) -> list[float]:
-    """Without what copies between layouts may be wrong by."""
-    return [max(0.0, error.share - relayout * error.relayout) for error in errors]
-
-
-def caution(errors: Errors, relayout: float) -> float:
+def caution(errors: Errors) -> float:
     """The smallest factor with which nine of ten errors of families that are left out of their bar
     are within it."""
-    asked = sorted(ratio for *_, ratios in left_out(errors, relayout) for ratio in ratios)
+    asked = sorted(ratio for *_, ratios in left_out(errors) for ratio in ratios)
     return round(max(1.0, quantile(asked, SHARE)), 2)
 
 
-def left_out(errors: Errors, relayout: float) -> Iterator[tuple[str, str, str, float, list[float]]]:
+def left_out(errors: Errors) -> Iterator[tuple[str, str, str, float, list[float]]]:
     """Kind, chip and family, the width that the other families of the chip ask for, and how many
     times that its errors are. Without another family, those of all chips make it."""
     for (kind, chip), families in errors.items():
@@ -73,14 +55,8 @@ def left_out(errors: Errors, relayout: float) -> Iterator[tuple[str, str, str, f
                 for name, own in elsewhere.items()
                 if k == kind and c != chip
             }
-            wide = width(others, relayout)
-            yield (
-                kind,
-                chip,
-                family,
-                wide,
-                [e / max(wide, ROUNDING) for e in beyond(chosen, relayout)],
-            )
+            wide = width(others)
+            yield kind, chip, family, wide, [error / max(wide, ROUNDING) for error in chosen]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,18 +111,14 @@ def measured_bars(rows: Sequence[MeasuredProgram]) -> MeasuredBars | None:
 
 def _bar(rows: Sequence[MeasuredProgram]) -> float | None:
     """Never more than the largest error: a kernel that is far off asks for a large factor."""
-    families: dict[str, list[MeasuredError]] = {}
+    families: dict[str, list[float]] = {}
     for row in rows:
-        error = MeasuredError(
-            abs(row.estimate_us / row.measured_us - 1), row.relayout_us / row.estimate_us
-        )
+        error = abs(row.estimate_us / row.measured_us - 1)
         families.setdefault(row.key.kernel, []).append(error)
     if len(rows) < _FEWEST_ROWS or len(families) < _FEWEST_FAMILIES:
         return None
-    relayout = constants.relayout_error()
-    wide = width(families, relayout) * caution({("", ""): families}, relayout)
-    largest = max(error for chosen in families.values() for error in beyond(chosen, relayout))
-    return round(min(wide, largest), 3)
+    wide = width(families) * caution({("", ""): families})
+    return round(min(wide, max(map(max, families.values()))), 3)
 
 
 def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str) -> Estimate:
@@ -154,10 +126,8 @@ def with_measured_bars(estimate: Estimate, bars: MeasuredBars | None, chip: str)
     elsewhere, and where there is no bar. Kernel and XLA count by their time."""
     if bars is None or estimate.error is None:
         return estimate
-    copies_us, xla_us = relayout_us(estimate.operations), estimate.xla_us
-    whole_us = estimate.error * estimate.time_us
-    share = constants.xla_error(chip, copies_us / xla_us if xla_us else 0.0) or 0.0
-    known_us = min(share * xla_us, whole_us)  # of XLA; the rest is that of the kernel
+    whole_us, xla_us = estimate.error * estimate.time_us, estimate.xla_us
+    known_us = min((constants.xla_error(chip) or 0.0) * xla_us, whole_us)  # the rest: the kernel
     kernel_us = max(whole_us - known_us, (bars.kernels or 0.0) * estimate.kernel_us)
     error = (kernel_us + max(known_us, (bars.xla or 0.0) * xla_us)) / estimate.time_us
     if error <= estimate.error * (1 + ROUNDING):

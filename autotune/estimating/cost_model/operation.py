@@ -80,14 +80,13 @@ def xla_time(
         if (operation.runs is None or operation.refusal or operation.branches)
         and rates.once(operation)[1] >= _MATTERS_SHARE * whole_us
     )
-    share = relayout_us(waited) / time_us if time_us else 0.0
     return XlaTime(
         time_us=time_us,
         hbm_bytes=sum(operation.hbm_bytes * (operation.runs or 1) for operation in others),
         operations=tuple(waited),
         unknown=unknown,
         collectives=tuple(operation.name for operation in collectives),
-        error=None if unknown else constants.xla_error(chip.chip.value, share),
+        error=None if unknown else constants.xla_error(chip.chip.value),
     )
 
 

@@ -132,8 +132,7 @@ def _error(kind: StepKind, basis: Basis, chip: str, sends: bool) -> float:
         return constants.hardware("host_error" if kind is StepKind.HOST else "links_error")
     known = constants.kernel_error(chip) if kind is StepKind.KERNEL else None
     if basis is Basis.SIMULATED:
-        relayout = 1.0 if kind is StepKind.COPY else 0.0
-        error = known if known is not None else constants.xla_error(chip, relayout)
+        error = known if known is not None else constants.xla_error(chip)
         if error is not None:
             return error
     return constants.hardware("arithmetic_error")

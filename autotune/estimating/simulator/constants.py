@@ -134,18 +134,10 @@ def error_bar(
     return known + missing_us / step_us if missing_us < step_us else None
 
 
-def xla_error(chip: str, relayout_share: float) -> float | None:
+def xla_error(chip: str) -> float | None:
     """Return the relative error that nine of ten programs of XLA itself stay within, None where
-    none was measured on the chip. ``relayout_share``: of the time, what copies take that change
-    nothing but the layout. Which of them there are differs from libtpu to libtpu."""
-    if chip not in bars()["XLA"]:
-        return None
-    return _bar("XLA", chip) + relayout_error() * relayout_share
-
-
-def relayout_error() -> float:
-    """Return by which share copies of XLA that change nothing but the layout may be wrong."""
-    return _bar("other", "relayout")
+    none was measured on the chip."""
+    return _bar("XLA", chip) if chip in bars()["XLA"] else None
 
 
 def start_us() -> float:

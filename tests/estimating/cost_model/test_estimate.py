@@ -149,18 +149,9 @@ def test_what_xla_does_around_the_kernel_is_in_the_time_and_named() -> None:
     assert e.explanation.part_us("operations of XLA") == pytest.approx(xla_us)
     assert [(one.name, one.time_us) for one in e.operations] == [("copy.1", 25)]
     assert e.hbm_bytes == around(KERNEL).hbm_bytes + 4096
-    kernel, xla = error_bar("v5e", e.limited_by), xla_error("v5e", 25 / xla_us)
+    kernel, xla = error_bar("v5e", e.limited_by), xla_error("v5e")
     assert kernel is not None and xla is not None
     assert e.error == pytest.approx((kernel * 100 + xla * xla_us) / e.time_us)
-
-
-def test_a_copy_that_changes_the_layout_alone_widens_the_bar() -> None:
-    """Another libtpu may leave it out; one that ends a move into VMEM is none."""
-    bars = [
-        around(operation(name, simulated_us=25.0), KERNEL).error
-        for name in ("copy.1", "bitcast_convert_fusion", "fusion.1", "copy-done.1")
-    ]
-    assert bars[0] == bars[1] > bars[2] == bars[3]
 
 
 def test_a_libtpu_without_constants_of_its_own_has_a_wider_bar() -> None:
