@@ -3,13 +3,15 @@
     python -m benchmarks steps --rows PATH/steps.jsonl [--budget 1500] [--only 8B] [--done FILE]
     python -m benchmarks steps --show FILE [--write]
 
-Rows are MaxText's recipes (AI-Hypercomputer/tpu-recipes). The llamas among them are built
-anew in plain JAX (``benchmarks/kernels/llama.py``) with the settings and compiler options of the
-row; MaxText's own code and the JAX of the recipe are others. The rest are MaxText's own code
-(``benchmarks/kernels/maxtext_step.py``), under ``--maxtext``, an interpreter that has its release
-0.2.5: what that or its libtpu does not take is left out. Nothing is chosen on them. Before
-them come four and eight layers in a scan, and a decode step of a llama of 8B. ``--budget``: seconds
-of compiling for each; 0 is the first answer. What FILE has under the same budget is not done again.
+Rows are MaxText's recipes (AI-Hypercomputer/tpu-recipes), and those of ``steps_of_others.jsonl``,
+which says where each is from. The llamas that are trained are built anew in plain JAX
+(``benchmarks/kernels/llama.py``) with the settings and compiler options of the row; MaxText's own
+code and the JAX of the recipe are others. The rest is MaxText's own code (``maxtext_step.py``) and
+tpu-inference's (``served_step.py``), under ``--python``, an interpreter that has their releases
+0.2.5 and 0.32.0: what those or their libtpu do not take is left out. Nothing is chosen on them.
+Before them come four and eight layers in a scan, and decode steps of a llama of 8B. ``--budget``:
+seconds of compiling for each; 0 is the first answer. What FILE has under the same budget is not
+done again.
 """
 
 import argparse
@@ -32,11 +34,12 @@ from autotune.publishing.step import LIMIT_AFTER_S, timed_step
 from autotune.wording.outcome import reason_of
 from benchmarks.harness.documents import markdown_table, write_below_mark
 
-MODEL = Path(__file__).with_name("kernels") / "llama.py"
+_KERNELS = Path(__file__).with_name("kernels")
+_OTHERS = Path(__file__).with_name("steps_of_others.jsonl")
 _TRAIN, _DECODE = "state=STATE,tokens=TOKENS", "weights=WEIGHTS,cache=CACHE,tokens=NEXT,places=NEXT"
-_MAXTEXT = Path(__file__).with_name("kernels") / "maxtext_step.py"
 _REFUSED = "xla_tpu_enable_async_collective_fusion_fuse_all_gather"  # on v6e, by libtpu 0.0.50
 _SLICES = {
+    4: (2, 2),
     8: (2, 4),
     16: (4, 4),
     32: (4, 8),
@@ -50,16 +53,23 @@ _LLAMAS: dict[str, dict[str, int]] = {
     "llama3.1-405b": {"layers": 126, "emb": 16384, "mlp": 53248, "heads": 128},
     "llama2-70b": {"layers": 80, "emb": 8192, "mlp": 28672, "heads": 64, "vocab": 32000},
 }
-_V5P_SLICES = {256: (4, 4, 8), 1024: (8, 8, 8)}
+_V5P_SLICES = {8: (2, 2, 1), 256: (4, 4, 8), 1024: (8, 8, 8)}
+_DECODED = {
+    "16 sequences of 2,048": {},
+    "again": {},
+    "33 layers": {"layers": 33},
+    "24 sequences": {"sequences": 24},
+}
 _MEMORY_BYTES = 16 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """``settings``: of the model; ``measured_s``: None where nobody has. ``python``: for MaxText's
-    own code."""
+    """``settings``: of the model; ``measured_s``: None where nobody has. ``python``: for code of a
+    package."""
 
     name: str
+    file: str = "llama.py"
     function: str
     python: str = sys.executable
     call: str
@@ -73,7 +83,7 @@ class Case:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=Path, help="steps.jsonl")
-    parser.add_argument("--maxtext", default="", help="an interpreter that has MaxText")
+    parser.add_argument("--python", default="", help="an interpreter with MaxText, tpu-inference")
     parser.add_argument("--budget", type=float, default=0.0)
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     parser.add_argument("--done", type=Path, help="JSON lines of cases; continued where it is")
@@ -81,7 +91,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="the table to docs/results/steps.md")
     args = parser.parse_args()
     done = _read(args.show or args.done)
-    for case in () if args.show else _cases(args.rows, args.maxtext):
+    for case in () if args.show else _cases(args.rows, args.python):
         key = [case.name, args.budget]
         if args.only in case.name and all(row["key"] != key for row in done):
             done.append({"key": key, **_answer(case, args.budget)})
@@ -101,7 +111,7 @@ def _read(file: Path | None) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
-def _cases(rows: Path | None, maxtext: str) -> Iterator[Case]:
+def _cases(rows: Path | None, python: str) -> Iterator[Case]:
     for name in ("FOUR", "EIGHT"):
         call = f"weights={name},x=X"
         yield Case(
@@ -111,42 +121,57 @@ def _cases(rows: Path | None, maxtext: str) -> Iterator[Case]:
             chip=Chip.V5E,
             settings={},
         )
-    yield Case(
-        name="decode of a llama of 8B, 16 sequences of 2,048",
-        function="decode",
-        call=_DECODE,
-        chip=Chip.V6E,
-        settings={},
-    )
-    for line in rows.read_text().splitlines() if rows else ():
+    for of, settings in _DECODED.items():
+        yield Case(
+            name=f"decode of a llama of 8B, {of}",
+            function="decode",
+            call=_DECODE,
+            chip=Chip.V6E,
+            settings=settings,
+        )
+    for row in _published(rows) if rows else ():
+        if row["model_type"] in _LLAMAS:
+            yield _of_llama(row)
+        elif python:
+            yield _of_package(row, python)
+
+
+def _published(rows: Path) -> list[dict[str, Any]]:
+    """Those with a time and settings, which others may have said elsewhere."""
+    published: dict[str, dict[str, Any]] = {}
+    for line in [*rows.read_text().splitlines(), *_OTHERS.read_text().splitlines()]:
         row = json.loads(line)
-        if row["side"] == "given" and row.get("model_type") in _LLAMAS:
-            slices = row["settings"].get("dcn_fsdp_parallelism", 1)  # as one that is larger
-            yield Case(
-                name=row["recipe"].removeprefix("training/trillium/"),
-                function="train",
-                call=_TRAIN,
-                chip=Chip(row["chip"]),
-                settings=_LLAMAS[row["model_type"]] | row["settings"],
-                bounds=_SLICES[int(row["device_type"].partition("-")[2]) * slices],
-                options=row["compiler_flags"] or "",
-                measured_s=row["step_s"],
-            )
-        elif row["side"] == "given" and row.get("settings") and maxtext:
-            yield _of_maxtext(row, maxtext)
+        published.setdefault(row["recipe"], {}).update(row)
+    return [row for row in published.values() if row["side"] == "given" and "settings" in row]
 
 
-def _of_maxtext(row: dict[str, Any], python: str) -> Case:
+def _of_llama(row: dict[str, Any]) -> Case:
+    slices = row["settings"].get("dcn_fsdp_parallelism", 1)  # as one that is larger
+    return Case(
+        name=row["recipe"].removeprefix("training/trillium/"),
+        function="train",
+        call=_TRAIN,
+        chip=Chip(row["chip"]),
+        settings=_LLAMAS[row["model_type"]] | row["settings"],
+        bounds=_SLICES[int(row["device_type"].partition("-")[2]) * slices],
+        options=row["compiler_flags"] or "",
+        measured_s=row["step_s"],
+    )
+
+
+def _of_package(row: dict[str, Any], python: str) -> Case:
     chips = int(row["device_type"].partition("-")[2])
     flags = (row["compiler_flags"] or "").split()
+    is_served = "sequences" in row["settings"]
     topology = {"model": row["model_type"], "topology": row["device_type"]}
     return Case(
         name=row["recipe"].removeprefix("training/").removeprefix("trillium/"),
-        function="train",
+        file="served_step.py" if is_served else "maxtext_step.py",
+        function="decode" if is_served else "train",
         python=python,
-        call="",
+        call="state=STATE,caches=CACHES,tokens=TOKENS,places=TOKENS" if is_served else "",
         chip=Chip(row["chip"]),
-        settings={**topology, "settings": row["settings"]},
+        settings=row["settings"] if is_served else {**topology, "settings": row["settings"]},
         bounds=_V5P_SLICES[chips] if row["chip"] == "v5p" else _SLICES[chips],
         options=" ".join(flag for flag in flags if _REFUSED not in flag or row["chip"] == "v5p"),
         measured_s=row["step_s"],
@@ -154,11 +179,9 @@ def _of_maxtext(row: dict[str, Any], python: str) -> Case:
 
 
 def _answer(case: Case, budget_s: float) -> dict[str, Any]:
-    is_own = case.python == sys.executable
-    os.environ["AUTOTUNE_LLAMA" if is_own else "AUTOTUNE_MAXTEXT"] = json.dumps(case.settings)
-    path = MODEL if is_own else _MAXTEXT
+    os.environ["AUTOTUNE_STEP"] = json.dumps(case.settings)
     question = CompileStep(
-        ref=replace(find_kernel(f"{path}:{case.function}"), call=case.call),
+        ref=replace(find_kernel(f"{_KERNELS / case.file}:{case.function}"), call=case.call),
         chip=case.chip,
         bounds=case.bounds,
         budget_s=budget_s,

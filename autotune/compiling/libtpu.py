@@ -66,6 +66,7 @@ _LINES = "--xla_jf_dump_llo_proto=true --xla_xprof_register_llo_debug_info=true"
 _MODULE_SUFFIX = "-llo_module.pb"
 _STDERR = Path("/proc/self/fd/2")
 LONGEST_LOG_BYTES = 256 << 20
+_HBM = re.compile(r"Memory Space: default.*\nTotal bytes(?: used)?: (\d+)")
 _INSTRUCTION = re.compile(r"^ *(?:ROOT )?%([\w.-]+) = .*? ([a-z][\w-]*)\(", re.M)
 
 
@@ -244,6 +245,18 @@ def scheduled_module(dump: Path) -> str:
     """Of what is compiled: written before any code is, which may take minutes. Empty until then."""
     texts = [path.read_text() for path in sorted(dump.glob("*-TLP-hlo.txt"))[-1:]]
     return texts[0] if texts and texts[0].rstrip().endswith("}") else ""
+
+
+def buffers_dumped(dump: Path) -> dict[str, str | bool]:
+    """Options of one program: what memory its buffers take is written as it is scheduled."""
+    return {"xla_dump_to": str(dump), "xla_dump_hlo_as_text": True}
+
+
+def hbm_bytes(dump: Path) -> int:
+    """Of what was compiled with ``buffers_dumped``: arguments, results and temporaries on a device;
+    0 where that is not known."""
+    reports = [path.read_text() for path in dump.glob("*-memory-usage-report.txt")]
+    return max((int(total[1]) for total in map(_HBM.search, reports) if total), default=0)
 
 
 def opcodes(dump: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Steps of a llama in plain ``jax.numpy``: training as MaxText's recipes do it (scan, remat with
 offload, AdamW, FSDP, splash attention), and decoding; only ``benchmarks steps`` uses them.
 
-``AUTOTUNE_LLAMA`` has the sizes and settings as JSON, names as in MaxText's recipes.
+``AUTOTUNE_STEP`` has the sizes and settings as JSON, names as in MaxText's recipes.
 """
 
 import json
@@ -19,7 +19,7 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 LLAMA_8B = {"layers": 32, "emb": 4096, "mlp": 14336, "heads": 32, "kv_heads": 8, "vocab": 128256}
-SET: dict[str, Any] = LLAMA_8B | json.loads(os.environ.get("AUTOTUNE_LLAMA", "{}"))
+SET: dict[str, Any] = LLAMA_8B | json.loads(os.environ.get("AUTOTUNE_STEP", "{}"))
 LAYERS, EMB, MLP = SET["layers"], SET["emb"], SET["mlp"]
 HEADS, KV_HEADS, VOCAB, HEAD = SET["heads"], SET["kv_heads"], SET["vocab"], 128
 LENGTH, BATCH = SET.get("max_target_length", 2048), SET.get("per_device_batch_size", 1)
@@ -158,7 +158,7 @@ train = jax.jit(
     out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, STATE), None),
 )
 
-SEQUENCES, CACHED = 16, 2048
+SEQUENCES, CACHED = SET.get("sequences", 16), 2048
 WEIGHTS = _weights(jnp.bfloat16, lambda _: None)
 CACHE = (jax.ShapeDtypeStruct((LAYERS, SEQUENCES, KV_HEADS, CACHED, HEAD), jnp.bfloat16),) * 2
 NEXT = jax.ShapeDtypeStruct((SEQUENCES,), jnp.int32)
@@ -181,7 +181,7 @@ def _decoded(x: Any, w: dict[str, Any], cache: Any, places: Any) -> Any:
 
 @partial(jax.jit, donate_argnums=1)
 def decode(weights: Any, cache: Any, tokens: Any, places: Any) -> Any:
-    """One token for each of 16 sequences, on one device."""
+    """One token for each sequence, on one device."""
     with jax.named_scope("embed"):
         x = weights["embed"][tokens]
     layers = weights["layers"], cache

@@ -1,7 +1,7 @@
 """The step of training of MaxText 0.2.5, its own models, optimizer and sharding; only ``benchmarks
 steps`` uses it.
 
-``AUTOTUNE_MAXTEXT`` has the model, the topology and the settings of a recipe as JSON. Settings that
+``AUTOTUNE_STEP`` has the model, the topology and the settings of a recipe as JSON. Settings that
 this release does not know are left out, and stand in ``LEFT_OUT``.
 """
 
@@ -19,7 +19,7 @@ from maxtext.trainers.pre_train import train as pre_train
 from maxtext.trainers.pre_train import train_compile
 from maxtext.utils import maxtext_utils, sharding
 
-ASKED: dict[str, Any] = json.loads(os.environ["AUTOTUNE_MAXTEXT"])
+ASKED: dict[str, Any] = json.loads(os.environ["AUTOTUNE_STEP"])
 _BASE = Path(maxtext.__file__).parent / "configs/base.yml"
 _KNOWN = yaml.safe_load(_BASE.read_text())
 LEFT_OUT = sorted(ASKED["settings"].keys() - _KNOWN.keys())

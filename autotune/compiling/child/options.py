@@ -11,11 +11,13 @@ from autotune.domain.compiler_options import for_executable, parsed
 _NOT_OF_EXECUTABLE = re.compile(r"No such compile option: '(\w+)'")
 
 
-def compile_with(lowered: Any, options: str | None) -> Any:
-    """What JAX has lowered, with these options but for those that libtpu was loaded with. Raises
-    ``StageError`` with the name of one that no program takes by itself; else what JAX raises."""
+def compile_with(lowered: Any, options: str | None, **ours: str | bool) -> Any:
+    """What JAX has lowered, with these options but for those that libtpu was loaded with, and with
+    ``ours``. Raises ``StageError`` with the name of one that no program takes by itself; else what
+    JAX raises."""
     loaded = parsed(os.environ.get(libtpu.READ_ONCE, ""))
-    given = {n: value for n, value in for_executable(options or "").items() if n not in loaded}
+    asked = {n: value for n, value in for_executable(options or "").items() if n not in loaded}
+    given = asked | ours
     if not given:
         return lowered.compile()
     try:

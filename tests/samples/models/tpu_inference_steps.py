@@ -33,29 +33,32 @@ class _Settings(SimpleNamespace):
 def step(model: str, mode: str, data: int = 1, cache: str = "auto") -> Any:
     """``run_model`` on eight devices: the prefill of two prompts of 2,048 tokens for each of the
     ``data`` devices on the first axis of the mesh, or a token of 64 sequences of up to 4,096."""
-    jax_parallel_state.init_pp_distributed_environment("", 0, 1, None, need_pp=False)
-    pp_utils.get_pp_indices = lambda layers, rank, size: (0, layers)  # vLLM's, for one rank
     config = hugging_face(model)
     axes = {"data": data, "model": 8 // data}
     if hasattr(config, "kv_lora_rank"):  # DeepSeek's need all axes
         os.environ["NEW_MODEL_DESIGN"] = "1"
         axes = {name: axes.get(name, 1) for name in MESH_AXIS_NAMES}
-    kinds = (jax.sharding.AxisType.Auto,) * len(axes)
-    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=kinds)
-    kind = _get_model_architecture(config)
-    settings = _settings(config, cache, 8 // data)
+    mesh, graph, state = abstract(config, cache, axes)
     with jax.set_mesh(mesh):
-        abstract = nnx.eval_shape(
-            lambda: kind(settings, jax.random.key(0), mesh), graph_updates=False
-        )
-        graph, state = nnx.split(abstract)
         served = nnx.merge(graph, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), state))
         if hasattr(config, "kv_lora_rank"):
             _load_latent(served.model, config)
         sequences = 64 if mode == "decode" else 2 * data
         tokens = 64 if mode == "decode" else 2048 * sequences
-        caches = _caches(config, cache, mesh)
-        return served(caches, jnp.zeros(tokens, jnp.int32), _metadata(tokens, sequences, data))[1]
+        given = caches(config, cache, mesh, 64 * CONTEXT // PAGE)
+        return served(given, jnp.zeros(tokens, jnp.int32), _metadata(tokens, sequences, data))[1]
+
+
+def abstract(config: Any, cache: str, axes: dict[str, int]) -> tuple[Any, Any, Any]:
+    """A mesh, and a model over it: its graph, and its weights without values."""
+    jax_parallel_state.init_pp_distributed_environment("", 0, 1, None, need_pp=False)
+    pp_utils.get_pp_indices = lambda layers, rank, size: (0, layers)  # vLLM's, for one rank
+    kinds = (jax.sharding.AxisType.Auto,) * len(axes)
+    mesh = jax.make_mesh(tuple(axes.values()), tuple(axes), axis_types=kinds)
+    kind, settings = _get_model_architecture(config), _settings(config, cache, axes["model"])
+    with jax.set_mesh(mesh):
+        model = nnx.eval_shape(lambda: kind(settings, jax.random.key(0), mesh), graph_updates=False)
+    return mesh, *nnx.split(model)
 
 
 def _settings(config: Any, cache: str, model_axis: int) -> Any:
@@ -96,11 +99,11 @@ def _load_latent(model: Any, config: Any) -> None:
         layer.self_attn.v_up_proj = product("NTA,ANH->TNH", config.v_head_dim)
 
 
-def _caches(config: Any, cache: str, mesh: Any) -> list[Any]:
+def caches(config: Any, cache: str, mesh: Any, pages: int) -> list[Any]:
     dtype = jnp.bfloat16 if cache == "auto" else jnp.dtype(cache)
     latent = getattr(config, "kv_lora_rank", 0)  # and the rotated part, in whole lanes
     dim = latent and latent + -(-config.qk_rope_head_dim // 128) * 128
-    size = (64 * CONTEXT // PAGE, PAGE, config.num_key_value_heads, dim or config.head_dim)
+    size = (pages, PAGE, config.num_key_value_heads, dim or config.head_dim)
     shape = get_kv_cache_shape_with_mesh(mesh, *size, dtype, use_mla=bool(latent))
     return [jnp.zeros(shape, dtype) for _ in range(config.num_hidden_layers)]
 

@@ -55,10 +55,6 @@ class OperationTimes:
         """Those that are not known."""
         return len({*self._keys.values()} - self._known.keys())
 
-    def are_whole(self, module: str) -> bool:
-        """Whether nothing is left to be learnt of the module."""
-        return not self.left and self.hbm_bytes(module) > 0
-
     def hear(self, arriving: Arriving, *, is_last: bool = False, is_running: bool = True) -> None:
         """``is_running``: what cannot be read may not be written to its end yet."""
         for name, made in arriving.more(is_last=is_last):
@@ -71,17 +67,10 @@ class OperationTimes:
             else:
                 self._learn(key, simulated(made.listing, self._calls.get(name), self._chip))
 
-    def end(self, module: str, hbm_bytes: int) -> None:
+    def end(self) -> None:
         """The compiler has made all the code that there is of the module."""
         for key in {*self._keys.values()} - self._known.keys():
             self._learn(key, _NO_CODE)
-        if not self.hbm_bytes(module):
-            self._learn(_digest(module), hbm_bytes)
-
-    def hbm_bytes(self, module: str) -> int:
-        """What the program needs; 0 where the compiler has not come to the end of the module."""
-        known = self._known.get(_digest(module), 0)
-        return 0 if isinstance(known, str) else int(known)
 
     def _learn(self, key: str, outcome: Outcome) -> None:
         """On disk at once, where that takes it: whatever ends this process loses nothing of it."""

@@ -44,7 +44,7 @@ def compile_step(
         with lowering(devices):
             lowered = staged.lower()
     libtpu.clear(dump)
-    outcome = _compiling(lowered, question.options)
+    outcome = _compiling(lowered, question.options, dump)
     text = _scheduled_module(outcome, dump)
     known: Sequence[Call] = ()
     with suppress(ValueError):  # there are none, or they cannot be read: data decide a grid
@@ -52,7 +52,7 @@ def compile_step(
     by_name = calls_by_name(known, hlo.kernel_calls(text))
     times = OperationTimes(_signatures(text, by_name), chip, by_name, question.options)
     arriving = Arriving(dump, chip)
-    while not (outcome.done() or times.are_whole(text)):
+    while times.left and not outcome.done():
         if (left_s := until - time.monotonic()) <= 0:
             break
         tell(Underway(left_s, times.total - times.left, times.total))
@@ -61,7 +61,10 @@ def compile_step(
     is_running = not outcome.done()
     times.hear(arriving, is_last=True, is_running=is_running)
     if not is_running:
-        times.end(text, _hbm_bytes(_result(outcome)))
+        _result(outcome)
+        times.end()
+    hbm_bytes = libtpu.hbm_bytes(dump)
+    if not is_running:
         libtpu.clear(dump)
     return CompiledStep(
         schedule=tuple(
@@ -72,7 +75,7 @@ def compile_step(
         bounds=tuple(question.bounds),
         is_whole=not times.left,
         is_running=is_running,
-        hbm_bytes=times.hbm_bytes(text),
+        hbm_bytes=hbm_bytes,
     )
 
 
@@ -128,15 +131,16 @@ def calls(traced: Any) -> Sequence[Call]:
     """The function's Pallas calls. Raises ``ValueError``."""
     avals = enumerate(traced.jaxpr.in_avals)
     arrays = [Array(name=f"args[{n}]", shape=a.shape, dtype=a.dtype.name) for n, a in avals]
-    return reader.calls(traced.jaxpr, arrays)
+    return reader.calls(traced.jaxpr, arrays, bound=1)
 
 
-def _compiling(lowered: Any, options: str | None) -> Future[Any]:
+def _compiling(lowered: Any, options: str | None, dump: Path) -> Future[Any]:
     outcome = Future[Any]()
 
     def compiling() -> None:
         try:
-            outcome.set_result(compile_with(lowered, options))
+            made = compile_with(lowered, options, **libtpu.buffers_dumped(dump))
+            outcome.set_result(made)
         except BaseException as error:
             outcome.set_exception(error)
 
@@ -158,13 +162,3 @@ def _result(outcome: Future[Any]) -> Any:
         return outcome.result()
     except Exception as error:
         raise StageError.of(protocol.COMPILE, error) from error
-
-
-def _hbm_bytes(compiled: Any) -> int:
-    """Arguments, results that share no memory with one, temporaries and code; 0 if not known."""
-    used = compiled.memory_analysis()
-    if used is None:
-        return 0
-    made = used.output_size_in_bytes - used.alias_size_in_bytes
-    held = used.argument_size_in_bytes + used.temp_size_in_bytes
-    return int(held + made + used.generated_code_size_in_bytes)

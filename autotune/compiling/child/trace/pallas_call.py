@@ -46,6 +46,8 @@ class Call:
         self.mapping = eqn.params["grid_mapping"]
         dynamic = self.mapping.num_dynamic_grid_bounds
         self.scalars = list(known[dynamic : dynamic + self.mapping.num_index_operands])
+        if bound is not None:
+            bound = max(bound, 1, *(var.aval.size for var in self._scalar_vars()))
         self.grid = _static_grid(self.mapping.grid, known[:dynamic], bound)
         self.walks = [self._walk(b) for b in self.mapping.block_mappings]
         self.body = self._body()
@@ -302,8 +304,9 @@ class NoPallasCallError(NotTunableError):
 
 def calls(closed: Any, arrays: Sequence[Array], bound: int | None = None) -> list[Call]:
     """Each ``pallas_call`` in the jaxpr of a function of ``arrays``, those in branches that are not
-    taken included. ``bound``: of a dynamic grid, where none follows from the inputs. Raises
-    ``NotTunableError``."""
+    taken included. ``bound``: of a dynamic grid, where none follows from the inputs: at least
+    this, and as many as the longest list that the index maps read, such as megablox's of tiles.
+    Raises ``NotTunableError``."""
     known = [_known(array) for array in arrays]
     calls = list(pallas_calls(closed, known))
     if all(call.runs == 0 for call in calls):

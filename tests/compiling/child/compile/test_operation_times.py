@@ -61,10 +61,9 @@ def test_what_has_no_code_is_not_waited_for_again() -> None:
     assert first.left == 2  # the compiler may not have come to its end
     torn = Compiler(b=AssemblyError("torn"))
     first.hear(torn, is_last=True, is_running=False)  # type: ignore[arg-type]
-    first.end("the module", 4096)
+    first.end()
     again = times()
     assert again.left == 0 and again.get("b") == "torn" and isinstance(again.get("a"), str)
-    assert again.hbm_bytes("the module") == 4096 and again.hbm_bytes("another") == 0
 
 
 def test_a_line_that_was_cut_short_is_not_believed(tmp_path: Path) -> None:

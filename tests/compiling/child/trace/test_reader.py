@@ -74,6 +74,32 @@ def of_body(body, *, grid=(4,), index=lambda *i: (i[0], 0), scratch=1, rows=32):
 # --- shapes, visits and traffic
 
 
+@pytest.mark.parametrize(("bound", "steps"), [(1, 5), (9, 9)])
+def test_a_grid_that_data_decide_is_as_long_as_the_list_that_it_walks(bound, steps):
+    """As megablox does: as many steps as there are tiles, at most those that the list has."""
+
+    def walked(count, tiles, x):
+        spec = pl.BlockSpec(TILE, lambda i, tiles: (tiles[i], 0))
+        grid = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1, grid=(count,), in_specs=[spec], out_specs=spec
+        )
+        out = jax.ShapeDtypeStruct((32, 128), F32)
+
+        def body(tiles_ref, x_ref, out_ref):
+            out_ref[...] = x_ref[...]
+
+        return pl.pallas_call(body, grid_spec=grid, out_shape=out)(tiles, x)
+
+    shapes = {"count": (), "tiles": (5,)}
+    arrays = [Array(name=name, shape=shape, dtype="int32") for name, shape in shapes.items()]
+    arrays.append(Array(name="x", shape=(32, 128), dtype="float32"))
+    jaxpr = jax.make_jaxpr(walked)(*reader.abstract(arrays))
+    with pytest.raises(ValueError, match="the grid is dynamic"):
+        reader.calls(jaxpr, arrays)
+    (call,) = reader.calls(jaxpr, arrays, bound)
+    assert call.grid == (steps,)
+
+
 def test_a_matmul_is_read_whole():
     (found,) = of_kernel(MATMUL, "512x1024x256", "bfloat16", block_m=128, block_k=256, block_n=128)
     lhs, rhs, out = found.operands
