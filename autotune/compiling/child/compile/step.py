@@ -63,9 +63,6 @@ def compile_step(
     if not is_running:
         _result(outcome)
         times.end()
-    hbm_bytes = libtpu.hbm_bytes(dump)
-    if not is_running:
-        libtpu.clear(dump)
     return CompiledStep(
         schedule=tuple(
             timed(operation, times.get(operation.name), by_name.get(operation.name))
@@ -75,7 +72,7 @@ def compile_step(
         bounds=tuple(question.bounds),
         is_whole=not times.left,
         is_running=is_running,
-        hbm_bytes=hbm_bytes,
+        hbm_bytes=libtpu.hbm_bytes(dump),
     )
 
 
