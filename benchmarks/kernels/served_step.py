@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "samples" / "models"))
 
-import configs
-import tpu_inference_steps as samples
-
+configs: Any = import_module("configs")
+samples: Any = import_module("tpu_inference_steps")
 ASKED: dict[str, Any] = json.loads(os.environ["AUTOTUNE_STEP"])
 SEQUENCES, CONTEXT = ASKED["sequences"], ASKED["context"]
 _PAGES = -(-CONTEXT // samples.PAGE)  # that a sequence has; the cache has no others
