@@ -218,13 +218,17 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
         name,
         f"{row['devices']} {row['chip']}",
         f"{budget_s:.0f} s",
-        f"{measured_s:.3f} s" if measured_s else "–",
-        f"{row['step_s']:.3f} s" if row["step_s"] > 1 else f"{row['step_s'] * 1e3:.3f} ms",
+        _time(measured_s) if measured_s else "–",
+        _time(row["step_s"]),
         f"± {row['error']:.0%}",
         off,
         f"{row['simulated']:.0%}",
         f"{row['took_s']:.0f} s",
     )
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f} s" if seconds > 1 else f"{seconds * 1e3:.3f} ms"
 
 
 if __name__ == "__main__":
