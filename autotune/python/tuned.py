@@ -100,11 +100,13 @@ def of_another_default(
 
 
 def _fits(axis: Axis, problem: Problem, value: AxisValue) -> bool:
-    """A choice, or a block that somebody has found: no longer than what it cuts."""
+    """A choice, or a block that somebody has found: no longer than what it cuts; any value, where
+    there is nothing to choose."""
     if axis.dim is not None and type(value) is int and 0 < value <= problem[axis.dim]:
         return True
-    same = (choice for choice in axis.choices(problem) if type(choice) is type(value))
-    return any(choice == value for choice in same) and not (type(value) is int and value < 0)
+    choices = list(axis.choices(problem))
+    same = [choice for choice in choices if type(choice) is type(value)]
+    return not choices or (value in same and not (type(value) is int and value < 0))
 
 
 def _misfit_of_grid(kernel: Kernel, config: Config) -> str | None:

@@ -223,7 +223,8 @@ def test_ragged_paged_attention_of_vllm() -> None:
         *arrays,
     )
     expected = "seqs=8,tokens=64,kv_len=256,page_size=16,heads=8,kv_heads=4,head_dim=128"
-    assert source.problem("vllm_ragged_paged_attention") == f"{expected},dtype=bfloat16,batch=mixed"
+    expected += ",dtype=bfloat16,batch=mixed,window=0,soft_cap=false"
+    assert source.problem("vllm_ragged_paged_attention") == expected
 
 
 @pytest.mark.usefixtures("on_a_tpu")

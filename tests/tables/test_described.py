@@ -53,6 +53,19 @@ def _is_written_as_it_was_read(table: Description, row: TableRow) -> None:
     assert leaf(table, again) == leaf(table, row)
 
 
+@pytest.mark.parametrize("name", ["sglang-jax-rpa-v3", "tpu-inference-rpa-hd64"])
+def test_a_row_with_a_window_is_of_a_problem_with_that_window(name: str) -> None:
+    table, windows = BY_NAME[name], set()
+    for row in read_python(table, RECORDED[name]["text"], "sample"):
+        assert isinstance(row, TableRow)
+        ((known,), why) = table.configs(row)
+        ((key, _),) = table.rows_of(known)
+        windows.add(dict(known.problem)["window"])
+        assert not why and dict(known.problem)["window"] == (row.key["sliding_window"] or 0)
+        assert key["sliding_window"] == row.key["sliding_window"]
+    assert len(windows) > 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("table", descriptions(), ids=lambda table: table.name)
 def test_every_row_of_the_field(table: Description) -> None:

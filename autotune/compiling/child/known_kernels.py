@@ -19,6 +19,7 @@ from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.workload import WorkloadProblem, workload_problem
 
 _PRIMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103)
+_DEFAULTS = 2  # configs that come first
 _MOST_TRACED = 200  # configs of one problem, for one call
 
 
@@ -55,14 +56,20 @@ class KnownKernels:
     def _match(
         self, ref: KernelRef, kernel: Kernel, call: PallasCall, given: Arrays | None
     ) -> tuple[Problem, Config, int] | None:
+        """Defaults first: problems whose options differ in a number alone are many."""
         alike: list[list[PallasCall]] = []
-        cut: dict[str, Any] = {}
+        problems, cut = list[Problem](), dict[str, Any]()
         for problem in self._likely(ref, kernel, call, given):
             default = self._made(ref, problem, _default(kernel, problem), given)
             if default in alike or not any(made.could_be(call) for made in default):
                 continue  # an option that changes nothing, or another kernel
             alike.append(default)
-            found = self._config(ref, problem, call, cut, given)
+            problems.append(problem)
+            found = self._config(ref, problem, call, cut, given, _DEFAULTS)
+            if found is not None:
+                return problem, *found
+        for problem in problems:
+            found = self._config(ref, problem, call, cut, given, _MOST_TRACED)
             if found is not None:
                 return problem, *found
         return None
@@ -95,13 +102,14 @@ class KnownKernels:
         call: PallasCall,
         cut: dict[str, Any],
         given: Arrays | None,
+        most: int,
     ) -> tuple[Config, int] | None:
-        """The config that makes the call, and no other than the model has, if there is such; and
-        which of its calls that is. ``cut``: the axes that cut its blocks, once they are known: they
-        are the same for each problem."""
+        """Of so many, the config that makes the call, and no other than the model has; and which of
+        its calls that is. Of all, any that makes it, where there is no such. ``cut``: the axes that
+        cut its blocks, once they are known: they are the same for each problem."""
         kernel, first = self._loader.kernel(ref), None
         cutting = [axis.name for axis in kernel.axes if axis.dim]
-        for config in islice(_configs(kernel, problem, call, self._chip), _MOST_TRACED):
+        for config in islice(_configs(kernel, problem, call, self._chip), most):
             if any(config[axis] != size for axis, size in cut.items()):
                 continue
             made = self._made(ref, problem, config, given)
@@ -111,10 +119,10 @@ class KnownKernels:
                     return config, place
                 first = first or (config, place)
             if cut and not any(same.grid == call.grid for same in made):
-                return first  # what else there is changes no grid
+                break  # what else there is changes no grid
             if any(same.blocks == call.blocks for same in made):
                 cut |= {axis: config[axis] for axis in cutting}
-        return first
+        return first if most > _DEFAULTS else None
 
     def is_just(self, ref: KernelRef, problem: Problem, call: PallasCall) -> bool:
         """Whether a call is that of a kernel for a problem in one of the configs that are tried, to
@@ -285,7 +293,7 @@ def _configs(
     columns = []
     ordered = sorted(kernel.axes, key=lambda axis: axis.dim is not None)
     for axis in ordered:
-        values = list(axis.choices(problem))
+        values = list(axis.choices(problem)) or [_default(kernel, problem)[axis.name]]
         shown: list[Any] = [value for value in values if type(value) is int and value in sizes]
         rest = [value for value in values if value not in shown]
         shown += [size for size in beyond if axis.dim and size > problem[axis.dim]]

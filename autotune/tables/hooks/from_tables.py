@@ -46,12 +46,13 @@ def _encoder(call: Named) -> Problems:
 
 def _paged(kernel: str, call: Named) -> Problems:
     """Where there are as many tokens as sequences all of them decode."""
-    if str(call["q_dtype"]) != str(call["kv_dtype"]) or call.get("sliding_window") is not None:
+    if str(call["q_dtype"]) != str(call["kv_dtype"]):
         return {}
     seqs, tokens, page_size = call["max_num_seqs"], call["max_num_tokens"], call["page_size"]
     problem = {"seqs": seqs, "tokens": tokens, "page_size": page_size}
     problem |= {"heads": call["actual_num_q_heads"], "kv_heads": call["actual_num_kv_heads"]}
     problem |= {"kv_len": call["pages_per_seq"] * page_size, "dtype": call["q_dtype"]}
+    problem["window"] = call.get("sliding_window") or 0
     return {kernel: {**problem, "batch": "decode" if seqs == tokens else "mixed"}}
 
 

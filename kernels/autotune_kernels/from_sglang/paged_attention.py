@@ -46,7 +46,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     function = partial(
         part(_KERNEL).ragged_paged_attention,
         custom_mask=None,
-        sm_scale=vllm.scale(problem),
+        **vllm.seen(problem, problem["head_dim"]),
         **{f"{_stage(problem)}_block_sizes": tuple(config[name] for name in _BLOCKS)},
     )
     return telling(function, *_modules())
@@ -60,7 +60,8 @@ def _reference(problem: Problem) -> Callable[..., Any]:
     owner = np.repeat(np.arange(problem["seqs"]), counts)
     ahead = integers["cu_q_lens"][1:][owner] - np.arange(problem["tokens"])
     page, row = np.divmod(integers["kv_lens"][owner] - ahead, problem["page_size"])
-    plain = partial(part(_KERNEL).ref_ragged_paged_attention, sm_scale=vllm.scale(problem))
+    options = vllm.seen(problem, problem["head_dim"])
+    plain = partial(part(_KERNEL).ref_ragged_paged_attention, **options)
 
     def attend(q: Any, k: Any, v: Any, cache: Any, *_: Any) -> Any:
         dim = q.shape[-1]
@@ -80,12 +81,13 @@ def _tuned(problem: Problem, chip: str) -> dict[str, int]:
     given = (dtype, dtype, *shape, problem["tokens"])
     case = module.RpaCase.DECODE if stage == "d" else module.RpaCase.MIXED
     with told(*_modules(), chip=chip):
-        sizes = part(_TABLE).get_tuned_block_sizes_v3(stage, *given)
+        window = {"sliding_window": vllm.window(problem)}
+        sizes = part(_TABLE).get_tuned_block_sizes_v3(stage, *given, **window)
         if sizes is not None and chip in ("v6e", "v7x"):
             return dict(zip(_BLOCKS, map(int, sizes), strict=True))
         pages = problem["seqs"], vllm.pages_per_seq(problem)
         limit = {"vmem_limit_bytes": module.get_vmem_limit()}
-        sizes = module.get_default_block_sizes(*given, *pages, case=case, **limit)
+        sizes = module.get_default_block_sizes(*given, *pages, case=case, **limit, **window)
     return {name: int(sizes[name]) for name in _BLOCKS}
 
 
@@ -102,15 +104,17 @@ def _check(problem: Problem) -> str | None:
 
 
 def _sizes(*shapes: vllm.Shape) -> dict[str, int]:
-    q, k, v, cache, lengths, table, _starts, _kv_starts, _distribution = shapes
-    return vllm.sizes(q, k, v, cache, lengths, table)
+    return vllm.sizes(*shapes[:6])
 
 
 KERNEL = Kernel(
     name="sglang_ragged_paged_attention",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads", "head_dim"),
     dtypes=("bfloat16", "float32"),
-    options=(Option(name="batch", choices=tuple(_STAGES), default="decode"),),
+    options=(
+        Option(name="batch", choices=tuple(_STAGES), default="decode"),
+        *vllm.SEEN,
+    ),
     axes=tuple(vllm.block_axis(n, _choices(n), of_keys="bkv" in n) for n in _BLOCKS),
     default=lambda problem: {n: 1 if "bq" in n else problem["page_size"] for n in _BLOCKS},
     default_on=_tuned,

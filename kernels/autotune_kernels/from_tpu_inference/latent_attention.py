@@ -1,6 +1,10 @@
 """vLLM's multi-head latent attention, version 2 (DeepSeek's): the cache holds one row for
 all heads, with the rotated part of the key beside it. A call serves the sequences that decode in
-batches, one those that are left over, one all others: their times add up."""
+batches, one those that are left over, one all others: their times add up.
+
+``scores``: the type that softmax is computed in. ``kv_packing``: how many tokens lie side by side
+in the cache, 0 for as many as a word has. The package serves with bfloat16 and 32.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotune import Array, Axis, Config, Kernel, Problem
+from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.from_tpu_inference import paged_attention as paged
-from autotune_kernels.parts import arrays, dividing, part
+from autotune_kernels.parts import arrays, dividing, not_multiple, part
 
 _KERNEL = "tpu_inference.kernels.mla.v2.kernel"
 _PLAIN = "tpu_inference.kernels.mla.v1.kernel"
@@ -24,7 +28,8 @@ def _inputs(problem: Problem) -> list[Array]:
     module, dtype = part(_KERNEL), problem.dtype
     width = module.align_to(latent, 128) + module.align_to(rope, 128)
     pages = problem["seqs"] * paged.pages_per_seq(problem)
-    cache = module.get_kv_cache_shape(pages, problem["page_size"], width, jnp.dtype(dtype))
+    shape = pages, problem["page_size"], width, jnp.dtype(dtype), _packing(problem)
+    cache = module.get_kv_cache_shape(*shape)
     shapes = {
         "ql_nope": (heads, tokens, latent),
         "q_pe": (tokens, heads, rope),
@@ -36,6 +41,14 @@ def _inputs(problem: Problem) -> list[Array]:
         Array(name="cache_kv", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
         *paged.integer_inputs(problem),
     ]
+
+
+def _scores(problem: Problem) -> Any:
+    return jnp.dtype(str(problem.option("scores")))
+
+
+def _packing(problem: Problem) -> int:
+    return int(problem.option("kv_packing")) or 4 // jnp.dtype(problem.dtype).itemsize
 
 
 def _scale(problem: Problem) -> float:
@@ -51,7 +64,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
         num_queries_per_block=(1, queries, queries),
         decode_batch_size=config["decode_batch_size"],
         mixed_q_split=config["mixed_q_split"],
-        s_dtype=jnp.float32,
+        s_dtype=_scores(problem),
     )
 
 
@@ -62,7 +75,8 @@ def _reference(problem: Problem) -> Callable[..., Any]:
     first = part(_KERNEL).align_to(latent, 128)
     pages = integers["page_indices"].reshape(problem["seqs"], -1)
     starts, lengths = integers["cu_q_lens"][:-1], np.diff(integers["cu_q_lens"])
-    each = jax.vmap(partial(_attention, scale=_scale(problem)), (1, 0, 0, 0), 1)
+    one = partial(_attention, scale=_scale(problem), dtype=_scores(problem))
+    each = jax.vmap(one, (1, 0, 0, 0), 1)
 
     def attend(q: Any, q_pe: Any, kv: Any, k_pe: Any, cache: Any, *_: Any) -> Any:
         known = {name: jnp.asarray(values) for name, values in integers.items()}
@@ -80,21 +94,21 @@ def _reference(problem: Problem) -> Callable[..., Any]:
     return attend
 
 
-def _attention(q: Any, q_pe: Any, latents: Any, rotated: Any, *, scale: float) -> Any:
+def _attention(q: Any, q_pe: Any, latents: Any, rotated: Any, *, scale: float, dtype: Any) -> Any:
     """Of the last tokens of one sequence to all of it."""
     q, q_pe, latents, rotated = (x.astype(jnp.float32) for x in (q, q_pe, latents, rotated))
     logits = jnp.einsum("hqd,kd->hqk", q, latents)
     logits += jnp.einsum("qhr,kr->hqk", q_pe, rotated[:, : q_pe.shape[-1]])
     count, length = logits.shape[1:]
     seen = jnp.arange(length) <= jnp.arange(length - count, length)[:, None]
-    weights = jax.nn.softmax(jnp.where(seen, scale * logits, -jnp.inf))
+    weights = jax.nn.softmax(jnp.where(seen, scale * logits, -jnp.inf).astype(dtype))
     return jnp.einsum("hqk,kd->hqd", weights, latents)
 
 
 def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
     """Its own table, or its defaults for what is not in it; no larger than the problem."""
-    module, dtype = part("tpu_inference.kernels.mla.v2.tuned_params"), jnp.dtype(problem.dtype)
-    packing = 4 // dtype.itemsize
+    module = part("tpu_inference.kernels.mla.v2.tuned_params")
+    packing = _packing(problem)
     decode, mixed = (
         module.get_tuned_params(
             module.TuningKey(
@@ -109,7 +123,7 @@ def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
                 kv_packing=packing,
                 max_num_seqs=problem["seqs"],
                 pages_per_seq=paged.pages_per_seq(problem),
-                s_dtype="float32",
+                s_dtype=str(problem.option("scores")),
             )
         )
         for case in ("batched_decode", "mixed")
@@ -123,6 +137,19 @@ def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
     }
 
 
+def _sizes(
+    q: paged.Shape, q_pe: paged.Shape, _kv: paged.Shape, _k_pe: paged.Shape, *given: paged.Shape
+) -> dict[str, int]:
+    (heads, tokens, latent), ((_, rows, packing, _), lengths, table, *_) = q, given
+    page = (0, rows * packing)
+    sizes = paged.sizes((tokens, heads, latent), q_pe, (), page, lengths, table)
+    return {**sizes, "latent": latent, "rope": q_pe[-1]}
+
+
+def _check(problem: Problem) -> str | None:
+    return not_multiple(problem, "page_size", _packing(problem)) or paged.check_batch(problem)
+
+
 def _pages(problem: Problem) -> list[int]:
     return [n for n in (1, 2, 3, 4, 8, 16, 32) if n <= paged.pages_per_seq(problem)]
 
@@ -131,31 +158,32 @@ def _batches(problem: Problem) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n <= problem["seqs"]]
 
 
+_AXES: dict[str, Callable[[Problem], list[int]]] = {
+    "decode_pages": _pages,
+    "decode_batch_size": _batches,
+    "mixed_pages": _pages,
+    "mixed_queries": paged.q_blocks,
+    "mixed_q_split": lambda _: [1, 2, 4, 8, 16],
+}
+
 KERNEL = Kernel(
     name="vllm_latent_attention",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "latent", "rope"),
     dtypes=("bfloat16", "float32"),
-    options=(paged.BATCH,),
-    axes=(
-        Axis(name="decode_pages", choices=_pages),
-        Axis(name="decode_batch_size", choices=_batches),
-        Axis(name="mixed_pages", choices=_pages),
-        Axis(name="mixed_queries", choices=paged.q_blocks),
-        Axis(name="mixed_q_split", choices=lambda _: [1, 2, 4, 8, 16]),
+    options=(
+        paged.BATCH,
+        Option(name="scores", choices=("float32", "bfloat16"), default="float32"),
+        Option(name="kv_packing", choices=(0, 32), default=0),
     ),
-    default=lambda _: {
-        "decode_pages": 1,
-        "decode_batch_size": 1,
-        "mixed_pages": 1,
-        "mixed_queries": 1,
-        "mixed_q_split": 1,
-    },
+    axes=tuple(Axis(name=name, choices=choices) for name, choices in _AXES.items()),
+    default=lambda _: dict.fromkeys(_AXES, 1),
     default_on=_tuned,
     inputs=_inputs,
     build=_build,
     reference=_reference,
-    check=checked(paged.check_batch),
+    check=checked(_check),
     constraint=dividing({"mixed_q_split": "mixed_queries"}),
     reduced=lambda problem: paged.short_batch(problem).with_dims(heads=min(16, problem["heads"])),
+    sizes=_sizes,
     doc="vLLM's multi-head latent attention v2 (tpu-inference), with its update of the cache",
 )

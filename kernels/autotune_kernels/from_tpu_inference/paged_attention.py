@@ -5,9 +5,11 @@ are chosen apart, their times add up.
 What it reads is in the page tables, so these are known: sequences of the same length whose pages
 lie in random order. Those of verification are ``ragged``: some end at a border of two or three
 blocks, some within a page, and the last one is empty.
+
+A token sees all before it or, with a ``window``, the last so many, itself among them.
+``soft_cap``: logits are kept within 50 by a tanh; another cap is the same problem.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
+from autotune_kernels.from_jax.splash import SOFT_CAP, flag
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.parts import arrays, dividing, not_multiple, part, telling, told
 
@@ -25,6 +28,10 @@ _PARTS = ("bq_sz", "bkv_sz", "bq_csz", "bkv_csz")
 _DECODE, _PREFILL, _MIXED = "decode", "prefill", "mixed"
 Shape = tuple[int, ...]
 BATCH = Option(name="batch", choices=(_DECODE, _PREFILL, _MIXED), default=_DECODE)
+SEEN = (
+    Option(name="window", choices=(0, 128, 512, 1024, 2048, 4096, 8192), default=0),
+    flag("soft_cap"),
+)
 _RAGGED, _LONG = ("lengths", "ragged"), ("lengths", "ragged and long")
 _INT16 = 2**15 - 1  # a longest sequence of so many keys has masks of 16 bits
 
@@ -107,8 +114,17 @@ def integer_inputs(problem: Problem) -> list[Array]:
     ]
 
 
-def scale(problem: Problem) -> float:
-    return 1 / math.sqrt(problem["head_dim"])
+def window(problem: Problem) -> int | None:
+    """That of a ragged batch of three blocks is a block and a part of one: it begins in another
+    block than it ends in, wherever that is."""
+    size = int(problem.option("window"))
+    return (problem["kv_len"] // 3 + 5 if size and _is_ragged(problem) else size) or None
+
+
+def seen(problem: Problem, head_dim: int) -> dict[str, Any]:
+    """What a token sees, and how logits are scaled, in the words of the packages."""
+    cap = SOFT_CAP if problem.option("soft_cap") else None
+    return {"sm_scale": head_dim**-0.5, "sliding_window": window(problem), "soft_cap": cap}
 
 
 def _build(problem: Problem, config: Config) -> Callable[..., Any]:
@@ -118,7 +134,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     }
     function = partial(
         module.ragged_paged_attention,
-        sm_scale=scale(problem),
+        **seen(problem, problem["head_dim"]),
         p_block_sizes=blocks["m_block_sizes"],
         **blocks,
     )
@@ -127,15 +143,16 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
 
 def _reference(problem: Problem) -> Callable[..., Any]:
     """The package's own."""
-    function = partial(part(_KERNEL).ref_ragged_paged_attention, sm_scale=scale(problem))
-    return plain_attention(problem, function)
+    function = part(_KERNEL).ref_ragged_paged_attention
+    return plain_attention(problem, partial(function, **seen(problem, problem["head_dim"])))
 
 
 def plain_attention(problem: Problem, function: Callable[..., Any]) -> Callable[..., Any]:
     """A reference of the package, which wants its integers as numbers."""
+    integers = page_integers(problem).values()
 
-    def attend(q: Any, k: Any, v: Any, cache: Any, *_: Any) -> Any:
-        output, cache = function(q, k, v, cache, **page_integers(problem))
+    def attend(q: Any, k: Any, v: Any, cache: Any, *given: Any) -> Any:
+        output, cache = function(q, k, v, cache, *integers, *given[len(integers) :])
         return output.astype(q.dtype), cache
 
     return attend
@@ -174,12 +191,12 @@ def q_blocks(problem: Problem) -> list[int]:
 
 
 def _choices(name: str) -> Callable[[Problem], list[int]]:
-    """Of the call that has nothing to do none but the least, and what it has."""
+    """Of the call that has nothing to do none but the default."""
     idle = _PREFILL if name.startswith("d") else _DECODE
 
     def choices(problem: Problem) -> list[int]:
         if problem.option("batch") == idle:
-            return [_least(name, problem)]
+            return []
         if "bkv" in name:
             return kv_blocks(problem)
         return q_blocks(problem) if name.startswith("m") else [1]
@@ -255,7 +272,7 @@ KERNEL = Kernel(
     name="vllm_ragged_paged_attention",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads", "head_dim"),
     dtypes=("bfloat16", "float32"),
-    options=(BATCH,),
+    options=(BATCH, *SEEN),
     axes=tuple(block_axis(name, _choices(name), of_keys="bkv" in name) for name in _AXES),
     default=lambda problem: {name: _least(name, problem) for name in _AXES},
     default_on=_heuristics,

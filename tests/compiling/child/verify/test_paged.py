@@ -58,6 +58,18 @@ def test_sequences_of_all_kinds_are_wanted_where_there_are_such() -> None:
     assert covered(vllm.reduced(prefill).with_dims(tokens=160), prefill, queries)
 
 
+def test_a_window_begins_in_another_block_than_it_ends_in() -> None:
+    real = REAL.with_options(window=512)
+    assert (vllm.window(REAL), vllm.window(real)) == (None, 512)
+    block = 128
+    small = vllm.reduced(real).with_dims(kv_len=3 * block)
+    window = vllm.seen(small, 128)["sliding_window"]
+    longer = [int(length) for length in vllm._lengths(small) if length > block]
+    assert longer
+    assert all((n - 1) // block > max(0, n - window) // block for n in longer)
+    assert any(n > window for n in longer)
+
+
 FAULTS = {
     "border off by one": ("b * (block // page) + p", "b * (block // page) + p + (b == 2)"),
     "partial page whole": ("token < lengths[seq]", "token < pl.cdiv(lengths[seq], page) * page"),
