@@ -32,7 +32,8 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
     refused = {o.refusal: o.name for o in compiled.schedule if o.is_kernel and o.refusal}
     branches = {name for operation in compiled.schedule for name, _ in operation.branches}
     time_us = fsum(part.time_us for part in parts)
-    known = constants.kernel_error(chip.chip.value) is not None and not undecided
+    is_guess = any(o.sends and o.simulated_us is None for o in compiled.schedule)
+    known = constants.kernel_error(chip.chip.value) is not None and not (undecided or is_guess)
     return Step(
         chip=chip.chip,
         devices=compiled.devices,

@@ -131,6 +131,12 @@ def test_of_a_kernel_that_is_not_simulated_the_reason_is_said_once() -> None:
     )
 
 
+def test_a_kernel_that_sends_and_is_not_simulated_leaves_no_bar() -> None:
+    sends = operation("a", is_kernel=True, sends=True, hbm_bytes=9)
+    assert step(sends).error is None
+    assert step(replace(sends, simulated_us=5.0)).error is not None
+
+
 def test_what_is_told_by_less_has_a_wider_bar() -> None:
     simulated = replace(PRODUCT, simulated_us=700.0)
     first, refined = step(PRODUCT), step(simulated)
