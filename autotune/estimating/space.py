@@ -27,8 +27,8 @@ MAX_TRACED = 20_000
 _MOST_REASONS = 3
 
 Axes = tuple[tuple[str, AxisValue], ...]
-Tracing = tuple[Callable[[Sequence[Config]], Iterator[list[Trace] | Failure]], ChipInfo, float]
-"""How to trace points, for which chip, and how many seconds at a time."""
+Tracing = tuple[Callable[[Sequence[Config]], Iterator[list[Trace] | Failure]], ChipInfo, Choices]
+"""How to trace points, for which chip, and of which choices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +99,11 @@ def explore(
         default_verdict=None,
         untraced={config.axes: config for config in _points(choices)},
         passed_on=passed_on_of(compilers, ref, problem, default, chip),
-        tracing=(trace, chip, enough_s),
+        tracing=(trace, chip, choices),
     )
     default_traced = _judge_default(space, next(trace([default])), chip)
     while space.untraced and not space.candidates and space.raw_points < MAX_TRACED:
-        widen(space, [default.axes, *some_untraced(space)], progress)
+        widen(space, [default.axes, *some_untraced(space)], enough_s, progress)
     if default_traced is not None and all(c.config != space.default for c in space.candidates):
         space.candidates.append(default_traced)
     if not space.candidates:
@@ -120,22 +120,41 @@ def some_untraced(space: Space) -> list[Axes]:
 
 def around(space: Space, config: Config) -> list[Axes]:
     """The untraced points that differ from a config in one axis."""
+    if space.tracing is None:
+        return []
+    _, _, choices = space.tracing
+    near = (
+        tuple((axis, value if axis == name else own) for axis, own in config.axes)
+        for name, values in choices.axes.items()
+        for value in values
+    )
+    return [axes for axes in near if axes in space.untraced]
+
+
+def orders_and_semantics(space: Space) -> list[Config]:
+    """The default in all orders of its grid, and with all semantics: what an untraced point may
+    come with."""
+    default, trace = space.default, space.default_trace
+    rank = len(trace.own_axes) if trace and space.passed_on.semantics else 0
+    kinds = list(product((PARALLEL, ARBITRARY), repeat=rank))
     return [
-        axes
-        for axes in space.untraced
-        if sum(mine != other for mine, other in zip(config.axes, axes, strict=False)) == 1
+        *(default.replace(grid_order=order) for order in permutations(default.grid_order)),
+        *(default.replace(dimension_semantics=semantics) for semantics in kinds),
     ]
 
 
 def widen(
-    space: Space, points: Iterable[Axes], progress: Progress = lambda _, __: None
+    space: Space,
+    points: Iterable[Axes],
+    enough_s: float = inf,
+    progress: Progress = lambda _, __: None,
 ) -> list[Candidate]:
-    """Trace those of the ``points`` that are untraced, as long as that may take; the candidates
-    that they are."""
+    """Trace those of the ``points`` that are untraced, at least one and until ``enough_s`` seconds
+    are over; the candidates that they are."""
     configs = [space.untraced[axes] for axes in dict.fromkeys(points) if axes in space.untraced]
     if space.tracing is None or not configs:
         return []
-    trace, chip, enough_s = space.tracing
+    trace, chip, _ = space.tracing
     began, first = time.monotonic(), len(space.candidates)
     traced = dict[Axes, list[Trace] | Failure]()
     for config, answer in zip(configs, trace(configs), strict=True):

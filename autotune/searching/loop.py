@@ -15,11 +15,13 @@ from autotune.domain.record import Evidence, Trial
 from autotune.domain.store import Store
 from autotune.estimating.simulator import MODEL
 from autotune.estimating.space import (
+    Axes,
     Candidate,
     Space,
     around,
     climb,
     limit_named,
+    orders_and_semantics,
     some_untraced,
     widen,
 )
@@ -35,6 +37,7 @@ from autotune.searching.transfer import MOST_TRIALS, CallForecast, Lessons, less
 # trials: so long each is learned from at once, or as many as there are _WIDE compilers;
 _OFTEN = 16
 _SHARE = 2  # then so many together, or half as many as there are, or as many as there are compilers
+_TRACED_S = 3.0  # at a time, between two trials: what is done meanwhile is not kept yet
 _WIDE = 8  # compilers: with as many, what is tried first is not waited for
 
 
@@ -62,10 +65,13 @@ def open_search(
     store.save_kernel(subject.spec)
     store.place_default(subject.key, space.default)
     earlier = options.earlier(store)
-    known = [*(trial.config for trial in earlier), *start_from]
+    records = store.records(subject.spec.name)
+    won = (record.config for record in records if record.key.problem == subject.key.problem)
+    known = [*(trial.config for trial in earlier), *start_from, *won]
     widen(space, [config.axes for config in known])
     later = [space.default.replace(vmem_limit_bytes=n or None) for n in limit_rungs(subject.chip)]
-    later += space.untraced.values()
+    if space.untraced:
+        later += [*orders_and_semantics(space), *space.untraced.values()]
     study = CandidateStudy(space.candidates, later, seed=seed, method=method)
     search = Search(
         compilers,
@@ -84,7 +90,7 @@ def open_search(
     )
     search.reuse()
     observer.space_ready(space, earlier, max(len(earlier), min(search.goal, search.reachable)))
-    elsewhere = one_config.winners_elsewhere(store.records(subject.spec.name), subject.key, space)
+    elsewhere = one_config.winners_elsewhere(records, subject.key, space)
     search.begin_with(start_from, elsewhere)
     return search
 
@@ -163,7 +169,7 @@ class Search:
 
     def start(self, *, late: bool = False) -> None:
         """Hand the next trial to the compilers; ``late``: only the default, where it is not known.
-        Where there is none, it waits for what runs, or is over."""
+        Where there is none, it waits for what runs, or is over; or some more points are traced."""
         reason = self._start(late)
         if not self.running:
             self.stopped_by = reason
@@ -179,8 +185,9 @@ class Search:
             is_full = self.trials and len(self.trials) >= self.goal
             if first := self._next_first(iter(self._given[:1]) if is_full else self._first):
                 return self._run(_Running(first, self._candidate(first), asked=False))
-        if self.space.untraced and not late and self.begun < self.goal:
-            self._look_around()
+        near = around(self.space, self._fastest) if self.space.untraced else []
+        if near and not late and self.begun < self.goal:
+            self._widen(near)
         if over := self._over(late):
             # What runs may yet speak against the prediction.
             if self.running or not self._lacks_default or self._predicted_default():
@@ -191,22 +198,23 @@ class Search:
             # what others teach of another body may mislead: every other trial does without
             self.study.predict(self._predicted if self.begun % 2 else None)
         candidate = self.study.ask(self._elsewhere)
+        if candidate is None and self.space.untraced:
+            self._widen(some_untraced(self.space))
+            return ""
         if candidate is None:
             return "exhausted"
         return self._run(_Running(candidate.config, candidate, asked=True))
 
-    def _look_around(self) -> None:
-        """Trace what differs in one axis from the fastest so far, where not all was traced; once
-        all that is known was tried, some of the rest."""
-        fastest = min(
-            (trial for trial in self.trials if trial.estimate is not None),
-            key=lambda trial: estimated_us(trial.outcome) or inf,
-            default=None,
-        )
-        points = [] if fastest is None else around(self.space, fastest.config)
-        if not points and self.begun >= len(self.space.candidates):
-            points = some_untraced(self.space)
-        for candidate in widen(self.space, points):
+    @property
+    def _fastest(self) -> Config:
+        """The default where nothing has a time yet."""
+        timed = [trial for trial in self.trials if trial.estimate is not None]
+        fastest = min(timed, key=lambda trial: estimated_us(trial.outcome) or inf, default=None)
+        return self.space.default if fastest is None else fastest.config
+
+    def _widen(self, points: Sequence[Axes]) -> None:
+        """Trace some of these, where not all was traced, for as long as others can wait."""
+        for candidate in widen(self.space, points, _TRACED_S):
             if not self.study.add(candidate):
                 self.space.candidates.remove(candidate)
 
@@ -318,6 +326,8 @@ class Search:
         """Whether a prediction may end it, and does when it knows all trials so far."""
         if self.full or self.lessons is None or not self.lessons.are_sure:
             return False
+        if self.space.untraced and around(self.space, self._fastest):
+            return False  # they may be faster
         study, lessons = self.study, self.lessons
         return (
             study.is_settled(lessons.worth)

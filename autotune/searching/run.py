@@ -35,7 +35,7 @@ def run_searches(
         while not stop():
             _fill(searches, size, deadline, finished)
             running = [future for search in searches for future in search.running]
-            if not running:
+            if all(search.stopped_by for search in searches):
                 return
             done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
             for search in searches:
@@ -82,9 +82,12 @@ def _fill(
             fewest = min(min(search.begun, _FIRST_TRIALS) for search in ready)
             first = [search for search in ready if min(search.begun, _FIRST_TRIALS) == fewest]
             search = first[0] if len(first) == 1 else max(first, key=Search.promise_us)
+        begun = search.begun
         search.start(late=time.monotonic() > deadline)
         if search.stopped_by:
             finished(search)
+        elif search.begun == begun and search.is_ready:
+            return  # it has traced more: others may be done meanwhile
 
 
 def _next_taught(searches: Sequence[Search], ready: Sequence[Search]) -> Search:

@@ -115,7 +115,7 @@ def space_line(space: Space, reused: int) -> str:
     refused += f", {others} for other reasons" * bool(others)
     parts = [counted(space.raw_points, "point"), counted(len(space.candidates), "candidate")]
     if space.untraced:
-        parts.append(f"{len(space.untraced)} more where the fastest ones are")
+        parts.append(f"{len(space.untraced)} not traced yet: first those beside the fastest")
     if refused:
         parts.append(f"refused: {refused}")
     if space.merged:

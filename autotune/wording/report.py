@@ -70,6 +70,8 @@ def _done(tuned: TuningResult) -> str:
         ended = (
             "ended early: what was compiled predicts that nothing faster is left (--full goes on)"
         )
+    if search.space.untraced:
+        ended += f"; {counted(len(search.space.untraced), 'point')} of the space not traced"
     return f"{count}{reused}, {_tried(search)}, in {seconds(search.seconds)}, {ended}"
 
 
@@ -91,6 +93,7 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
         "reused": search.reused,
         "space": {
             "raw_points": space.raw_points,
+            "untraced": len(space.untraced),
             "candidates": len(space.candidates),
             "climbed": space.climbed,
             "merged": space.merged,

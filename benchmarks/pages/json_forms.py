@@ -81,6 +81,7 @@ _SEARCH = Named(
             "candidates": int,
             "climbed": int,
             "merged": int,
+            "untraced": int,
             "refused": dict[str, int],
         },
         "outcomes": dict[OutcomeKind, int],

@@ -75,7 +75,7 @@ def reported(
         start_from=(),
         seconds=1.0,
         stopped_by="trials",
-        space=SimpleNamespace(candidates=[], climbed=0),
+        space=SimpleNamespace(candidates=[], climbed=0, untraced={}),
         trials=trials,
     )
     return TuningResult(

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.domain.compilers import Attempt
 from autotune.domain.key import Chip, Choices, Key
-from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
+from autotune.domain.outcome import CompileFailed, Estimated, Illegal, OutOfVmem
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
 from autotune.domain.trace import Trace
@@ -277,24 +277,29 @@ def test_what_all_is_compared_with_is_tried_even_where_enough_is_known() -> None
     assert result.stopped_by == "trials"
 
 
-def traced(config: Config) -> list[Trace]:
-    """Of a copy of [4096, 4096]."""
+def traced(config: Config) -> list[Trace] | CompileFailed:
+    """Of a copy of [4096, 4096], in both orders. All that differs from the default in one axis is
+    refused."""
     block, both = (config["block_m"], config["block_n"]), (True, True)
+    if (block[0] == 256) != (block[1] == 1024):
+        return CompileFailed(reason="beside the default")
     known: dict[str, Any] = {"dtype": "float32", "varies": both, "exclusive": both}
     arrays = [operand((4096, 4096), block, is_output=output, **known) for output in (False, True)]
-    return [trace_of(*arrays, grid=(4096 // block[0], 4096 // block[1]))]
+    grid = (4096 // block[0], 4096 // block[1])
+    return [trace_of(*arrays, grid=grid), trace_of(*arrays, grid=grid[::-1])]
 
 
 @pytest.mark.parametrize("method", ["gp", "tpe", "random"])
-def test_a_space_that_takes_long_to_trace_is_traced_where_it_is_fast(method: str) -> None:
+def test_a_space_that_takes_long_to_trace_is_traced_where_it_is_fast(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.searching.loop._TRACED_S", 0.0)  # a point at a time
     axes: dict[str, Any] = {n: list(candidatesamples.SIZES) for n in ("block_m", "block_n")}
     default = {"block_m": 256, "block_n": 1024}
-    choices = Choices(axes=axes, default=default, grid=())
+    choices = Choices(axes=axes, default=default, grid=("m", "n"))
     compilers = FakeCompilers(compiled=answer, traced=traced)
     given = compilers, SUBJECT.ref, SUBJECT.problem, choices, SUBJECT.chip
     first, whole = explore(*given, enough_s=0.0), explore(*given)
-    assert first.tracing is not None
-    first.tracing = (*first.tracing[:2], 60.0)
     for trials, stopped_by in ((12, "trials"), (100, "exhausted")):
         few = replace(first, candidates=list(first.candidates), untraced=dict(first.untraced))
         limits = SearchLimits(trials=trials, full=True)
@@ -305,5 +310,5 @@ def test_a_space_that_takes_long_to_trace_is_traced_where_it_is_fast(method: str
     tried = {trial.config for trial in result.trials}
     assert tried == {candidate.config for candidate in whole.candidates}
     resumed = replace(first, candidates=list(first.candidates), untraced=dict(first.untraced))
-    run_search(compilers, store, SUBJECT, resumed, SearchLimits(trials=1), Quiet(), method=method)
-    assert not {config.axes for config in tried} & resumed.untraced.keys()
+    again = run_search(compilers, store, SUBJECT, resumed, limits, Quiet(), method=method)
+    assert (again.stopped_by, len(again.trials)) == ("exhausted", len(tried))
