@@ -1,7 +1,6 @@
 """From raw points to candidates: the default's verdict, merging, refusals, limits."""
 
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
