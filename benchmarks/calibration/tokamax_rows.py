@@ -36,7 +36,7 @@ _NEVER_GIVEN = (
 LARGEST_GRID = 50
 _TOP = 3
 _SAME_MB = 0.005  # programs whose memory differs by more at its peak are not the same
-_COUNTS = "rows, refused, of another program, without a bar"
+_COUNTS = "rows, refused, of another program of those compared, without a bar"
 _ERRORS = "median, p90, worst error of others"
 _APART = 0.1  # pairs that differ by less say nothing of which is faster
 
@@ -115,10 +115,10 @@ def is_measured(row: Row) -> bool:
 
 
 def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
-    """Errors, bars and refusals by family and chip, the sides beside each other; when and of which
-    commit the estimates are; and which of kernel and XLA is faster."""
+    """Errors, bars and refusals by family and chip, the sides beside each other; when and by which
+    model the estimates were made; and which of kernel and XLA is faster."""
     for side, rows in sides.items():
-        made = sorted({f"{row['date']}, commit {row['commit']}" for row in rows})
+        made = sorted({f"{row['date']}, {row['model']}" for row in rows})
         yield f"{side.capitalize()}: {len(rows)} rows, estimated on {'; '.join(made)}."
     heads = [_COUNTS, _ERRORS, "within their bars", "median bar"]
     yield "\n" + markdown_table(
@@ -213,8 +213,8 @@ def _cells(rows: Sequence[Row]) -> tuple[str, str, str, str]:
     estimated = [row for row in rows if row["estimate_us"] is not None]
     same = [row for row in estimated if is_measured(row)]
     barred = [row for row in same if row["bar"] is not None]
-    counts = len(rows), len(rows) - len(estimated), len(estimated) - len(same)
-    count = ", ".join(map(str, (*counts, len(same) - len(barred))))
+    others = f"{len(estimated) - len(same)} of {sum('made_mb' in row for row in estimated)}"
+    count = f"{len(rows)}, {len(rows) - len(estimated)}, {others}, {len(same) - len(barred)}"
     if not barred:
         return count, "", "", ""
     errors = sorted(map(error_of, barred))

@@ -5,6 +5,7 @@ what is measured with one database (``autotune calibrate``)."""
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import ceil
 from statistics import median
 
 from autotune.domain.calibration import MeasuredBars, MeasuredProgram
@@ -14,7 +15,6 @@ from autotune.estimating.simulator import MODEL, constants
 SHARE = 0.9  # of the rows that are to be within their bar
 ROUNDING = 1e-9
 _FEWEST_ROWS, _FEWEST_FAMILIES = 5, 2  # for a bar
-
 
 Errors = Mapping[tuple[str, str], Mapping[str, Sequence[float]]]
 """Of estimates against measured times, as shares. By kind (kernels, or XLA) and chip; then by
@@ -38,10 +38,10 @@ def width(families: Mapping[str, Sequence[float]]) -> float:
 
 
 def caution(errors: Errors) -> float:
-    """The smallest factor with which nine of ten errors of families that are left out of their bar
-    are within it."""
+    """The smallest factor, of two digits, with which nine of ten errors of families that are left
+    out of their bar are within it."""
     asked = sorted(ratio for *_, ratios in left_out(errors) for ratio in ratios)
-    return round(max(1.0, quantile(asked, SHARE)), 2)
+    return ceil(100 * max(1.0, quantile(asked, SHARE)) - ROUNDING) / 100
 
 
 def left_out(errors: Errors) -> Iterator[tuple[str, str, str, float, list[float]]]:
