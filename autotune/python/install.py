@@ -126,13 +126,12 @@ def _lookup(hook: Hook, original: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(original)
 
     def lookup(*args: Any, **kwargs: Any) -> Any:
-        default, frame = partial(original, *args, **kwargs), sys._getframe(1)
+        default, variables = partial(original, *args, **kwargs), _variables(hook, sys._getframe(1))
         # while a default is asked for, or a model collected, nothing changes
-        if not _is_caller(hook, frame) or _asking.get() or LISTENER.get() is not None:
+        if variables is None or _asking.get() or LISTENER.get() is not None:
             return default()
         token = _asking.set(True)
         try:
-            variables = frame.f_locals if hook.callers else {}
             call = {**variables, **signature.bind(*args, **kwargs).arguments}
             axes = _axes(hook, call)
             return default() if axes is None else hook.result(call, axes, default)
@@ -148,9 +147,14 @@ def _lookup(hook: Hook, original: Callable[..., Any]) -> Callable[..., Any]:
     return lookup
 
 
-def _is_caller(hook: Hook, frame: FrameType) -> bool:
-    caller = frame.f_globals.get("__name__"), frame.f_code.co_name
-    return not hook.callers or (caller[0] == hook.module and caller[1] in hook.callers)
+def _variables(hook: Hook, frame: FrameType | None) -> Named | None:
+    """Of its caller, which may ask in a function within; None where another asks."""
+    for _ in range(2) if hook.callers else ():
+        if frame is not None and frame.f_globals.get("__name__") == hook.module:
+            if frame.f_code.co_name in hook.callers:
+                return frame.f_locals
+            frame = frame.f_back
+    return None if hook.callers else {}
 
 
 def _axes(hook: Hook, call: Named) -> Named | None:

@@ -5,6 +5,7 @@ test runs where its package is; ``test_in_the_field`` runs them under ``AUTOTUNE
 import os
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,7 @@ def test_ragged_paged_attention_of_vllm() -> None:
         *arrays,
     )
     expected = "seqs=8,tokens=64,kv_len=256,page_size=16,heads=8,kv_heads=4,head_dim=128"
-    expected += ",dtype=bfloat16,batch=mixed,window=0,soft_cap=false"
+    expected += ",dtype=bfloat16,batch=mixed,window=0,soft_cap=False"
     assert source.problem("vllm_ragged_paged_attention") == expected
 
 
@@ -244,6 +245,34 @@ def test_ragged_paged_attention_of_vllm_for_heads_of_64() -> None:
     assert source.problem("vllm_ragged_paged_attention_64").startswith(
         "seqs=8,tokens=64,kv_len=256"
     )
+
+
+MASKED = {"sliding_window": 512, "soft_cap": 30.0}
+
+
+@pytest.mark.usefixtures("on_a_tpu")
+@pytest.mark.parametrize("dim", [64, 128])
+def test_the_problem_that_a_model_has_is_asked_for(dim: int) -> None:
+    """A window in the arguments of the kernel alone, sinks, and heads that are padded to 128."""
+    arrays, end = paged(dim), "_hd64" if dim == 64 else ""
+    name = f"tpu_inference.kernels.ragged_paged_attention.v3.kernel{end}"
+    attend = getattr(pytest.importorskip(name), f"ragged_paged_attention{end}")
+    kernel = "vllm_ragged_paged_attention" + ("_64" if end else "")
+    sinks = [array("float32", 8)] if end else []
+    plain = program(partial(attend, sliding_window=256), *arrays, *sinks)
+    source = installed("tpu-inference")
+    program(partial(attend, **MASKED), *arrays, *sinks)
+    expected = "window=512,soft_cap=True" + (",sinks=True" if end else "")
+    assert source.problem(kernel).endswith(f"batch=mixed,{expected}")
+    if not end:
+        arrays[:3] = [array("bfloat16", 64, count, 80) for count in (8, 4, 4)]
+        program(attend, *arrays)
+        assert "head_dim=80," in source.problem(kernel)
+    asked = len(source.asked)
+    other = {"sliding_window": 256} if end else {"update_kv_cache": False}
+    program(partial(attend, **other), *arrays, *sinks)
+    assert len(source.asked) == asked
+    assert program(partial(attend, sliding_window=256), *paged(dim), *sinks) == plain
 
 
 def test_vllm_finds_the_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,19 +46,25 @@ def _encoder(call: Named) -> Problems:
 
 def _paged(kernel: str, call: Named) -> Problems:
     """Where there are as many tokens as sequences all of them decode."""
-    if str(call["q_dtype"]) != str(call["kv_dtype"]):
+    is_usual = call.get("use_causal_mask", True) and call.get("update_kv_cache", True)
+    if not is_usual or str(call["q_dtype"]) != str(call["kv_dtype"]):
         return {}
     seqs, tokens, page_size = call["max_num_seqs"], call["max_num_tokens"], call["page_size"]
     problem = {"seqs": seqs, "tokens": tokens, "page_size": page_size}
     problem |= {"heads": call["actual_num_q_heads"], "kv_heads": call["actual_num_kv_heads"]}
     problem |= {"kv_len": call["pages_per_seq"] * page_size, "dtype": call["q_dtype"]}
-    problem["window"] = call.get("sliding_window") or 0
+    problem |= {"window": call["sliding_window"] or 0, "soft_cap": call["soft_cap"] is not None}
     return {kernel: {**problem, "batch": "decode" if seqs == tokens else "mixed"}}
 
 
 def _paged_of_any_head(call: Named) -> Problems:
     ((kernel, problem),) = _paged("vllm_ragged_paged_attention", call).items()
-    return {kernel: {**problem, "head_dim": call["head_dim"]}}
+    return {kernel: {**problem, "head_dim": call["actual_head_dim"]}}
+
+
+def _paged_of_heads_of_64(call: Named) -> Problems:
+    ((kernel, problem),) = _paged("vllm_ragged_paged_attention_64", call).items()
+    return {kernel: {**problem, "sinks": call["attention_sink"] is not None}}
 
 
 def _of_case(call: Named, axes: Named, _default: Callable[[], Any]) -> Any:
@@ -87,6 +93,7 @@ TPU_INFERENCE = Package(
         Hook(
             module=f"{_V3}kernel",
             path="get_default_block_sizes",
+            callers=("ragged_paged_attention",),
             problems=_paged_of_any_head,
             result=_of_case,
         ),
@@ -94,7 +101,7 @@ TPU_INFERENCE = Package(
             module=f"{_V3}kernel_hd64",
             path="get_tuned_block_sizes",
             callers=("ragged_paged_attention_hd64",),
-            problems=partial(_paged, "vllm_ragged_paged_attention_64"),
+            problems=_paged_of_heads_of_64,
             result=in_order("num_kv_pages_per_block", "num_queries_per_block"),
         ),
     ),

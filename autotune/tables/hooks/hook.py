@@ -21,7 +21,8 @@ class Hook:
     """A lookup that a package asks only where a caller has said no block sizes.
 
     ``path``: of the lookup in ``module``. ``callers``: the functions of that module that ask it,
-    where their variables say what the lookup is not told; asked by any other it is left alone.
+    themselves or in a function within, where their variables say what the lookup is not told; asked
+    by any other it is left alone.
 
     ``problems``: of the variables of a call; whatever ``UNTYPED`` it raises is *empty* too. None:
     the call is only noted.
