@@ -16,6 +16,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
@@ -63,8 +64,8 @@ from autotune.wording.match import why
 from autotune.wording.units import micros
 
 
-def misfit(kernel: Kernel, problem: Problem, config: Config) -> str | None:
-    """Why not, in one sentence; None where it can."""
+def misfit(kernel: Kernel, problem: Problem, config: Config, chip: str) -> str | None:
+    """Why not, in one sentence; None where it can: each value is a choice or the default's."""
     given, known = dict(config.axes), {axis.name: axis for axis in kernel.axes}
     if given.keys() != known.keys():
         return (
@@ -72,7 +73,9 @@ def misfit(kernel: Kernel, problem: Problem, config: Config) -> str | None:
             f"{', '.join(known) or 'none'}"
         )
     for name, value in given.items():
-        if not _fits(known[name], problem, value):
+        if not (
+            _fits(known[name], problem, value) or _is_default(kernel, problem, chip, name, value)
+        ):
             return f"{name}={value!r} is no choice of that axis for {problem}"
     refused = kernel.constraint(problem, config) if kernel.constraint else None
     return refused or _misfit_of_grid(kernel, config)
@@ -100,13 +103,23 @@ def of_another_default(
 
 
 def _fits(axis: Axis, problem: Problem, value: AxisValue) -> bool:
-    """A choice, or a block that somebody has found: no longer than what it cuts; any value, where
-    there is nothing to choose."""
-    if axis.dim is not None and type(value) is int and 0 < value <= problem[axis.dim]:
+    """A choice, or a block that somebody has found: no longer than what it cuts. Of sequences any,
+    where there is nothing to choose: the batch has none that it cuts."""
+    block, choices = max(0, value) if type(value) is int else 0, list(axis.choices(problem))
+    if axis.dim is not None and 0 < block <= problem[axis.dim]:
         return True
-    choices = list(axis.choices(problem))
+    if not choices and axis.lengths is not None:
+        return block > 0
     same = [choice for choice in choices if type(choice) is type(value)]
-    return not choices or (value in same and not (type(value) is int and value < 0))
+    return value in same and not (type(value) is int and value < 0)
+
+
+def _is_default(kernel: Kernel, problem: Problem, chip: str, name: str, value: AxisValue) -> bool:
+    """A search tries it, even if it is no choice."""
+    with suppress(ImportError):  # of a package that is not here
+        default = kernel.default_axes(problem, chip)[name]
+        return type(default) is type(value) and default == value
+    return False
 
 
 def _misfit_of_grid(kernel: Kernel, config: Config) -> str | None:
@@ -279,7 +292,7 @@ class Tuned:
 
     def _refused(self, source: Source, key: Key, match: Match) -> str:
         """Why what is published is not taken; empty where it is."""
-        if match.config and (bad := misfit(self.kernel, key.problem, match.config)):
+        if match.config and (bad := misfit(self.kernel, key.problem, match.config, key.chip)):
             return f"does not fit: {bad}"
         times_us: Any = getattr(source, "times_us", lambda *_: {})
         if match.record and (slower := of_another_default(self.kernel, match.record, times_us)):

@@ -148,6 +148,23 @@ def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog
     assert (alone.match, alone.config["block"]) == ("default", 8) and "does not fit" in alone.why
 
 
+@pytest.mark.parametrize("value", [256, -1, 0, "x", True, 100])
+def test_where_an_axis_has_no_choices_only_the_default_fits(value: Any) -> None:
+    """Of one that cuts sequences any block does: a batch has none that it cuts."""
+    published = replace(record(), config=make_config({"block": 32, "lanes": value}))
+    for lengths in (None, "x"):
+        asked = tuned(FakeSource(published))
+        asked.kernel = replace(
+            KERNEL,
+            axes=(*KERNEL.axes, Axis(name="lanes", choices=lambda _: (), lengths=lengths)),
+            default=lambda _: {"block": 8, "lanes": 64},
+            default_on=lambda *_: {"block": 8, "lanes": 100},
+        )
+        fits = value == 100 or (lengths and value == 256)
+        match = asked.answer(asked.problem(rows=64, columns=128)).match
+        assert match == ("exact" if fits else "default")
+
+
 def test_a_miss_that_cannot_be_kept_does_not_matter(caplog: Any) -> None:
     class Closed(FakeSource):
         def miss(self, key: Key, kind: Any = None) -> None:
