@@ -220,7 +220,7 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
         f"{budget_s:.0f} s",
         _time(measured_s) if measured_s else "–",
         _time(row["step_s"]),
-        f"± {row['error']:.0%}",
+        "unknown" if row["error"] is None else f"± {row['error']:.0%}",
         off,
         f"{row['simulated']:.0%}",
         f"{row['took_s']:.0f} s",

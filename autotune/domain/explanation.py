@@ -157,7 +157,8 @@ class ScheduledOperation:
     ``scope``, ``line``: the model's names for it, and the line of its source. ``branches``: those
     of conditionals that it is in, each the name of the conditional and a number.
     ``undecided``: the line of the loop around it whose length depends on data. ``sends``: whether
-    it is a kernel that speaks to other devices.
+    it is a kernel that speaks to other devices; ``is_unsized``: whether it is one whose grid data
+    decide, or of which no more is known than what it is given.
     """
 
     name: str
@@ -181,6 +182,7 @@ class ScheduledOperation:
     branches: OmitDefault[tuple[tuple[str, int], ...]] = ()
     undecided: OmitDefault[str] = ""
     sends: OmitDefault[bool] = False
+    is_unsized: OmitDefault[bool] = False
 
     @property
     def is_collective(self) -> bool:

@@ -105,7 +105,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _is_head_too_large(self) -> bool:
         """Without what came with it; one that is not complete is counted piece by piece."""
-        return sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        return len(self.url) + headers > MAX_HEAD_BYTES
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)

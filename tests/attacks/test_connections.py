@@ -91,6 +91,14 @@ def test_many_small_headers_are_too_large_together(service: Running, first_bytes
         assert rest_of(connection)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 431")
 
 
+def test_a_long_request_line_in_two_pieces_is_too_large(service: Running) -> None:
+    path = b"GET /healthz?" + b"x" * 30_000
+    with connected(service, path) as connection:
+        time.sleep(0.2)
+        connection.sendall(b"x" * 10_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert rest_of(connection)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 431")
+
+
 def test_one_address_has_so_many(impatient: Running) -> None:
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(impatient)) for _ in range(20)]

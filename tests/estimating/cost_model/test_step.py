@@ -131,10 +131,14 @@ def test_of_a_kernel_that_is_not_simulated_the_reason_is_said_once() -> None:
     )
 
 
-def test_a_kernel_that_sends_and_is_not_simulated_leaves_no_bar() -> None:
-    sends = operation("a", is_kernel=True, sends=True, hbm_bytes=9)
-    assert step(sends).error is None
-    assert step(replace(sends, simulated_us=5.0)).error is not None
+@pytest.mark.parametrize("why", [{"sends": True}, {"is_unsized": True}, {"refusal": "data decide"}])
+def test_a_kernel_that_may_take_any_time_leaves_no_bar(why: dict[str, Any]) -> None:
+    kernel = operation("a", is_kernel=True, hbm_bytes=9)
+    guess = replace(kernel, **why)
+    assert step(kernel).error is not None  # not compiled yet
+    assert step(guess).error is None
+    assert step(replace(guess, simulated_us=5.0)).error is not None
+    assert step(replace(guess, is_kernel=False)).error is not None
 
 
 def test_what_is_told_by_less_has_a_wider_bar() -> None:

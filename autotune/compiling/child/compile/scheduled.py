@@ -73,7 +73,9 @@ def timed(
         operation = replace(operation, refusal=outcome)
     else:
         operation = replace(operation, simulated_us=outcome)
-    return operation if call is None else _counted(operation, call)
+    if call is None:
+        return replace(operation, is_unsized=operation.is_kernel)
+    return _counted(operation, call)
 
 
 def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
@@ -87,6 +89,7 @@ def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
         vector_ops=0 if certain else trace.vector_ops,
         hbm_bytes=trace.hbm_bytes,
         sends=call.sends,
+        is_unsized=call.is_unsized,
     )
 
 

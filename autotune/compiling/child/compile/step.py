@@ -47,7 +47,7 @@ def compile_step(
     outcome = _compiling(lowered, question.options, dump)
     text = _scheduled_module(outcome, dump)
     known: Sequence[Call] = ()
-    with suppress(ValueError):  # there are none, or they cannot be read: data decide a grid
+    with suppress(ValueError):  # there are none
         known = calls(staged)
     by_name = calls_by_name(known, hlo.kernel_calls(text))
     times = OperationTimes(_signatures(text, by_name), chip, by_name, question.options)

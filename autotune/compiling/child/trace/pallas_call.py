@@ -3,7 +3,7 @@
 From a kernel's function, too: needs JAX, compiles nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 from math import prod
@@ -34,6 +34,7 @@ class Call:
     """One ``pallas_call`` equation, with the values that are known of its scalar operands.
 
     ``io_bytes``: of the whole function where it makes no other call; ``names``: of its arguments.
+    ``is_unsized``: whether data decide its grid.
     """
 
     def __init__(
@@ -47,7 +48,8 @@ class Call:
         dynamic = self.mapping.num_dynamic_grid_bounds
         self.scalars = list(known[dynamic : dynamic + self.mapping.num_index_operands])
         if bound is not None:
-            bound = max(bound, 1, *(var.aval.size for var in self._scalar_vars()))
+            bound = max(bound, 1, *self._walked_sizes())
+        self.is_unsized = any(size is None for size in known[:dynamic])
         self.grid = _static_grid(self.mapping.grid, known[:dynamic], bound)
         self.walks = [self._walk(b) for b in self.mapping.block_mappings]
         self.body = self._body()
@@ -156,6 +158,17 @@ class Call:
     def _scalar_vars(self) -> list[Any]:
         start = self.mapping.num_dynamic_grid_bounds
         return list(self.eqn.invars[start : start + self.mapping.num_index_operands])
+
+    def _walked_sizes(self) -> Iterator[int]:
+        """Of the scalar operands that the index maps read."""
+        for block in self.mapping.block_mappings:
+            plain = open_jaxpr(block.index_map_jaxpr)
+            read = [var for eqn in plain.eqns for var in eqn.invars]
+            for scalar, var in zip(
+                self._scalar_vars(), plain.invars[len(self.mapping.grid) :], strict=True
+            ):
+                if any(var is each for each in read):
+                    yield scalar.aval.size
 
     def _outside(self, number: int, operand: Operand) -> Operand:
         """With what a blocked operand is to the whole function."""
@@ -305,18 +318,24 @@ class NoPallasCallError(NotTunableError):
 def calls(closed: Any, arrays: Sequence[Array], bound: int | None = None) -> list[Call]:
     """Each ``pallas_call`` in the jaxpr of a function of ``arrays``, those in branches that are not
     taken included. ``bound``: of a dynamic grid, where none follows from the inputs: at least
-    this, and as many as the longest list that the index maps read, such as megablox's of tiles.
-    Raises ``NotTunableError``."""
+    this, and as many as the longest list that the index maps read, such as megablox's of tiles;
+    a call that cannot be read is left out then. Raises ``NotTunableError``."""
     known = [_known(array) for array in arrays]
     calls = list(pallas_calls(closed, known))
     if all(call.runs == 0 for call in calls):
         raise NoPallasCallError(_without(closed))
-    for call in calls:
-        _check_left_in(call.eqn)
     alone = len(calls) == 1 and all(eqn.primitive.name != "shard_map" for eqn in walked(closed))
     whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars]) if alone else None
     names = [array.name for array in arrays]
-    return [Call(call, whole, names, bound) for call in calls]
+    readable = []
+    for call in calls:
+        try:
+            _check_left_in(call.eqn)
+            readable.append(Call(call, whole, names, bound))
+        except ValueError:
+            if bound is None:
+                raise
+    return readable
 
 
 def traces(calls: Sequence[Call], orders: Sequence[Sequence[int]] | None = None) -> list[Trace]:

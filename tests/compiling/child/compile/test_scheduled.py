@@ -1,9 +1,12 @@
 """Operations of XLA in which a collective goes on: timed without it."""
 
-from autotune.compiling.child.compile.scheduled import simulated
+from dataclasses import replace
+
+from autotune.compiling.child.compile.scheduled import simulated, timed
 from autotune.domain.key import Chip
 from tests.samples import recordings
 from tests.samples.handwritten import SCALAR, SEMAPHORE, listing, read, wait
+from tests.samples.operations import KERNEL, operation
 
 _STATE = SCALAR.replace("<no memory space> [shape: s32[]", "smem [shape: s32[2]")
 
@@ -41,3 +44,8 @@ def test_what_a_product_sends_for_a_collective_takes_no_time_in_it() -> None:
     given = simulated(f"{text[:start]}{SEMAPHORE}  ;;  {text[start:]}", None, Chip.V5E)
     assert isinstance(given, float) and isinstance(alone, float)
     assert given < alone / 2
+
+
+def test_of_a_kernel_without_its_call_nothing_is_known() -> None:
+    assert timed(replace(KERNEL, is_kernel=True), None).is_unsized
+    assert not timed(operation("sum"), None).is_unsized

@@ -78,26 +78,39 @@ def of_body(body, *, grid=(4,), index=lambda *i: (i[0], 0), scratch=1, rows=32):
 def test_a_grid_that_data_decide_is_as_long_as_the_list_that_it_walks(bound, steps):
     """As megablox does: as many steps as there are tiles, at most those that the list has."""
 
-    def walked(count, tiles, x):
-        spec = pl.BlockSpec(TILE, lambda i, tiles: (tiles[i], 0))
+    def walked(count, pages, tiles, x):
+        spec = pl.BlockSpec(TILE, lambda i, pages, tiles: (tiles[i], 0))
         grid = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(count,), in_specs=[spec], out_specs=spec
+            num_scalar_prefetch=2, grid=(count,), in_specs=[spec], out_specs=spec
         )
         out = jax.ShapeDtypeStruct((32, 128), F32)
 
-        def body(tiles_ref, x_ref, out_ref):
+        def body(pages_ref, tiles_ref, x_ref, out_ref):
             out_ref[...] = x_ref[...]
 
-        return pl.pallas_call(body, grid_spec=grid, out_shape=out)(tiles, x)
+        return pl.pallas_call(body, grid_spec=grid, out_shape=out)(pages, tiles, x)
 
-    shapes = {"count": (), "tiles": (5,)}
+    shapes = {"count": (), "pages": (4096,), "tiles": (5,)}
     arrays = [Array(name=name, shape=shape, dtype="int32") for name, shape in shapes.items()]
     arrays.append(Array(name="x", shape=(32, 128), dtype="float32"))
     jaxpr = jax.make_jaxpr(walked)(*reader.abstract(arrays))
     with pytest.raises(ValueError, match="the grid is dynamic"):
         reader.calls(jaxpr, arrays)
     (call,) = reader.calls(jaxpr, arrays, bound)
-    assert call.grid == (steps,)
+    assert (call.grid, call.is_unsized) == ((steps,), True)
+
+
+def test_of_a_step_what_cannot_be_read_hides_no_other_call():
+    def both(x):
+        out = jax.ShapeDtypeStruct(x.shape, F32)
+        copied = pl.pallas_call(lambda a, b: b.__setitem__(..., a[...]), out_shape=out, name="copy")
+        return pl.pallas_call(lambda a, b: None, out_shape=out, debug=True)(copied(x))
+
+    arrays = [Array(name="x", shape=(32, 128), dtype="float32")]
+    jaxpr = jax.make_jaxpr(both)(*reader.abstract(arrays))
+    assert [call.name for call in reader.calls(jaxpr, arrays, bound=1)] == ["copy"]
+    with pytest.raises(reader.NotTunableError, match="debug=True"):
+        reader.calls(jaxpr, arrays)
 
 
 def test_a_matmul_is_read_whole():
