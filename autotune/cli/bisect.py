@@ -25,6 +25,7 @@ def bisect(
     change, jax = _slower(before, after, what), before.toolchain.jax
     old, new = before.toolchain.libtpu, after.toolchain.libtpu
     (python, source), started, times_us = way, time.monotonic(), {old: change.before_us}
+    names = dict[str, str]()
 
     def compare(libtpu: str) -> bool:
         """Whether it is nearer to the time after than to that before. Raises ``AutotuneError``."""
@@ -38,7 +39,7 @@ def bisect(
                 f"of {what} nothing can be said with jax {jax} and libtpu {libtpu}: "
                 f"{next(iter(failed.values()), why)}"
             )
-        times_us[libtpu] = took_us
+        times_us[libtpu], names[libtpu] = took_us, made.name
         echo(f"libtpu {libtpu}: {micros(took_us)}", err=True)
         return 2 * took_us > change.before_us + change.after_us
 
@@ -49,7 +50,7 @@ def bisect(
     return (
         f"{what}: {micros(times_us[last])} with libtpu {last}, {micros(times_us[first])} with "
         f"libtpu {first}. {tried} tried in {seconds(took_s)}. See it with "
-        f"--jax {jax}{LIBTPU}{first}"
+        f"--jax {names[first]}"
     )
 
 

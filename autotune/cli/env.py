@@ -53,7 +53,8 @@ def list_environments(as_json: bool) -> None:
 
     def line(made: Environment) -> str:
         beside = f"  with {', '.join(made.extra)}" if made.extra else ""
-        return f"{made.name:<10} {made.toolchain}, Python {made.python_version}{beside}"
+        base = f"  on {made.base}" if made.base else ""
+        return f"{made.name:<10} {made.toolchain}, Python {made.python_version}{beside}{base}"
 
     none = "there is none yet: make one with `autotune env create jax==VERSION`"
     known = environments(environments_folder())

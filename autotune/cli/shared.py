@@ -164,12 +164,14 @@ ray_option = click.option(
 
 def interpreter_of(jax: str, ray: str | None = None) -> str:
     """That of an environment of this machine; of a cluster the version stands for it."""
-    from autotune.compiling.environments.environment import find_environment
+    from autotune.compiling.environments.environment import checked, find_environment
 
     given = click.get_current_context().get_parameter_source("python")
     if given is click.core.ParameterSource.COMMANDLINE:
         raise InvalidInputError("--jax and --python both name an interpreter: give one of them")
-    return f"{NODES_JAX}{jax}" if ray else find_environment(environments_folder(), jax).python
+    if ray:
+        return f"{NODES_JAX}{jax}"
+    return checked(find_environment(environments_folder(), jax)).python
 
 
 measuring_options = together(  # ``measure`` (whether), ``device`` and ``measure_seconds``

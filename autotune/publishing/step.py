@@ -12,7 +12,7 @@ from autotune.domain.compilers import (
     DescribeToolchain,
     Underway,
 )
-from autotune.domain.outcome import Failure
+from autotune.domain.outcome import CompileFailed, Failure
 from autotune.domain.step import CompiledStep, Step
 from autotune.estimating.cost_model.step import step_time
 
@@ -32,7 +32,8 @@ def timed_step(
     hear: Hear = lambda _elapsed_s, _underway: None,
 ) -> Step | Failure:
     """``tokens``: of a step on all devices. The chip is asked for first: a tiny kernel finds the
-    options that the compiler is to be loaded with, which would trace the model again for each."""
+    options that the compiler is to be loaded with, which would trace the model again for each. What
+    HBM has no room for is refused, as the compiler does where it comes to its end."""
     started = time.monotonic()
     info = compilers.ask(DescribeChip(chip=question.chip, options=question.options))
     asked = compilers.submit(question)
@@ -41,5 +42,8 @@ def timed_step(
     compiled = asked.result()
     if not isinstance(compiled, CompiledStep):
         return compiled
-    toolchain = compilers.ask(DescribeToolchain())
-    return replace(step_time(compiled, info, tokens), toolchain=toolchain)
+    step = step_time(compiled, info, tokens)
+    if compiled.is_running and step.hbm_bytes > step.hbm_capacity_bytes:
+        needs, there = (f"{n / 2**30:.2f}G" for n in (step.hbm_bytes, step.hbm_capacity_bytes))
+        return CompileFailed(reason=f"out of HBM: needs {needs}, {there} are there")
+    return replace(step, toolchain=compilers.ask(DescribeToolchain()))

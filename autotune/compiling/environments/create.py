@@ -7,6 +7,7 @@ made again by the same command.
 import fcntl
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,7 +20,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from autotune.compiling.environments.environment import LIBTPU, Environment, environments, keep
+from autotune.compiling.environments.environment import (
+    LIBTPU,
+    Environment,
+    checked,
+    environments,
+    keep,
+    name_of,
+)
 from autotune.compiling.environments.probe import Interpreter, last_words, probe
 from autotune.domain.errors import AutotuneError, InvalidInputError
 
@@ -104,15 +112,24 @@ def create_environment(
             "be written with AUTOTUNE_ENVIRONMENTS"
         ) from None
     jax, _, libtpu = version.partition(LIBTPU)
+    python = python and os.path.normpath(
+        Path.cwd() / (shutil.which(python) or python)
+    )  # links stay
     base = ""
     if libtpu:
         base = python or create_environment(folder, jax, announce=announce).python
-    with _alone(folder / f".{version}.lock", announce):
+    name = name_of(version, base)
+    with _alone(folder / f".{name}.lock", announce):
         for environment in environments(folder):
-            is_meant = (environment.name, environment.base) == (version, base)
+            is_meant = environment.name in (name, version) and environment.base == base
             if is_meant and set(extra) <= set(environment.extra):
-                return environment
-        home = folder / version
+                return checked(environment)
+        home = folder / name
+        if python and Path(python).parent.resolve().is_relative_to(home.resolve()):
+            raise InvalidInputError(
+                f"{python} lies in the environment {name}, which is to be replaced: name an "
+                "interpreter outside of it"
+            )
         shutil.rmtree(home, ignore_errors=True)
         announce(f"installing {release}" + (f" beside the packages of {base}" if base else ""))
         fitting = base or fitting_interpreter(_requires_python(jax), f"jax {jax}", python)[0]
@@ -124,7 +141,7 @@ def create_environment(
         tool.install(f"jax=={jax}" if libtpu else f"jax[tpu]=={jax}", *_NEEDED, *extra)
         interpreter = _import_or_complete(tool, announce)
         made = Environment(
-            name=version,
+            name=name,
             python=str(tool.python),
             python_version=interpreter.python_version,
             toolchain=interpreter.toolchain,

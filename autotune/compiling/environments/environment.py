@@ -1,5 +1,6 @@
 """An environment on disk, and finding the one that is meant."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -9,23 +10,24 @@ from pathlib import Path
 import platformdirs
 from packaging.version import Version
 
+from autotune.compiling.environments.probe import CannotCompile, probe
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.errors import UnknownNameError
+from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import Toolchain
 
 FOLDER_VARIABLE = "AUTOTUNE_ENVIRONMENTS"
 LIBTPU = "+libtpu."
 """In the name of an environment: the version of its jax, and of a libtpu that is not its own."""
 
+_OF_BASE = "_"  # between the versions and what stands for the base, in a name
 _NOTE = "autotune-environment.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """A virtual environment that was finished. ``name``: the version of its jax, and of its libtpu
-    where that is another than that jax asks for; ``python``: the
-    path of its interpreter; ``extra``: what was installed beside jax; ``base``: the interpreter
-    whose packages it shares, but for libtpu."""
+    """A virtual environment that was finished. ``name``: also of its folder, as ``name_of`` has it;
+    ``python``: the path of its interpreter; ``extra``: what was installed beside jax; ``base``: the
+    interpreter whose packages it shares, but for libtpu."""
 
     name: str
     python: str
@@ -49,14 +51,26 @@ def environments(folder: Path) -> list[Environment]:
     return sorted(known, key=lambda environment: Version(environment.name), reverse=True)
 
 
+def name_of(version: str, base: str) -> str:
+    """The version of its jax, and of its libtpu where that is another than that jax asks for: then
+    with a short hash of the base, an absolute path."""
+    return (
+        f"{version}{_OF_BASE}{hashlib.sha256(base.encode()).hexdigest()[:8]}" if base else version
+    )
+
+
 def find_environment(folder: Path, wanted: str) -> Environment:
     """The one with this version of jax, or the newest of those that begin with it (``0.12`` is
-    0.12.0.1). Raises ``UnknownNameError``."""
+    0.12.0.1). Raises ``UnknownNameError``, also where several bases have it."""
     known = environments(folder)
     names = [environment.name for environment in known]
     fitting = [
         n for n in names if n.startswith(f"{wanted}.") and (LIBTPU in wanted) == (LIBTPU in n)
     ]
+    of_bases = [n for n in names if n.startswith(f"{wanted}{_OF_BASE}")]
+    if wanted not in names and len(of_bases) > 1:
+        raise UnknownNameError(f"{wanted} is there on several bases: name {' or '.join(of_bases)}")
+    fitting = of_bases or fitting
     for environment in known:
         if environment.name == (wanted if wanted in names else next(iter(fitting), None)):
             return environment
@@ -65,6 +79,19 @@ def find_environment(folder: Path, wanted: str) -> Environment:
         f"no environment has jax {wanted} ({have}): make it with `autotune env create "
         f"jax=={wanted}`"
     )
+
+
+def checked(environment: Environment) -> Environment:
+    """It, unless what its base has is another JAX by now. Raises ``InvalidInputError``."""
+    now = probe(environment.python) if environment.base else environment
+    has = now.message if isinstance(now, CannotCompile) else now.toolchain
+    if has != environment.toolchain:
+        raise InvalidInputError(
+            f"{environment.name} was made with {environment.toolchain}, and with its base "
+            f"{environment.base} it has {has} now: `autotune env remove {environment.name}`, and "
+            "create it again"
+        )
+    return environment
 
 
 def keep(folder: Path, environment: Environment) -> None:

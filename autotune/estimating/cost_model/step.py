@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from math import fsum, prod
 
-from autotune.domain.explanation import Route, ScheduledOperation
+from autotune.domain.explanation import Route
 from autotune.domain.key import ChipInfo
 from autotune.domain.step import Basis, CompiledStep, Step, StepKind, StepPart
 from autotune.estimating.cost_model.links import Links
@@ -32,14 +32,15 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
     refused = {o.refusal: o.name for o in compiled.schedule if o.is_kernel and o.refusal}
     branches = {name for operation in compiled.schedule for name, _ in operation.branches}
     time_us = fsum(part.time_us for part in parts)
-    is_known = constants.kernel_error(chip.chip.value) is not None
-    is_known = is_known and not (undecided or any(map(_is_guess, compiled.schedule)))
+    untimed = (o for o in compiled.schedule if o.is_kernel and o.simulated_us is None)
+    is_guess = any(o.sends or o.is_unsized or o.refusal for o in untimed)
+    known = constants.kernel_error(chip.chip.value) is not None and not (undecided or is_guess)
     return Step(
         chip=chip.chip,
         devices=compiled.devices,
         chips=prod(compiled.bounds),
         parts=tuple(parts),
-        error=fsum(p.error * p.time_us for p in parts) / time_us if is_known and time_us else None,
+        error=fsum(p.error * p.time_us for p in parts) / time_us if known and time_us else None,
         undecided=tuple(undecided),
         alternatives=len(branches),
         peak_flops_per_s=_peak_flops_per_s(timed, chip),
@@ -50,13 +51,6 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
         tokens=tokens,
         refused=tuple(f"{name}: {reason}" for reason, name in refused.items()),
     )
-
-
-def _is_guess(operation: ScheduledOperation) -> bool:
-    """Whether it is a kernel that may take any time, whatever its arithmetic: one that is not
-    simulated and sends, or for which data decide what it does."""
-    is_any = operation.sends or operation.is_unsized or bool(operation.refusal)
-    return operation.is_kernel and operation.simulated_us is None and is_any
 
 
 def _peak_flops_per_s(timed: Iterable[TimedOperation], chip: ChipInfo) -> float:

@@ -1,6 +1,7 @@
 """Environments on disk: which one is meant, what is unfinished, which Python fits."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from importlib.metadata import version
@@ -17,10 +18,13 @@ from autotune.compiling.environments.environment import (
     environments,
     find_environment,
     keep,
+    remove,
 )
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.key import Toolchain
 from tests.servers.commands import assert_one_sentence, autotune_here
+
+LIBTPU_9 = "0.10.2+libtpu.9.9"
 
 
 def made(folder: Path, jax: str) -> Environment:
@@ -98,10 +102,10 @@ def test_commands_use_the_environment_that_jax_names(tmp_path: Path) -> None:
     assert_one_sentence(done, "autotune env create jax==0.8")
 
 
-def test_another_libtpu_stands_before_the_packages_of_an_interpreter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed = []
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What is installed: nothing but the name of a libtpu 9.9."""
+    installed: list[tuple[str, ...]] = []
 
     def install(tool: Any, *packages: str) -> None:
         installed.append(packages)
@@ -110,11 +114,55 @@ def test_another_libtpu_stands_before_the_packages_of_an_interpreter(
         (place / "libtpu-9.9.dist-info/METADATA").write_text("Name: libtpu\nVersion: 9.9\n")
 
     monkeypatch.setattr(create._Installer, "install", install)
-    made = create.create_environment(tmp_path, "0.10.2+libtpu.9.9", python=sys.executable)
+    return installed
+
+
+def test_another_libtpu_stands_before_the_packages_of_an_interpreter(
+    tmp_path: Path, installed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
     assert (made.toolchain.jax, made.toolchain.libtpu) == (version("jax"), "9.9")
     assert installed[0] == ("--no-deps", "libtpu==9.9")
-    again = create.create_environment(tmp_path, made.name, python=sys.executable)
-    assert (again, len(installed)) == (made, 2)
+    monkeypatch.chdir(Path(sys.executable).parents[1])
+    again = create.create_environment(tmp_path, LIBTPU_9, python="bin/python")
+    assert (again, len(installed), made.base) == (made, 2, sys.executable)
+
+
+def test_environments_of_other_bases_stand_beside_each_other(
+    tmp_path: Path, installed: list[tuple[str, ...]]
+) -> None:
+    older = made(tmp_path, LIBTPU_9)  # of a version that noted no base
+    first = create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
+    second = create.create_environment(tmp_path, LIBTPU_9, python=first.python)
+    assert {first, second, older} == {*environments(tmp_path)}
+    assert Path(first.python).exists()
+    assert find_environment(tmp_path, LIBTPU_9) == older
+    remove(tmp_path, older)
+    with pytest.raises(UnknownNameError, match=re.escape(first.name)):
+        find_environment(tmp_path, LIBTPU_9)
+    remove(tmp_path, find_environment(tmp_path, second.name))
+    assert find_environment(tmp_path, LIBTPU_9) == find_environment(tmp_path, "0.10.2+libtpu.9")
+    listed = autotune_here("env", "list", cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)})
+    assert f"on {sys.executable}" in listed.stdout
+
+
+def test_an_environment_whose_base_has_another_jax_now_is_not_used(
+    tmp_path: Path, installed: list[tuple[str, ...]]
+) -> None:
+    now = create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
+    keep(tmp_path, replace(now, toolchain=replace(now.toolchain, jax="0.1")))
+    with pytest.raises(InvalidInputError, match=rf"jax 0\.1, .* env remove .*{now.name[-8:]}"):
+        create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
+    search = ("search", "matmul", "--shape", "1x1x1", "--chip", "v5e", "--jax", LIBTPU_9)
+    done = autotune_here(*search, cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)})
+    assert_one_sentence(done, "was made with jax 0.1,")
+
+
+def test_nothing_is_replaced_by_what_it_is_built_on(tmp_path: Path) -> None:
+    inside = tmp_path / made(tmp_path, "0.9.2").name / "bin" / "python"
+    with pytest.raises(InvalidInputError, match=r"lies in the environment 0\.9\.2"):
+        create.create_environment(tmp_path, "0.9.2", extra=["more"], python=str(inside))
+    assert len(environments(tmp_path)) == 1
 
 
 def test_the_commands_list_and_remove(tmp_path: Path) -> None:
