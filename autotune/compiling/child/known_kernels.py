@@ -20,7 +20,7 @@ from autotune.domain.workload import WorkloadProblem, workload_problem
 
 _PRIMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099, 10103)
 _DEFAULTS = 2  # configs that come first
-_MOST_TRACED = 200  # configs of one problem, for one call
+_MOST_TRACED = 200  # configs of all problems, for one call
 
 
 class KnownKernels:
@@ -46,9 +46,9 @@ class KnownKernels:
             except LoadError:  # its package is not installed
                 continue
             for given in (None,) if kernel.sizes is None else call.given:
-                found = self._match(ref, kernel, call, given)
-                if found is not None:
-                    problem, config, place = found
+                matched = self._match(ref, kernel, call, given)
+                if matched is not None:
+                    problem, config, place = matched
                     axes = ",".join(f"{axis}={value}" for axis, value in config.axes)
                     return replace(workload_problem(name, problem, 1.0), config=axes), place
         return None
@@ -60,18 +60,20 @@ class KnownKernels:
         alike: list[list[PallasCall]] = []
         problems, cut = list[Problem](), dict[str, Any]()
         for problem in self._likely(ref, kernel, call, given):
-            default = self._made(ref, problem, _default(kernel, problem), given)
-            if default in alike or not any(made.could_be(call) for made in default):
+            config = _default(kernel, problem)
+            default = self._made(ref, problem, config, given)
+            if default in alike or not any(_could_be(problem, config, m, call) for m in default):
                 continue  # an option that changes nothing, or another kernel
             alike.append(default)
             problems.append(problem)
-            found = self._config(ref, problem, call, cut, given, _DEFAULTS)
-            if found is not None:
-                return problem, *found
+            matched = self._config(ref, problem, call, cut, given, _DEFAULTS)
+            if matched is not None:
+                return problem, *matched
         for problem in problems:
-            found = self._config(ref, problem, call, cut, given, _MOST_TRACED)
-            if found is not None:
-                return problem, *found
+            share = max(_DEFAULTS + 1, _MOST_TRACED // len(problems))
+            matched = self._config(ref, problem, call, cut, given, share)
+            if matched is not None:
+                return problem, *matched
         return None
 
     def _likely(
@@ -158,6 +160,14 @@ class KnownKernels:
                 calls.walk(closed, 1, counted=False)
             self._built[key] = list(calls.found)
         return self._built[key]
+
+
+def _could_be(problem: Problem, config: Config, made: PallasCall, call: PallasCall) -> bool:
+    """Whether a call is what ``config`` makes of the problem, in another config: a number of an
+    option that stands in the name, as that of a window, is the same."""
+    options = {str(value) for _, value in problem.options if type(value) is int}
+    named = options & made.numbers - {str(size) for _, size in config.axes}
+    return made.could_be(call) and named <= call.numbers
 
 
 def _problems(kernel: Kernel, call: PallasCall, given: Arrays | None) -> Iterator[Problem]:

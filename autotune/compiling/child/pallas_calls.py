@@ -120,6 +120,11 @@ class PallasCall:
         ]
         return Counter([*words, *arrays])
 
+    @property
+    def numbers(self) -> set[str]:
+        """In its name."""
+        return set(_DIGITS.findall(self.name))
+
     def could_be(self, other: "PallasCall") -> bool:
         """In another config."""
         return self.features == other.features

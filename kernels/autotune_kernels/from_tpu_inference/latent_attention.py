@@ -75,8 +75,8 @@ def _reference(problem: Problem) -> Callable[..., Any]:
     first = part(_KERNEL).align_to(latent, 128)
     pages = integers["page_indices"].reshape(problem["seqs"], -1)
     starts, lengths = integers["cu_q_lens"][:-1], np.diff(integers["cu_q_lens"])
-    one = partial(_attention, scale=_scale(problem), dtype=_scores(problem))
-    each = jax.vmap(one, (1, 0, 0, 0), 1)
+    of_sequence = partial(_attention, scale=_scale(problem), dtype=_scores(problem))
+    each = jax.vmap(of_sequence, (1, 0, 0, 0), 1)
 
     def attend(q: Any, q_pe: Any, kv: Any, k_pe: Any, cache: Any, *_: Any) -> Any:
         known = {name: jnp.asarray(values) for name, values in integers.items()}

@@ -10,6 +10,7 @@ from jax.experimental import pallas as pl
 
 import autotune
 from autotune.cli.collect import hlo_kernels
+from autotune.compiling.child import known_kernels
 from autotune.compiling.child.collecting import collect
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.declaring.discovery import installed_kernels
@@ -473,6 +474,56 @@ def test_what_a_jitted_function_is_given_says_its_problem(
     assert (problem.kernel, problem.weight) == ("served", 3)
     assert problem.shape == "seqs=4,tokens=512,pages=8"
     assert problem.config == "rows={},keys={}".format(*config)
+
+
+WINDOWED = """
+import jax, model
+from autotune import Array, Axis, Kernel, Option
+
+def windowed(x, window, rows, named):
+    def body(x_ref, o_ref):
+        place = jax.lax.broadcasted_iota("int32", x_ref.shape, 0)
+        o_ref[...] = jax.numpy.where(place < window, x_ref[...], 0)
+    return model.elementwise(body, x, rows, name=f"windowed-{rows}" + f"-sw_{window}" * named)
+
+def declared(named):
+    def build(problem, config):
+        built.append(problem)
+        return lambda x: windowed(x, problem.option("window"), config["rows"], named)
+
+    return Kernel(
+        name="windowed", dims=("rows",), dtypes=("float32",), build=build,
+        options=(Option(name="window", choices=(0, 32, 128, 384), default=0),),
+        axes=(Axis(name="rows", choices=lambda _: [1, 2, 4, 8, 16, 32, 64, 96]),),
+        default=lambda _: {"rows": 1},
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], 128), dtype=p.dtype)],
+    )
+
+built, NAMED, UNNAMED = [], declared(True), declared(False)
+"""
+
+
+@pytest.mark.parametrize("kernel", ["NAMED", "UNNAMED"])
+def test_a_call_with_a_number_that_no_option_lists_is_given_up_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str
+) -> None:
+    monkeypatch.setattr(known_kernels, "_MOST_TRACED", 16)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "windows.py").write_text(WINDOWED)
+    monkeypatch.syspath_prepend(tmp_path)
+    place = {"path": "", "module": "windows", "root": str(tmp_path)}
+    known = {"windowed": KernelRef(attribute=kernel, **place)}
+
+    def collected(window: int, rows: int) -> Collected:
+        call = f"x=f32[384,128], window={window}, rows={rows}, named={kernel == 'NAMED'}"
+        return collect(Loader(), KernelRef(attribute="windowed", call=call, **place), None, known)
+
+    (problem,) = collected(32, 32).problems
+    assert (problem.options, problem.config) == (("window=32",), "rows=32")
+    built = importlib.import_module("windows").built
+    built.clear()
+    assert not collected(256, 2).problems
+    assert len(built) <= (4 if kernel == "NAMED" else 16)
 
 
 DIVIDED = """
