@@ -115,7 +115,7 @@ def explore(
 def some_untraced(space: Space) -> list[Axes]:
     """Points in an order that soon says something of all: the same every time."""
     count = min(MAX_TRACED, len(space.untraced))
-    return Random(0).sample(list(space.untraced), count)  # noqa: S311
+    return Random(0).sample(list(space.untraced), count)  # noqa: S311 (no secret)
 
 
 def around(space: Space, config: Config) -> list[Axes]:
