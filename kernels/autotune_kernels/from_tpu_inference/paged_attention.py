@@ -69,6 +69,8 @@ def _lengths(problem: Problem) -> Any:
     lengths = np.full(problem["seqs"], longest)
     if _is_ragged(problem):
         parts = [longest, longest - 5, 1, 2 * longest // 3, longest // 2]
+        if problem["seqs"] > 6:  # see `window`
+            parts.insert(4, longest // 2 + longest // 3)
         lengths = np.where(tokens > 0, np.maximum(np.resize(parts, len(tokens)), tokens), 0)
     return lengths.astype(np.int32)
 
@@ -115,10 +117,10 @@ def integer_inputs(problem: Problem) -> list[Array]:
 
 
 def window(problem: Problem) -> int | None:
-    """That of a ragged batch of three blocks is a block and a part of one: it begins in another
-    block than it ends in, wherever that is."""
+    """That of a ragged batch of two or three blocks begins in the last row of one, for the last
+    token of some sequence: a kernel that begins a token too late loses it."""
     size = int(problem.option("window"))
-    return (problem["kv_len"] // 3 + 5 if size and _is_ragged(problem) else size) or None
+    return (problem["kv_len"] // 3 + 1 if size and _is_ragged(problem) else size) or None
 
 
 def seen(problem: Problem, head_dim: int) -> dict[str, Any]:
@@ -242,8 +244,10 @@ def check_batch(problem: Problem) -> str | None:
 
 
 def reduced(problem: Problem) -> Problem:
-    """Five sequences of different lengths and an empty one, with two heads of keys."""
-    kv_heads, seqs = min(2, problem["kv_heads"]), min(5, problem["seqs"])
+    """Five sequences of different lengths, six with a window, and an empty one, with two heads of
+    keys."""
+    most = 6 if problem.option("window") else 5
+    kv_heads, seqs = min(2, problem["kv_heads"]), min(most, problem["seqs"])
     heads = kv_heads * (problem["heads"] // problem["kv_heads"])
     tokens = seqs if problem.option("batch") == _DECODE else min(problem["tokens"], 16 * seqs)
     dims = {"seqs": seqs + 1, "tokens": tokens, "heads": heads, "kv_heads": kv_heads}

@@ -70,6 +70,19 @@ def test_a_window_begins_in_another_block_than_it_ends_in() -> None:
     assert any(n > window for n in longer)
 
 
+@pytest.mark.parametrize("batch", ["decode", "prefill"])
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_a_window_begins_at_the_end_of_a_block(batch: str, blocks: int) -> None:
+    """A kernel that begins a token too late, with the next block, loses one."""
+    real = REAL.with_options(window=512, batch=batch).with_dims(
+        tokens=64 if batch == "decode" else 512
+    )
+    small, block = vllm.reduced(real).with_dims(kv_len=blocks * 128), 128
+    lengths, tokens = vllm._lengths(small), vllm._tokens_of(small)
+    starts = lengths[tokens == 1] - vllm.window(small)
+    assert block - 1 in starts[starts > 0] % block
+
+
 FAULTS = {
     "border off by one": ("b * (block // page) + p", "b * (block // page) + p + (b == 2)"),
     "partial page whole": ("token < lengths[seq]", "token < pl.cdiv(lengths[seq], page) * page"),
@@ -79,17 +92,39 @@ FAULTS = {
 }
 
 
-def paged_sum(fault: str = "", **declaration: Any) -> Kernel:
-    """Of ``strangers.py``, as somebody declares it whose block table is counted in pages."""
+LATE = {
+    "window a token late": ("- window, 0)", "- window + 1, 0)"),
+    "window a block late": ("- window, 0)", "- window + block, 0)"),
+}
+WINDOWED = (
+    ("acc[...] = jnp", "window = window_of(most * page)\n    acc[...] = jnp"),
+    ("token < lengths[seq],", "(token < lengths[seq]) & (token >= lengths[seq] - window),"),
+    ("loop(0, pl.cdiv(l", "loop(jnp.maximum(lengths[seq] - window, 0) // block, pl.cdiv(l"),
+    (
+        "    return jnp.sum(jnp.where(is_there",
+        "    ahead = lengths[:, None] - jnp.arange(tokens.shape[1])\n"
+        "    is_there &= (ahead <= window_of(tokens.shape[1]))[..., None, None]\n"
+        "    return jnp.sum(jnp.where(is_there",
+    ),
+)
+
+
+def paged_sum(fault: str = "", *, windowed: bool = False, **declaration: Any) -> Kernel:
+    """Of ``strangers.py``, as somebody declares it whose block table is counted in pages;
+    ``windowed``: with the lengths and the window that vLLM's attention has."""
     module, source = ModuleType("strangers"), STRANGERS.read_text()
-    old, new = FAULTS.get(fault, ("", ""))
     head, body = source.split("def _paged_body(")
-    body, tail = body.split("def _paged(")
-    assert old in body
-    exec(
-        compile(f"{head}def _paged_body({body.replace(old, new)}def _paged({tail}", "s", "exec"),
-        vars(module),
-    )
+    for old, new in (
+        *(WINDOWED if windowed else ()),
+        {**FAULTS, **LATE}.get(fault, ("", "")),
+    ):
+        assert old in body
+        body = body.replace(old, new)
+    vars(module)["window_of"] = lambda length: vllm.window(lasting(length))
+    exec(compile(f"{head}def _paged_body({body}", "s", "exec"), vars(module))
+
+    def lasting(length: int) -> Problem:
+        return vllm.reduced(REAL.with_options(window=512)).with_dims(kv_len=length)
 
     def pages(p: Problem) -> int:
         return -(-p["length"] // p["page"])
@@ -100,6 +135,7 @@ def paged_sum(fault: str = "", **declaration: Any) -> Kernel:
     def inputs(p: Problem) -> list[Array]:
         count, parts = p["seqs"] * pages(p), [p["length"], p["length"] - 3, 0, p["length"] // 2]
         table = np.random.default_rng(0).permutation(count)
+        parts = vllm._lengths(lasting(p["length"])).tolist() if windowed else parts
         return [
             given(p, "lengths", np.resize(parts, p["seqs"])),
             given(p, "table", table),
@@ -119,7 +155,7 @@ def paged_sum(fault: str = "", **declaration: Any) -> Kernel:
             lambda *a: module.paged_sum.__wrapped__(*a, block=c["pages"] * p["page"])
         ),
         reference=lambda _: module._paged,
-        reduced=lambda p: p.with_dims(seqs=min(4, p["seqs"])),
+        reduced=lambda p: p.with_dims(seqs=min(7 if windowed else 4, p["seqs"])),
     )
 
 
@@ -182,6 +218,17 @@ def test_a_table_of_pages_in_a_kernel_of_somebody(fault: str) -> None:
     assert verdict.ok is (fault == ""), verdict
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pages", [4, 32])
+@pytest.mark.parametrize("fault", ["", *LATE])
+def test_a_window_in_a_kernel_of_somebody(fault: str, pages: int) -> None:
+    """Of the longest sequence a quarter is a block, or a half."""
+    verdict = gate.check(
+        paged_sum(fault, windowed=True), SUMS, make_config({"pages": pages}), Chip.V6E
+    )
+    assert verdict.ok is (fault == ""), verdict
+
+
 PAGED = "tpu_inference.kernels.ragged_paged_attention.v3.kernel"
 CASE = Case(
     PAGED,
@@ -216,16 +263,24 @@ EDITS = {
 }
 
 
+WINDOWS = {
+    "window a token late": (" - sliding_window,", " - (sliding_window - 2),"),
+    "window a block late": (" - sliding_window,", " - (sliding_window - bkv_sz),"),
+    "window a token long": ("q_span < k_span + sliding", "q_span <= k_span + sliding"),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["", *EDITS])
+@pytest.mark.parametrize("fault", ["", *EDITS, "window", *WINDOWS])
 def test_a_fault_in_the_attention_of_tpu_inference(fault: str) -> None:
     """Where that is installed, with vLLM or ``tests/samples/models/absent.py`` for it."""
     if not CASE.source:
         pytest.skip("tpu-inference is not installed here")
-    edit, source = EDITS.get(fault, ()), CASE.source
+    edit, source = {**EDITS, **WINDOWS}.get(fault, ()), CASE.source
     for old, new in zip(edit[::2], edit[1::2], strict=True):
         assert old in source
         source = source.replace(old, new)
-    with declared(CASE, source) as (kernel, problem, config):
+    case = CASE._replace(options=("window=128",)) if "window" in fault else CASE
+    with declared(case, source) as (kernel, problem, config):
         verdict = gate.check(kernel, problem, config, Chip.V6E)
-    assert verdict.ok is (fault == ""), verdict
+    assert verdict.ok is (fault in ("", "window")), verdict
