@@ -265,7 +265,6 @@ EDITS = {
 
 WINDOWS = {
     "window a token late": (" - sliding_window,", " - (sliding_window - 2),"),
-    "window a block late": (" - sliding_window,", " - (sliding_window - bkv_sz),"),
     "window a token long": ("q_span < k_span + sliding", "q_span <= k_span + sliding"),
 }
 
