@@ -114,28 +114,19 @@ def step(
     from autotune.answering.sources import ENVIRONMENT, open_source
     from autotune.cli.bisect import bisect as bisected
     from autotune.cli.checks import find_interpreters
-    from autotune.declaring.discovery import find_kernel
     from autotune.wording.step import print_chips, print_step, step_data
 
     pythons = list(dict.fromkeys(find_interpreters(releases, interpreters, None)))
-    named = [parse_chip(chip) for chip in chips]
-    if (function is None) == (workload is None):
-        raise InvalidInputError("give a FUNCTION, path/to/model.py:NAME, or a --workload")
-    if workload is not None:
-        if call:
-            raise InvalidInputError("a --workload has the arguments of its step: leave out --args")
-        question = _of_workload(workload)
-        tuned = _searched() if tuned is None and len(pythons) == 1 else tuned
-    else:
-        ref = replace(find_kernel(function or ""), call=with_contents(call))
-        question = StepQuestion(ref=ref, chips=(), bounds=(), budget_s=budget)
+    question = _question(function, workload, call, chips)
     question = replace(
         question,
-        chips=named or question.chips or [attached_chip()],
+        chips=question.chips or [attached_chip()],
         bounds=slice_bounds(topology) or question.bounds,
         budget_s=budget,
         tokens=tokens or 0,
     )
+    if workload is not None and tuned is None and len(pythons) == 1:
+        tuned = _searched()
     function = function or str(question.ref)
     if tuned is not None:
         open_source(tuned)
@@ -154,20 +145,39 @@ def step(
             print_chips(steps, costs)
         for name, reason in failed.items():
             echo(f"{function} on {name}: {reason}", err=True)
-    told = None
+    cause = None
     try:
         if bisect and steps and before:
-            told = bisected(question, before[steps[0].chip], steps[0], bisect, ways[0], **pool)
+            cause = bisected(question, before[steps[0].chip], steps[0], bisect, ways[0], **pool)
     except AutotuneError as error:
         if not as_json:
             raise
         failed["bisect"] = str(error)
     if as_json:
         data = [step_data(each, costs, before.get(each.chip)) for each in steps]
-        shared.print_json({"function": function, "steps": data, "failed": failed, "bisect": told})
-    elif told:
-        echo(told)
+        shared.print_json({"function": function, "steps": data, "failed": failed, "bisect": cause})
+    elif cause:
+        echo(cause)
     raise SystemExit(2 if "bisect" in failed else 1 if failed else 0)
+
+
+def _question(
+    function: str | None, workload: Path | None, call: str, chips: Sequence[str]
+) -> "StepQuestion":
+    """Of the function, or of what a workload names. ``chips``: those that are named. Raises
+    ``InvalidInputError``."""
+    from autotune.declaring.discovery import find_kernel
+
+    named = [parse_chip(chip) for chip in chips]
+    if (function is None) == (workload is None):
+        raise InvalidInputError("give a FUNCTION, path/to/model.py:NAME, or a --workload")
+    if workload is None:
+        ref = replace(find_kernel(function or ""), call=with_contents(call))
+        return StepQuestion(ref=ref, chips=named, bounds=(), budget_s=0.0)
+    if call:
+        raise InvalidInputError("a --workload has the arguments of its step: leave out --args")
+    question = _of_workload(workload)
+    return replace(question, chips=named or question.chips)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
