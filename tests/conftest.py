@@ -13,16 +13,15 @@ import gc
 import signal
 import tempfile
 import tomllib
-from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from autotune.compiling.pool import CompilerPool
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.database import new_store
-from tests.servers.postgres import Postgres, postgres_server
+from tests.servers.postgres import postgres_server
 
 # Both would judge how busy the machine is. ``make test-nightly`` tries ten times as many examples.
 settings.register_profile(
@@ -41,11 +40,11 @@ os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="autotune-cache-")
 ROOT = Path(__file__).parent
 
 # Which files have slow tests that are not in every run, and which of them are.
-_NIGHTLY: dict[str, list[str]] = tomllib.loads((ROOT / "nightly.toml").read_text())
+_NIGHTLY = tomllib.loads((ROOT / "nightly.toml").read_text())
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection():
     """Millions of objects, all of which stay: nobody looks again and again for what is garbage."""
     gc.disable()
     try:
@@ -55,7 +54,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Marks what is nightly, after folders have marked what is slow. Files with nightly tests come
     first: begun last, one of them would be all that is left to do."""
     files = {ROOT / name: names for name, names in _NIGHTLY.items()}
@@ -68,13 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def pool() -> Iterator[CompilerPool]:
+def pool():
     with CompilerPool(1) as compilers:
         yield compilers
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch):
     """Where this process and its children keep temporary files."""
     folder = tmp_path / "tmp"
     folder.mkdir()
@@ -84,18 +83,18 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
+def postgres():
     with postgres_server() as server:
         yield server
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
+def sqlite_url(tmp_path):
     return f"sqlite:///{tmp_path / 'autotune.db'}"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
+def url(request):
     """A database that is empty (PostgreSQL) or does not exist yet (SQLite)."""
     if request.param == "sqlite":
         yield request.getfixturevalue("sqlite_url")
@@ -107,7 +106,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlStore]:
+def store(request, tmp_path):
     """Empty."""
     if request.param == "sqlite":
         with new_store(tmp_path / "autotune.db") as opened:

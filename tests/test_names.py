@@ -8,9 +8,9 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGES = ("autotune", "kernels", "db", "service")
 
 
-def defined() -> dict[str, list[str]]:
+def defined():
     """Each class with the files that define it."""
-    found: dict[str, list[str]] = defaultdict(list)
+    found = defaultdict(list)
     for package in PACKAGES:
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -19,7 +19,7 @@ def defined() -> dict[str, list[str]]:
     return found
 
 
-def test_a_class_name_has_one_meaning_in_the_whole_repository() -> None:
+def test_a_class_name_has_one_meaning_in_the_whole_repository():
     found = defined()
     assert len(found) > 200
     assert {name: files for name, files in found.items() if len(files) > 1} == {}

@@ -3,7 +3,6 @@
 import gzip
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ EXPLANATION = Explanation(
 RECORDS = (record(), record(key(m=256), 7.5), record(key("rmsnorm")))
 
 
-def test_a_bundle_survives_its_file(tmp_path: Path) -> None:
+def test_a_bundle_survives_its_file(tmp_path):
     made = bundle.new_bundle(RECORDS, snapshot=7)
     bundle.write_bundle(tmp_path / "a.bundle", made)
     assert bundle.read_bundle(tmp_path / "a.bundle") == made
@@ -35,7 +34,7 @@ def test_a_bundle_survives_its_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.bundle"]
 
 
-def test_a_client_that_knows_no_options_reads_no_record_of_some() -> None:
+def test_a_client_that_knows_no_options_reads_no_record_of_some():
     asked = key(m=512)
     other = record(replace(asked, toolchain=replace(asked.toolchain, options="xla_a=1")))
     content = bundle.bundle_to_bytes(bundle.new_bundle((*RECORDS, other)))
@@ -43,14 +42,12 @@ def test_a_client_that_knows_no_options_reads_no_record_of_some() -> None:
     assert bundle.bundle_from_bytes(content).records == (*RECORDS, other)
 
 
-def test_a_write_that_fails_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.bundle"
     bundle.write_bundle(path, bundle.new_bundle(RECORDS))
     before = path.read_bytes()
 
-    def fail(_: object) -> bytes:
+    def fail(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(bundle, "bundle_to_bytes", fail)
@@ -60,7 +57,7 @@ def test_a_write_that_fails_leaves_the_old_file(
     assert [p.name for p in tmp_path.iterdir()] == ["a.bundle"]
 
 
-def test_only_kernels_that_have_a_record_and_no_explanations() -> None:
+def test_only_kernels_that_have_a_record_and_no_explanations():
     good, unused = matching.record(), replace(matching.SPEC, name="unused")
     explained = replace(good, estimate=replace(good.estimate, explanation=EXPLANATION))
     made = bundle.new_bundle([explained], kernels=[matching.SPEC, unused])
@@ -68,7 +65,7 @@ def test_only_kernels_that_have_a_record_and_no_explanations() -> None:
     assert made.records == (good,)
 
 
-def test_a_config_that_its_kernel_cannot_have_is_neither_written_nor_read() -> None:
+def test_a_config_that_its_kernel_cannot_have_is_neither_written_nor_read():
     good = matching.record()
     wrong = replace(good, config=replace(good.config, vmem_limit_bytes=(128 << 20) + 1))
     assert bundle.new_bundle([good, wrong], kernels=[matching.SPEC]).records == (good,)
@@ -80,7 +77,7 @@ def test_a_config_that_its_kernel_cannot_have_is_neither_written_nor_read() -> N
 WHOLE = bundle.bundle_to_bytes(bundle.new_bundle(RECORDS))
 
 
-def packed(**changes: object) -> bytes:
+def packed(**changes):
     data = json.loads(gzip.decompress(WHOLE))
     return gzip.compress(json.dumps({**data, **changes}).encode(), mtime=0)
 
@@ -100,9 +97,7 @@ def packed(**changes: object) -> bytes:
     ],
     ids=["missing", "empty", "plain", "cut", "list", "object", "format", "no record", "no records"],
 )
-def test_what_is_no_bundle_is_one_sentence(
-    content: bytes | None, says: str, tmp_path: Path
-) -> None:
+def test_what_is_no_bundle_is_one_sentence(content, says, tmp_path):
     path = tmp_path / "b"
     if content is not None:
         path.write_bytes(content)
@@ -112,7 +107,7 @@ def test_what_is_no_bundle_is_one_sentence(
 
 
 @pytest.mark.parametrize("time_us", [0.0, -1.0, 1e13, float("inf"), float("nan")])
-def test_a_time_that_cannot_be_is_not_handed_on(time_us: float) -> None:
+def test_a_time_that_cannot_be_is_not_handed_on(time_us):
     bad = record(key(m=512), time_us)
     assert bundle.new_bundle([*RECORDS, bad]).records == RECORDS
     forged = replace(bundle.new_bundle(RECORDS), records=(*RECORDS, bad))

@@ -8,8 +8,6 @@ import sys
 import time
 from dataclasses import replace
 from itertools import combinations, count
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,25 +24,24 @@ from autotune.domain.problem import make_config
 from autotune.domain.record import Record
 from autotune.python.explained_client import Client
 from autotune.python.sources import BundleSource, StoreSource
-from autotune_db import SqlStore
 from tests.fakes.lying_service import http, lying
 from tests.samples.database import new_store, two_records
 from tests.samples.matching import SPEC, older, question, record, ruled
-from tests.servers.service import Running, running, until
+from tests.servers.service import running, until
 
 NOBODY = "http://127.0.0.1:9"
 QUESTIONS = [question(1024), question(2048), question(9, 9)]
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
+def cache(tmp_path):
     """An older snapshot on disk: another block than the service has."""
     path = tmp_path / "configs.bundle"
     write_bundle(path, new_bundle([record(question(1024), 128)], 1, [SPEC]))
     return path
 
 
-def test_a_busy_service_is_asked_again(tmp_path: Path) -> None:
+def test_a_busy_service_is_asked_again(tmp_path):
     database = str(tmp_path / "busy.db")
     new_store(database, two_records).close()
     with running(database, reads_per_second=1) as service:
@@ -53,7 +50,7 @@ def test_a_busy_service_is_asked_again(tmp_path: Path) -> None:
             assert answer.kind == EXACT
 
 
-def test_a_busy_service_is_not_left_alone(cache: Path) -> None:
+def test_a_busy_service_is_not_left_alone(cache):
     """It has not failed: the next call may ask it again."""
     refusal = http(b"{}", "429 Too Many Requests")
     with lying(refusal) as url:
@@ -62,24 +59,24 @@ def test_a_busy_service_is_not_left_alone(cache: Path) -> None:
         assert client._retry_after == 0
 
 
-def words(client: Client) -> list[str]:
+def words(client):
     return [answer.kind for answer in client.lookup(QUESTIONS)]
 
 
-def test_more_than_one_call_may_hold(service: Running) -> None:
+def test_more_than_one_call_may_hold(service):
     keys = [question(1024 + n % 7) for n in range(2 * MAX_QUESTIONS + 1)]
     answers = Client(service.url, timeout_s=20).lookup(keys)
     assert len(answers) == len(keys)
     assert [answer.kind == EXACT for answer in answers] == [n % 7 == 0 for n in range(len(keys))]
 
 
-def test_a_snapshot_that_is_asked_for(service: Running) -> None:
+def test_a_snapshot_that_is_asked_for(service):
     client = Client(service.url, snapshot=1)
     assert client.lookup([question(4096, 256)])[0].kind == DEFAULT
     assert client.snapshot == 1
 
 
-def test_the_snapshot_is_kept_on_disk(service: Running, tmp_path: Path) -> None:
+def test_the_snapshot_is_kept_on_disk(service, tmp_path):
     path = tmp_path / "new.bundle"
     online = Client(service.url, cache=path).lookup(QUESTIONS)
     until(lambda: path.exists() and path.with_name("new.bundle.note").exists())
@@ -98,7 +95,7 @@ def test_the_snapshot_is_kept_on_disk(service: Running, tmp_path: Path) -> None:
     assert own._disk_index().match(question(1024)).kind == EXACT and own.keeps_proofs
 
 
-def test_what_is_kept_already_is_not_fetched_again(service: Running, tmp_path: Path) -> None:
+def test_what_is_kept_already_is_not_fetched_again(service, tmp_path):
     path = tmp_path / "new.bundle"
     client = Client(service.url, cache=path)
     client.lookup(QUESTIONS)
@@ -111,7 +108,7 @@ def test_what_is_kept_already_is_not_fetched_again(service: Running, tmp_path: P
     assert read_bundle(path).snapshot == 2
 
 
-def test_a_snapshot_that_cannot_be_read_does_not_replace_what_is_there(cache: Path) -> None:
+def test_a_snapshot_that_cannot_be_read_does_not_replace_what_is_there(cache):
     before = cache.read_bytes()
     with lying(http(b"nonsense")) as url, pytest.raises(InvalidInputError):
         Client(url, cache=cache).refresh()
@@ -119,11 +116,11 @@ def test_a_snapshot_that_cannot_be_read_does_not_replace_what_is_there(cache: Pa
     assert [path.name for path in cache.parent.iterdir()] == [cache.name]
 
 
-def _answers(*answers: Any) -> bytes:
+def _answers(*answers):
     return http(json.dumps({"snapshot": 3, "answers": answers}).encode())
 
 
-def _answer(of: Record, **changes: Any) -> dict[str, Any]:
+def _answer(of, **changes):
     return {
         "match": "exact",
         "config": to_data(of.config),
@@ -137,12 +134,12 @@ GOOD = _answer(record(question(1024)))
 NOTHING = {"match": "default", "config": None, "why": "", "record": None}
 
 
-def _lie(answer: dict[str, Any]) -> bytes:
+def _lie(answer):
     """Only the first of three answers is wrong."""
     return _answers(answer, NOTHING, NOTHING)
 
 
-LIES: dict[str, bytes | None] = {
+LIES = {
     "silence": None,
     "nothing": b"",
     "no HTTP": b"\0\xff" * 100,
@@ -164,7 +161,7 @@ LIES: dict[str, bytes | None] = {
 }
 
 
-def test_a_newer_service_may_say_more() -> None:
+def test_a_newer_service_may_say_more():
     """Services are upgraded before their hosts: these must not fall back to defaults. The other
     side of the lies: each is refused for its one wrong part."""
     more = GOOD["record"] | {"new": 1, "estimate": GOOD["record"]["estimate"] | {"new": 1}}
@@ -173,7 +170,7 @@ def test_a_newer_service_may_say_more() -> None:
     assert answers[0].record == from_data(Record, GOOD["record"])
 
 
-def test_a_new_word_is_a_default_and_the_other_answers_hold() -> None:
+def test_a_new_word_is_a_default_and_the_other_answers_hold():
     better = GOOD | {"match": "better", "record": {"made": "anew"}}
     with lying(_answers(better, NOTHING, GOOD)) as url:
         asked = [question(512), question(512), question(1024)]
@@ -183,9 +180,7 @@ def test_a_new_word_is_a_default_and_the_other_answers_hold() -> None:
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_service_that_is_of_no_use(
-    name: str, cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_that_is_of_no_use(name, cache, caplog):
     with lying(LIES[name]) as url:
         client = Client(url, cache=cache, timeout_s=0.3)
         answers = client.lookup(QUESTIONS)
@@ -199,15 +194,13 @@ def test_a_service_that_is_of_no_use(
     assert url in warnings[0]
 
 
-def test_after_an_outage_the_answers_come_without_a_restart(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_an_outage_the_answers_come_without_a_restart(service, monkeypatch):
     """Found out in the background: who holds an answer asks again."""
     monkeypatch.setattr("autotune.answering.generation.RETRY_AFTER_S", 0.05)
     monkeypatch.setattr("autotune.answering.client.RETRY_AFTER_S", 0.05)
     client, call, calls = Client(service.url), Remote.call, count()
 
-    def flaky(self: Remote, *args: Any) -> bytes:
+    def flaky(self, *args):
         if next(calls) < 3:
             raise OSError("no route to host")
         return call(self, *args)
@@ -222,13 +215,13 @@ def test_after_an_outage_the_answers_come_without_a_restart(
 
 
 @pytest.mark.parametrize("name", ["silence", "nothing", "a page", "busy"])
-def test_strict_says_so_instead(name: str, cache: Path) -> None:
+def test_strict_says_so_instead(name, cache):
     with lying(LIES[name]) as url, pytest.raises(ServiceError):
         Client(url, cache=cache, timeout_s=0.3, strict=True).lookup(QUESTIONS)
 
 
 @pytest.mark.parametrize("content, pause_s", [(None, 0.0), (http(b"x" * 1000), 0.1)])
-def test_a_call_is_bounded_as_a_whole(content: bytes | None, pause_s: float) -> None:
+def test_a_call_is_bounded_as_a_whole(content, pause_s):
     """A byte now and then resets the timeout of a socket."""
     with lying(content, pause_s=pause_s) as url:
         begun = time.monotonic()
@@ -236,7 +229,7 @@ def test_a_call_is_bounded_as_a_whole(content: bytes | None, pause_s: float) -> 
         assert time.monotonic() - begun < 20  # all bytes take 100 s, silence lasts 30
 
 
-def test_a_process_that_is_forked_in_an_outage_asks_again() -> None:
+def test_a_process_that_is_forked_in_an_outage_asks_again():
     """The threads that would are those of its parent."""
     client = Client(NOBODY)
     client.lookup(QUESTIONS)
@@ -247,33 +240,33 @@ def test_a_process_that_is_forked_in_an_outage_asks_again() -> None:
     assert os.waitpid(child, 0)[1] == 0 and GENERATION._waiting
 
 
-def test_without_anything_there_are_defaults(tmp_path: Path) -> None:
+def test_without_anything_there_are_defaults(tmp_path):
     assert words(Client(NOBODY)) == [DEFAULT] * 3
     assert words(Client(NOBODY, cache=tmp_path / "missing")) == [DEFAULT] * 3
     (tmp_path / "broken").write_bytes(b"\x1f\x8bnonsense")
     assert words(Client(NOBODY, cache=tmp_path / "broken")) == [DEFAULT] * 3
 
 
-def test_a_bundle_needs_no_service(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bundle_needs_no_service(cache, caplog):
     client = Client(None, cache=cache)
     assert words(client) == [EXACT, NEAREST, DEFAULT]
     assert not caplog.records
     assert not client.refresh()
 
 
-def test_a_question_that_is_refused_is_a_default(service: Running) -> None:
+def test_a_question_that_is_refused_is_a_default(service):
     answers = Client(service.url).lookup([question(kernel="nope"), question(1024)])
     assert [answer.kind for answer in answers] == [DEFAULT, EXACT]
     assert "unknown kernel" in answers[0].why
 
 
 @pytest.mark.parametrize("url", ["", "tuning:8700", "ftp://x", "http://", "http://x:y", "file:/x"])
-def test_no_address(url: str) -> None:
+def test_no_address(url):
     with pytest.raises(InvalidInputError):
         Client(url)
 
 
-def test_it_imports_nothing_heavy() -> None:
+def test_it_imports_nothing_heavy():
     probe = (
         "import sys, autotune.answering.client as _;"
         " print(sorted({name.partition('.')[0] for name in sys.modules}"
@@ -283,7 +276,7 @@ def test_it_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_by_shape(service: Running) -> None:
+def test_by_shape(service):
     toolchain = question().toolchain
     client = Client(service.url)
     answer = client.lookup_shape(
@@ -299,7 +292,7 @@ def test_by_shape(service: Running) -> None:
         Client(NOBODY).lookup_shape("mm", ProblemWords(shape="1"), chip="v5e", toolchain=toolchain)
 
 
-def all_kinds(store: SqlStore) -> None:
+def all_kinds(store):
     """Of one problem: a record, one of another toolchain, a rule, and a record of a near shape."""
     near = replace(record(question(1024)), rule=ruled())
     store.save_kernel(SPEC)
@@ -308,7 +301,7 @@ def all_kinds(store: SqlStore) -> None:
     store.save_rule([near.key], ruled())
 
 
-def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) -> None:
+def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path):
     path, database = tmp_path / "kinds.bundle", str(tmp_path / "kinds.db")
     older_one = question(jax="0.9.0").toolchain
     with new_store(database, all_kinds) as store, running(database) as service:
@@ -331,7 +324,7 @@ def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_kind_that_there_is_not_is_the_callers_mistake(service: Running, strict: bool) -> None:
+def test_a_kind_that_there_is_not_is_the_callers_mistake(service, strict):
     client = Client(service.url, strict=strict)
     for ask in (client.match, lambda key, kinds: client.lookup([key], kinds)):
         with pytest.raises(InvalidInputError, match="'near': choose among exact, toolchain, rule"):
@@ -341,13 +334,13 @@ def test_a_kind_that_there_is_not_is_the_callers_mistake(service: Running, stric
 
 
 @pytest.mark.parametrize("following", ["7", "8", "seven", 10**30])
-def test_a_list_of_checks_that_does_not_go_on_is_given_up(following: str | int) -> None:
+def test_a_list_of_checks_that_does_not_go_on_is_given_up(following):
     page = json.dumps({"checks": [], "next": following}).encode()
     with lying(http(page)) as url, pytest.raises(ServiceError):
         Client(url).checks()
 
 
-def test_nor_is_one_that_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_is_one_that_goes_on_for_ever(monkeypatch):
     cursors = count(10**6, -1)
     monkeypatch.setattr(
         Remote, "call", lambda *_: json.dumps({"checks": [], "next": str(next(cursors))}).encode()

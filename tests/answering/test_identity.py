@@ -5,7 +5,6 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -29,7 +28,7 @@ ALIKE = st.sampled_from([0, 1, 2, True, False, "0", "1", "true", "True", "", "Fa
 NAMES = st.lists(st.sampled_from(["a", "b", "c"]), unique=True, min_size=1, max_size=3)
 
 
-def _named(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[tuple[str, Any], ...]]:
+def _named(values):
     return NAMES.flatmap(lambda names: st.tuples(*(st.tuples(st.just(n), values) for n in names)))
 
 
@@ -50,7 +49,7 @@ KEYS = st.builds(
 
 
 @st.composite
-def pairs(draw: st.DrawFn) -> tuple[Key, Key]:
+def pairs(draw):
     """Keys that differ in little, or in the order of names only."""
     one, other = draw(KEYS), draw(KEYS)
     problem = one.problem
@@ -66,7 +65,7 @@ def pairs(draw: st.DrawFn) -> tuple[Key, Key]:
 
 
 @given(pairs())
-def test_all_agree_which_keys_are_one(pair: tuple[Key, Key]) -> None:
+def test_all_agree_which_keys_are_one(pair):
     one, other = pair
     content = bundle_to_bytes(new_bundle([record(one)]))
     data = to_data(other)
@@ -91,7 +90,7 @@ NEAR = [True, 1, 1.0, "1", "v5e\n", "\x01", "\x7f", " v5e", "", None, [], {}, 2*
 
 @pytest.mark.parametrize("value", NEAR, ids=repr)
 @pytest.mark.parametrize("part", ["call", "toolchain", "question", "problem", "dims", "options"])
-def test_what_is_answered_by_its_types_alone_is_right(part: str, value: Any) -> None:
+def test_what_is_answered_by_its_types_alone_is_right(part, value):
     """It means the same where all of it is checked, what no question uses too."""
     names = {
         "call": ["chip", "toolchain", "accept", "snapshot", "unknown"],
@@ -108,9 +107,9 @@ def test_what_is_answered_by_its_types_alone_is_right(part: str, value: Any) -> 
         _check_alike(call)
 
 
-def _check_alike(call: dict[str, Any]) -> None:
+def _check_alike(call):
     snapshot = EMPTY.changed(1, Change(records=[record(KEY)]), [])
-    snapshots: Any = SimpleNamespace(current=snapshot, in_memory={None: snapshot, 1: snapshot}.get)
+    snapshots = SimpleNamespace(current=snapshot, in_memory={None: snapshot, 1: snapshot}.get)
     try:
         typed = msgspec.json.decode(json.dumps(call), type=LookupStruct)
     except msgspec.ValidationError:
@@ -124,7 +123,7 @@ def _check_alike(call: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", [1, 1.0, True, "true", "TRUE"])
-def test_in_the_spelling_of_its_kernel_an_option_has_one_value(value: Any) -> None:
+def test_in_the_spelling_of_its_kernel_an_option_has_one_value(value):
     problem = SPEC.problems.problem({"k": 128, "m": 1024}, "bf16", {"causal": value})
     key = question(1024, causal=True)
     assert identity_of(replace(key, problem=problem)) == identity_of(key)
@@ -132,7 +131,7 @@ def test_in_the_spelling_of_its_kernel_an_option_has_one_value(value: Any) -> No
 
 
 @pytest.mark.parametrize("size", [1.0, True, "1", None])
-def test_a_dimension_is_a_whole_number(size: Any) -> None:
+def test_a_dimension_is_a_whole_number(size):
     with pytest.raises(ValueError, match="dimension m"):
         Problem(dims=(("m", size),), dtype="int8")
     with pytest.raises(InvalidInputError, match="dimension m"):

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN, Index
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.key import Key, Toolchain
+from autotune.domain.key import Toolchain
 from autotune.domain.record import CheckVerdict, Record, RecordCheck
 from autotune.wording.match import why
 from autotune_db import open_store
@@ -21,7 +20,7 @@ NEW = Toolchain(jax="9.0", jaxlib="9.0", libtpu="9.0")
 OLDER = Toolchain(jax="0.1", jaxlib="0.1", libtpu="0.1")
 
 
-def known(verdict: CheckVerdict, toolchain: Toolchain = NEW) -> RecordCheck:
+def known(verdict, toolchain=NEW):
     return RecordCheck(
         toolchain=toolchain,
         verdict=verdict,
@@ -31,12 +30,12 @@ def known(verdict: CheckVerdict, toolchain: Toolchain = NEW) -> RecordCheck:
     )
 
 
-def asked() -> Key:
+def asked():
     return replace(question(1024), toolchain=NEW)
 
 
 @pytest.mark.parametrize("verdict", CheckVerdict)
-def test_only_what_is_not_known_to_fail_there_is_answered(verdict: CheckVerdict) -> None:
+def test_only_what_is_not_known_to_fail_there_is_answered(verdict):
     published = record(question(1024)).with_check(known(verdict))
     answer = Index([published], [SPEC]).match(asked())
     if verdict in (CheckVerdict.WRONG, CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT):
@@ -45,13 +44,13 @@ def test_only_what_is_not_known_to_fail_there_is_answered(verdict: CheckVerdict)
         assert (answer.kind, answer.check) == (TOOLCHAIN, known(verdict))
 
 
-def test_the_last_check_of_a_toolchain_counts() -> None:
+def test_the_last_check_of_a_toolchain_counts():
     mended = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
     mended = mended.with_check(known(CheckVerdict.SAME))
     assert [check.verdict for check in mended.checks] == [CheckVerdict.SAME]
 
 
-def test_it_travels_with_the_record(tmp_path: Path) -> None:
+def test_it_travels_with_the_record(tmp_path):
     checked = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
     assert from_data(Record, to_data(checked)) == checked
     assert "checks" not in to_data(record(question(1024)))  # older versions take it
@@ -66,7 +65,7 @@ def test_it_travels_with_the_record(tmp_path: Path) -> None:
         assert store.snapshots(1)[0].number == 2
 
 
-def test_an_answer_in_the_place_of_what_is_broken_says_so() -> None:
+def test_an_answer_in_the_place_of_what_is_broken_says_so():
     broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
     nearby = record(replace(question(2048), toolchain=NEW), bm=128)
     answer = Index([broken, nearby], [SPEC]).match(asked())
@@ -98,9 +97,7 @@ _RECORDS = st.lists(
 
 
 @given(_RECORDS, st.sampled_from([1024, 2048]))
-def test_whatever_is_published_what_is_known_not_to_work_is_no_answer(
-    records: list[Record], m: int
-) -> None:
+def test_whatever_is_published_what_is_known_not_to_work_is_no_answer(records, m):
     key = replace(question(m), toolchain=NEW)
     others = [other for other in records if other.key.problem == key.problem and other.key != key]
     checks = [(other.config, other.check(NEW)) for other in others]

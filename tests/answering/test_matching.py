@@ -1,25 +1,17 @@
 """Which record answers which question."""
 
-import random
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.answering.matching import (
-    DEFAULT,
-    EXACT,
-    NEAREST,
-    RULE,
-    TOOLCHAIN,
-    Index,
-)
+from autotune.answering.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index
 from autotune.answering.nearest_shape import safe_config
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.key import Chip, KernelSpec, Key
-from autotune.domain.problem import ARBITRARY, Problem
-from autotune.domain.record import Change, Record
+from autotune.domain.key import Chip, KernelSpec
+from autotune.domain.problem import ARBITRARY
+from autotune.domain.record import Change
 from autotune.wording.match import why
 from tests.samples.matching import SPEC, older, question, record
 
@@ -37,7 +29,7 @@ RECORDS = st.builds(
 )
 
 
-def kind(key: Key, *records: Record) -> str:
+def kind(key, *records):
     return Index(records, [SPEC]).match(key).kind
 
 
@@ -45,15 +37,13 @@ LIMIT = "xla_tpu_scoped_vmem_limit_kib"
 OPTIONS = st.sampled_from(("", "xla_a=1", "xla_a=2", f"{LIMIT}=65536", f"{LIMIT}=8192 xla_a=1"))
 
 
-def under(options: str, key: Key | None = None) -> Key:
+def under(options, key=None):
     key = key or question()
     return replace(key, toolchain=replace(key.toolchain, options=options))
 
 
 @given(st.lists(st.tuples(RECORDS, OPTIONS), max_size=12), KEYS, OPTIONS)
-def test_nothing_is_exact_under_other_options(
-    published: list[tuple[Record, str]], asked: Key, options: str
-) -> None:
+def test_nothing_is_exact_under_other_options(published, asked, options):
     records = one_of_each([replace(r, key=under(own, r.key)) for r, own in published])
     match = Index(records, [SPEC]).match(under(options, asked))
     assert (match.kind == EXACT) == (under(options, asked) in {r.key for r in records})
@@ -61,7 +51,7 @@ def test_nothing_is_exact_under_other_options(
         assert match.record.key.toolchain.options == under(options).toolchain.options
 
 
-def test_other_options_are_another_toolchain_and_said() -> None:
+def test_other_options_are_another_toolchain_and_said():
     nearer, older_one = record(under("xla_a=1 xla_b=2")), older(record(under("xla_a=1")), "0.9.0")
     match = Index([nearer, older_one], [SPEC]).match(under("xla_a=1"))
     assert (match.kind, match.record) == (TOOLCHAIN, older_one)  # the same options go before
@@ -79,9 +69,7 @@ def test_other_options_are_another_toolchain_and_said() -> None:
         (60, f"{LIMIT}=131072", TOOLCHAIN),
     ],
 )
-def test_what_needs_more_vmem_than_is_asked_for_is_not_handed_out(
-    used: int, options: str, answer: str
-) -> None:
+def test_what_needs_more_vmem_than_is_asked_for_is_not_handed_out(used, options, answer):
     tuned = record(under(f"{LIMIT}=65536"), used=used << 20)
     match = Index([tuned], [SPEC]).match(under(options))
     assert match.kind == answer
@@ -90,12 +78,12 @@ def test_what_needs_more_vmem_than_is_asked_for_is_not_handed_out(
     assert kind(under(options), own) == TOOLCHAIN  # its limit is its config's
 
 
-def one_of_each(records: list[Record]) -> list[Record]:
+def one_of_each(records):
     return list({published.key: published for published in records}.values())
 
 
 @given(st.lists(RECORDS, max_size=12), KEYS)
-def test_the_best_word_that_fits_is_given(records: list[Record], asked: Key) -> None:
+def test_the_best_word_that_fits_is_given(records, asked):
     records = one_of_each(records)
     match = Index(records, [SPEC]).match(asked)
     same = [r for r in records if replace(r.key, toolchain=asked.toolchain) == asked]
@@ -120,18 +108,14 @@ def test_the_best_word_that_fits_is_given(records: list[Record], asked: Key) -> 
 
 
 @given(st.lists(RECORDS, max_size=12), KEYS, st.randoms(use_true_random=False))
-def test_the_order_of_records_does_not_matter(
-    records: list[Record], asked: Key, chance: random.Random
-) -> None:
+def test_the_order_of_records_does_not_matter(records, asked, chance):
     records = one_of_each(records)
     shuffled = chance.sample(records, len(records))
     assert Index(records, [SPEC]).match(asked) == Index(shuffled, [SPEC]).match(asked)
 
 
 @given(st.lists(RECORDS, max_size=12), st.lists(RECORDS, max_size=12), KEYS)
-def test_an_index_grown_from_an_older_one_is_the_same(
-    first: list[Record], second: list[Record], asked: Key
-) -> None:
+def test_an_index_grown_from_an_older_one_is_the_same(first, second, asked):
     old = Index(one_of_each(first), [SPEC])
     before = old.match(asked)
     grown = old.changed(Change(records=second), [])
@@ -141,7 +125,7 @@ def test_an_index_grown_from_an_older_one_is_the_same(
 
 
 @given(st.lists(RECORDS, max_size=12), st.data(), KEYS)
-def test_what_is_taken_out_is_gone(records: list[Record], data: st.DataObject, asked: Key) -> None:
+def test_what_is_taken_out_is_gone(records, data, asked):
     records = one_of_each(records)
     gone = data.draw(st.lists(st.sampled_from(records), unique_by=id)) if records else []
     index = Index(records, [SPEC]).changed(
@@ -172,7 +156,7 @@ def test_what_is_taken_out_is_gone(records: list[Record], data: st.DataObject, a
         (128, 128, 256, None),  # nobody has seen it cut: the default is as long
     ],
 )
-def test_safe(m: int, block: int, asked: int, there: int | None) -> None:
+def test_safe(m, block, asked, there):
     of = record(question(m), block)
     config = safe_config(of, question(asked).problem, SPEC.cuts)
     assert (config and config["bm"]) == there
@@ -184,7 +168,7 @@ def test_safe(m: int, block: int, asked: int, there: int | None) -> None:
         assert config == replace(of.config, axes=config.axes)
 
 
-def test_blocks_that_are_made_to_fit_are_a_rule_and_another_shape_as_it_is_goes_before() -> None:
+def test_blocks_that_are_made_to_fit_are_a_rule_and_another_shape_as_it_is_goes_before():
     whole, cut = record(question(256), 256), record(question(2048), 256)
     assert kind(question(512), whole) == RULE
     assert kind(question(512), whole, cut) == NEAREST
@@ -193,7 +177,7 @@ def test_blocks_that_are_made_to_fit_are_a_rule_and_another_shape_as_it_is_goes_
     assert "whole dimension" in why(asked.match(question(512)), question(512))
 
 
-def test_a_dimension_that_is_not_cut_must_be_the_same() -> None:
+def test_a_dimension_that_is_not_cut_must_be_the_same():
     assert kind(question(2048, 128), record(question(1024, 128))) == NEAREST
     assert kind(question(2048, 256), record(question(1024, 128))) == DEFAULT
 
@@ -210,11 +194,11 @@ def test_a_dimension_that_is_not_cut_must_be_the_same() -> None:
     ],
     ids=str,
 )
-def test_nothing_else_may_differ(asked: Key) -> None:
+def test_nothing_else_may_differ(asked):
     assert kind(asked, record(question(1024))) == DEFAULT
 
 
-def test_without_knowing_what_is_cut_nothing_is_near() -> None:
+def test_without_knowing_what_is_cut_nothing_is_near():
     data = to_data(SPEC)
     del data["cuts"]  # as an older version saved it
     for kernels in ([], [from_data(KernelSpec, data)]):
@@ -222,14 +206,14 @@ def test_without_knowing_what_is_cut_nothing_is_near() -> None:
     assert from_data(KernelSpec, to_data(SPEC)) == SPEC
 
 
-def test_the_nearest_in_ratio_not_in_difference() -> None:
+def test_the_nearest_in_ratio_not_in_difference():
     index = Index([record(question(512), 128), record(question(2048), 128)], [SPEC])
     assert _problem(index, question(1024 - 128)) == question(512).problem
     assert _problem(index, question(1024 + 128)) == question(2048).problem
     assert _problem(index, question(1024)) == question(512).problem  # a tie
 
 
-def _problem(index: Index, asked: Key) -> Problem:
+def _problem(index, asked):
     record = index.match(asked).record
     assert record is not None
     return record.key.problem
@@ -245,14 +229,14 @@ def _problem(index: Index, asked: Key) -> Problem:
         ("nightly", ("0.9.9", "0.12.0"), "0.9.9"),
     ],
 )
-def test_the_closest_toolchain(asked: str, there: tuple[str, ...], expected: str) -> None:
+def test_the_closest_toolchain(asked, there, expected):
     match = Index([older(record(), jax) for jax in there]).match(question(jax=asked))
     assert match.record is not None
     assert (match.kind, match.record.key.toolchain.jax) == (TOOLCHAIN, expected)
     assert match.check is None
 
 
-def test_a_changed_source_is_said_with_what_the_earlier_one_had() -> None:
+def test_a_changed_source_is_said_with_what_the_earlier_one_had():
     match = Index([record()], [SPEC]).match(question(fingerprint="beef"))
     assert match.kind == DEFAULT
     assert match.earlier == record()

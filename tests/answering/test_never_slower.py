@@ -1,9 +1,7 @@
 """Whatever was changed between the search and the question: a model is never slower by our own
 estimate than without us, or it is told that nothing is known and takes its own default."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from autotune.answering.client import ServiceAnswers
-from autotune.answering.sources import BundleAnswers, Source, StoreAnswers
+from autotune.answering.sources import BundleAnswers, StoreAnswers
 from autotune.cli.main import cli
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.evidence import Verdict
@@ -26,7 +24,7 @@ SEARCHED = (512, 1 << 14)
 DEFAULT, TRIED = 16, BLOCKS[:4]  # 256 would be the fastest
 
 
-def kernel(default: int, choices: tuple[int, ...]) -> Kernel:
+def kernel(default, choices):
     return Kernel(
         name=SUBJECT.spec.name,
         dims=("rows",),
@@ -39,7 +37,7 @@ def kernel(default: int, choices: tuple[int, ...]) -> Kernel:
 
 
 @pytest.fixture(scope="module", params=["database", "bundle", "service"])
-def source(request: Any, tmp_path_factory: Any) -> Iterator[Source]:
+def source(request, tmp_path_factory):
     """What two searches have published, wherever it is asked for."""
     folder = tmp_path_factory.mktemp("never")
     with open_store(str(folder / "db.db"), create=True) as store:
@@ -59,7 +57,7 @@ def source(request: Any, tmp_path_factory: Any) -> Iterator[Source]:
                 yield ServiceAnswers(service.url)
 
 
-def asked(source: Source, rows: int, now: dict[str, Any]) -> tuple[str, float, float]:
+def asked(source, rows, now):
     """The kind of answer, and its time beside that of what the code does without us."""
     toolchain = replace(SUBJECT.toolchain, libtpu=now.get("libtpu", SUBJECT.toolchain.libtpu))
     default = min(rows, now.get("default", DEFAULT))
@@ -72,7 +70,7 @@ def asked(source: Source, rows: int, now: dict[str, Any]) -> tuple[str, float, f
     return answer.match, time_us(rows, answer.config["block"]), time_us(rows, default)
 
 
-CHANGES: dict[str, Sequence[Any]] = {
+CHANGES = {
     "default": BLOCKS,
     "choices": [BLOCKS[:n] for n in (1, 3, 6)],
     "doc": ["It says more."],
@@ -87,12 +85,12 @@ CHANGES: dict[str, Sequence[Any]] = {
     st.fixed_dictionaries({}, optional={n: st.sampled_from(v) for n, v in CHANGES.items()}),
 )
 @example(512, {"default": 256, "libtpu": "9.0"})
-def test_no_change_makes_a_model_slower(source: Source, rows: int, now: dict[str, Any]) -> None:
+def test_no_change_makes_a_model_slower(source, rows, now):
     match, taken_us, own_us = asked(source, rows, now)
     assert taken_us <= own_us, match
 
 
-def test_what_is_still_the_kernel_that_was_searched_is_seldom_not_known(source: Source) -> None:
+def test_what_is_still_the_kernel_that_was_searched_is_seldom_not_known(source):
     same = [
         {},
         *({"default": block} for block in TRIED),

@@ -1,6 +1,5 @@
 """What a rule knows of HBM: arrays that are read again, while the core works."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from math import ceil
@@ -9,10 +8,7 @@ import pytest
 
 from autotune.answering import rules
 from autotune.domain import explanation as parts
-from autotune.domain.key import Key
-from autotune.domain.outcome import Estimate
-from autotune.domain.problem import Config
-from autotune.domain.rule import CostTerm, HbmTerm, ShapeRule
+from autotune.domain.rule import CostTerm, HbmTerm
 from autotune.estimating.simulator import MODEL
 from autotune.tables.rule_fit import make_rule
 from tests.samples.estimates import estimate
@@ -26,24 +22,24 @@ ROWS = HbmTerm(us=1e-3, of=("m",))
 AGAIN = HbmTerm(us=3e-3, of=("k",), again=("bm",), where=("bk",))
 
 
-def traffic_us(m: int, k: int, bm: int, bk: int) -> float:
+def traffic_us(m, k, bm, bk):
     """The columns are read again for each block of rows, but where they are one block."""
     return 1e-3 * m + 3e-3 * k * (ceil(m / bm) if bk < k else 1)
 
 
-def busy_us(m: int, k: int, bm: int, bk: int) -> float:
+def busy_us(m, k, bm, bk):
     """More the higher a block: what moves less is not what the core likes."""
     return ceil(m / bm) * ceil(k / bk) * (0.05 + 5e-6 * bm * bk + 1e-3 * bm)
 
 
-def call(m: int, k: int, bm: int, bk: int) -> float:
+def call(m, k, bm, bk):
     busy, moved = busy_us(m, k, bm, bk), traffic_us(m, k, bm, bk)
     latency = LATENCY_US * ceil(m / bm) * ceil(k / bk)
     return max(busy, moved, (busy + moved + latency) / 2) + 0.5
 
 
-def made(moved: Callable[..., float] = traffic_us, *, traffic: bool = True) -> ShapeRule:
-    known: dict[Key, list[tuple[Config, Estimate]]] = {}
+def made(moved=traffic_us, *, traffic=True):
+    known = {}
     for m, k in product(SIZES, repeat=2):
         known[question(m, k)] = [
             (
@@ -68,11 +64,11 @@ def made(moved: Callable[..., float] = traffic_us, *, traffic: bool = True) -> S
 
 
 @pytest.fixture(scope="module")
-def rule() -> ShapeRule:
+def rule():
     return made()
 
 
-def test_arrays_that_are_read_again_are_told_by_the_traffic(rule: ShapeRule) -> None:
+def test_arrays_that_are_read_again_are_told_by_the_traffic(rule):
     found = sorted(rule.hbm, key=lambda term: term.us)
     assert [replace(term, us=0.0) for term in found] == [
         replace(term, us=0.0) for term in (ROWS, AGAIN)
@@ -81,7 +77,7 @@ def test_arrays_that_are_read_again_are_told_by_the_traffic(rule: ShapeRule) -> 
     assert rule.latency_us == pytest.approx(LATENCY_US, rel=0.2)
 
 
-def worst(rule: ShapeRule) -> float:
+def worst(rule):
     """Times as long as the fastest blocks."""
     found = []
     for m, k in product((700, 1500, 2300, 4000), repeat=2):
@@ -92,12 +88,12 @@ def worst(rule: ShapeRule) -> float:
     return max(found)
 
 
-def test_what_moves_less_is_chosen_where_hbm_takes_longer(rule: ShapeRule) -> None:
+def test_what_moves_less_is_chosen_where_hbm_takes_longer(rule):
     without = made(traffic=False)
     assert without.hbm == () and worst(rule) < 1.01 < 1.1 < worst(without)
 
 
-def test_traffic_that_no_arrays_explain_is_left_to_the_costs() -> None:
+def test_traffic_that_no_arrays_explain_is_left_to_the_costs():
     """As where XLA puts some into VMEM ahead of the call."""
     ruled = made(lambda m, k, bm, bk: traffic_us(m, k, bm, bk) * (1 + (m + bk) % 3 / 30))
     assert ruled.hbm == () and ruled.latency_us == 0
@@ -118,9 +114,7 @@ WAITS = (
 @pytest.mark.parametrize(
     ("core_us", "moved_us", "both_us"), [(9.0, 2.0, 9.0), (2.0, 9.0, 9.0), (5.0, 4.0, 6.0)]
 )
-def test_the_longer_of_core_and_hbm_is_waited_for(
-    rule: ShapeRule, core_us: float, moved_us: float, both_us: float
-) -> None:
+def test_the_longer_of_core_and_hbm_is_waited_for(rule, core_us, moved_us, both_us):
     """Where they take about as long, the latencies of reads, 3 us of all steps, are not hidden."""
     some = replace(rule, latency_us=0.3)
     assert rules.together_us(some, core_us, moved_us, 10) == pytest.approx(both_us)
@@ -131,7 +125,7 @@ def test_the_longer_of_core_and_hbm_is_waited_for(
 
 @pytest.mark.parametrize("hbm", [(), (ROWS,), (ROWS, AGAIN)])
 @pytest.mark.parametrize("us", [1e-3, 10.0])
-def test_it_costs_what_was_fitted(rule: ShapeRule, hbm: tuple[HbmTerm, ...], us: float) -> None:
+def test_it_costs_what_was_fitted(rule, hbm, us):
     """Whichever of the core and HBM takes longer."""
     hbm = tuple(replace(term, us=us * term.us) for term in hbm)
     costs = WAITS if hbm else tuple(replace(term, waits=False) for term in WAITS)

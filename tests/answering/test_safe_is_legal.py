@@ -1,7 +1,6 @@
 """What matching calls safe, by arithmetic alone, is legal when it is traced."""
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -10,21 +9,19 @@ import pytest
 from autotune.answering import rules
 from autotune.answering.nearest_shape import safe_config
 from autotune.answering.rule_answers import ruled_config
-from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import DescribeChip, DescribeKernel, ListChoices, TraceConfig, Traces
-from autotune.domain.key import Chip, KernelRef, Key
+from autotune.domain.key import Chip, Key
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import Config, Problem
+from autotune.domain.problem import Config
 from autotune.domain.record import Evidence
-from autotune.domain.trace import Trace
 from autotune.estimating.legality import violation
 from autotune.estimating.simulator import MODEL
 from autotune.estimating.space import explore
 from autotune.estimating.vmem import limit_bytes, vmem_use
 from autotune.searching.one_config import evaluate
-from autotune.searching.subject import Subject, describe_subject, explore_space
+from autotune.searching.subject import describe_subject, explore_space
 from autotune.tables.rule_fit import make_rule
 from tests.samples.matching import record
 
@@ -45,7 +42,7 @@ MANY_BYTES = 1 << 40
         ("vector_add", "10000", ("20000", "5000", "8192")),
     ],
 )
-def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple[str, ...]) -> None:
+def test_safe_is_legal(pool, kernel, tuned, asked):
     ref, chip = find_kernel(kernel), Chip.V4  # a megacore: semantics matter
     spec, info = pool.ask(DescribeKernel(ref=ref)), pool.ask(DescribeChip(chip=chip))
     here = spec.problems.parse(tuned)
@@ -74,15 +71,13 @@ def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple
     assert checked > 2
 
 
-def traced(
-    pool: CompilerPool, ref: KernelRef, problem: Problem, config: Config, chip: Chip
-) -> Trace:
+def traced(pool, ref, problem, config, chip):
     answer = pool.ask(TraceConfig(ref=ref, problem=problem, config=config, chip=chip))
     assert isinstance(answer, Traces), answer
     return answer.traces[0]
 
 
-DRAWN: dict[str, Callable[[random.Random], str]] = {
+DRAWN = {
     "matmul": lambda draw: "x".join(str(8 * draw.randint(16, 128)) for _ in range(3)),
     "flash_attention": lambda draw: f"1x2x2x{_long(draw)}x{_long(draw)}x128",
     "jax_splash_attention": lambda draw: (
@@ -95,16 +90,16 @@ TAUGHT, ASKED, COMPILED = 9, 40, 2
 Lessons = dict[Key, list[tuple[Config, Estimate]]]
 
 
-def _long(draw: random.Random) -> int:
+def _long(draw):
     return 64 * draw.randint(2, 32)
 
 
 @pytest.fixture(scope="module", params=DRAWN)
-def lessons(request: pytest.FixtureRequest, pool: CompilerPool) -> tuple[Lessons, list[Subject]]:
+def lessons(request, pool):
     """Random shapes to learn from, and others to ask about."""
     ref, draw = find_kernel(request.param), random.Random(0)
 
-    def subject() -> Subject:
+    def subject():
         return describe_subject(pool, ref, Chip.V5E, ProblemWords(shape=DRAWN[request.param](draw)))
 
     known = dict(_guessed(pool, subject()) for _ in range(TAUGHT))
@@ -112,10 +107,7 @@ def lessons(request: pytest.FixtureRequest, pool: CompilerPool) -> tuple[Lessons
 
 
 @pytest.mark.slow
-def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
-    pool: CompilerPool,
-    lessons: tuple[Lessons, list[Subject]],
-) -> None:
+def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(pool, lessons):
     """Of random shapes: all are traced, and the compiler has the last word on some."""
     known, asked = lessons
     best = [(k, min(pairs, key=lambda pair: pair[1].time_us)[0]) for k, pairs in known.items()]
@@ -138,7 +130,7 @@ def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
     assert answered >= ASKED / 4
 
 
-def _guessed(pool: CompilerPool, one: Subject) -> tuple[Key, list[tuple[Config, Estimate]]]:
+def _guessed(pool, one):
     """Some candidates with what arithmetic says of them, as if they had been compiled."""
     space = explore_space(pool, one, lambda _, __: None)
     return one.key, [

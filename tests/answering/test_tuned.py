@@ -3,11 +3,8 @@
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +12,7 @@ import pytest
 
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.generation import GENERATION
-from autotune.answering.matching import Index, Match
+from autotune.answering.matching import Index
 from autotune.answering.sources import (
     BundleAnswers,
     StoreAnswers,
@@ -30,7 +27,7 @@ from autotune.domain.errors import AutotuneError, StoreError, UnknownNameError
 from autotune.domain.key import Chip, KernelRef, KernelSpec, Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Option, make_config
-from autotune.domain.record import Evidence, Record, timed_configs, times_us
+from autotune.domain.record import Evidence, timed_configs, times_us
 from autotune.python.tuned import Tuned
 from tests.samples.database import new_store
 from tests.samples.records import key as sample_key
@@ -57,22 +54,22 @@ KERNEL = Kernel(
 class FakeSource:
     """Answers from a dictionary; raises ``error`` where there is one."""
 
-    def __init__(self, *records: Record, error: Exception | None = None) -> None:
+    def __init__(self, *records, error=None):
         self.records = {record.key: record for record in records}
         self.kernels = list[KernelSpec]()
         self.error, self.asked, self.missed = error, list[Key](), list[Key]()
 
-    def match(self, key: Key, accept: Any = ()) -> Match:
+    def match(self, key, accept=()):
         self.asked.append(key)
         if self.error is not None:
             raise self.error
         return Index(self.records.values(), self.kernels).match(key, accept)
 
-    def miss(self, key: Key, kind: Any = None) -> None:
+    def miss(self, key, kind=None):
         self.missed.append(key)
 
 
-def key(**changes: Any) -> Key:
+def key(**changes):
     found = Key(
         kernel="scale",
         fingerprint=fingerprint(KernelRef(path=__file__, attribute="KERNEL")),
@@ -83,17 +80,17 @@ def key(**changes: Any) -> Key:
     return replace(found, **changes)
 
 
-def record(*, default: Evidence | None = None, **changes: Any) -> Record:
+def record(*, default=None, **changes):
     found = replace(sample_record(key(**changes)), config=TUNED_CONFIG)
     return replace(found, default=default or found.default)
 
 
-def tuned(source: Any, **changes: Any) -> Tuned:
+def tuned(source, **changes):
     settings = {"declared_in": __file__, "chip": "TPU v5 lite", "toolchain": TOOLCHAIN, **changes}
     return Tuned(KERNEL, source=source, **settings)
 
 
-def test_what_is_published_is_the_answer() -> None:
+def test_what_is_published_is_the_answer():
     source = FakeSource(record())
     asked = tuned(source)
     found = asked.answer(asked.problem(rows=64, columns=128))
@@ -101,7 +98,7 @@ def test_what_is_published_is_the_answer() -> None:
     assert found.record == record() and source.missed == []
 
 
-def test_a_miss_is_said_and_counted_once_for_each_problem(caplog: Any) -> None:
+def test_a_miss_is_said_and_counted_once_for_each_problem(caplog):
     source = FakeSource()
     asked = tuned(source)
     with caplog.at_level(logging.WARNING, "autotune"):
@@ -114,7 +111,7 @@ def test_a_miss_is_said_and_counted_once_for_each_problem(caplog: Any) -> None:
 @pytest.mark.parametrize(
     "error", [StoreError("the database is gone"), RuntimeError("odd"), OSError(2, "no file")]
 )
-def test_a_broken_source_is_a_default_and_one_line(error: Exception, caplog: Any) -> None:
+def test_a_broken_source_is_a_default_and_one_line(error, caplog):
     asked = tuned(FakeSource(error=error))
     with caplog.at_level(logging.WARNING, "autotune"):
         for _ in range(3):
@@ -123,7 +120,7 @@ def test_a_broken_source_is_a_default_and_one_line(error: Exception, caplog: Any
     assert "no config can be looked up" in caplog.text and str(error) in caplog.text
 
 
-def test_what_is_published_but_not_accepted_is_no_miss() -> None:
+def test_what_is_published_but_not_accepted_is_no_miss():
     source = FakeSource(record(), record(toolchain=replace(TOOLCHAIN, libtpu="0.0.1")))
     asked = tuned(source, accept=["toolchain"])
     for rows in (64, 32):
@@ -132,7 +129,7 @@ def test_what_is_published_but_not_accepted_is_no_miss() -> None:
     assert [missed.problem["rows"] for missed in source.missed] == [32]
 
 
-def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog: Any) -> None:
+def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog):
     toolchain = replace(TOOLCHAIN, libtpu="0.0.1")
     wrong = replace(record(), config=make_config({"blocks": 8}))
     source = FakeSource(wrong, record(toolchain=toolchain))
@@ -149,7 +146,7 @@ def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog
 
 
 @pytest.mark.parametrize("value", [256, -1, 0, "x", True, 100])
-def test_where_an_axis_has_no_choices_only_the_default_fits(value: Any) -> None:
+def test_where_an_axis_has_no_choices_only_the_default_fits(value):
     """Of one that cuts sequences any block does: a batch has none that it cuts."""
     published = replace(record(), config=make_config({"block": 32, "lanes": value}))
     for lengths in (None, "x"):
@@ -165,9 +162,9 @@ def test_where_an_axis_has_no_choices_only_the_default_fits(value: Any) -> None:
         assert match == ("exact" if fits else "default")
 
 
-def test_a_miss_that_cannot_be_kept_does_not_matter(caplog: Any) -> None:
+def test_a_miss_that_cannot_be_kept_does_not_matter(caplog):
     class Closed(FakeSource):
-        def miss(self, key: Key, kind: Any = None) -> None:
+        def miss(self, key, kind=None):
             raise StoreError("read only")
 
     asked = tuned(Closed())
@@ -178,19 +175,19 @@ def test_a_miss_that_cannot_be_kept_does_not_matter(caplog: Any) -> None:
 @pytest.mark.parametrize(
     "changes", [{"chip": "v99"}, {"chip": None}, {"declared_in": "/no/such/file.py"}]
 )
-def test_an_unknown_chip_or_file_is_a_default(changes: dict[str, Any], caplog: Any) -> None:
+def test_an_unknown_chip_or_file_is_a_default(changes, caplog):
     """The chip None is that of the first device, here a CPU."""
     asked = tuned(FakeSource(record()), **changes)
     assert asked.answer(asked.problem(rows=64, columns=128)).match == "default"
     assert "no config can be looked up" in caplog.text
 
 
-def test_under_jit_the_first_answer_stays() -> None:
+def test_under_jit_the_first_answer_stays():
     """A function that is traced again, after the source has changed, gets the same config."""
     source = FakeSource()
     asked = tuned(source)
 
-    def scale(x: Any) -> Any:
+    def scale(x):
         config = asked.config(asked.problem(rows=x.shape[0], columns=x.shape[1], dtype=x.dtype))
         return KERNEL.build(asked.problem(rows=64, columns=128), config)(x)
 
@@ -203,9 +200,7 @@ def test_under_jit_the_first_answer_stays() -> None:
     assert len(source.asked) == 1
 
 
-def test_what_is_configured_or_refreshed_later_counts_for_the_next_trace(
-    request: pytest.FixtureRequest,
-) -> None:
+def test_what_is_configured_or_refreshed_later_counts_for_the_next_trace(request):
     """The order in a notebook: call first, configure then."""
     request.addfinalizer(configure)
     configure()
@@ -220,9 +215,7 @@ def test_what_is_configured_or_refreshed_later_counts_for_the_next_trace(
     assert asked.config(key().problem) == TUNED_CONFIG
 
 
-def test_a_source_that_failed_is_asked_again_by_itself(
-    monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
+def test_a_source_that_failed_is_asked_again_by_itself(monkeypatch, caplog):
     monkeypatch.setattr("autotune.answering.generation.RETRY_AFTER_S", 0.05)
     monkeypatch.setattr(GENERATION, "_waiting", set())  # an earlier test may wait for 40 s
     source = FakeSource(record(), error=StoreError("locked"))
@@ -234,12 +227,10 @@ def test_a_source_that_failed_is_asked_again_by_itself(
 
 
 @pytest.mark.parametrize("how", ["the source", "configured"])
-def test_strict_raises_what_is_wrong_with_the_source(
-    how: str, request: pytest.FixtureRequest
-) -> None:
+def test_strict_raises_what_is_wrong_with_the_source(how, request):
     request.addfinalizer(configure)
     source = FakeSource(error=StoreError("the database is gone"))
-    source.strict = how == "the source"  # type: ignore[attr-defined]
+    source.strict = how == "the source"
     configure(source, chip="v5e", strict=how == "configured")
     for asked in (tuned(None), tuned(source)):
         with pytest.raises(StoreError, match="gone"):
@@ -254,19 +245,17 @@ def test_strict_raises_what_is_wrong_with_the_source(
             tuned(None).config(key().problem)
 
 
-def test_a_service_at_a_url_is_kept_on_disk(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_at_a_url_is_kept_on_disk(request, tmp_path, monkeypatch):
     request.addfinalizer(configure)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     configure("http://127.0.0.1:9")
     (place,) = tmp_path.iterdir()
     assert place.stat().st_mode & 0o777 == 0o700
-    assert settings().source._cache.parent == place  # type: ignore[union-attr]
+    assert settings().source._cache.parent == place
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     configure("http://127.0.0.1:9")  # nothing can be kept there
-    assert settings().source._cache is None  # type: ignore[union-attr]
+    assert settings().source._cache is None
 
 
 @pytest.mark.parametrize(
@@ -274,14 +263,14 @@ def test_a_service_at_a_url_is_kept_on_disk(
     [(8, 9.0, True), (16, None, False), (16, 9.0, True), (16, 2.0, False), (32, None, True)],
 )
 def test_a_record_that_was_compared_with_another_default_is_taken_where_it_is_faster(
-    today: int, tried_us: float | None, is_taken: bool
-) -> None:
+    today, tried_us, is_taken
+):
     compared = Evidence(config=make_config({"block": 8}), time_us=9.0)
     found, now = record(default=compared), make_config({"block": today})  # it takes 5.5
     source = FakeSource(found)
     took = Estimated(estimate=replace(found.estimate, time_us=tried_us or 1), program="p")
     tried = [replace(sample_trial(0, took), config=now)] if tried_us else []
-    source.times_us = lambda _, axes: times_us(timed_configs(tried), axes)  # type: ignore[attr-defined]
+    source.times_us = lambda _, axes: times_us(timed_configs(tried), axes)
     asked = tuned(source)
     asked.kernel = replace(KERNEL, default=lambda _: {"block": today})
     answer = asked.answer(key().problem)
@@ -291,7 +280,7 @@ def test_a_record_that_was_compared_with_another_default_is_taken_where_it_is_fa
     assert ("autotune search" in answer.why) != is_taken
 
 
-def test_threads_that_ask_at_once_ask_once() -> None:
+def test_threads_that_ask_at_once_ask_once():
     source = FakeSource(record())
     asked = tuned(source)
     problem = asked.problem(rows=64, columns=128)
@@ -300,7 +289,7 @@ def test_threads_that_ask_at_once_ask_once() -> None:
     assert len(source.asked) == 1 and len({id(answer) for answer in found}) == 1
 
 
-def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
+def test_from_a_bundle_and_its_misses(tmp_path):
     path = tmp_path / "c.bundle"
     write_bundle(path, new_bundle([record()]))
     source = BundleAnswers(path)
@@ -312,12 +301,12 @@ def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Any]:
+def store(tmp_path):
     with new_store(tmp_path / "t.db") as opened:
         yield opened
 
 
-def test_from_a_database_which_keeps_the_misses(store: Any) -> None:
+def test_from_a_database_which_keeps_the_misses(store):
     store.save_record(record())
     asked = tuned(StoreAnswers(store))
     assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
@@ -328,7 +317,7 @@ def test_from_a_database_which_keeps_the_misses(store: Any) -> None:
     assert [(m.key.problem, m.count) for m in store.misses()] == [(missing, 2)]
 
 
-def test_it_imports_neither_jax_nor_a_database() -> None:
+def test_it_imports_neither_jax_nor_a_database():
     code = (
         "import sys, autotune.python.tuned; "
         "print([m for m in ('jax', 'numpy', 'sqlalchemy', 'optuna', 'click') if m in sys.modules])"
@@ -338,9 +327,7 @@ def test_it_imports_neither_jax_nor_a_database() -> None:
 
 
 @pytest.mark.parametrize("error", [None, OSError(2, "no file")])
-def test_the_configured_chip_stays_beside_a_source_of_its_own(
-    error: Exception | None, request: pytest.FixtureRequest
-) -> None:
+def test_the_configured_chip_stays_beside_a_source_of_its_own(error, request):
     request.addfinalizer(configure)
     configure(chip="v5e", accept=("exact",))
     source = FakeSource(error=error)
@@ -350,19 +337,17 @@ def test_the_configured_chip_stays_beside_a_source_of_its_own(
     assert source.asked == [key()]
 
 
-def test_a_chip_that_does_not_exist_is_refused_at_once(request: pytest.FixtureRequest) -> None:
+def test_a_chip_that_does_not_exist_is_refused_at_once(request):
     request.addfinalizer(configure)
     configure(chip="TPU v5 lite", accept=("exact",))
     for wrong in ("v9", 5):
         with pytest.raises(UnknownNameError, match="v5e"):
-            configure(chip=wrong)  # type: ignore[arg-type]
+            configure(chip=wrong)
     assert settings().chip == "TPU v5 lite"  # as before
     configure(chip="")  # an environment variable that is not set: the chip that JAX sees
 
 
-def test_a_database_without_the_package_that_opens_it_is_a_store_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_database_without_the_package_that_opens_it_is_a_store_error(monkeypatch):
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     with pytest.raises(StoreError):
         open_source("sqlite:///results.db")

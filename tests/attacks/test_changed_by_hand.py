@@ -3,10 +3,8 @@
 import gzip
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +20,7 @@ from tests.servers.service import running, until
 KEY = question(1024)
 
 
-def bundle(folder: Path, change: Callable[[Any], object]) -> Path:
+def bundle(folder, change):
     """With one record, and what was changed in its text."""
     data = json.loads(gzip.decompress(bundle_to_bytes(new_bundle([record(KEY)], kernels=[SPEC]))))
     change(data)
@@ -32,11 +30,11 @@ def bundle(folder: Path, change: Callable[[Any], object]) -> Path:
 
 
 @pytest.mark.parametrize("options", [False, True])
-def test_a_bundle_with_two_records_of_a_key_is_refused(tmp_path: Path, options: bool) -> None:
+def test_a_bundle_with_two_records_of_a_key_is_refused(tmp_path, options):
     """The last would have won, and nobody have known it. Dimensions in another order are the same
     key."""
 
-    def add(data: Any) -> None:
+    def add(data):
         other = json.loads(json.dumps(data["records"][0]))
         other["key"]["problem"]["dims"] = dict(reversed(other["key"]["problem"]["dims"].items()))
         data["with_options" if options else "records"] = [*data["records"] * (not options), other]
@@ -45,9 +43,7 @@ def test_a_bundle_with_two_records_of_a_key_is_refused(tmp_path: Path, options: 
         BundleAnswers(bundle(tmp_path, add)).match(KEY)
 
 
-def test_what_a_bundle_says_was_not_verified_answers_only_who_accepts_claims(
-    tmp_path: Path,
-) -> None:
+def test_what_a_bundle_says_was_not_verified_answers_only_who_accepts_claims(tmp_path):
     file = bundle(tmp_path, lambda data: data["records"][0].update(verified=False))
     match = BundleAnswers(file).match(KEY)
     assert (match.kind, match.has_claim) == (DEFAULT, True)
@@ -55,7 +51,7 @@ def test_what_a_bundle_says_was_not_verified_answers_only_who_accepts_claims(
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
+def path(tmp_path):
     """Of a database with two records."""
     name = str(tmp_path / "x.db")
     with open_store(name, create=True) as store:
@@ -65,7 +61,7 @@ def path(tmp_path: Path) -> str:
     return name
 
 
-def sql(path: str, statement: str) -> None:
+def sql(path, statement):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement)
 
@@ -86,7 +82,7 @@ def sql(path: str, statement: str) -> None:
         "UPDATE autotune_keys SET compiler_options = '--xla_x=true'",
     ],
 )
-def test_a_record_that_was_changed_is_no_answer_and_is_listed(path: str, statement: str) -> None:
+def test_a_record_that_was_changed_is_no_answer_and_is_listed(path, statement):
     """Its snapshot has the number and the identity that clients know."""
     sql(path, statement)
     with open_store(path) as store:
@@ -97,13 +93,13 @@ def test_a_record_that_was_changed_is_no_answer_and_is_listed(path: str, stateme
         )
 
 
-def test_a_record_of_before_records_had_digests_is_read(path: str) -> None:
+def test_a_record_of_before_records_had_digests_is_read(path):
     sql(path, "UPDATE autotune_records SET digest = '', method = 'estimated'")
     with open_store(path) as store:
         assert StoreAnswers(store).match(KEY).kind == EXACT
 
 
-def test_a_time_that_cannot_be_read_is_listed(path: str) -> None:
+def test_a_time_that_cannot_be_read_is_listed(path):
     sql(
         path,
         "INSERT INTO autotune_calibrations (digest, chip, content, created_at) "
@@ -113,7 +109,7 @@ def test_a_time_that_cannot_be_read_is_listed(path: str) -> None:
         assert [name for name, _, _ in store.damaged()] == ["autotune_calibrations"]
 
 
-def test_a_table_that_was_dropped_is_a_trouble(path: str) -> None:
+def test_a_table_that_was_dropped_is_a_trouble(path):
     """It is one that no lookup needs."""
     with running(path, refresh_s=0.05) as service:
         assert service.get("/readyz")[1]["troubles"] == []
@@ -125,9 +121,7 @@ def test_a_table_that_was_dropped_is_a_trouble(path: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["autotune_snapshots", "autotune_audit"])
-def test_a_number_that_leaves_none_for_others_is_listed_and_can_be_mended(
-    path: str, tmp_path: Path, table: str
-) -> None:
+def test_a_number_that_leaves_none_for_others_is_listed_and_can_be_mended(path, tmp_path, table):
     sql(path, f"UPDATE {table} SET id = {2**63 - 1} WHERE id = 2")
     sql(path, f"UPDATE sqlite_sequence SET seq = {2**63 - 1} WHERE name = '{table}'")
     with open_store(path) as store, pytest.raises(StoreError, match="autotune db check says which"):
@@ -141,9 +135,7 @@ def test_a_number_that_leaves_none_for_others_is_listed_and_can_be_mended(
         assert store.damaged() == []
 
 
-def test_rows_whose_key_was_deleted_are_listed_and_can_be_dropped(
-    path: str, tmp_path: Path
-) -> None:
+def test_rows_whose_key_was_deleted_are_listed_and_can_be_dropped(path, tmp_path):
     """The command of SQLite does not keep anybody from it."""
     sql(path, "DELETE FROM autotune_keys WHERE id = 1")
     with open_store(path) as store:
@@ -155,7 +147,7 @@ def test_rows_whose_key_was_deleted_are_listed_and_can_be_dropped(
     assert "its row of autotune_keys is gone" in row["why"]
 
 
-def test_a_table_without_its_constraints_is_one_sentence(path: str) -> None:
+def test_a_table_without_its_constraints_is_one_sentence(path):
     """As a copy by CREATE TABLE AS SELECT is."""
     sql(path, "CREATE TABLE copied AS SELECT * FROM autotune_kernels")
     sql(path, "DROP TABLE autotune_kernels")
@@ -165,9 +157,7 @@ def test_a_table_without_its_constraints_is_one_sentence(path: str) -> None:
 
 
 @pytest.mark.parametrize("m", [10**400, 2**31, 0, -4])
-def test_a_dimension_that_cannot_be_costs_the_bundle_and_no_question(
-    tmp_path: Path, m: int
-) -> None:
+def test_a_dimension_that_cannot_be_costs_the_bundle_and_no_question(tmp_path, m):
     """The distance to it cannot be reckoned: each question of the kernel would have failed."""
     file = bundle(tmp_path, lambda data: data["records"][0]["key"]["problem"]["dims"].update(m=m))
     with pytest.raises(InvalidInputError, match="dimension m is not from 1 to"):
@@ -175,7 +165,7 @@ def test_a_dimension_that_cannot_be_costs_the_bundle_and_no_question(
 
 
 @pytest.mark.parametrize("name", ["verified", "is_default"])
-def test_a_text_is_not_true(tmp_path: Path, name: str) -> None:
+def test_a_text_is_not_true(tmp_path, name):
     """*False* would have passed for true."""
     file = bundle(tmp_path, lambda data: data["records"][0].update({name: "false"}))
     with pytest.raises(InvalidInputError, match="'false' is neither true nor false"):

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +12,13 @@ import pytest
 
 from autotune.answering.bundle import bundle_from_bytes
 from autotune.answering.client import ServiceAnswers
-from autotune.answering.matching import Match
 from autotune.answering.push import result_to_data
 from autotune.answering.sources import BundleAnswers, StoreAnswers
 from autotune.domain.codec import to_data
 from autotune.domain.key import KernelSpec
 from autotune.domain.outcome import Illegal
 from autotune.domain.problem import PARALLEL, Config, Problem, ProblemSpec
-from autotune.domain.record import CheckVerdict, Evidence, Record, Trial
+from autotune.domain.record import CheckVerdict, Evidence, Trial
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, as_record_check
 from autotune.domain.token import WRITER
 from autotune.wording.match import why
@@ -50,47 +49,45 @@ VERSIONS = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42"}
 Door = Callable[[Running, SqlStore, Path, bool], object]
 
 
-def lookup(service: Running, _: SqlStore, __: Path, claimed: bool) -> object:
+def lookup(service, _, __, claimed):
     asked = {"accept_claimed": True} if claimed else {}
     return service.lookup(KEY, **asked)[1][0]["config"]
 
 
-def one_question(service: Running, _: SqlStore, __: Path, claimed: bool) -> object:
+def one_question(service, _, __, claimed):
     query = {"chip": "v5e", **VERSIONS, "shape": "m=1024,k=1024,n=1024"}
     query |= {"accept_claimed": "true"} if claimed else {}
     return service.get(f"/v1/configs/cube_matmul?{urlencode(query)}")[1]["config"]
 
 
-def client(service: Running, _: SqlStore, __: Path, claimed: bool) -> object:
+def client(service, _, __, claimed):
     return given(ServiceAnswers(service.url, strict=True, accept_claimed=claimed).match(KEY))
 
 
-def client_without_the_service(
-    service: Running, _: SqlStore, folder: Path, claimed: bool
-) -> object:
+def client_without_the_service(service, _, folder, claimed):
     """With a snapshot on disk that another client wrote, which accepts all."""
     file = folder / "cache.bundle"
     assert ServiceAnswers(service.url, cache=file, accept_claimed=True).refresh()
     return given(ServiceAnswers(NOBODY, cache=file, accept_claimed=claimed).match(KEY))
 
 
-def bundle(service: Running, _: SqlStore, folder: Path, claimed: bool) -> object:
+def bundle(service, _, folder, claimed):
     file = folder / "all.bundle"
     file.write_bytes(service.raw("GET", "/v1/snapshots/latest?accept_claimed=true")[2])
     return given(BundleAnswers(file, accept_claimed=claimed).match(KEY))
 
 
-def snapshot(service: Running, _: SqlStore, __: Path, claimed: bool) -> object:
+def snapshot(service, _, __, claimed):
     path = "/v1/snapshots/latest" + "?accept_claimed=true" * claimed
     records = bundle_from_bytes(service.raw("GET", path)[2]).records
     return next((to_data(item.config) for item in records if item.key == KEY), None)
 
 
-def database(_: Running, store: SqlStore, __: Path, claimed: bool) -> object:
+def database(_, store, __, claimed):
     return given(StoreAnswers(store, accept_claimed=claimed).match(KEY))
 
 
-def command(_: Running, store: SqlStore, folder: Path, claimed: bool) -> object:
+def command(_, store, folder, claimed):
     versions = ",".join(f"{name}={value}" for name, value in VERSIONS.items())
     asked = ["--shape", "1024x1024x1024", "--chip", "v5e", "--toolchain", versions, "--json"]
     asked += ["--db", store.url] + ["--accept-claimed"] * claimed
@@ -98,7 +95,7 @@ def command(_: Running, store: SqlStore, folder: Path, claimed: bool) -> object:
     return said.get("config")
 
 
-def given(match: Match) -> object:
+def given(match):
     return match.config and to_data(match.config)
 
 
@@ -115,23 +112,23 @@ DOORS = (
 
 
 @pytest.fixture
-def store(database: str) -> Iterator[SqlStore]:
+def store(database):
     with open_store(database, create=True) as store:
         yield store
 
 
 @pytest.fixture
-def service(store: SqlStore, database: str) -> Iterator[Running]:
+def service(store, database):
     with running(database) as service:
         yield service
 
 
-def push(service: Running, token: str, *records: Record) -> tuple[int, dict[str, object]]:
+def push(service, token, *records):
     results = [result_to_data(KeyResult(record=item)) for item in records]
     return service.post("/v1/results", {"kernels": [to_data(MATMUL)], "results": results}, token)
 
 
-def number_of(service: Running, store: SqlStore) -> None:
+def number_of(service, store):
     """Waits until the service answers from the newest snapshot."""
     newest = store.snapshots(1)[0].number
     until(lambda: service.get("/healthz")[1]["snapshot"] == newest)
@@ -139,8 +136,8 @@ def number_of(service: Running, store: SqlStore) -> None:
 
 @pytest.mark.parametrize("config", [RACING, RAGGED], ids=["racing", "ragged"])
 def test_a_claim_is_handed_out_by_no_door_to_who_does_not_ask_for_it(
-    service: Running, store: SqlStore, writer: str, tmp_path: Path, config: Config
-) -> None:
+    service, store, writer, tmp_path, config
+):
     assert push(service, writer, replace(HONEST, config=config))[0] == 200
     for door in DOORS:
         assert door(service, store, tmp_path, False) is None, door.__name__
@@ -148,12 +145,12 @@ def test_a_claim_is_handed_out_by_no_door_to_who_does_not_ask_for_it(
 
 
 def test_who_misses_a_claim_is_told_of_it_until_a_worker_has_refused_it(
-    service: Running, store: SqlStore, writer: str, tmp_path: Path
-) -> None:
+    service, store, writer, tmp_path
+):
     push(service, writer, replace(HONEST, config=RACING))
     number_of(service, store)
 
-    def hints() -> list[bool]:
+    def hints():
         (tmp_path / "all.bundle").write_bytes(
             service.raw("GET", "/v1/snapshots/latest?accept_claimed=true")[2]
         )
@@ -171,8 +168,8 @@ def test_who_misses_a_claim_is_told_of_it_until_a_worker_has_refused_it(
 
 
 def test_a_claim_does_not_hide_what_is_proven_however_fast_it_says_it_is(
-    service: Running, store: SqlStore, writer: str, tmp_path: Path
-) -> None:
+    service, store, writer, tmp_path
+):
     store.save_record(HONEST)
     fast = replace(HONEST.estimate, time_us=1e-3)
     assert push(service, writer, replace(HONEST, config=RACING, estimate=fast))[0] == 200
@@ -183,8 +180,8 @@ def test_a_claim_does_not_hide_what_is_proven_however_fast_it_says_it_is(
 
 
 def test_what_a_worker_refuses_is_gone_for_everybody_and_after_a_roll_back(
-    service: Running, store: SqlStore, writer: str, tmp_path: Path
-) -> None:
+    service, store, writer, tmp_path
+):
     for _ in range(2):  # again changes nothing
         assert push(service, writer, replace(HONEST, config=RACING))[0] == 200
     (candidate,) = store.candidates()
@@ -199,9 +196,7 @@ def test_what_a_worker_refuses_is_gone_for_everybody_and_after_a_roll_back(
     assert service.lookup(KEY, snapshot=before, accept_claimed=True)[1][0]["match"] == "exact"
 
 
-def test_a_writer_does_not_take_a_proven_record_away(
-    service: Running, store: SqlStore, writer: str
-) -> None:
+def test_a_writer_does_not_take_a_proven_record_away(service, store, writer):
     """By saying, in any way, that it is broken elsewhere."""
     store.save_record(HONEST)
     elsewhere = replace(KEY.toolchain, jax="9")
@@ -214,9 +209,7 @@ def test_a_writer_does_not_take_a_proven_record_away(
     assert service.lookup(asked)[1][0]["match"] == "toolchain"
 
 
-def test_what_contradicts_itself_is_no_claim_either(
-    service: Running, store: SqlStore, writer: str
-) -> None:
+def test_what_contradicts_itself_is_no_claim_either(service, store, writer):
     impossible = Trial(
         number=1, config=GOOD, outcome=Illegal(reason="no"), seconds=1.0, created_at=NOON
     )
@@ -228,9 +221,7 @@ def test_what_contradicts_itself_is_no_claim_either(
     assert not store.published()
 
 
-def test_a_token_whose_end_cannot_be_read_opens_nothing(
-    service: Running, store: SqlStore, database: str
-) -> None:
+def test_a_token_whose_end_cannot_be_read_opens_nothing(service, store, database):
     _, secret = store.tokens.create("gone", WRITER, NOON.replace(year=2100))
     for column in ("expires_at", "revoked_at"):
         with closing(sqlite3.connect(database)) as connection, connection:

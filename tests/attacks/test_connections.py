@@ -4,14 +4,11 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any
 
 import pytest
 import uvicorn
 
-from autotune_db import SqlStore
 from autotune_service import connections
 from autotune_service.pages import event_stream
 from tests.samples.matching import question
@@ -23,20 +20,20 @@ HALF_BODY = b"POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch, store: object, database: str) -> Iterator[Running]:
+def impatient(monkeypatch, store, database):
     for name in ("HEAD_S", "BODY_S", "READ_S", "_EVERY_S"):
         monkeypatch.setattr(connections, name, 0.3)
     with running(database, connections_per_address=20) as service:
         yield service
 
 
-def connected(service: Running, first: bytes = b"") -> socket.socket:
+def connected(service, first=b""):
     connection = socket.create_connection(("127.0.0.1", service.port), 20)
     connection.sendall(first)
     return connection
 
 
-def rest_of(connection: socket.socket) -> bytes:
+def rest_of(connection):
     """All that comes until the service closes it; fails where that takes 20 s."""
     received = b""
     try:
@@ -48,13 +45,13 @@ def rest_of(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("first", [b"", HALF_HEAD, HALF_BODY], ids=["silent", "head", "body"])
-def test_what_does_not_end_is_closed(impatient: Running, first: bytes) -> None:
+def test_what_does_not_end_is_closed(impatient, first):
     with connected(impatient, first) as connection:
         rest_of(connection)
     assert impatient.get("/healthz")[0] == 200
 
 
-def test_a_head_that_trickles_is_closed(impatient: Running) -> None:
+def test_a_head_that_trickles_is_closed(impatient):
     """Each byte comes in time, the whole does not."""
     with connected(impatient, HALF_HEAD) as connection:
         with pytest.raises(OSError):
@@ -65,7 +62,7 @@ def test_a_head_that_trickles_is_closed(impatient: Running) -> None:
 
 
 @pytest.mark.parametrize("name", [b"", b"X-Long: "], ids=["path", "header"])
-def test_a_large_head_is_refused_while_it_comes(service: Running, name: bytes) -> None:
+def test_a_large_head_is_refused_while_it_comes(service, name):
     with connected(
         service, b"GET /healthz HTTP/1.1\r\n" + name if name else b"GET /"
     ) as connection:
@@ -82,7 +79,7 @@ def test_a_large_head_is_refused_while_it_comes(service: Running, name: bytes) -
 
 
 @pytest.mark.parametrize("first_bytes", [0, 30_000], ids=["at once", "in two pieces"])
-def test_many_small_headers_are_too_large_together(service: Running, first_bytes: int) -> None:
+def test_many_small_headers_are_too_large_together(service, first_bytes):
     headers = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1_000) for number in range(40))
     head = b"GET /healthz HTTP/1.1\r\n" + headers + b"\r\n"
     with connected(service, head[:first_bytes]) as connection:
@@ -91,7 +88,7 @@ def test_many_small_headers_are_too_large_together(service: Running, first_bytes
         assert rest_of(connection)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 431")
 
 
-def test_a_long_request_line_in_two_pieces_is_too_large(service: Running) -> None:
+def test_a_long_request_line_in_two_pieces_is_too_large(service):
     path = b"GET /healthz?" + b"x" * 30_000
     with connected(service, path) as connection:
         time.sleep(0.2)
@@ -99,7 +96,7 @@ def test_a_long_request_line_in_two_pieces_is_too_large(service: Running) -> Non
         assert rest_of(connection)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 431")
 
 
-def test_one_address_has_so_many(impatient: Running) -> None:
+def test_one_address_has_so_many(impatient):
     with ExitStack() as stack:
         opened = [stack.enter_context(connected(impatient)) for _ in range(20)]
         with connected(impatient, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") as another:
@@ -109,7 +106,7 @@ def test_one_address_has_so_many(impatient: Running) -> None:
     assert impatient.lookup(question(1024))[1][0]["match"] == "exact"
 
 
-def test_an_answer_that_nobody_takes_is_thrown_away(impatient: Running) -> None:
+def test_an_answer_that_nobody_takes_is_thrown_away(impatient):
     """More than the buffers of the kernel hold; closing alone would wait for the reader."""
     call = b"GET /static/x/plotly-cartesian.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connected(impatient, call * 12) as slow:
@@ -117,7 +114,7 @@ def test_an_answer_that_nobody_takes_is_thrown_away(impatient: Running) -> None:
     assert impatient.get("/healthz")[0] == 200
 
 
-async def _stream(scope: Any, receive: Any, send: Any) -> None:
+async def _stream(scope, receive, send):
     """More than the buffers of the kernel hold, as fast as it is taken."""
     assert scope["type"] == "http"
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -126,7 +123,7 @@ async def _stream(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body"})
 
 
-def test_a_stream_that_is_taken_steadily_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_taken_steadily_ends(monkeypatch):
     """Its buffer is never empty, and seldom smaller than a moment ago."""
     for name in ("READ_S", "_EVERY_S"):
         monkeypatch.setattr(connections, name, 0.3)
@@ -149,7 +146,7 @@ def test_a_stream_that_is_taken_steadily_ends(monkeypatch: pytest.MonkeyPatch) -
     assert taken > 400 << 16
 
 
-def _is_reset(connection: socket.socket) -> bool:
+def _is_reset(connection):
     """Without reading what came."""
     try:
         connection.send(b"G")
@@ -158,7 +155,7 @@ def _is_reset(connection: socket.socket) -> bool:
     return False
 
 
-def whole_answer(connection: socket.socket) -> bytes:
+def whole_answer(connection):
     """Head and body may come one after the other."""
     data = b""
     while not data.endswith(b"}"):
@@ -168,9 +165,7 @@ def whole_answer(connection: socket.socket) -> bytes:
     return data
 
 
-def test_a_connection_that_is_used_stays(
-    impatient: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_is_used_stays(impatient, monkeypatch):
     """Longer than any of the limits for one call, of which a busy machine needs a part."""
     for name in ("HEAD_S", "BODY_S", "READ_S"):
         monkeypatch.setattr(connections, name, 2.0)
@@ -185,7 +180,7 @@ def test_a_connection_that_is_used_stays(
 @pytest.mark.parametrize(
     "more", [b"X-A: %s\r\n" % (b"b" * 1_000), b"b" * 1_024], ids=["lines", "one line"]
 )
-def test_trailers_are_no_headers_and_have_an_end(service: Running, more: bytes) -> None:
+def test_trailers_are_no_headers_and_have_an_end(service, more):
     """Megabytes of them would be kept, and one that is long copied for each piece of it."""
     first = HALF_BODY.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked").rstrip(b"{")
     with connected(service, first + b"2\r\n{}\r\n0\r\nX-Long: b") as connection:
@@ -210,9 +205,7 @@ def test_trailers_are_no_headers_and_have_an_end(service: Running, more: bytes) 
     ],
     ids=["some headers", "many", "parameters"],
 )
-def test_a_head_has_few_parts(
-    service: Running, query: bytes, lines: list[bytes], status: bytes
-) -> None:
+def test_a_head_has_few_parts(service, query, lines, status):
     """Ten thousand take tens of milliseconds, in which nobody else is answered."""
     head = _LAST.replace(b"healthz", b"healthz" + query).replace(
         b"Connection", b"\r\n".join([*lines, b"Connection"])
@@ -221,10 +214,10 @@ def test_a_head_has_few_parts(
         assert rest_of(connection).startswith(b"HTTP/1.1 " + status)
 
 
-def test_no_cookie_is_unquoted(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cookie_is_unquoted(service, monkeypatch):
     """Some versions of Python take a second of the one thread for one of 30 kB (CVE-2024-7592), and
     FastAPI reads those of each call."""
-    read: list[str] = []
+    read = []
     for module in ("http.cookies", "starlette.requests.http_cookies"):
         monkeypatch.setattr(f"{module}._unquote", lambda text: read.append(text) or text)
     for path in ("/healthz", "/", "/session", "/v1/audit", "/v1/records"):
@@ -232,7 +225,7 @@ def test_no_cookie_is_unquoted(service: Running, monkeypatch: pytest.MonkeyPatch
     assert not read
 
 
-def test_pipelined_calls_have_an_end(service: Running) -> None:
+def test_pipelined_calls_have_an_end(service):
     """A piece of 256 KiB may hold ten thousand, all of which would be parsed at once."""
     call = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connected(service, call * connections.MOST_PIPELINED + _LAST) as connection:
@@ -242,7 +235,7 @@ def test_pipelined_calls_have_an_end(service: Running) -> None:
     assert service.get("/healthz")[0] == 200
 
 
-def test_a_call_that_offers_another_protocol_is_answered_once(service: Running) -> None:
+def test_a_call_that_offers_another_protocol_is_answered_once(service):
     """What follows it on the connection would never be."""
     offer = _LAST.replace(b"close", b"Upgrade\r\nUpgrade: h2c")
     with connected(service, offer + offer) as connection:
@@ -262,9 +255,7 @@ def test_a_call_that_offers_another_protocol_is_answered_once(service: Running) 
         (["close", "x-upgrade"], b"HTTP/1.1 200"),
     ],
 )
-def test_the_body_of_such_a_call_is_not_read(
-    service: Running, lines: list[str], said: bytes
-) -> None:
+def test_the_body_of_such_a_call_is_not_read(service, lines, said):
     head = [f"Connection: {line}" for line in lines] + ["Upgrade: h2c", "Content-Length: 17"]
     start = "\r\n".join(["POST /v1/lookup HTTP/1.1", "Host: localhost", *head, "", ""])
     with connected(service, start.encode() + b'{"questions": []}') as connection:
@@ -272,7 +263,7 @@ def test_the_body_of_such_a_call_is_not_read(
 
 
 @contextmanager
-def following(service: Running, key: int) -> Iterator[int]:
+def following(service, key):
     """The status of a stream that stays open."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=300)
     with closing(connection):
@@ -281,15 +272,13 @@ def following(service: Running, key: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("limit", ["MOST_OF_ADDRESS", "MOST_STREAMS"])
-def test_so_many_and_no_more(
-    service: Running, store: SqlStore, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+def test_so_many_and_no_more(service, store, monkeypatch, limit):
     monkeypatch.setattr(event_stream, limit, 3)
     with ExitStack() as stack:
         statuses = [stack.enter_context(following(service, 1)) for _ in range(6)]
     assert statuses == [200] * 3 + [429] * 3
 
-    def there_is_room() -> bool:
+    def there_is_room():
         with following(service, 1) as status:
             return status == 200
 

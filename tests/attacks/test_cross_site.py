@@ -1,18 +1,16 @@
 """Pages of other sites in the browser of somebody who is signed in: nothing is written for them."""
 
 import json
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from autotune_db import SqlStore
 from tests.samples.matching import question
 from tests.servers.browser import seen_in
-from tests.servers.service import Running, running, until
+from tests.servers.service import running, until
 from tests.service.pages.conftest import browser
 
 __all__ = ["browser"]
@@ -22,9 +20,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 @pytest.mark.parametrize("path", ["/v1/lookup", "/v1/jobs", "/v1/records/1/pin"])
-def test_a_browser_says_where_a_call_comes_from(
-    service: Running, admin: str, path: str, site: str
-) -> None:
+def test_a_browser_says_where_a_call_comes_from(service, admin, path, site):
     headers = {**JSON, "Authorization": f"Bearer {admin}", "Sec-Fetch-Site": site}
     status, _, answer = service.raw("POST", path, b"{}", **headers)
     assert (status, json.loads(answer)["error"]["code"]) == (403, "cross_site")
@@ -35,7 +31,7 @@ def test_a_browser_says_where_a_call_comes_from(
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null"])
-def test_no_other_origin_is_allowed_to_send_a_token(service: Running, origin: str) -> None:
+def test_no_other_origin_is_allowed_to_send_a_token(service, origin):
     """The question that a browser asks before it sends headers of a page's own."""
     asking = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     asking["Access-Control-Request-Headers"] = "authorization,content-type"
@@ -45,7 +41,7 @@ def test_no_other_origin_is_allowed_to_send_a_token(service: Running, origin: st
 
 
 @pytest.fixture
-def closed(store: SqlStore, database: str, admin: str) -> Iterator[Running]:
+def closed(store, database, admin):
     store.save_misses({(question(7), "default"): 3})
     with running(database, closed=True) as service:
         until(lambda: service.get("/v1/records", admin)[0] == 200)
@@ -53,17 +49,17 @@ def closed(store: SqlStore, database: str, admin: str) -> Iterator[Running]:
 
 
 @contextmanager
-def foreign_page(content: str) -> Iterator[str]:
+def foreign_page(content):
     """Its address, under another name than the service's: another site."""
 
     class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
             self.wfile.write(content.encode())
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             pass
 
     with HTTPServer(("127.0.0.1", 0), Answer) as server:
@@ -74,8 +70,8 @@ def foreign_page(content: str) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_the_cookie_of_who_is_signed_in_writes_nothing_and_their_buttons_do(
-    browser: Browser, closed: Running, store: SqlStore, admin: str
-) -> None:
+    browser, closed, store, admin
+):
     body = """name='{"miss": 1, "trials": 5, "x":"' value='"}'"""
     form = f"<form method=post enctype=text/plain action={closed.url}/v1/jobs><input {body}>"
     for seen in seen_in(browser, closed):

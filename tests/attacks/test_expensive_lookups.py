@@ -4,20 +4,17 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.answering import nearest_shape
 from autotune.answering.matching import Index
-from autotune.domain.key import Key
 from autotune.domain.store import KeyResult
 from autotune_db import open_store
 from autotune_service import errors
 from autotune_service.api import lookup, questions
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, asked, running, until
+from tests.servers.service import asked, running, until
 
 RECORDS, QUESTIONS = 480, 1_000
 
@@ -25,36 +22,36 @@ RECORDS, QUESTIONS = 480, 1_000
 class Measured:
     """What reads JSON, with the lengths of what it is given."""
 
-    def __init__(self, reader: Any, lengths: list[int]) -> None:
+    def __init__(self, reader, lengths):
         self._reader, self._lengths = reader, lengths
 
-    def __call__(self, text: bytes) -> Any:
+    def __call__(self, text):
         self._lengths.append(len(text))
         return self._reader(text)
 
-    def validate_json(self, text: bytes) -> Any:
+    def validate_json(self, text):
         self._lengths.append(len(text))
         return self._reader.validate_json(text)
 
 
-def nearby(number: int) -> Key:
+def nearby(number):
     """No two alike, none published, and each has a nearest."""
     return question(m=256 * (3 * number + 1), k=128)
 
 
-def published() -> Index:
+def published():
     keys = [question(m=256 * (3 * number + 2), k=128) for number in range(RECORDS)]
     return Index([record(key, used=1) for key in keys], [SPEC])
 
 
-def test_the_nearest_looks_at_few_of_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nearest_looks_at_few_of_many_records(monkeypatch):
     index, looked_at = published(), 0
     real = nearest_shape.safe_config
 
-    def counted(*given: object) -> object:
+    def counted(*given):
         nonlocal looked_at
         looked_at += 1
-        return real(*given)  # type: ignore[arg-type]
+        return real(*given)
 
     monkeypatch.setattr(nearest_shape, "safe_config", counted)
     for number in range(QUESTIONS):
@@ -62,16 +59,16 @@ def test_the_nearest_looks_at_few_of_many_records(monkeypatch: pytest.MonkeyPatc
     assert looked_at < 10 * QUESTIONS < RECORDS * QUESTIONS
 
 
-def test_where_none_is_safe_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_none_is_safe_the_search_ends(monkeypatch):
     whole = [record(question(m=256 + number), bm=10**6) for number in range(2_000)]
-    looked_at: list[object] = []
+    looked_at = []
     monkeypatch.setattr(nearest_shape, "safe_config", lambda *given: looked_at.append(given))
     assert Index(whole, [SPEC]).match(question(m=7)).kind == "default"
     assert len(looked_at) <= 500
 
 
 FIELD = "u0 is unknown"
-LARGE: dict[str, tuple[Any, int, str]] = {
+LARGE = {
     "unknown fields": ({f"u{n}": 1 for n in range(60_000)}, 422, FIELD),
     "fields of a question": ({"questions": [{f"u{n}": 1 for n in range(60_000)}]}, 200, FIELD),
     "names": (
@@ -89,17 +86,11 @@ LARGE: dict[str, tuple[Any, int, str]] = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_large_call_that_is_wrong_is_read_to_its_first_mistake(
-    service: Running, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_large_call_that_is_wrong_is_read_to_its_first_mistake(service, monkeypatch, name):
     """By what ends there: Pydantic, and what makes objects of everything, take a hundred times as
     long, and nobody is answered meanwhile."""
     lengths = [0]
-    for module, reader in (
-        (errors, "from_json"),
-        (lookup, "_request"),
-        (questions, "_question"),
-    ):
+    for module, reader in ((errors, "from_json"), (lookup, "_request"), (questions, "_question")):
         monkeypatch.setattr(module, reader, Measured(getattr(module, reader), lengths))
     body, status, said = LARGE[name]
     code, answer = service.post("/v1/lookup", body)
@@ -109,7 +100,7 @@ def test_a_large_call_that_is_wrong_is_read_to_its_first_mistake(
 
 
 @pytest.mark.slow
-def test_others_are_answered_meanwhile(tmp_path: Path) -> None:
+def test_others_are_answered_meanwhile(tmp_path):
     """Of the exact lookups that run beside it, many end before the one that costs so much."""
     database = str(tmp_path / "attacked.db")
     with open_store(database, create=True) as store:
@@ -127,29 +118,27 @@ def test_others_are_answered_meanwhile(tmp_path: Path) -> None:
     assert answered >= 10
 
 
-def test_who_asks_on_many_connections_goes_before_nobody(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_on_many_connections_goes_before_nobody(service, monkeypatch):
     """The question of another address is the next but one to be looked for."""
-    read: list[object] = []
-    looked_for: list[int] = []
+    read = []
+    looked_for = []
     other_is_there = threading.Event()
     know, look_for, look_for_some = lookup._known, lookup._look_for, lookup._look_for_some
 
-    def of(questions: int) -> bytes:
+    def of(questions):
         keys = [nearby(len(read) * QUESTIONS + number) for number in range(questions)]
         return json.dumps({"questions": list(map(asked, keys))}).encode()
 
-    async def known(*given: Any) -> Any:
+    async def known(*given):
         read.append(given)
         return await know(*given)
 
-    async def some(state: Any, call: Any, *given: Any) -> None:
+    async def some(state, call, *given):
         if len(call["questions"]) == 1:
             other_is_there.set()
         await look_for_some(state, call, *given)
 
-    def looked(call: Any, *given: Any) -> Any:
+    def looked(call, *given):
         looked_for.append(len(call["questions"]))
         assert other_is_there.wait(60)
         return look_for(call, *given)

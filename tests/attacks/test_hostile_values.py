@@ -9,8 +9,6 @@ import shlex
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,10 +17,8 @@ from autotune.answering.sources import BundleAnswers
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Request
-from autotune.domain.key import KernelSpec
-from autotune_db import SqlStore
 from tests.samples.matching import SPEC, older, question, record
-from tests.servers.service import Running, asked, running
+from tests.servers.service import asked, running
 from tests.service.test_writing_routes import body
 
 OTHER = replace(SPEC, fingerprint="0dd")
@@ -30,7 +26,7 @@ OTHER_DIMS = replace(OTHER, problems=replace(SPEC.problems, dims=("q",)), cuts=(
 JOB = {"kernel": "mm", "chip": "v5e", "problem": to_data(question(2048).problem)}
 
 
-def pushed(spec: KernelSpec, **problem: Any) -> dict[str, Any]:
+def pushed(spec, **problem):
     key = replace(question(), kernel=spec.name, fingerprint=spec.fingerprint)
     key = replace(key, problem=replace(key.problem, **problem))
     return body(record(key)) | {"kernels": [to_data(spec)]}
@@ -38,9 +34,7 @@ def pushed(spec: KernelSpec, **problem: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("spec", [OTHER, OTHER_DIMS], ids=["same problem", "another"])
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_claimed_version_does_not_hide_a_proven_one(
-    store: SqlStore, database: str, writer: str, spec: KernelSpec, trusted: bool
-) -> None:
+def test_a_claimed_version_does_not_hide_a_proven_one(store, database, writer, spec, trusted):
     """Where a question names no version."""
     dims = tuple((name, 1024 if name != "k" else 128) for name in spec.problems.dims)
     with running(database, trust_writers=trusted) as service:
@@ -52,7 +46,7 @@ def test_a_claimed_version_does_not_hide_a_proven_one(
         assert (answer["match"], answer["standing"]) == ("exact", "proven"), answer
 
 
-def test_what_was_never_proven_has_its_newest_claim(service: Running, writer: str) -> None:
+def test_what_was_never_proven_has_its_newest_claim(service, writer):
     for version in ("1", "2"):
         spec = replace(SPEC, name="own", fingerprint=version)
         assert service.post("/v1/results", pushed(spec), writer)[0] == 200
@@ -61,9 +55,7 @@ def test_what_was_never_proven_has_its_newest_claim(service: Running, writer: st
     assert answer["record"]["key"]["fingerprint"] == "2"
 
 
-def test_who_describes_another_version_takes_no_job_from_others(
-    service: Running, writer: str
-) -> None:
+def test_who_describes_another_version_takes_no_job_from_others(service, writer):
     claim = {"worker": "w", "toolchain": to_data(question().toolchain)}
     service.post("/v1/claims", claim | {"kernels": [to_data(OTHER_DIMS)]}, writer)
     status, job = service.post("/v1/jobs", JOB, writer)
@@ -88,9 +80,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("statement", DAMAGE.values(), ids=DAMAGE)
-def test_a_value_of_another_type_costs_its_row(
-    store: SqlStore, database: str, statement: str
-) -> None:
+def test_a_value_of_another_type_costs_its_row(store, database, statement):
     store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
     with closing(sqlite3.connect(database)) as connection, connection:
         assert connection.execute(statement).rowcount == 1
@@ -101,7 +91,7 @@ def test_a_value_of_another_type_costs_its_row(
             assert service.raw("GET", path)[0] == 200, path
 
 
-def bundle(**changes: Any) -> bytes:
+def bundle(**changes):
     """Of two records of one problem; ``changes`` are of the data of the second."""
     records = [record(), older(record(), "0.9.0")]
     data = json.loads(gzip.decompress(bundle_to_bytes(new_bundle(records, 3, [SPEC]))))
@@ -119,12 +109,12 @@ def bundle(**changes: Any) -> bytes:
     ],
     ids=["no zone", "count", "time", "bytes"],
 )
-def test_a_bundle_with_a_value_of_another_type_is_refused(changes: dict[str, Any]) -> None:
+def test_a_bundle_with_a_value_of_another_type_is_refused(changes):
     with pytest.raises(InvalidInputError, match="cannot be read"):
         bundle_from_bytes(bundle(**changes))
 
 
-def test_a_bundle_with_a_version_that_is_none_is_answered_from(tmp_path: Path) -> None:
+def test_a_bundle_with_a_version_that_is_none_is_answered_from(tmp_path):
     key = to_data(record().key)
     key["toolchain"]["jax"] = "9" * 5_000
     (tmp_path / "x.bundle").write_bytes(bundle(key=key))
@@ -133,9 +123,7 @@ def test_a_bundle_with_a_version_that_is_none_is_answered_from(tmp_path: Path) -
     assert match.record.key.toolchain.jax == "0.10.2"
 
 
-def test_what_a_kernels_author_writes_runs_in_no_page_or_shell(
-    service: Running, writer: str
-) -> None:
+def test_what_a_kernels_author_writes_runs_in_no_page_or_shell(service, writer):
     evil = "\"><script>alert(1)</script>';touch x;'$(touch y)`touch z`"
     option = replace(SPEC.problems.options[0], name="o", choices=(), default=evil)
     spec = replace(SPEC, name="evil", problems=replace(SPEC.problems, options=(option,)))

@@ -12,7 +12,7 @@ from autotune.domain.errors import InvalidInputError
 MIB = 1 << 20
 
 
-def test_a_gzip_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gzip_bomb_is_not_unpacked(monkeypatch):
     monkeypatch.setattr(bundle, "MOST_BYTES", 4 * MIB)
     bomb = gzip.compress(b'{"format": "' + b" " * (64 * MIB) + b'"}')
     assert len(bomb) < MIB
@@ -27,7 +27,7 @@ def test_a_gzip_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("spoilt", [lambda whole: whole[:-4], lambda whole: whole * 2])
-def test_a_bundle_that_ends_elsewhere_is_none(spoilt) -> None:  # type: ignore[no-untyped-def]
+def test_a_bundle_that_ends_elsewhere_is_none(spoilt):
     whole = gzip.compress(b"{}")
     with pytest.raises(InvalidInputError, match="end is missing"):
         bundle_from_bytes(spoilt(whole))

@@ -3,23 +3,21 @@
 import json
 import threading
 import tracemalloc
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
 from autotune_service.api import bodies, writing
-from autotune_service.api.questions import Question, Unread
+from autotune_service.api.questions import Unread
 from autotune_service.api.schema import PushRequest
 from autotune_service.errors import HttpError
 from tests.samples.matching import question, record
-from tests.servers.service import Running, asked
+from tests.servers.service import asked
 from tests.service.test_writing_routes import body, trial
 
 
 @pytest.mark.slow
-def test_others_are_answered_meanwhile(service: Running, writer: str) -> None:
+def test_others_are_answered_meanwhile(service, writer):
     """It is refused at its end, so that nothing but reading it takes the time."""
     trials = tuple(trial(number, 64) for number in range(40))
     (result,) = body(record(question(512), 64), trials=trials)["results"]
@@ -27,7 +25,7 @@ def test_others_are_answered_meanwhile(service: Running, writer: str) -> None:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
     status = 0
 
-    def push() -> None:
+    def push():
         nonlocal status
         status = service.raw("POST", "/v1/results", pushed, **headers)[0]
 
@@ -42,7 +40,7 @@ def test_others_are_answered_meanwhile(service: Running, writer: str) -> None:
     assert answered >= 30
 
 
-TRIALS: list[Any] = [{"number": -1}] * 100_000
+TRIALS = [{"number": -1}] * 100_000
 UNKNOWN = {f"u{n}": 0 for n in range(30_000)}
 
 
@@ -51,7 +49,7 @@ UNKNOWN = {f"u{n}": 0 for n in range(30_000)}
     [({"trials": TRIALS}, "results[0].trials[0].number"), (UNKNOWN, None)],
     ids=["trials", "unknown"],
 )
-def test_of_many_mistakes_few_are_kept(changes: Any, field: str | None) -> None:
+def test_of_many_mistakes_few_are_kept(changes, field):
     (result,) = body(record())["results"]
     pushed = json.dumps(body(results=[result | changes])).encode()
     model = TypeAdapter(PushRequest)
@@ -64,14 +62,12 @@ def test_of_many_mistakes_few_are_kept(changes: Any, field: str | None) -> None:
     assert peak < 50 * len(pushed)
 
 
-def test_pushes_are_read_one_after_another(
-    service: Running, writer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pushes_are_read_one_after_another(service, writer, monkeypatch):
     """And in none of the threads that newer snapshots come by."""
-    there: list[str] = []
+    there = []
     real = (bodies._read, writing._possible)
 
-    def told(work: Callable[..., Any]) -> Callable[..., Any]:
+    def told(work):
         return lambda *given: there.append(threading.current_thread().name) or work(*given)
 
     monkeypatch.setattr(bodies, "_read", told(real[0]))
@@ -82,13 +78,11 @@ def test_pushes_are_read_one_after_another(
     assert there == ["pushes_0"] * 2
 
 
-def test_bad_questions_are_not_read_where_calls_are_answered(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there: list[str] = []
+def test_bad_questions_are_not_read_where_calls_are_answered(service, monkeypatch):
+    there = []
     read = Unread.read
 
-    def told(given: Unread) -> Question:
+    def told(given):
         there.append(threading.current_thread().name)
         return read(given)
 
@@ -102,7 +96,7 @@ def test_bad_questions_are_not_read_where_calls_are_answered(
 
 
 @pytest.mark.parametrize("part", ["dims", "options"])
-def test_a_question_has_few_names(service: Running, part: str) -> None:
+def test_a_question_has_few_names(service, part):
     problem = {"dims": {"m": 1}, part: {f"n{n}": 1 for n in range(65)}}
     _, answer = service.post("/v1/lookup", {"questions": [asked(question(), problem=problem)]})
     error = answer["answers"][0]["error"]
@@ -111,9 +105,7 @@ def test_a_question_has_few_names(service: Running, part: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/claims", "/v1/jobs/1/heartbeat"])
 @pytest.mark.parametrize("mistakes", [2_000, 30_000])  # read in the event loop, and in a thread
-def test_many_mistakes_are_counted_by_all_routes(
-    service: Running, writer: str, path: str, mistakes: int
-) -> None:
+def test_many_mistakes_are_counted_by_all_routes(service, writer, path, mistakes):
     wrong = {f"u{n}": 0 for n in range(mistakes)}
     status, answer = service.post(path, wrong, writer)
     assert (status, answer["error"]["code"]) == (422, "invalid_field")
@@ -121,7 +113,7 @@ def test_many_mistakes_are_counted_by_all_routes(
     assert int(count) >= mistakes and words == "parts of it are wrong or unknown"
 
 
-def test_only_results_may_be_so_large(service: Running, writer: str) -> None:
+def test_only_results_may_be_so_large(service, writer):
     """What else is written is read in the event loop."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
     sent = b'{"miss": 1}'.ljust((1 << 20) + 1)

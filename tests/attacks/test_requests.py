@@ -8,19 +8,18 @@ import pytest
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Ability, Request
 from autotune.domain.token import WRITER
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from autotune_service.middleware.hosts import allowed_hosts
 from autotune_service.settings import Settings
 from tests.samples.matching import SPEC, question, record
-from tests.servers.postgres import Postgres
-from tests.servers.service import Running, running
+from tests.servers.service import running
 from tests.service.test_writing_routes import body
 
 POST = b"POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 SMUGGLED = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-def answers(service: Running, sent: bytes) -> list[bytes]:
+def answers(service, sent):
     """The first lines of all answers until the connection ends."""
     with socket.create_connection(("127.0.0.1", service.port), timeout=300) as connection:
         connection.sendall(sent)
@@ -44,7 +43,7 @@ def answers(service: Running, sent: bytes) -> list[bytes]:
         b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\nnull",
     ],
 )
-def test_a_request_within_a_request_is_never_answered(service: Running, head: bytes) -> None:
+def test_a_request_within_a_request_is_never_answered(service, head):
     assert answers(service, POST + head + SMUGGLED) == [b"HTTP/1.1 400 Bad Request"]
 
 
@@ -64,9 +63,7 @@ def test_a_request_within_a_request_is_never_answered(service: Running, head: by
     ],
 )
 @pytest.mark.parametrize("path", [b"/v1/lookup", b"/v1/jobs", b"/v1/checks"])
-def test_no_header_that_decides_is_taken_from_two(
-    service: Running, writer: str, path: bytes, name: bytes, values: tuple[bytes, bytes]
-) -> None:
+def test_no_header_that_decides_is_taken_from_two(service, writer, path, name, values):
     """Else a proxy could have judged the call by the one, and the service does by the other."""
     usual = {b"Host": b"localhost", b"Content-Length": b"2", b"Connection": b"close"}
     usual |= {b"Content-Type": b"application/json", b"Authorization": b"Bearer TOKEN"}
@@ -83,33 +80,25 @@ def test_no_header_that_decides_is_taken_from_two(
 
 @pytest.mark.parametrize(
     "sent",
-    [
-        b'\xff{"miss": 1}',
-        b'{"miss": ' + b"9" * 5_000 + b"}",
-        b"[" * 100_000,
-        b'{"miss": 1} x',
-        b"",
-    ],
+    [b'\xff{"miss": 1}', b'{"miss": ' + b"9" * 5_000 + b"}", b"[" * 100_000, b'{"miss": 1} x', b""],
     ids=["no unicode", "a number of 5,000 digits", "brackets for ever", "more behind it", "empty"],
 )
 @pytest.mark.parametrize("path", ["/v1/lookup", "/v1/results", "/v1/jobs", "/v1/claims"])
-def test_broken_json_has_one_code(service: Running, writer: str, sent: bytes, path: str) -> None:
+def test_broken_json_has_one_code(service, writer, sent, path):
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
     status, _, answer = service.raw("POST", path, sent, **headers)
     assert (status, b'"invalid_json"' in answer) == (400, True), answer
 
 
 @pytest.mark.parametrize("path", ["/v1/lookup", "/v1/results"])
-def test_a_compressed_body_is_not_opened(service: Running, writer: str, path: str) -> None:
+def test_a_compressed_body_is_not_opened(service, writer, path):
     headers = {"Content-Encoding": "gzip", "Authorization": f"Bearer {writer}"}
     status, _, answer = service.raw("POST", path, b"\x1f\x8b", **headers)
     assert (status, b'"compressed_body"' in answer) == (415, True)
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/results"])
-def test_json_by_another_name_is_refused_with_the_remedy(
-    service: Running, writer: str, path: str
-) -> None:
+def test_json_by_another_name_is_refused_with_the_remedy(service, writer, path):
     form = {"Content-Type": "application/x-www-form-urlencoded"}  # of a page of somebody else
     headers = {**form, "Authorization": f"Bearer {writer}"}
     status, _, answer = service.raw("POST", path, b'{"miss": 1}', **headers)
@@ -117,21 +106,19 @@ def test_json_by_another_name_is_refused_with_the_remedy(
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/", "/v1//jobs", "/v1/x/../jobs", "/v1/jobs%00", "//v1"])
-def test_a_path_is_what_it_says(store: SqlStore, database: str, path: str) -> None:
+def test_a_path_is_what_it_says(store, database, path):
     with running(database, hosts="*") as service:
         status, headers, _ = service.raw("GET", path, Host="evil.example")
     assert (status, "location" in headers) == (404, False)
 
 
 @pytest.mark.parametrize("name", ["сi", "ci ", "ci/x", "ci\n", "c\u200bi", "ｃi", ""])
-def test_no_token_has_a_name_that_looks_like_another(store: SqlStore, name: str) -> None:
+def test_no_token_has_a_name_that_looks_like_another(store, name):
     with pytest.raises(InvalidInputError, match="a name must have"):
         store.tokens.create(name, WRITER, None)
 
 
-def test_a_description_that_was_pushed_gives_way_to_the_kernel_itself(
-    service: Running, store: SqlStore, writer: str
-) -> None:
+def test_a_description_that_was_pushed_gives_way_to_the_kernel_itself(service, store, writer):
     """Else who knows the next version of a kernel could say beforehand what its configs may be."""
     lie = replace(SPEC, fingerprint="beef", cuts=())
     key = question(512, fingerprint="beef")
@@ -146,7 +133,7 @@ def test_a_description_that_was_pushed_gives_way_to_the_kernel_itself(
 
 
 @pytest.mark.slow
-def test_what_a_database_cannot_hold_is_the_callers_mistake(postgres: Postgres) -> None:
+def test_what_a_database_cannot_hold_is_the_callers_mistake(postgres):
     """Not a failure of the database, which would be reported and tried again for ever."""
     url = postgres.new_database()
     with open_store(url, create=True) as store, running(url) as service:
@@ -167,31 +154,29 @@ OWN = ("localhost:8700", "127.0.0.1", "[::1]:8700", "LOCALHOST.", "app.localhost
 
 @pytest.mark.parametrize("host", FOREIGN)
 @pytest.mark.parametrize("path", ["/", "/v1/records", "/healthz", "/session"])
-def test_a_foreign_name_is_answered_with_nothing(service: Running, path: str, host: str) -> None:
+def test_a_foreign_name_is_answered_with_nothing(service, path, host):
     status, _, body = service.raw("GET", path, Host=host)
     assert status == 421
     assert b"--hosts" in body and b"records" not in body
 
 
-def test_nor_does_it_look_up(service: Running) -> None:
+def test_nor_does_it_look_up(service):
     assert service.raw("POST", "/v1/lookup", b'{"questions": []}', Host=FOREIGN[0])[0] == 421
 
 
 @pytest.mark.parametrize("host", OWN)
-def test_its_own_names_are_answered(service: Running, host: str) -> None:
+def test_its_own_names_are_answered(service, host):
     for _ in range(2):
         assert service.raw("GET", "/healthz", Host=host)[0] == 200
 
 
-def test_what_is_named_is_answered_too(store: SqlStore, database: str) -> None:
+def test_what_is_named_is_answered_too(store, database):
     with running(database, hosts="tuning.example:8700, other.") as service:
         names = ("tuning.example:443", "Other", "evil.example")
         assert [service.raw("GET", "/", Host=name)[0] for name in names] == [200, 200, 421]
 
 
-def test_where_others_can_call_any_name_is_answered_unless_some_are_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_others_can_call_any_name_is_answered_unless_some_are_named(monkeypatch):
     assert allowed_hosts(Settings(host="0.0.0.0")) is None
     assert allowed_hosts(Settings(hosts="*")) is None
     assert allowed_hosts(Settings(host="0.0.0.0", hosts="a.example")) is not None

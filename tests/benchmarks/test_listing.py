@@ -31,31 +31,29 @@ for name in sys.argv[1:]:
 """
 
 
-def test_every_module_beside_the_listing_is_listed_with_its_question() -> None:
+def test_every_module_beside_the_listing_is_listed_with_its_question():
     listed = _run("-m", "benchmarks")
     assert listed.returncode == 0
     names = [match[1] for match in re.finditer(r"(?m)^  (\w+) .*\?$", listed.stdout)]
     assert sorted(names) == sorted(path.stem for path in _benchmarks())
 
 
-def test_each_says_what_it_takes() -> None:
+def test_each_says_what_it_takes():
     names = [f"benchmarks.{path.stem}" for path in _benchmarks()]
     done = _run("-c", START, *names, *(f"benchmarks.{name}" for name in WRITERS))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("folder", "other"), [("benchmarks", "tests"), ("tests", "benchmarks")])
-def test_what_is_measured_and_what_is_tested_import_nothing_of_each_other(
-    folder: str, other: str
-) -> None:
+def test_what_is_measured_and_what_is_tested_import_nothing_of_each_other(folder, other):
     imports = re.compile(rf"(?m)^\s*(?:from|import) {other}\b{SHARED}")
     files = [*(ROOT / folder).rglob("*.py")]
     assert files and not [file for file in files if imports.search(file.read_text())]
 
 
-def _benchmarks() -> list[Path]:
+def _benchmarks():
     return list((ROOT / "benchmarks").glob("[a-z]*.py"))
 
 
-def _run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def _run(*arguments):
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True)

@@ -1,12 +1,8 @@
 """Between which two releases something became slower."""
 
 import json
-import subprocess
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil, log2
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +24,7 @@ from tests.servers.commands import assert_one_sentence, autotune_here
 INDEX = "libtpu (0.0.40)\nAvailable versions: 0.0.40, 0.0.30.post1, 0.0.30, 0.0.25, 0.0.20, 0.0.9\n"
 
 
-def timed(libtpu: str, us: float | None, line: str = "block.py:9", **fields: Any) -> Step:
+def timed(libtpu, us, line="block.py:9", **fields):
     """Of one operation; None: by its bytes."""
     schedule = operation("sum", line=line, simulated_us=us, hbm_bytes=10**8, **fields)
     toolchain = Toolchain(jax="0.10.2", jaxlib="0.10.2", libtpu=libtpu)
@@ -36,22 +32,22 @@ def timed(libtpu: str, us: float | None, line: str = "block.py:9", **fields: Any
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, str]]]:
+def compiled(monkeypatch):
     """Steps that compilers would make of libtpu, a text where none can be installed. Gives the
     libtpu and the source of each that is asked for."""
 
-    def compiled(*ends: Step, between: Sequence[Step | str] = ()) -> list[tuple[str, str]]:
-        asked: list[tuple[str, str]] = []
-        steps = {step.toolchain.libtpu: step for step in between if isinstance(step, Step)}  # type: ignore[union-attr]
+    def compiled(*ends, between=()):
+        asked = []
+        steps = {step.toolchain.libtpu: step for step in between if isinstance(step, Step)}
 
-        def make(_: Path, name: str, **__: Any) -> Environment:
+        def make(_, name, **__):
             libtpu = name.partition(LIBTPU)[2]
             if libtpu in between:
                 raise AutotuneError("no network")
             toolchain = Toolchain(jax="0.10.2", jaxlib="0.10.2", libtpu=libtpu)
             return Environment(name=name, python=libtpu, python_version="3", toolchain=toolchain)
 
-        def ask(_: Any, ways: Sequence[tuple[str, str]], **__: Any) -> Any:
+        def ask(_, ways, **__):
             asked.extend(ways)
             if len(ways) == 2:
                 return [ends[1]], {"v5e": ends[0]}, {}
@@ -66,14 +62,14 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, s
 
 
 @pytest.fixture
-def answer(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def answer(tmp_path):
     (tmp_path / "block.py").write_text("def layer(): ...\n")
     where = ["block.py:layer", "--chip", "v5e", "--bisect", "block.py:9"]
     both = ["--python", "first", "--python", "second"]
     return lambda *more: autotune_here("step", *where, *both, *more, cwd=tmp_path)
 
 
-def test_the_newer_libtpu_may_come_first(compiled: Any, answer: Any) -> None:
+def test_the_newer_libtpu_may_come_first(compiled, answer):
     fast = [timed(version, 10.0) for version in ("0.0.30", "0.0.30.post1")]
     compiled(timed("0.0.40", 10.0), timed("0.0.20", 30.0), between=fast)
     done = answer()
@@ -82,9 +78,7 @@ def test_the_newer_libtpu_may_come_first(compiled: Any, answer: Any) -> None:
     assert create.libtpu_releases("0.0.30.post1", "0.0.9") == ["0.0.30", "0.0.25", "0.0.20"]
 
 
-def test_each_step_has_the_configs_of_one_source(
-    compiled: Any, answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_step_has_the_configs_of_one_source(compiled, answer, tmp_path, monkeypatch):
     monkeypatch.setenv("AUTOTUNE_SOURCE", "tuned.bundle")
     asked = compiled(timed("0.0.20", 10.0), timed("0.0.40", 30.0))
     assert answer().returncode == 0
@@ -100,9 +94,7 @@ def test_each_step_has_the_configs_of_one_source(
         (timed("0.0.40", None), "not timed as before"),
     ],
 )
-def test_nothing_is_answered_where_the_last_says_nothing(
-    end: Step | str, said: str, compiled: Any, answer: Any
-) -> None:
+def test_nothing_is_answered_where_the_last_says_nothing(end, said, compiled, answer):
     compiled(timed("0.0.20", 10.0), timed("0.0.40", 30.0), between=[end])
     done = answer()
     assert done.returncode == 2
@@ -113,20 +105,20 @@ def test_nothing_is_answered_where_the_last_says_nothing(
     assert (printed.returncode, len(data["steps"])) == (2, 1) and said in data["failed"]["bisect"]
 
 
-def test_a_release_that_cannot_be_compared_says_nothing(compiled: Any, answer: Any) -> None:
+def test_a_release_that_cannot_be_compared_says_nothing(compiled, answer):
     """Of three between, two that would be *not slower* by a time of 0 or by bytes."""
     others = timed("0.0.30", 30.0, line="block.py:8"), timed("0.0.30.post1", None)
     compiled(timed("0.0.20", 10.0), timed("0.0.40", 300.0), between=[*others, timed("0.0.25", 9.0)])
     assert "with libtpu 0.0.25, 300.0 µs with libtpu 0.0.40" in answer().stdout
 
 
-def test_what_is_new_was_not_there_before(compiled: Any, answer: Any) -> None:
+def test_what_is_new_was_not_there_before(compiled, answer):
     without = [timed(version, 30.0, line="block.py:8") for version in ("0.0.20", "0.0.25")]
     compiled(without[0], timed("0.0.40", 30.0), between=without)
     assert "with libtpu 0.0.25, 30.0 µs with libtpu 0.0.30." in answer().stdout
 
 
-def test_a_workload_has_its_own_arguments(tmp_path: Path) -> None:
+def test_a_workload_has_its_own_arguments(tmp_path):
     (tmp_path / "model.toml").write_text('step = "block.py:layer"\n')
     given = "--workload", "model.toml", "--args", "x=f32[8]"
     done = autotune_here("step", *given, cwd=tmp_path)

@@ -1,7 +1,6 @@
 """Commands that print a record say what is known of it under other toolchains."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ OWN = question().toolchain
     [(*LOOKUP, f"jax={OWN.jax},jaxlib={OWN.jaxlib},libtpu={OWN.libtpu}"), ("show", "1")],
     ids=["lookup", "show"],
 )
-def test_each_toolchain_is_a_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_each_toolchain_is_a_line(tmp_path, command):
     newer, newest = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "9.1"))
     same = RecordCheck(
         toolchain=newer, verdict=CheckVerdict.SAME, checked_at=NOON, time_us=27.2, finding="same"
@@ -48,9 +47,7 @@ def test_each_toolchain_is_a_line(tmp_path: Path, command: tuple[str, ...]) -> N
         ({}, "estimated 5.5 µs ± unknown; "),
     ],
 )
-def test_a_default_is_printed_as_what_is_known_of_it(
-    tmp_path: Path, known: dict[str, float], printed: str
-) -> None:
+def test_a_default_is_printed_as_what_is_known_of_it(tmp_path, known, printed):
     default = Evidence(config=None, time_us=None, **known)
     with open_store(str(tmp_path / "here.db"), create=True) as store:
         store.save_kernel(SPEC)

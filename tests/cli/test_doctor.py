@@ -4,14 +4,13 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from click.shell_completion import BashComplete
 
 from autotune.cli import doctor as diagnosis
-from autotune.cli.doctor import Condition, Finding
+from autotune.cli.doctor import Condition
 from autotune.cli.main import cli
 from autotune.compiling.environments import environment, packages
 from autotune_db import open_store
@@ -19,7 +18,7 @@ from tests.servers.commands import autotune, autotune_here
 from tests.servers.service import running
 
 
-def _broken(folder: Path, module: str, lacks: str) -> str:
+def _broken(folder, module, lacks):
     """An interpreter like this one in which importing ``module`` fails for want of another."""
     site = folder / "site"
     site.mkdir()
@@ -38,16 +37,16 @@ def _broken(folder: Path, module: str, lacks: str) -> str:
     return str(python)
 
 
-def _one(subject: str, findings: list[Finding]) -> Finding:
+def _one(subject, findings):
     return next(finding for finding in findings if finding.subject == subject)
 
 
 @pytest.fixture(autouse=True)
-def no_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_environments(tmp_path, monkeypatch):
     monkeypatch.setenv("AUTOTUNE_ENVIRONMENTS", str(tmp_path / "environments"))
 
 
-def test_here_all_is_well(tmp_path: Path) -> None:
+def test_here_all_is_well(tmp_path):
     done = autotune_here("doctor", "--quick", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     findings = {finding["subject"]: finding for finding in json.loads(done.stdout)}
@@ -58,7 +57,7 @@ def test_here_all_is_well(tmp_path: Path) -> None:
     assert not (tmp_path / "test.db").exists()
 
 
-def test_a_package_that_jax_forgot_is_named(tmp_path: Path) -> None:
+def test_a_package_that_jax_forgot_is_named(tmp_path):
     """As a fresh jax[tpu]==0.9.2, which does not ask for absl-py."""
     python = _broken(tmp_path, "jax", "absl.logging")
     done = autotune_here("doctor", "--quick", "--python", python, cwd=tmp_path)
@@ -67,14 +66,14 @@ def test_a_package_that_jax_forgot_is_named(tmp_path: Path) -> None:
     assert f"{python} -m pip install absl-py" in done.stdout
 
 
-def test_an_interpreter_without_jax_is_no_fault_and_none_at_all_is(tmp_path: Path) -> None:
+def test_an_interpreter_without_jax_is_no_fault_and_none_at_all_is(tmp_path):
     (bare,) = diagnosis.interpreters(_broken(tmp_path, "jax", "jax"))
     assert bare.condition == Condition.NOT_THERE and "pip install" in bare.remedy
     (missing,) = diagnosis.interpreters(str(tmp_path / "nothing"))
     assert missing.condition == Condition.BAD and "No such file" in missing.says
 
 
-def test_an_extra_that_is_half_there_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_that_is_half_there_is_bad(monkeypatch):
     asked = ["click>=8", 'optuna>=5; extra == "search"', 'scipy>=99; extra == "search"']
     asked += ['nothing-of-this-name; extra == "serve"', 'numpy>=1; extra == "serve"']
     monkeypatch.setattr(packages, "requires", lambda name: asked)
@@ -91,14 +90,14 @@ def test_an_extra_that_is_half_there_is_bad(monkeypatch: pytest.MonkeyPatch) -> 
     assert _one("postgres", findings).condition == Condition.GOOD  # asks for nothing
 
 
-def test_a_database_that_cannot_be_used(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_used(tmp_path):
     file = tmp_path / "notes.txt"
     file.write_text("x" * 5000)
     finding = diagnosis.database(str(file))
     assert finding.condition == Condition.BAD and finding.remedy
 
 
-def test_a_database_and_its_service(tmp_path: Path) -> None:
+def test_a_database_and_its_service(tmp_path):
     url = str(tmp_path / "test.db")
     open_store(url, create=True).close()
     assert diagnosis.database(url).condition == Condition.GOOD
@@ -109,7 +108,7 @@ def test_a_database_and_its_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_chip_compiles(tmp_path: Path) -> None:
+def test_every_chip_compiles(tmp_path):
     done = autotune("doctor", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     findings = {finding["subject"]: finding["says"] for finding in json.loads(done.stdout)}
@@ -117,7 +116,7 @@ def test_every_chip_compiles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_understands_what_it_is_given(shell: str, tmp_path: Path) -> None:
+def test_a_shell_understands_what_it_is_given(shell, tmp_path):
     program = shutil.which(shell)
     script = autotune_here("completion", shell, cwd=tmp_path).stdout
     assert "_AUTOTUNE_COMPLETE" in script
@@ -137,9 +136,7 @@ def test_a_shell_understands_what_it_is_given(shell: str, tmp_path: Path) -> Non
         ("search ./x", "file,./x"),
     ],
 )
-def test_a_shell_completes_kernels_chips_and_environments(
-    words: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shell_completes_kernels_chips_and_environments(words, known, tmp_path, monkeypatch):
     made = SimpleNamespace(name="9.8.7")
     monkeypatch.setattr(environment, "environments", lambda _: [made])
     *before, incomplete = words.split(" ")
@@ -148,9 +145,7 @@ def test_a_shell_completes_kernels_chips_and_environments(
     assert known in [completer.format_completion(item) for item in items]
 
 
-def test_the_other_package_of_our_import_name_is_bad(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_other_package_of_our_import_name_is_bad(tmp_path, monkeypatch):
     assert all(finding.subject != "autotune" for finding in diagnosis.packages())
     (tmp_path / "autotune-0.0.3.dist-info").mkdir()
     metadata = "Metadata-Version: 2.1\nName: autotune\nVersion: 0.0.3\n"

@@ -1,12 +1,10 @@
 """Bad input: one clear sentence, exit code 2, nothing written."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from autotune.cli.main import _COMMANDS, main
-from autotune.compiling.pool import CompilerPool
 from autotune.domain.compilers import CheckDeclaration, DescribeKernel
 from autotune.domain.errors import KernelImportError
 from autotune.domain.key import Chip, KernelRef
@@ -76,7 +74,7 @@ collect model.py:step | there is no file model.py
 
 
 @pytest.mark.parametrize("line", WRONG.strip().splitlines())
-def test_each_wrong_input_is_one_sentence_with_the_remedy(line: str, tmp_path: Path) -> None:
+def test_each_wrong_input_is_one_sentence_with_the_remedy(line, tmp_path):
     (tmp_path / "bad.toml").write_text("chips = [\n")
     args, _, says = line.partition(" | ")
     done = autotune_here(*args.split(), cwd=tmp_path)
@@ -85,9 +83,7 @@ def test_each_wrong_input_is_one_sentence_with_the_remedy(line: str, tmp_path: P
     assert [file.name for file in tmp_path.iterdir()] == ["bad.toml"]
 
 
-def test_the_help_has_twelve_commands_by_task_and_names_all(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_help_has_twelve_commands_by_task_and_names_all(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
@@ -112,16 +108,14 @@ def test_the_help_has_twelve_commands_by_task_and_names_all(
         ("lookup f.py:fn --args x=f32[8]", "missing a required argument: 'y'"),
     ],
 )
-def test_a_problem_that_is_missing_or_wrong_is_told_in_the_kernels_own_names(
-    args: str, says: str, tmp_path: Path
-) -> None:
+def test_a_problem_that_is_missing_or_wrong_is_told_in_the_kernels_own_names(args, says, tmp_path):
     assert autotune_here("db", "upgrade", cwd=tmp_path).returncode == 0
     (tmp_path / "f.py").write_text(FUNCTION)
     assert_one_sentence(autotune_here(*args.split(), "--chip", "v5e", cwd=tmp_path), says)
 
 
 @pytest.mark.slow
-def test_a_lookup_takes_a_function_by_its_call(tmp_path: Path) -> None:
+def test_a_lookup_takes_a_function_by_its_call(tmp_path):
     assert autotune_here("db", "upgrade", cwd=tmp_path).returncode == 0
     (tmp_path / "f.py").write_text(FUNCTION)
     args = ("f.py:fn", "--args", "x=f32[8,9],y=bf16[7]", "--chip", "v5e")
@@ -131,7 +125,7 @@ def test_a_lookup_takes_a_function_by_its_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_problem_without_a_legal_config_says_what_refuses(tmp_path: Path) -> None:
+def test_a_problem_without_a_legal_config_says_what_refuses(tmp_path):
     kernel = tmp_path / "odd.py"
     kernel.write_text(ODD_KERNEL)
     done = autotune("search", f"{kernel}:ODD", "--shape", "1000", "--chip", "v5e", cwd=tmp_path)
@@ -140,7 +134,7 @@ def test_a_problem_without_a_legal_config_says_what_refuses(tmp_path: Path) -> N
     assert not (tmp_path / "test.db").exists()
 
 
-def test_errors_are_json_when_json_is_asked_for(tmp_path: Path) -> None:
+def test_errors_are_json_when_json_is_asked_for(tmp_path):
     done = autotune_here("lookup", "matmul", *GOOD, "--json", cwd=tmp_path)
     assert done.returncode == 2
     assert '"error": "there is no database at' in done.stdout
@@ -208,9 +202,7 @@ BAD_DECLARATIONS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("old", "new", "says"), BAD_DECLARATIONS)
-def test_bad_declarations_name_their_file(
-    old: str, new: str, says: str, tmp_path: Path, pool: CompilerPool
-) -> None:
+def test_bad_declarations_name_their_file(old, new, says, tmp_path, pool):
     assert ODD_KERNEL.count(old) == 1
     file = tmp_path / "odd.py"
     file.write_text(ODD_KERNEL.replace(old, new))

@@ -2,22 +2,12 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
-from autotune.domain.key import Key
-from autotune.domain.outcome import (
-    CallTime,
-    Estimate,
-    Estimated,
-    NotEstimated,
-    Outcome,
-    OutOfVmem,
-)
+from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, OutOfVmem
 from autotune.domain.record import Evidence, Method
 from autotune.estimating.simulator.drawing.picture import Picture
 from autotune.wording.profile_files import with_xla
@@ -33,7 +23,7 @@ FAST = estimate(parts(issue=18, latency=2, fill=9), steps=64)
 OLD = replace(SLOW, explanation=None)
 
 
-def stored(folder: Path, *outcomes: Outcome | Estimate, key: Key = MATMUL) -> None:
+def stored(folder, *outcomes, key=MATMUL):
     """Trials 1, 2 … of a new database in the folder; more for another key."""
     with open_store(str(folder / "test.db"), create=True) as store:
         store.save_kernel(dbsamples.spec())
@@ -44,7 +34,7 @@ def stored(folder: Path, *outcomes: Outcome | Estimate, key: Key = MATMUL) -> No
             assert save_trial(store, key, dbsamples.trial(number, outcome))
 
 
-def explained(folder: Path, *args: str, code: int = 0) -> str:
+def explained(folder, *args, code=0):
     done = autotune_here("explain", *args, cwd=folder)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
@@ -52,14 +42,13 @@ def explained(folder: Path, *args: str, code: int = 0) -> str:
     return "\n".join(line for line in lines if not line.startswith("the source changed"))
 
 
-def data(folder: Path, *args: str, code: int = 0) -> dict[str, Any]:
+def data(folder, *args, code=0):
     done = autotune_here("explain", *args, "--json", cwd=folder)
     assert done.returncode == code, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
-def test_one_trial_shows_every_part_and_fact(tmp_path: Path) -> None:
+def test_one_trial_shows_every_part_and_fact(tmp_path):
     stored(tmp_path, SLOW)
     text = explained(tmp_path, "1")
     rows = {line.split("  ")[0].strip(): " ".join(line.split()) for line in text.splitlines()}
@@ -74,7 +63,7 @@ def test_one_trial_shows_every_part_and_fact(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines()[4:])) <= 100
 
 
-def test_each_of_several_calls_is_shown(tmp_path: Path) -> None:
+def test_each_of_several_calls_is_shown(tmp_path):
     """By ``explain``; the trial's page has the same facts."""
     calls = (
         CallTime(name="gate", runs=1, time_us=60, limited_by="HBM", vmem_used_bytes=2 << 20),
@@ -86,7 +75,7 @@ def test_each_of_several_calls_is_shown(tmp_path: Path) -> None:
     assert "3 times up 23.0 µs, limited by compute, 1.00 MiB of VMEM" in text
 
 
-def test_two_trials_are_compared_and_the_difference_is_explained(tmp_path: Path) -> None:
+def test_two_trials_are_compared_and_the_difference_is_explained(tmp_path):
     stored(tmp_path, SLOW, FAST)
     text = explained(tmp_path, "1", "2")
     rows = [" ".join(line.split()) for line in text.splitlines()]
@@ -103,14 +92,14 @@ def test_two_trials_are_compared_and_the_difference_is_explained(tmp_path: Path)
     assert comparison["why"] == text.splitlines()[-1]
 
 
-def test_other_chips_and_versions_are_compared_with_a_warning(tmp_path: Path) -> None:
+def test_other_chips_and_versions_are_compared_with_a_warning(tmp_path):
     stored(tmp_path, SLOW)
     stored(tmp_path, FAST, key=dbsamples.key("matmul", jax="0.0.2"))
     text = explained(tmp_path, "1", "2")
     assert "NOT the same toolchain: jax 0.0.1, jaxlib 0.0.1, libtpu 0.0.30 and jax 0.0.2" in text
 
 
-def test_other_problems_are_not_compared(tmp_path: Path) -> None:
+def test_other_problems_are_not_compared(tmp_path):
     stored(tmp_path, SLOW)
     stored(tmp_path, FAST, key=dbsamples.key("matmul", m=8))
     assert_one_sentence(
@@ -118,7 +107,7 @@ def test_other_problems_are_not_compared(tmp_path: Path) -> None:
     )
 
 
-def test_a_trial_without_an_estimate_says_why(tmp_path: Path) -> None:
+def test_a_trial_without_an_estimate_says_why(tmp_path):
     lost = OutOfVmem(reason="20 MiB of 16 MiB", used_bytes=20 << 20, allowed_bytes=16 << 20)
     stored(tmp_path, SLOW, lost)
     sentence = "trial 2 has no estimate: out of VMEM, 20 MiB of 16 MiB"
@@ -129,7 +118,7 @@ def test_a_trial_without_an_estimate_says_why(tmp_path: Path) -> None:
     assert found["trials"][0]["explanation"] is None
 
 
-def test_a_trial_of_an_older_version_says_what_to_do(tmp_path: Path) -> None:
+def test_a_trial_of_an_older_version_says_what_to_do(tmp_path):
     stored(tmp_path, OLD, FAST)
     text = explained(tmp_path, "1", code=1)
     assert "estimated by an older version, which kept no parts: search again" in text
@@ -153,23 +142,21 @@ def test_a_trial_of_an_older_version_says_what_to_do(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(
-    args: tuple[str, ...], says: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_done_is_one_sentence(args, says, tmp_path):
     stored(tmp_path, SLOW)
     done = autotune_here("explain", *args, cwd=tmp_path)
     assert_one_sentence(done, says)
     assert not (tmp_path / "t.json").exists()
 
 
-def test_show_says_the_vmem_of_what_is_not_timed(tmp_path: Path) -> None:
+def test_show_says_the_vmem_of_what_is_not_timed(tmp_path):
     refused = NotEstimated(reason="no model", vmem_used_bytes=3 << 20, program="p")
     stored(tmp_path, refused)
     text = autotune_here("show", "1", cwd=tmp_path).stdout
     assert "compiled, not estimated, no model" in text and "VMEM 3.00 MiB" in text
 
 
-def measured(folder: Path, run: Measurement) -> None:
+def measured(folder, run):
     with open_store(str(folder / "test.db"), create=False) as store:
         default, winner = (trial.config for trial in store.trials(MATMUL))
         store.save_record(
@@ -183,7 +170,7 @@ def measured(folder: Path, run: Measurement) -> None:
         )
 
 
-def test_a_measurement_stands_beside_the_estimate(tmp_path: Path) -> None:
+def test_a_measurement_stands_beside_the_estimate(tmp_path):
     stored(tmp_path, SLOW, FAST)
     default, winner = dbsamples.trial(0).config, dbsamples.trial(1).config
     timed = (
@@ -206,7 +193,7 @@ def test_a_measurement_stands_beside_the_estimate(tmp_path: Path) -> None:
     assert "Nothing is concluded from this run" in autotune_here("show", "2", cwd=tmp_path).stdout
 
 
-def test_a_trace_has_what_xla_does_around_the_kernel() -> None:
+def test_a_trace_has_what_xla_does_around_the_kernel():
     names = {"copy.1": 2.5, "fusion.3": 1.0}
     operations = tuple(
         (OperationTime(name=name, opcode="fusion", runs=1, time_us=took_us, hbm_bytes=1024), "")

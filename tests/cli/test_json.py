@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -52,7 +51,7 @@ COMMANDS = (
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """One in which a database has something of everything."""
     place = tmp_path_factory.mktemp("json")
     with open_store(str(place / "test.db"), create=True) as store:
@@ -74,18 +73,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_what_a_command_prints_is_what_the_schema_says(folder: Path, line: str) -> None:
+def test_what_a_command_prints_is_what_the_schema_says(folder, line):
     """Which is looked at wherever a test runs a command."""
     done = autotune_here(*line.split(), "--json", cwd=folder)
     assert done.returncode in (0, 1), done.stderr
     assert json.loads(done.stdout)
 
 
-def test_each_command_has_a_form() -> None:
+def test_each_command_has_a_form():
     assert set(with_json(cli, click.Context(cli))) == set(FORMS)
 
 
-def test_the_schema_says_what_the_code_prints_and_its_version() -> None:
+def test_the_schema_says_what_the_code_prints_and_its_version():
     assert SCHEMA.read_text(encoding="utf-8") == schema_text(), (
         "python -m benchmarks.pages.generated_pages"
     )
@@ -93,7 +92,7 @@ def test_the_schema_says_what_the_code_prints_and_its_version() -> None:
     assert json.loads(told.stdout)["json"] == PROMISED["version"] == JSON_VERSION
 
 
-def with_json(group: click.Group, context: click.Context) -> Iterator[str]:
+def with_json(group, context):
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if isinstance(command, click.Group):

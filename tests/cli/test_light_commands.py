@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ print("FOUND", found)
 """
 
 
-def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(code, folder):
     return subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -50,15 +49,13 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
         ["lookup", "matmul", "--shape", "1x1x1", "--chip", "v5e", "--url", "http://127.0.0.1:9"],
     ],
 )
-def test_light_commands_import_no_jax_optuna_or_fastapi(args: list[str], tmp_path: Path) -> None:
+def test_light_commands_import_no_jax_optuna_or_fastapi(args, tmp_path):
     done = run(PROBE.format(args=args, heavy=HEAVY), tmp_path)
     assert done.stdout.strip().splitlines()[-1] == "FOUND []"
 
 
 @pytest.mark.parametrize("args", [LOOKUP, ["history"], ["misses"], ["snapshots", "list"]])
-def test_a_command_that_reads_the_database_imports_no_mapper(
-    args: list[str], tmp_path: Path
-) -> None:
+def test_a_command_that_reads_the_database_imports_no_mapper(args, tmp_path):
     """A third of its time, with what else only other commands need."""
     new_store(tmp_path / "x.db", two_records).close()
     heavy = ("sqlalchemy.orm", "alembic", "autotune.answering.client", "http.client", *HEAVY)
@@ -67,13 +64,13 @@ def test_a_command_that_reads_the_database_imports_no_mapper(
     assert done.stdout.strip().splitlines()[-1] == "FOUND []"
 
 
-def _decoys(folder: Path) -> None:
+def _decoys(folder):
     for name in ("kernels", "service", "db", "jax", "autotune"):
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise SystemExit('decoy imported')\n")
 
 
-def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None:
+def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path):
     _decoys(tmp_path)
     done = autotune("history", cwd=tmp_path)
     assert_one_sentence(done, "there is no database at")
@@ -92,9 +89,7 @@ def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None
         ("serve", "fastapi", "serve"),
     ],
 )
-def test_what_is_not_installed_is_named(
-    command: str, hidden: str, extra: str, tmp_path: Path
-) -> None:
+def test_what_is_not_installed_is_named(command, hidden, extra, tmp_path):
     """As the base install has it."""
     code = f"import sys; sys.modules[{hidden!r}] = None; sys.argv[0] = 'autotune'; " + (
         "import importlib.util as u; real = u.find_spec; "
@@ -104,9 +99,7 @@ def test_what_is_not_installed_is_named(
     assert_one_sentence(run(code, tmp_path), f"pallas-autotune[{extra}]")
 
 
-def test_two_interrupts_at_once_are_one_and_who_goes_on_is_heard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_two_interrupts_at_once_are_one_and_who_goes_on_is_heard(monkeypatch):
     interrupt, raised = _new_interrupt(), []
     for now in (10.0, 10.1, 11.5, 12.5, 13.0):
         monkeypatch.setattr("autotune.cli.main.time.monotonic", lambda now=now: now)
@@ -117,7 +110,7 @@ def test_two_interrupts_at_once_are_one_and_who_goes_on_is_heard(
     assert raised == [10.0, 12.5]
 
 
-def test_a_command_ends_at_once_after_its_exit_handlers(tmp_path: Path) -> None:
+def test_a_command_ends_at_once_after_its_exit_handlers(tmp_path):
     """No module is taken apart: nothing that it holds is deleted. All is written, and the status
     is the command's."""
     script = (

@@ -1,9 +1,7 @@
 """What was asked for in vain becomes a workload: from the database, and from its service."""
 
 from dataclasses import replace
-from pathlib import Path
 
-from autotune.domain.key import Key
 from autotune.domain.workload import read_workload
 from autotune_db import open_store
 from tests.samples.records import record
@@ -13,12 +11,12 @@ from tests.servers.service import running
 MANY = 120  # more than a page
 
 
-def _wanted(number: int) -> Key:
+def _wanted(number):
     key = record().key
     return replace(key, problem=key.problem.with_dims(m=128 * (number + 1)))
 
 
-def test_misses_of_a_service_are_those_of_its_database(tmp_path: Path) -> None:
+def test_misses_of_a_service_are_those_of_its_database(tmp_path):
     database = tmp_path / "test.db"
     with open_store(str(database), create=True) as store:
         store.save_misses({(_wanted(n), "default"): n + 1 for n in range(MANY)})

@@ -1,12 +1,8 @@
 """What a search tells to those who watch it from elsewhere."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
-
-import pytest
 
 from autotune.domain.errors import StoreError
 from autotune.domain.job import Progress
@@ -39,39 +35,39 @@ class Heard:
     said: list[tuple[str, Progress, bool]] = field(default_factory=list)
     gone: bool = False
 
-    def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+    def report(self, key, space, progress, *, over):
         assert key == KEY
         if self.gone:
             raise StoreError("the disk is full")
         self.said.append((space, progress, over))
 
-    def progress(self, key: Key) -> Progress:
+    def progress(self, key):
         return Progress()
 
-    def status(self, key_id: int) -> Any:
+    def status(self, key_id):
         raise NotImplementedError
 
 
 class Clock:
     now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def trial(number: int) -> Trial:
+def trial(number):
     at = datetime(2026, 1, 1, tzinfo=UTC)
     outcome = Illegal(reason="no")
     return Trial(number=number, config=Config(axes=()), outcome=outcome, seconds=1, created_at=at)
 
 
-def started(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> Reported:
+def started(heard, clock, earlier=()):
     observer = Reported(SilentObserver(), heard, KEY, "mm --shape m=8", clock=clock)
     observer.space_ready(SPACE, earlier, 9)
     return observer
 
 
-def test_it_tells_what_the_terminal_shows() -> None:
+def test_it_tells_what_the_terminal_shows():
     heard, clock = Heard(), Clock()
     observer = started(heard, clock, [trial(0)])
     observer.announce("verifying trial 1")
@@ -84,7 +80,7 @@ def test_it_tells_what_the_terminal_shows() -> None:
     assert heard.said[0][0].startswith("7 points; 0 candidates; refused: 3 misaligned")
 
 
-def test_it_tells_at_most_once_a_second_but_always_the_last() -> None:
+def test_it_tells_at_most_once_a_second_but_always_the_last():
     heard, clock = Heard(), Clock()
     observer = started(heard, clock)
     for number in range(4):
@@ -98,10 +94,8 @@ def test_it_tells_at_most_once_a_second_but_always_the_last() -> None:
     assert heard.said[-1][1].done == 9
 
 
-def test_a_log_says_at_once_what_is_done_before_the_first_trial(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lines: list[str] = []
+def test_a_log_says_at_once_what_is_done_before_the_first_trial(monkeypatch):
+    lines = []
     log = Lines(lines.append)
     log.tracing(1, 384)  # so soon that nobody waits
     monkeypatch.setattr(Pace, "_EVERY_S", -1.0)

@@ -36,7 +36,7 @@ COMMANDS = (
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def database(tmp_path_factory):
     """A database in which every text is hostile."""
     file = tmp_path_factory.mktemp("hostile") / "test.db"
     key = dbsamples.key()
@@ -67,7 +67,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def on_a_terminal(file: Path, *args: str) -> bytes:
+def on_a_terminal(file, *args):
     ours, theirs = os.openpty()
     env = {**os.environ, "AUTOTUNE_DATABASE_URL": str(file), "TERM": "dumb"}
     command = [str(Path(sys.executable).with_name("autotune")), *args]
@@ -86,7 +86,7 @@ def on_a_terminal(file: Path, *args: str) -> bytes:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command[:2]))
-def test_no_text_of_others_acts_on_the_terminal(database: Path, command: tuple[str, ...]) -> None:
+def test_no_text_of_others_acts_on_the_terminal(database, command):
     text = on_a_terminal(database, *command).decode().replace("\r\n", "\n")
     assert "Traceback" not in text
     acting = {c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Cs")}
@@ -98,7 +98,7 @@ def test_no_text_of_others_acts_on_the_terminal(database: Path, command: tuple[s
         assert r"\x0a" not in text.replace(r"\x0afake line", ""), "our own lines are lines"
 
 
-def test_every_character_that_acts_is_spelt_out() -> None:
+def test_every_character_that_acts_is_spelt_out():
     assert visible(HOSTILE) == SHOWN
     assert visible("≥ 16.5 µs\tfirst ± 7 %") == "≥ 16.5 µs\tfirst ± 7 %"
     assert visible("\ud800") == r"\ud800"

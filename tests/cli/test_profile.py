@@ -5,14 +5,7 @@ import pytest
 from autotune.compiling.protocol import Profiled
 from autotune.domain.errors import AutotuneError
 from autotune.domain.outcome import CompileFailed
-from autotune.domain.profile import (
-    Cause,
-    NamedPart,
-    Profile,
-    ProfileNote,
-    ProfileRow,
-    SourceLine,
-)
+from autotune.domain.profile import Cause, NamedPart, Profile, ProfileNote, ProfileRow, SourceLine
 from autotune.estimating.simulator.drawing.picture import ConfigProfile
 from autotune.wording.profile import config_profile, print_profiles
 

@@ -2,12 +2,9 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -20,7 +17,7 @@ from autotune.domain.job import Progress
 from autotune.domain.key import Chip, KernelSpec, Key, installed_toolchain
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import Config, ProblemSpec, make_config
-from autotune.domain.record import Evidence, GateState, Trial
+from autotune.domain.record import Evidence, GateState
 from autotune.estimating.simulator import MODEL
 from autotune.publishing.progress import searched_before
 from autotune.publishing.publish import Publication
@@ -34,14 +31,12 @@ from tests.samples.records import save_trial
 from tests.servers.commands import autotune
 
 TASK = TuningTask(
-    ref=find_kernel("vector_add"),
-    chip=Chip.V5E,
-    problem=ProblemWords(shape="n=65536"),
+    ref=find_kernel("vector_add"), chip=Chip.V5E, problem=ProblemWords(shape="n=65536")
 )
 AXES = ("block_rows_of_the_queries", "block_columns_of_the_keys", "buffers_for_pages")
 
 
-def tried(number: int, us: float, model: str = MODEL) -> Trial:
+def tried(number, us, model=MODEL):
     estimate = estimates.estimate(estimates.parts(issue=us / 2, latency=us / 2), model=model)
     values = (8 * 2**number, 128, 2 + number)
     config = Config(axes=tuple(zip(AXES, values, strict=True)), grid_order=("m", "n"))
@@ -49,12 +44,7 @@ def tried(number: int, us: float, model: str = MODEL) -> Trial:
     return replace(records.trial(number, outcome), config=config)
 
 
-def reported(
-    *wrong: int,
-    unverified: tuple[int, ...] = (),
-    trials: Sequence[Trial] = (),
-    ties: Sequence[int] = (),
-) -> TuningResult:
+def reported(*wrong, unverified=(), trials=(), ties=()):
     trials = trials or [tried(number, 100.0 / (number + 1)) for number in range(4)]
     published = Publication(
         record=None,
@@ -69,8 +59,8 @@ def reported(
         ties=tuple(trials[number] for number in ties),
         states=dict.fromkeys(wrong, GateState.REFUSED) | {1: GateState.VERIFIED},
     )
-    spec: Any = SimpleNamespace(axes=AXES)
-    search: Any = SimpleNamespace(
+    spec = SimpleNamespace(axes=AXES)
+    search = SimpleNamespace(
         reused=0,
         start_from=(),
         seconds=1.0,
@@ -91,16 +81,14 @@ def reported(
     )
 
 
-def shown(width: int, *wrong: int, **what: Any) -> str:
+def shown(width, *wrong, **what):
     console = Console(width=width, file=StringIO(), record=True)
     print_report(reported(*wrong, **what), console)
     return console.export_text()
 
 
-def test_a_notebook_displays_nothing_beside_what_is_returned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shown_beside: list[Any] = []
+def test_a_notebook_displays_nothing_beside_what_is_returned(monkeypatch):
+    shown_beside = []
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     monkeypatch.setattr("rich.jupyter.display", lambda *_: shown_beside.append(1))
     assert "winner" in report_text(reported()) and "winner" in report_html(reported())
@@ -108,7 +96,7 @@ def test_a_notebook_displays_nothing_beside_what_is_returned(
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
-def test_headers_are_whole_and_everything_is_there(width: int) -> None:
+def test_headers_are_whole_and_everything_is_there(width):
     lines = shown(width).splitlines()
     (header,) = [line for line in lines if "× default" in line]
     assert max(map(len, lines)) <= width
@@ -121,19 +109,19 @@ def test_headers_are_whole_and_everything_is_there(width: int) -> None:
         assert any(value in line for line in lines)
 
 
-def test_a_part_that_no_config_says_has_no_column() -> None:
+def test_a_part_that_no_config_says_has_no_column():
     assert "sem." not in shown(200)
     assert "order" in shown(200)
 
 
-def test_what_the_gate_refused_is_marked_and_not_counted_as_estimated() -> None:
+def test_what_the_gate_refused_is_marked_and_not_counted_as_estimated():
     text = shown(120, 3)
     assert "stopped by trials: 3 estimated, 1 wrong result." in text
     (row,) = [line for line in text.splitlines() if "WRONG" in line]
     assert row.split()[1] == "4"
 
 
-def test_what_the_gate_could_not_verify_is_marked() -> None:
+def test_what_the_gate_could_not_verify_is_marked():
     """It may be the fastest: that something slower is published is not said in a footnote only."""
     text = shown(120, unverified=(3,))
     (row,) = [line for line in text.splitlines() if line.lstrip().startswith("NOT VERIFIED")]
@@ -141,7 +129,7 @@ def test_what_the_gate_could_not_verify_is_marked() -> None:
     assert "stopped by trials: 4 estimated." in text
 
 
-def test_the_limit_that_the_default_wants_is_said() -> None:
+def test_the_limit_that_the_default_wants_is_said():
     fits = tried(1, 50.0)
     config = fits.config.replace(vmem_limit_bytes=32 << 20)
     refused = OutOfVmem(reason="too big", used_bytes=2, allowed_bytes=1)
@@ -152,7 +140,7 @@ def test_the_limit_that_the_default_wants_is_said() -> None:
 
 
 @pytest.fixture
-def ended(tmp_path: Path) -> Key:
+def ended(tmp_path):
     """The key of a search of four trials, in ``test.db``."""
     ref, toolchain = find_kernel("vector_add"), installed_toolchain()
     assert toolchain is not None
@@ -198,7 +186,7 @@ finally:
 
 
 @pytest.mark.usefixtures("ended")
-def test_a_search_that_has_ended_prints_its_result_without_a_compiler(tmp_path: Path) -> None:
+def test_a_search_that_has_ended_prints_its_result_without_a_compiler(tmp_path):
     asked = (*ASKED, "--trials", "4", "--db", str(tmp_path / "test.db"))
     done = subprocess.run(
         [sys.executable, "-c", PROBE, *asked], capture_output=True, text=True, check=False
@@ -209,9 +197,7 @@ def test_a_search_that_has_ended_prints_its_result_without_a_compiler(tmp_path: 
 
 
 @pytest.mark.parametrize("source", ["", "of other choices"])
-def test_an_end_says_nothing_of_another_default_or_other_choices(
-    ended: Key, tmp_path: Path, source: str
-) -> None:
+def test_an_end_says_nothing_of_another_default_or_other_choices(ended, tmp_path, source):
     """They are no part of the key. Older versions did not keep the source."""
     with open_store(str(tmp_path / "test.db"), create=False) as store:
         for end in ({"exhausted": True}, {"predicted": True}, {}):
@@ -226,7 +212,7 @@ def test_an_end_says_nothing_of_another_default_or_other_choices(
 @pytest.mark.usefixtures("ended")
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [("--trials", "5"), ("--trials", "4", "--seed", "1", "--json")])
-def test_what_is_not_done_is_searched(more: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_is_not_done_is_searched(more, tmp_path):
     done = autotune(*ASKED, *more, cwd=tmp_path)
     assert "Searched before" not in done.stdout
     assert done.returncode == 0, done.stderr
@@ -235,9 +221,7 @@ def test_what_is_not_done_is_searched(more: tuple[str, ...], tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("verified", "asked", "answered"), [(False, False, False), (True, True, True)]
 )
-def test_what_may_be_unverified_is_part_of_the_question(
-    ended: Key, tmp_path: Path, verified: bool, asked: bool, answered: bool
-) -> None:
+def test_what_may_be_unverified_is_part_of_the_question(ended, tmp_path, verified, asked, answered):
     place = str(tmp_path / "test.db")
     with open_store(place, create=False) as store:
         record = store.record(ended)
@@ -258,9 +242,7 @@ def test_what_may_be_unverified_is_part_of_the_question(
         ({}, {"python": None}),
     ],
 )
-def test_what_is_another_question_has_no_answer(
-    ended: Key, tmp_path: Path, changed_task: dict[str, Any], changed_plan: dict[str, Any]
-) -> None:
+def test_what_is_another_question_has_no_answer(ended, tmp_path, changed_task, changed_plan):
     plan = Plan(limits=SearchLimits(trials=4), allow_unverified=True)
     with open_store(str(tmp_path / "test.db"), create=False) as store:
         assert searched_before(store, TASK, plan, ReadOnce())
@@ -269,7 +251,7 @@ def test_what_is_another_question_has_no_answer(
         )
 
 
-def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_path: Path) -> None:
+def test_a_winner_over_a_predicted_default_is_still_the_answer(ended, tmp_path):
     """The second is no worse by the rule of ties, but is not surely faster than the default."""
     place = str(tmp_path / "other.db")
     told = Evidence(config=None, time_us=None, expected_us=25.0, expected_error=0.0)
@@ -306,8 +288,8 @@ FOUND = Measurement(
 )
 
 
-def test_the_table_shows_measurement_and_estimate_apart() -> None:
-    trial: Any = SimpleNamespace(config=make_config({"b": 1}), time_us=5.5)
+def test_the_table_shows_measurement_and_estimate_apart():
+    trial = SimpleNamespace(config=make_config({"b": 1}), time_us=5.5)
     console = Console(width=120)
     with console.capture() as capture:
         console.print(measured_table(FOUND, [trial]))
@@ -328,5 +310,5 @@ def test_the_table_shows_measurement_and_estimate_apart() -> None:
     ("attached", "says"),
     [([], "no TPU is attached"), ([Chip.V5E, Chip.V5E], "a v5e is attached, no v6e")],
 )
-def test_why_a_search_stays_an_estimate(attached: list[Chip], says: str) -> None:
+def test_why_a_search_stays_an_estimate(attached, says):
     assert says in why_estimated(Chip.V6E, attached)

@@ -1,21 +1,17 @@
 """``autotune rule`` on trials stored by hand, with a fake of the compiler."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Self
 
 import pytest
 
 from autotune.answering.matching import RULE, Index
 from autotune.domain.codec import to_data
 from autotune.domain.evidence import Verdict
-from autotune.domain.key import Choices, Key
-from autotune.domain.outcome import CompileFailed, Estimate, Estimated
-from autotune.domain.problem import Config
+from autotune.domain.key import Choices
+from autotune.domain.outcome import CompileFailed, Estimated
 from autotune.domain.record import Evidence, Trial
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.answering.test_rules import BLOCKS, LENGTHS, config, estimated
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
 from tests.samples.matching import NOON, SPEC, question, record
@@ -32,7 +28,7 @@ class Pool(FakeCompilers):
 
     most = BLOCKS[0]
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, **_):
         axes = {"bm": BLOCKS[0], "unroll": True}
         choices = Choices(
             axes={"bm": [BLOCKS[0], self.most], "unroll": [True]}, default=axes, grid=SPEC.grid
@@ -41,28 +37,28 @@ class Pool(FakeCompilers):
             spec=SPEC, chip=V5E, choices=choices, traced=self.refused, verified=self.says
         )
 
-    def says(self, config: Config) -> Verdict:
+    def says(self, config):
         return Verdict(ok=False, reason="not what the reference gives")
 
-    def refused(self, config: Config) -> CompileFailed:
+    def refused(self, config):
         return CompileFailed(reason="not here")
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_): ...
 
 
 @pytest.fixture(autouse=True)
-def _pool(monkeypatch: pytest.MonkeyPatch) -> None:
+def _pool(monkeypatch):
     monkeypatch.setattr("autotune.cli.shared.new_pool", Pool)
 
 
-def asked(m: int) -> Key:
+def asked(m):
     return replace(question(m), toolchain=TOOLCHAIN)
 
 
-def fill(folder: Path, lengths: Sequence[int], slow: Sequence[int] = ()) -> None:
+def fill(folder, lengths, slow=()):
     """Each problem with all its blocks, the fastest published. Of ``slow`` ones the large blocks
     take fifty times as long as elsewhere, which no other problem shows."""
     with open_store(str(folder / "test.db"), create=True) as store:
@@ -78,7 +74,7 @@ def fill(folder: Path, lengths: Sequence[int], slow: Sequence[int] = ()) -> None
             store.save_record(replace(tuned, default=default))
 
 
-def save(store: SqlStore, m: int, number: int, block: int, times: float) -> Estimate:
+def save(store, m, number, block, times):
     estimate = estimated(m, block)
     slower = replace(estimate, time_us=times * estimate.time_us)
     outcome = Estimated(estimate=slower, program="p")
@@ -89,12 +85,12 @@ def save(store: SqlStore, m: int, number: int, block: int, times: float) -> Esti
     return slower
 
 
-def ruled(folder: Path) -> list[Any]:
+def ruled(folder):
     with open_store(str(folder / "test.db"), create=False) as store:
         return [one for one in store.records() if one.rule is not None]
 
 
-def test_it_is_published_with_what_it_is_worth(tmp_path: Path) -> None:
+def test_it_is_published_with_what_it_is_worth(tmp_path):
     fill(tmp_path, MANY)
     done = autotune_here(*CALL, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -107,7 +103,7 @@ def test_it_is_published_with_what_it_is_worth(tmp_path: Path) -> None:
     assert found.kind == RULE and found.config is not None and found.config["bm"] == 512
 
 
-def test_lookup_in_a_database_answers_as_the_service_does(tmp_path: Path) -> None:
+def test_lookup_in_a_database_answers_as_the_service_does(tmp_path):
     fill(tmp_path, MANY)
     assert autotune_here(*CALL, cwd=tmp_path).returncode == 0
     versions = ",".join(f"{name}={value}" for name, value in to_data(TOOLCHAIN).items())
@@ -120,7 +116,7 @@ def test_lookup_in_a_database_answers_as_the_service_does(tmp_path: Path) -> Non
         assert f"{kind}: " in autotune_here(*call, cwd=tmp_path).stdout
 
 
-def test_an_earlier_rule_that_is_found_to_be_far_off_is_withdrawn(tmp_path: Path) -> None:
+def test_an_earlier_rule_that_is_found_to_be_far_off_is_withdrawn(tmp_path):
     fill(tmp_path, MANY)
     assert autotune_here(*CALL, cwd=tmp_path).returncode == 0
     with open_store(str(tmp_path / "test.db"), create=False) as store:
@@ -134,7 +130,7 @@ def test_an_earlier_rule_that_is_found_to_be_far_off_is_withdrawn(tmp_path: Path
     assert not ruled(tmp_path)
 
 
-def test_an_answer_that_the_gate_refuses_ends_it_for_good(tmp_path: Path) -> None:
+def test_an_answer_that_the_gate_refuses_ends_it_for_good(tmp_path):
     fill(tmp_path, MANY)
     with open_store(str(tmp_path / "test.db"), create=False) as store:  # here another one won
         own = store.record(asked(2048))
@@ -148,7 +144,7 @@ def test_an_answer_that_the_gate_refuses_ends_it_for_good(tmp_path: Path) -> Non
     assert not ruled(tmp_path)
 
 
-def test_what_seems_to_be_better_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_seems_to_be_better_is_tried(tmp_path, monkeypatch):
     """One whole block, which nobody compiled, fits."""
     monkeypatch.setattr(Pool, "most", 2048)
     lengths = (520, 528, 544, 560, 576, 592)

@@ -2,8 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +31,7 @@ LOOKUP = ("--shape", "x.0=512", "--option", "factor=2", "--chip", "v6e")
 
 
 @pytest.fixture
-def searched(tmp_path: Path) -> Key:
+def searched(tmp_path):
     """A decorated function in ``own.py`` that was searched; in ``test.db``."""
     file, toolchain = tmp_path / "own.py", installed_toolchain()
     file.write_text(SOURCE)
@@ -80,9 +78,7 @@ def searched(tmp_path: Path) -> Key:
         ("lookup", "./own.py:scale", *LOOKUP),
     ],
 )
-def test_it_is_said_once_the_source_changed(
-    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_said_once_the_source_changed(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = autotune_here(*command, cwd=tmp_path)
     assert (done.returncode, SAYS in done.stdout + done.stderr) == (0, False), done.stderr
@@ -119,18 +115,16 @@ def test_it_is_said_once_the_source_changed(
         ("push --url http://127.0.0.1:9 --shape 512", 2, "name the kernel as well"),
     ],
 )
-def test_every_command_names_a_problem_alike(
-    command: str, code: int, says: str, tmp_path: Path
-) -> None:
+def test_every_command_names_a_problem_alike(command, code, says, tmp_path):
     done = autotune_here(*command.split(), cwd=tmp_path)
     assert (done.returncode, says in done.stdout + done.stderr) == (code, True), done.stderr
 
 
 def test_where_a_kernel_was_searched_comes_before_one_of_the_catalogue_with_its_name(
-    searched: Key, tmp_path: Path
-) -> None:
+    searched, tmp_path
+):
     key = replace(searched, kernel="vector_add")
-    compilers: Any = None  # nobody is asked
+    compilers = None  # nobody is asked
     with open_store(str(tmp_path / "test.db"), create=False) as store:
         before = find_refs(compilers, store, (), [records.record(key)])
         asked = Progress(asked=f"{tmp_path / 'own.py'}:scale {ARGS} --chip v6e")

@@ -1,7 +1,7 @@
 """Each test has a folder of its own for what compilers leave, and must leave nothing there."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,11 +15,11 @@ MakeProcess = Callable[..., CompilerProcess]
 
 
 @pytest.fixture
-def make_fake(temporary: Path) -> Iterator[MakeProcess]:
+def make_fake(temporary):
     """Makes processes that run the fake worker; closes them, and looks for what is left."""
-    made: list[CompilerProcess] = []
+    made = []
 
-    def make(python: str = sys.executable, memory_bytes: int = 8 << 30) -> CompilerProcess:
+    def make(python=sys.executable, memory_bytes=8 << 30):
         made.append(CompilerProcess(python, memory_bytes, worker=FAKE))
         return made[-1]
 
@@ -33,11 +33,11 @@ def make_fake(temporary: Path) -> Iterator[MakeProcess]:
 
 
 @pytest.fixture
-def fake(make_fake: MakeProcess) -> CompilerProcess:
+def fake(make_fake):
     return make_fake()
 
 
-def is_alive(pid: int) -> bool:
+def is_alive(pid):
     """A zombie that nobody reaps is dead."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
@@ -46,5 +46,5 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def alive() -> Callable[[int], bool]:
+def alive():
     return is_alive

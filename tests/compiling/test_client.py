@@ -1,15 +1,12 @@
 """Typed questions: what each kind of answer, or death, becomes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from autotune.compiling.client import Compiler
-from autotune.compiling.process import (
-    ChildDiedError,
-    ChildTimedOutError,
-)
+from autotune.compiling.process import ChildDiedError, ChildTimedOutError
 from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import (
@@ -29,21 +26,16 @@ from autotune.domain.errors import (
 )
 from autotune.domain.key import Chip, KernelRef, Toolchain
 from autotune.domain.outcome import CompileFailed, Crashed, TimedOut
-from autotune.domain.problem import Config, Problem, make_config
+from autotune.domain.problem import Problem, make_config
 from autotune.estimating.simulator.drawing.picture import TraceSlice, Track
 from autotune.wording.outcome import verdict_reason
 
 REF = KernelRef(path="kernel.py", attribute="KERNEL")
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
 
-CANDIDATE: dict[str, Any] = {
-    "ref": REF,
-    "problem": PROBLEM,
-    "config": make_config({"block": 0}),
-    "chip": Chip.V5E,
-}
+CANDIDATE = {"ref": REF, "problem": PROBLEM, "config": make_config({"block": 0}), "chip": Chip.V5E}
 COMPILE, DRAW = CompileConfig(**CANDIDATE), ProfileConfig(**CANDIDATE, steps=3)
-TRACED: dict[str, Any] = {"ok": to_data(Traces([]))}
+TRACED = {"ok": to_data(Traces([]))}
 
 Reply = Callable[[dict[str, Any]], Any]
 
@@ -53,14 +45,14 @@ class Scripted:
 
     python = "/some/python"
 
-    def __init__(self, reply: Reply, hello: Any = None) -> None:
+    def __init__(self, reply, hello=None):
         self.running = False
         self.asked: list[dict[str, Any]] = []
         self.limits: list[float] = []
         self._reply = reply
         self._hello = hello or greeting()
 
-    def ask(self, request: Mapping[str, Any], limit_s: float) -> Any:
+    def ask(self, request, limit_s):
         self.running = True
         self.asked.append(dict(request))
         self.limits.append(limit_s)
@@ -70,29 +62,29 @@ class Scripted:
             raise found
         return found
 
-    def stop(self) -> None:
+    def stop(self):
         self.running = False
 
 
-def greeting(libtpu: str = "3") -> dict[str, Any]:
+def greeting(libtpu="3"):
     toolchain = Toolchain(jax="1", jaxlib="2", libtpu=libtpu)
     return {"ok": to_data(toolchain)}
 
 
-def client(reply: Any, hello: Any = None) -> tuple[Compiler, Scripted]:
+def client(reply, hello=None):
     process = Scripted(reply if callable(reply) else lambda request: reply, hello)
-    return Compiler(process, limit_s=7.0), process  # type: ignore[arg-type]
+    return Compiler(process, limit_s=7.0), process
 
 
-def configs(count: int) -> list[Config]:
+def configs(count):
     return [make_config({"block": n}) for n in range(count)]
 
 
-def failing(kind: str, message: str, stage: str) -> dict[str, Any]:
+def failing(kind, message, stage):
     return {"error": {"type": kind, "message": message, "stage": stage}}
 
 
-def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
+def test_the_first_candidate_after_a_start_does_not_pay_for_the_start():
     compiler, process = client(ChildDiedError("it died", "last words"))
     for _ in range(2):
         found = compiler.ask(COMPILE).answer
@@ -101,8 +93,8 @@ def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
     assert process.limits == [120.0, 7.0] * 2
 
 
-def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> None:
-    def reply(request: dict[str, Any]) -> Any:
+def test_one_config_that_kills_the_child_while_tracing_costs_only_itself():
+    def reply(request):
         block = request["config"]["axes"]["block"]
         if block == 2:
             return ChildDiedError("it died", "")
@@ -127,7 +119,7 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
     ]
 
 
-def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
+def test_a_gate_that_runs_out_of_time_names_what_helps():
     compiler, _ = client(lambda _: ChildTimedOutError("no answer within 7 s"))
     verdict = compiler.ask(VerifyConfig(**CANDIDATE))
     assert verdict.ok is None
@@ -143,13 +135,13 @@ def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
         (failing("MosaicError", "INTERNAL: no\nmore", "compile"), "no"),
     ],
 )
-def test_what_a_candidate_raises_is_its_outcome(answer: dict[str, Any], outcome: str) -> None:
+def test_what_a_candidate_raises_is_its_outcome(answer, outcome):
     found = client(answer)[0].ask(COMPILE).answer
     assert isinstance(found, CompileFailed)
     assert found.reason == outcome
 
 
-def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
+def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not():
     picture = {
         "tracks": [["core", [["vector issue", 0.0, 1.5, {}]], None]],
         "steps": 1,
@@ -193,7 +185,7 @@ def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
         (ChildTimedOutError("no answer within 120 s"), "no answer within 120 s"),
     ],
 )
-def test_an_interpreter_that_cannot_work_is_a_sentence(hello: Any, words: str) -> None:
+def test_an_interpreter_that_cannot_work_is_a_sentence(hello, words):
     compiler, process = client({"ok": None}, hello)
     with pytest.raises(CompilerUnavailableError) as caught:
         compiler.ask(DescribeKernel(ref=REF))
@@ -202,23 +194,23 @@ def test_an_interpreter_that_cannot_work_is_a_sentence(hello: Any, words: str) -
     assert [request["kind"] for request in process.asked] == ["hello", "hello"]
 
 
-def test_one_start_that_fails_is_repeated() -> None:
+def test_one_start_that_fails_is_repeated():
     found = iter([ChildDiedError("killed", ""), greeting()])
     compiler, process = client(failing("ImpossibleError", "n is odd", "problem"))
-    process.ask = lambda request, limit_s, ask=process.ask: (  # type: ignore[method-assign,misc]
+    process.ask = lambda request, limit_s, ask=process.ask: (
         _raise_or_return(next(found)) if request["kind"] == "hello" else ask(request, limit_s)
     )
     with pytest.raises(InvalidInputError, match="n is odd"):
         compiler.ask(ListChoices(ref=REF, problem=PROBLEM))
 
 
-def _raise_or_return(found: Any) -> Any:
+def _raise_or_return(found):
     if isinstance(found, Exception):
         raise found
     return found
 
 
-def test_no_libtpu_is_a_sentence() -> None:
+def test_no_libtpu_is_a_sentence():
     with pytest.raises(CompilerUnavailableError, match="has no libtpu"):
         client(None, greeting(libtpu="none"))[0].ask(DescribeToolchain())
 
@@ -234,9 +226,7 @@ def test_no_libtpu_is_a_sentence() -> None:
         (ChildTimedOutError("no answer"), CompilerUnavailableError, "hangs: no answer"),
     ],
 )
-def test_what_must_work_and_fails_is_raised_by_its_stage(
-    reply: Any, raised: type[Exception], says: str
-) -> None:
+def test_what_must_work_and_fails_is_raised_by_its_stage(reply, raised, says):
     with pytest.raises(raised, match=says) as caught:
         client(lambda _: reply)[0].ask(DescribeKernel(ref=REF))
     assert type(caught.value) is raised

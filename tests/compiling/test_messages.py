@@ -13,7 +13,7 @@ VERSIONS = ("0.6.2", "0.10.2", "0.12.0.1")
 MIB = 2**20
 
 
-def verdict(version: str, case: str):
+def verdict(version, case):
     path = FOLDER / f"{version}-{case}.json"
     if not path.exists():
         pytest.skip(f"jax {version} accepts {case}")
@@ -98,7 +98,7 @@ def test_words_for_what_cannot_be_done(message):
     assert isinstance(found, CompileFailed) and found.unsupported
 
 
-def test_a_libtpu_of_another_release_is_named_with_the_remedy() -> None:
+def test_a_libtpu_of_another_release_is_named_with_the_remedy():
     """As jax 0.12.0.1 with libtpu 0.0.32 says it."""
     message = (
         "INVALID_ARGUMENT: Failed to retrieve the config. Error: Could not convert JSON string to "

@@ -6,9 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import pytest
@@ -42,7 +40,7 @@ class Slow(Attempted[None]):
 
 
 @pytest.fixture(autouse=True)
-def nothing_left(temporary: Path) -> Iterator[None]:
+def nothing_left(temporary):
     """But what other tests have started, and still use."""
     before = threading.enumerate(), psutil.Process().children()
     yield
@@ -50,18 +48,18 @@ def nothing_left(temporary: Path) -> Iterator[None]:
     assert list(temporary.iterdir()) == []
 
 
-def running(pool: CompilerPool) -> int:
+def running(pool):
     return sum(compiler.process.running for compiler in pool._compilers)
 
 
-def test_the_compiler_that_answered_last_is_asked_again() -> None:
+def test_the_compiler_that_answered_last_is_asked_again():
     with CompilerPool(2, worker=FAKE) as pool:
         for _ in range(2):
             pool.ask(DescribeToolchain())
             assert running(pool) == 1
 
 
-def test_who_asks_may_look_how_far_it_is() -> None:
+def test_who_asks_may_look_how_far_it_is():
     with CompilerPool(1, worker=FAKE, options="--xla_some=1") as pool:
         asked = Slow(text="7.5 2 9")
         pool.submit(asked)
@@ -69,7 +67,7 @@ def test_who_asks_may_look_how_far_it_is() -> None:
         assert pool.underway(Slow(text="")) is None
 
 
-def test_close_ends_running_and_waiting_questions() -> None:
+def test_close_ends_running_and_waiting_questions():
     pool = CompilerPool(2, worker=FAKE, limit_s=NEVER_S)
     futures = [pool.submit(Hang()) for _ in range(4)]
     until(lambda: running(pool) == 2)
@@ -101,7 +99,7 @@ with CompilerPool(2, worker=Path(sys.argv[1]), limit_s=3600) as pool:
 RIGHT = Verdict(ok=True, reason="right")
 
 
-def interpreter_that_says(folder: Path, name: str, verdict: Verdict) -> str:
+def interpreter_that_says(folder, name, verdict):
     file, told = folder / name, json.dumps(to_data(verdict))
     file.write_text(f"#!/bin/sh\nFAKE_VERDICT='{told}' exec {sys.executable} \"$@\"\n")
     file.chmod(0o755)
@@ -118,9 +116,7 @@ def interpreter_that_says(folder: Path, name: str, verdict: Verdict) -> str:
         (Verdict(ok=True, reason="right", proof=Proof(level=ProofLevel.PLAIN)), False),
     ],
 )
-def test_another_interpreter_is_asked_what_this_one_cannot_say(
-    tmp_path: Path, first: Verdict, is_asked: bool
-) -> None:
+def test_another_interpreter_is_asked_what_this_one_cannot_say(tmp_path, first, is_asked):
     python = interpreter_that_says(tmp_path, "first", first)
     unknown = Verdict(ok=None, reason="no", proof=Proof(level=ProofLevel.PLAIN))
     others = [
@@ -142,7 +138,7 @@ def test_another_interpreter_is_asked_what_this_one_cannot_say(
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_ctrl_c_while_compiling_is_over_in_a_moment(times: int) -> None:
+def test_ctrl_c_while_compiling_is_over_in_a_moment(times):
     command = [sys.executable, "-c", _HANGING, str(FAKE)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

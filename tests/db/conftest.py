@@ -3,8 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ NOBODY = 65534
 
 
 @contextmanager
-def _as_nobody() -> Iterator[None]:
+def _as_nobody():
     root = os.geteuid() == 0
     if root:  # root may write everywhere
         os.seteuid(NOBODY)
@@ -25,13 +24,13 @@ def _as_nobody() -> Iterator[None]:
 
 
 @pytest.fixture
-def as_nobody() -> Callable[[], AbstractContextManager[None]]:
+def as_nobody():
     """Inside, file permissions hold, even where the tests run as root."""
     return _as_nobody
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
+def open_folder():
     """A folder that every user may read: pytest's own may be closed to others."""
     folder = Path(tempfile.mkdtemp(prefix="autotune-db-"))
     folder.chmod(0o755)

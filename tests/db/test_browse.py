@@ -13,18 +13,8 @@ from autotune.domain.problem import Problem
 from autotune.domain.step import StepKind, StepTime, TunedStep
 from autotune.domain.store import KeyResult
 from autotune.domain.workload import TunedEntry, TunedWorkload
-from autotune_db.store import SqlStore
 from tests.samples.database import key_id
-from tests.samples.records import (
-    NASTY,
-    NOON,
-    estimate,
-    key,
-    record,
-    save_trial,
-    spec,
-    trial,
-)
+from tests.samples.records import NASTY, NOON, estimate, key, record, save_trial, spec, trial
 
 OLD = key(jax="0.8.0")
 OTHER = key(chip=Chip.V6E)
@@ -33,7 +23,7 @@ TIMES = (50.0, 20.0, None, 30.0, 20.0, 10.0)
 
 
 @pytest.fixture
-def filled(store: SqlStore) -> SqlStore:
+def filled(store):
     """Key 1 has six trials, one of them without a time; 2 another toolchain, 3 another chip."""
     store.save_kernel(spec())
     for number, time_us in enumerate(TIMES):
@@ -45,7 +35,7 @@ def filled(store: SqlStore) -> SqlStore:
     return store
 
 
-def _outcome(time_us: float | None) -> Estimated | Illegal:
+def _outcome(time_us):
     if time_us is None:
         return Illegal(reason="no")
     return Estimated(estimate=estimate(time_us), program=str(time_us))
@@ -54,7 +44,7 @@ def _outcome(time_us: float | None) -> Estimated | Illegal:
 @pytest.mark.parametrize(
     "word", ["conv_3x3", "3x3", "a=b", "größe", 'say"so', "back\\slash", "100%", "m=8"]
 )
-def test_a_word_is_found_wherever_it_stands(store: SqlStore, word: str) -> None:
+def test_a_word_is_found_wherever_it_stands(store, word):
     mode = 'größe say"so back\\slash 100%'
     odd = replace(
         key(m=8),
@@ -80,7 +70,7 @@ def test_a_word_is_found_wherever_it_stands(store: SqlStore, word: str) -> None:
         ("status:nonsense", []),
     ],
 )
-def test_a_word_may_be_a_place_or_a_state(store: SqlStore, word: str, ids: list[int]) -> None:
+def test_a_word_may_be_a_place_or_a_state(store, word, ids):
     slow = replace(key(), kernel="splash", chip=Chip.V6E)
     for which, times_us in ((key(), (20.0, 10.0)), (slow, (30.0, 25.0))):
         for number, time_us in enumerate(times_us):
@@ -89,7 +79,7 @@ def test_a_word_may_be_a_place_or_a_state(store: SqlStore, word: str, ids: list[
     assert sorted(searched.id for searched in problems) == ids
 
 
-def test_problems_are_filtered(filled: SqlStore) -> None:
+def test_problems_are_filtered(filled):
     for only, ids in (
         (KeyFilter(), [4, 3, 2, 1]),
         (KeyFilter(chip=Chip.V6E), [3]),
@@ -103,7 +93,7 @@ def test_problems_are_filtered(filled: SqlStore) -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 99, 2**63, 2**70])
-def test_numbers_that_there_are_not(filled: SqlStore, number: int) -> None:
+def test_numbers_that_there_are_not(filled, number):
     browse = filled.browse
     assert browse.searched(number) is None
     assert browse.trial(number) is None
@@ -111,8 +101,8 @@ def test_numbers_that_there_are_not(filled: SqlStore, number: int) -> None:
     assert browse.by_number(1, number) is None or number == 0
 
 
-def test_trials_by_number_kind_and_time(filled: SqlStore) -> None:
-    def numbers(kind: str | None, *, fastest: bool = False, offset: int = 0) -> list[int]:
+def test_trials_by_number_kind_and_time(filled):
+    def numbers(kind, *, fastest=False, offset=0):
         numbered = filled.browse.trials(1, kind, fastest=fastest, offset=offset, limit=3)
         return [tried.trial.number for tried in numbered]
 
@@ -124,21 +114,21 @@ def test_trials_by_number_kind_and_time(filled: SqlStore) -> None:
     assert numbers(None, fastest=True, offset=3) == [3, 0]
 
 
-def test_the_best_so_far_gets_only_better(filled: SqlStore) -> None:
+def test_the_best_so_far_gets_only_better(filled):
     steps = filled.browse.best_so_far(1)
     assert [(step.number, step.time_us) for step in steps] == [(0, 50.0), (1, 20.0), (5, 10.0)]
     assert steps[1].at == NOON + timedelta(seconds=1)
     assert filled.browse.best_so_far(99) == []
 
 
-def test_wanted_are_misses_without_a_record(filled: SqlStore) -> None:
+def test_wanted_are_misses_without_a_record(filled):
     wanted = filled.browse.missed_keys(0, 9)
     assert [(missed.miss.key, missed.miss.count) for missed in wanted] == [(MISSED, 3)]
     assert filled.browse.searched(wanted[0].key_id) is not None
     assert filled.browse.missed_keys(1, 9) == []
 
 
-def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
+def test_the_last_word_of_a_search_counts(filled):
     assert filled.searches.status(1) is None
     filled.searches.report(key(), "9 points", Progress(goal=9, note="compiling"), over=False)
     last = Progress(done=9, goal=9, best_us=1.5, default_us=3.0)
@@ -149,7 +139,7 @@ def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
     assert filled.searches.status(2) is None
 
 
-def test_a_pause_is_not_in_the_time_that_is_left(store: SqlStore) -> None:
+def test_a_pause_is_not_in_the_time_that_is_left(store):
     """A search that was stopped over night goes on at its rate."""
     store.save_kernel(spec())
     for number in range(6):
@@ -160,10 +150,10 @@ def test_a_pause_is_not_in_the_time_that_is_left(store: SqlStore) -> None:
     assert running.left_s == 12
 
 
-def test_the_sums_beside_a_key_are_those_of_its_trials(filled: SqlStore) -> None:
+def test_the_sums_beside_a_key_are_those_of_its_trials(filled):
     number = key_id(filled, key())
 
-    def sums() -> tuple[float | None, float | None, int]:
+    def sums():
         searched = filled.browse.searched(number)
         assert searched is not None
         return searched.best_us, searched.default_us, searched.trials
@@ -177,7 +167,7 @@ def test_the_sums_beside_a_key_are_those_of_its_trials(filled: SqlStore) -> None
     assert sums() == (5.0, 60.0, 7)
 
 
-def test_a_workload_is_as_it_was_saved_last(store: SqlStore) -> None:
+def test_a_workload_is_as_it_was_saved_last(store):
     entry = TunedEntry(key=key(), weight=2.5, before_us=None, reason=NASTY)
     time = StepTime(kind=StepKind.KERNEL, line=NASTY, before_us=2.0, after_us=1.0)
     step = TunedStep(chip=Chip.V5E, devices=1, times=(time,), error=None)

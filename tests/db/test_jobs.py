@@ -4,48 +4,44 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, update
+from sqlalchemy import update
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.token import ADMIN, WRITER
 from autotune_db import query
-from autotune_db.jobs import SqlJobs
-from autotune_db.store import SqlStore, open_store
+from autotune_db.store import open_store
 from autotune_db.tables import JOBS
-from autotune_db.tokens import SqlTokens
 from tests.samples.records import NOON, key
 
 ABLE = Ability(kernels={"matmul": "f00d", "rmsnorm": "1111"}, toolchain=key().toolchain)
 LONG, SHORT = 60.0, 0.05
 
 
-def request(kernel: str = "matmul", m: int = 4096, **changes: object) -> Request:
+def request(kernel="matmul", m=4096, **changes):
     asked = key(kernel, m=m)
     made = Request(kernel=kernel, problem=asked.problem, chip=asked.chip)
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 @pytest.fixture
-def jobs(store: SqlStore) -> SqlJobs:
+def jobs(store):
     return store.jobs
 
 
 class TestQueue:
-    def test_whoever_has_the_versions_compiles_with_any_options(self, jobs: SqlJobs) -> None:
+    def test_whoever_has_the_versions_compiles_with_any_options(self, jobs):
         asked = request(toolchain=replace(key().toolchain, options="xla_a=1"))
         made, is_new = jobs.add(asked)
         assert is_new and jobs.add(request(toolchain=key().toolchain))[1]
         taken = jobs.claim("w", ABLE, LONG)
         assert taken is not None and taken.request == made.request == asked
 
-    def test_the_same_job_ends_before_it_is_read(
-        self, jobs: SqlJobs, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_same_job_ends_before_it_is_read(self, jobs, monkeypatch):
         """It was in the way, and is gone."""
         real, answers = query.insert, [False]
         monkeypatch.setattr(
@@ -57,16 +53,14 @@ class TestQueue:
 
 class TestLease:
     @pytest.mark.parametrize("lapses_at", [None, NOON])
-    def test_of_a_job_that_an_earlier_version_took(
-        self, store: SqlStore, lapses_at: datetime | None
-    ) -> None:
+    def test_of_a_job_that_an_earlier_version_took(self, store, lapses_at):
         """It moves only the last sign of life: the end of a lease is of the holder before."""
         jobs = store.jobs
         jobs.add(request())
         mine = jobs.claim("a", ABLE, SHORT)
         assert mine is not None
 
-        def forget(connection: Connection, _: bool) -> None:
+        def forget(connection, _):
             connection.execute(update(JOBS).values(lapses_at=lapses_at))
 
         store._work.write(forget)
@@ -95,7 +89,7 @@ with open_store(sys.argv[1], create=False) as store:
 
 
 @pytest.mark.slow
-def test_exactly_one_of_many_processes_gets_each(url: str) -> None:
+def test_exactly_one_of_many_processes_gets_each(url):
     with open_store(url, create=True) as store:
         for m in range(1, 61):
             store.jobs.add(request(m=m))
@@ -115,21 +109,21 @@ def test_exactly_one_of_many_processes_gets_each(url: str) -> None:
 
 
 class TestTokens:
-    def test_only_the_secret_finds_it(self, store: SqlStore) -> None:
-        tokens: SqlTokens = store.tokens
+    def test_only_the_secret_finds_it(self, store):
+        tokens = store.tokens
         made, secret = tokens.create("ci", WRITER, None)
         assert tokens.find(secret) == made
         assert tokens.find(secret + "x") is None and tokens.find("") is None
         assert [token.name for token in tokens.list()] == ["ci"]
         assert list(tokens.valid().values()) == [made]
 
-    def test_the_secret_is_not_kept(self, sqlite_url: str, tmp_path: Path) -> None:
+    def test_the_secret_is_not_kept(self, sqlite_url, tmp_path):
         with open_store(sqlite_url, create=True) as store:
             _, secret = store.tokens.create("ci", WRITER, None)
         for file in tmp_path.iterdir():
             assert secret.encode() not in file.read_bytes()
 
-    def test_a_name_belongs_to_one_valid_token(self, store: SqlStore) -> None:
+    def test_a_name_belongs_to_one_valid_token(self, store):
         first, _ = store.tokens.create("ci", WRITER, None)
         with pytest.raises(InvalidInputError, match="token 1 has the name ci already"):
             store.tokens.create("ci", WRITER, None)
@@ -143,7 +137,7 @@ class TestTokens:
             "made token 1, ci, writer",
         ]
 
-    def test_revoked(self, store: SqlStore) -> None:
+    def test_revoked(self, store):
         made, secret = store.tokens.create("ci", ADMIN, None)
         revoked = store.tokens.revoke(made.number)
         assert revoked is not None and revoked.revoked_at is not None
@@ -151,7 +145,7 @@ class TestTokens:
         assert store.tokens.revoke(made.number) == revoked
         assert store.tokens.revoke(99) is None
 
-    def test_expired(self, url: str) -> None:
+    def test_expired(self, url):
         now = [NOON]
         with open_store(url, create=True, clock=lambda: now[0]) as store:
             _, secret = store.tokens.create("ci", WRITER, NOON + timedelta(days=1))

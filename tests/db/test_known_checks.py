@@ -1,15 +1,13 @@
 """What is known of a config under another toolchain is said of it whatever is published later."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from autotune.domain.key import Key, Toolchain
-from autotune.domain.record import MOST_CHECKS, Check, CheckVerdict, Record, RecordCheck, Unchecked
+from autotune.domain.key import Toolchain
+from autotune.domain.record import MOST_CHECKS, Check, CheckVerdict, RecordCheck, Unchecked
 from autotune.domain.store import KeyResult
-from autotune_db.store import SqlStore
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.matching import ruled
 from tests.samples.records import NOON, key, record, spec, trial
@@ -22,18 +20,16 @@ SECOND = replace(
 )
 
 
-def found(
-    toolchain: Toolchain = NEW, verdict: CheckVerdict = CheckVerdict.BROKEN, minutes: int = 5
-) -> RecordCheck:
+def found(toolchain=NEW, verdict=CheckVerdict.BROKEN, minutes=5):
     at = NOON + timedelta(minutes=minutes)
     return RecordCheck(toolchain=toolchain, verdict=verdict, checked_at=at, finding=f"{verdict}!")
 
 
-def tell(store: SqlStore, *checks: RecordCheck, of: Record = FIRST) -> None:
+def tell(store, *checks, of=FIRST):
     store.publish_checks([(of.key, of.config, check) for check in checks])
 
 
-def in_force(store: SqlStore, number: int | None = None) -> Record:
+def in_force(store, number=None):
     records = snapshot_records(store, number or latest_snapshot(store))
     (only,) = records or ()
     assert number or store.record(key()) == only
@@ -41,14 +37,14 @@ def in_force(store: SqlStore, number: int | None = None) -> Record:
 
 
 @pytest.fixture
-def store(store: SqlStore) -> SqlStore:
+def store(store):
     """Snapshot 1 has the first record."""
     store.save_kernel(spec())
     store.save_record(FIRST)
     return store
 
 
-def test_all_that_is_told_at_once_is_noted(store: SqlStore) -> None:
+def test_all_that_is_told_at_once_is_noted(store):
     tell(store, found(NEW), found(NEWER, CheckVerdict.SAME))
     assert in_force(store).checks == (found(NEW), found(NEWER, CheckVerdict.SAME))
     assert (latest_snapshot(store), in_force(store, 1)) == (2, FIRST)
@@ -58,7 +54,7 @@ def test_all_that_is_told_at_once_is_noted(store: SqlStore) -> None:
     assert str(NEW) in noted and str(NEWER) in noted
 
 
-def test_there_is_an_end_to_what_one_record_says(store: SqlStore) -> None:
+def test_there_is_an_end_to_what_one_record_says(store):
     """What is broken is kept before what works, the last before the first; telling again changes
     nothing."""
     many = [found(Toolchain(jax=f"9.{n}", jaxlib="9", libtpu="9"), minutes=n) for n in range(1000)]
@@ -70,7 +66,7 @@ def test_there_is_an_end_to_what_one_record_says(store: SqlStore) -> None:
     assert latest_snapshot(store) == before
 
 
-def test_all_records_are_noted_in_one_snapshot(store: SqlStore) -> None:
+def test_all_records_are_noted_in_one_snapshot(store):
     other = replace(FIRST, key=replace(FIRST.key, fingerprint="other"))
     missing = replace(FIRST, key=key(m=9))
     store.save_record(other)
@@ -80,13 +76,13 @@ def test_all_records_are_noted_in_one_snapshot(store: SqlStore) -> None:
     assert store.record(missing.key) is None
 
 
-def pinned(store: SqlStore) -> None:
+def pinned(store):
     """The first, although the second is newer."""
     store.save_record(SECOND)
     store.pin(1)
 
 
-def test_of_what_is_pinned_too_and_the_pin_stays(store: SqlStore) -> None:
+def test_of_what_is_pinned_too_and_the_pin_stays(store):
     pinned(store)
     tell(store, found())
     assert in_force(store) == replace(FIRST, checks=(found(),))
@@ -97,7 +93,7 @@ def test_of_what_is_pinned_too_and_the_pin_stays(store: SqlStore) -> None:
     assert in_force(store).checks == ()
 
 
-def test_a_check_that_came_with_a_record_behind_a_pin_is_known_later(store: SqlStore) -> None:
+def test_a_check_that_came_with_a_record_behind_a_pin_is_known_later(store):
     pinned(store)
     anew = replace(SECOND, created_at=NOON + timedelta(hours=1), checks=(found(),))
     for trials in ((), (trial(),)):
@@ -107,42 +103,42 @@ def test_a_check_that_came_with_a_record_behind_a_pin_is_known_later(store: SqlS
     assert in_force(store) == anew
 
 
-def save_again(store: SqlStore) -> None:
+def save_again(store):
     store.save_record(replace(FIRST, created_at=NOON + timedelta(hours=1)))
 
 
-def push_again(store: SqlStore) -> None:
+def push_again(store):
     store.push([spec()], [KeyResult(record=FIRST)], by="ci")
 
 
-def push_anew(store: SqlStore) -> None:
+def push_anew(store):
     anew = replace(FIRST, created_at=NOON + timedelta(hours=1))
     assert store.push([spec()], [KeyResult(record=anew)], by="ci").records == 1
 
 
-def push_with_a_check(store: SqlStore) -> None:
+def push_with_a_check(store):
     before = latest_snapshot(store)
     checked = replace(FIRST, checks=(found(NEWER),))
     assert store.push([spec()], [KeyResult(record=checked)], by="").snapshot == before + 1
     assert in_force(store).check(NEWER) == found(NEWER)
 
 
-def save_another_and_again(store: SqlStore) -> None:
+def save_another_and_again(store):
     store.save_record(SECOND)
     save_again(store)
 
 
-def pin_the_old_one(store: SqlStore) -> None:
+def pin_the_old_one(store):
     store.save_record(SECOND)
     assert store.pin(1)
 
 
-def roll_back(store: SqlStore) -> None:
+def roll_back(store):
     store.save_record(SECOND)
     assert store.roll_back(1)
 
 
-def roll_back_to_a_pin(store: SqlStore) -> None:
+def roll_back_to_a_pin(store):
     store.save_record(SECOND)
     store.pin(1)
     number = latest_snapshot(store)
@@ -163,9 +159,7 @@ def roll_back_to_a_pin(store: SqlStore) -> None:
         roll_back_to_a_pin,
     ],
 )
-def test_whatever_is_done_later_it_is_known(
-    store: SqlStore, change: Callable[[SqlStore], None]
-) -> None:
+def test_whatever_is_done_later_it_is_known(store, change):
     tell(store, found())
     change(store)
     record = in_force(store)
@@ -174,7 +168,7 @@ def test_whatever_is_done_later_it_is_known(
     assert in_force(store, 1) == FIRST
 
 
-def test_what_was_rolled_back_and_is_pushed_again_is_known(store: SqlStore) -> None:
+def test_what_was_rolled_back_and_is_pushed_again_is_known(store):
     other = record(key(m=1), 5.5, NOON)
     store.save_record(other)
     tell(store, found(), of=other)
@@ -186,7 +180,7 @@ def test_what_was_rolled_back_and_is_pushed_again_is_known(store: SqlStore) -> N
     assert served is not None and served.checks == (found(),)
 
 
-def check(minutes: int = 5, of: Key = FIRST.key, **changes: object) -> Check:
+def check(minutes=5, of=FIRST.key, **changes):
     usual = Check(
         key=of,
         config=FIRST.config,
@@ -196,10 +190,10 @@ def check(minutes: int = 5, of: Key = FIRST.key, **changes: object) -> Check:
         checked_at=NOON + timedelta(minutes=minutes),
         cause=Unchecked.NO_KERNEL,
     )
-    return replace(usual, **changes)  # type: ignore[arg-type]
+    return replace(usual, **changes)
 
 
-def test_the_newest_check_that_is_pushed_stays(store: SqlStore) -> None:
+def test_the_newest_check_that_is_pushed_stays(store):
     store.save_check(check(5))
     older, newer = check(4, detail="older"), check(6, detail="newer")
     assert store.push_checks([older], by="ci") == []
@@ -211,7 +205,7 @@ def test_the_newest_check_that_is_pushed_stays(store: SqlStore) -> None:
     assert store.checks() == [replace(newer, pushed_by="ci")]
 
 
-def test_a_rule_stays_with_its_key_until_another_one_takes_its_place(store: SqlStore) -> None:
+def test_a_rule_stays_with_its_key_until_another_one_takes_its_place(store):
     small = replace(FIRST, key=replace(FIRST.key, problem=FIRST.key.problem.with_dims(m=128)))
     keys = [FIRST.key, small.key]
     for published in (FIRST, small):

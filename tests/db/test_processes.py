@@ -7,36 +7,30 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from autotune.domain.errors import StoreError
 from autotune.domain.key import Chip
 from autotune.domain.record import Check, CheckVerdict
-from autotune.domain.store import KeyResult, Pushed
-from autotune_db import engine, open_store, query, rows, store, transaction
+from autotune.domain.store import KeyResult
+from autotune_db import engine, open_store, query, rows, transaction
 from autotune_db.tables import TRIALS
 from autotune_db.url import BUSY_TIMEOUT_S
 from tests.samples.database import latest_snapshot
 from tests.samples.records import NOON, key, record, save_trial, spec, trial
-from tests.servers.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
 @contextmanager
-def writers(
-    url: str, signal: Path, *workers: int, count: int
-) -> Iterator[list[subprocess.Popen[str]]]:
+def writers(url, signal, *workers, count):
     """Processes that have imported everything and start to write when ``signal`` exists."""
     command = [sys.executable, "-m", "tests.servers.writer_process", url]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -61,7 +55,7 @@ def writers(
             process.communicate()
 
 
-def test_processes_that_start_and_write_at_once_lose_nothing(url: str, tmp_path: Path) -> None:
+def test_processes_that_start_and_write_at_once_lose_nothing(url, tmp_path):
     """None of them finds tables: all migrate, then all fight for the same numbers."""
     with writers(url, tmp_path / "go", 1, 2, 3, 4, count=25) as processes:
         (tmp_path / "go").touch()
@@ -74,9 +68,9 @@ def test_processes_that_start_and_write_at_once_lose_nothing(url: str, tmp_path:
         assert len({tried.config for tried in opened.trials(key())}) == 100
 
 
-def test_a_killed_process_loses_nothing_that_was_committed(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_killed_process_loses_nothing_that_was_committed(sqlite_url, tmp_path):
     chance = random.Random(7)
-    acknowledged: list[int] = []
+    acknowledged = []
     for round_number in range(3):
         signal = tmp_path / f"go{round_number}"
         with writers(sqlite_url, signal, round_number, count=100_000) as (process,):
@@ -97,12 +91,12 @@ def test_a_killed_process_loses_nothing_that_was_committed(sqlite_url: str, tmp_
             assert save_trial(opened, key("other"), trial(round_number))
 
 
-def test_a_writer_finds_a_gap_between_others(sqlite_url: str, tmp_path: Path) -> None:
+def test_a_writer_finds_a_gap_between_others(sqlite_url, tmp_path):
     """Between transactions that follow each other the file is free for 15 ms. Who looks ten times a
     second only misses it, in one of twenty waits."""
     over = threading.Event()
 
-    def write_all_the_time() -> None:
+    def write_all_the_time():
         with closing(sqlite3.connect(tmp_path / "autotune.db", isolation_level=None)) as other:
             while not over.wait(0.015):
                 other.execute("BEGIN IMMEDIATE")
@@ -120,9 +114,7 @@ def test_a_writer_finds_a_gap_between_others(sqlite_url: str, tmp_path: Path) ->
             thread.join()
 
 
-def test_a_lock_that_stays(
-    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_stays(sqlite_url, tmp_path, monkeypatch):
     assert BUSY_TIMEOUT_S >= 30
     assert engine.BUSY_TIMEOUT_S == BUSY_TIMEOUT_S
     monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.2)
@@ -134,18 +126,16 @@ def test_a_lock_that_stays(
         assert save_trial(opened, key(), trial())
 
 
-def test_two_processes_that_switch_the_journal_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_that_switch_the_journal_at_once(tmp_path, monkeypatch):
     """SQLite then refuses at once, whatever the timeout (seen in 9 of 160 processes)."""
     real, refusals = engine._connect, [_busy_error(tmp_path / "other.db")]
 
     class Refusing:
-        def __init__(self, path: Path, mode: str, wait_s: float) -> None:
+        def __init__(self, path, mode, wait_s):
             self._connection = real(path, mode, wait_s)
             self.close = self._connection.close
 
-        def execute(self, statement: str) -> Any:
+        def execute(self, statement):
             if refusals:
                 raise refusals.pop()
             return self._connection.execute(statement)
@@ -157,7 +147,7 @@ def test_two_processes_that_switch_the_journal_at_once(
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def _busy_error(path: Path) -> sqlite3.OperationalError:
+def _busy_error(path):
     with (
         closing(sqlite3.connect(path)) as first,
         closing(sqlite3.connect(path, timeout=0)) as second,
@@ -168,7 +158,7 @@ def _busy_error(path: Path) -> sqlite3.OperationalError:
     return caught.value
 
 
-def until_it_waits(postgres: Postgres, threads: ThreadPoolExecutor, *call: Any) -> "Future[Any]":
+def until_it_waits(postgres, threads, *call):
     """Begun in a thread, and waiting for what another holds, or over."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     before = postgres.sql(waiting)
@@ -180,22 +170,20 @@ def until_it_waits(postgres: Postgres, threads: ThreadPoolExecutor, *call: Any) 
 
 class TestServerGone:
     @pytest.fixture
-    def opened(self, postgres: Postgres) -> Iterator[store.SqlStore]:
+    def opened(self, postgres):
         with open_store(postgres.new_database(), create=True) as opened:
             yield opened
 
-    def test_a_restart(self, opened: store.SqlStore, postgres: Postgres) -> None:
+    def test_a_restart(self, opened, postgres):
         assert save_trial(opened, key(), trial(0))
         postgres.restart()
         assert opened.trials(key()) == [trial(0)]
         assert save_trial(opened, key(), trial(1))
 
-    def test_a_connection_that_breaks_before_the_commit(
-        self, opened: store.SqlStore, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_connection_that_breaks_before_the_commit(self, opened, postgres, monkeypatch):
         real, cuts = query.insert, []
 
-        def cut_once(*arguments: Any) -> int | None:
+        def cut_once(*arguments):
             done = real(*arguments)
             if not cuts:
                 cuts.append(1)
@@ -211,13 +199,13 @@ class TestServerGone:
         assert cuts
         assert opened.trials(key()) == [trial()]
 
-    def test_who_is_undone_for_a_deadlock_tries_again(self, opened: store.SqlStore) -> None:
+    def test_who_is_undone_for_a_deadlock_tries_again(self, opened):
         for of in (key(), key(m=1)):
             save_trial(opened, of, trial(0))
         both = threading.Barrier(2)
 
-        def lock_in(order: tuple[int, int]) -> bool:
-            def write(connection: Connection, again: bool) -> bool:
+        def lock_in(order):
+            def write(connection, again):
                 for number in order:
                     query.sum_up(connection, [number])
                     if not again and number == order[0]:
@@ -229,14 +217,12 @@ class TestServerGone:
         with ThreadPoolExecutor(2) as threads:
             assert sorted(threads.map(lock_in, [(1, 2), (2, 1)])) == [False, True]
 
-    def test_a_push_meets_a_search_that_saves_the_same_trials(
-        self, opened: store.SqlStore, postgres: Postgres
-    ) -> None:
+    def test_a_push_meets_a_search_that_saves_the_same_trials(self, opened, postgres):
         """One with the same number, and one with the same config under another number."""
         save_trial(opened, key(), trial(0))
         tried = KeyResult(record=record(), trials=(trial(1, bm=4096), trial(2), trial(5)))
 
-        def save(connection: Connection, _: bool) -> "Future[Pushed]":
+        def save(connection, _):
             for number in (1, 2):
                 values = {**rows.trial_values(trial(number)), "key_id": 1}
                 assert query.insert(connection, TRIALS, values)
@@ -258,13 +244,7 @@ class TestServerGone:
         ],
         ids=["saved", "pushed"],
     )
-    def test_a_push_meets_a_check_of_the_same_keys(
-        self,
-        opened: store.SqlStore,
-        postgres: Postgres,
-        monkeypatch: pytest.MonkeyPatch,
-        save: Callable[[store.SqlStore, Check], object],
-    ) -> None:
+    def test_a_push_meets_a_check_of_the_same_keys(self, opened, postgres, monkeypatch, save):
         """What the check is of is younger than what it was checked as."""
         monkeypatch.setattr(transaction, "_RETRY_PAUSES_S", ())  # nobody is undone and tries again
         both = key(chip=Chip.V6E), key()
@@ -280,7 +260,7 @@ class TestServerGone:
             checked_at=NOON,
         )
 
-        def hold_the_second(connection: Connection, _: bool) -> "list[Future[Any]]":
+        def hold_the_second(connection, _):
             query.lock_keys(connection, [2], shared=True)
             return [
                 until_it_waits(postgres, threads, opened.push, [spec()], results, "ci"),
@@ -293,13 +273,11 @@ class TestServerGone:
         assert [check.target for check in opened.checks()] == [both[0]]
         assert [len(opened.trials(of, pushed=True)) for of in both] == [2, 2]
 
-    def test_claims_are_checked_after_who_publishes(
-        self, opened: store.SqlStore, postgres: Postgres
-    ) -> None:
+    def test_claims_are_checked_after_who_publishes(self, opened, postgres):
         """One that was refused before makes a snapshot, which must not lack what another adds."""
         opened.save_record(replace(record(), pushed_by="ci"))
 
-        def publish(connection: Connection, _: bool) -> "tuple[Future[int], bool]":
+        def publish(connection, _):
             query.one_publisher(connection)
             begun = until_it_waits(postgres, threads, opened.check_claims)
             return begun, begun.done()
@@ -309,12 +287,10 @@ class TestServerGone:
             assert not was_done and begun.result(60) == 1
 
     @pytest.mark.parametrize("breaks", [1, 2, 3])
-    def test_a_connection_that_breaks_after_the_commit(
-        self, opened: store.SqlStore, monkeypatch: pytest.MonkeyPatch, breaks: int
-    ) -> None:
+    def test_a_connection_that_breaks_after_the_commit(self, opened, monkeypatch, breaks):
         left = breaks
 
-        def lose_the_answer(*arguments: Any) -> Any:
+        def lose_the_answer(*arguments):
             nonlocal left
             result = real(*arguments)
             if left:
@@ -340,7 +316,7 @@ class TestServerGone:
         assert opened._work.read(lambda s: s.exec_driver_sql(count).scalar()) == 1
 
 
-def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url: str) -> None:
+def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url):
     """Whoever opens and closes the file beside SQLite drops SQLite's locks on it: the next process
     to leave then takes the log away, and the first connection reads an old state for ever."""
     with open_store(sqlite_url, create=True) as first:
@@ -352,7 +328,7 @@ def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url: str) -> Non
             "from autotune_db import open_store\n"
             "with open_store(sys.argv[1], create=False) as store: store.save_record(record())"
         )
-        seen: list[int] = []
+        seen = []
         for _ in range(2):
             subprocess.run(
                 [sys.executable, "-c", code, sqlite_url], check=True, timeout=600, cwd=ROOT

@@ -1,7 +1,6 @@
 """Pushing, pinning, rolling back, pruning: the contract of the ports of results."""
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -18,34 +17,32 @@ from autotune.domain.outcome import Estimated
 from autotune.domain.record import Method, Record
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult
 from autotune_db import snapshots
-from autotune_db.store import SqlStore, open_store
+from autotune_db.store import open_store
 from tests.samples.database import latest_snapshot, new_store, snapshot_records
 from tests.samples.records import NOON, estimate, key, record, spec, trial
 
 
-def members(
-    store: SqlStore, number: int | None = None, *, claimed: bool = True
-) -> dict[Key, Record]:
+def members(store, number=None, *, claimed=True):
     number = latest_snapshot(store) if number is None else number
     records = snapshot_records(store, number, claimed=claimed)
     assert records is not None
     return {published.key: published for published in records}
 
 
-def later(seconds: int, *, m: int = 4096, time_us: float = 5.5) -> Record:
+def later(seconds, *, m=4096, time_us=5.5):
     return record(key(m=m), time_us, NOON + timedelta(seconds=seconds))
 
 
-def _whole(m: int) -> KeyResult:
+def _whole(m):
     return KeyResult(record=later(1, m=m), trials=tuple(trial(n) for n in range(3)))
 
 
 @contextmanager
-def counted(store: SqlStore) -> Iterator[Counter[str]]:
+def counted(store):
     """How many statements of each kind are executed."""
-    counts: Counter[str] = Counter()
+    counts = Counter()
 
-    def see(_: Any, __: Any, statement: str, *___: Any) -> None:
+    def see(_, __, statement, *___):
         counts[statement.split()[0].upper()] += 1
 
     engine = store._work._engine
@@ -57,13 +54,13 @@ def counted(store: SqlStore) -> Iterator[Counter[str]]:
 
 
 class TestPush:
-    def test_no_trial_of_it_teaches_a_search(self, store: SqlStore) -> None:
+    def test_no_trial_of_it_teaches_a_search(self, store):
         timed = trial(0, Estimated(estimate=estimate(), program="p"))
         store.push([spec()], [KeyResult(record=later(1, m=64), trials=(timed,))], "ci")
         assert store.trials(key(m=64), pushed=True) and not store.trials(key(m=64))
         assert not store.timed_trials(key(), 9)
 
-    def test_it_is_one_snapshot_and_says_who(self, store: SqlStore) -> None:
+    def test_it_is_one_snapshot_and_says_who(self, store):
         done = store.push([spec()], [KeyResult(record=later(n, m=n)) for n in (1, 2, 3)], "ci")
         assert (done.records, done.trials, done.lost, done.snapshot) == (3, 0, 0, 1)
         assert {published.pushed_by for published in members(store).values()} == {"ci"}
@@ -71,7 +68,7 @@ class TestPush:
         assert (only.made_by, only.note) == ("ci", "3 pushed, up to record 3")
         assert store.kernels() == [spec()]
 
-    def test_who_pushed_is_not_for_the_push_to_say(self, store: SqlStore) -> None:
+    def test_who_pushed_is_not_for_the_push_to_say(self, store):
         forged = replace(record(), pushed_by="admin")
         trials = (replace(trial(), pushed_by="admin"),)
         store.push([spec()], [KeyResult(record=forged, trials=trials)], "ci")
@@ -79,13 +76,13 @@ class TestPush:
         assert members(store)[key()].pushed_by == "ci"
 
     @pytest.mark.parametrize("other", [later(-1, time_us=1.0), later(1, time_us=9.0)])
-    def test_an_older_or_slower_record_loses(self, store: SqlStore, other: Record) -> None:
+    def test_an_older_or_slower_record_loses(self, store, other):
         store.save_record(record())
         done = store.push([], [KeyResult(record=other)], "ci")
         assert (done.records, done.lost, done.snapshot) == (0, 1, 1)
         assert members(store) == {key(): record()}
 
-    def test_another_kind_of_evidence_may_be_slower(self, store: SqlStore) -> None:
+    def test_another_kind_of_evidence_may_be_slower(self, store):
         store.save_record(replace(record(), pushed_by="ci"))
         measured = replace(later(1, time_us=9.0), method=Method.MEASURED)
         assert store.push([], [KeyResult(record=measured)], "ci").records == 1
@@ -93,13 +90,13 @@ class TestPush:
         done = store.push([], [KeyResult(record=estimated)], "ci")
         assert (done.records, done.lost) == (0, 1)  # what was measured stays
 
-    def test_all_or_nothing(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_all_or_nothing(self, store, monkeypatch):
         monkeypatch.setattr(snapshots, "publish", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             store.push([spec()], [KeyResult(record=later(1, m=m)) for m in (1, 2)], "ci")
         assert (latest_snapshot(store), store.kernels(), store.records()) == (0, [], [])
 
-    def test_as_many_statements_for_many_results_as_for_few(self, store: SqlStore) -> None:
+    def test_as_many_statements_for_many_results_as_for_few(self, store):
         few = [_whole(m) for m in (1, 2)]
         many = [_whole(m) for m in range(1, 301)]
         with counted(store) as for_few:
@@ -113,7 +110,7 @@ class TestPush:
 
 
 class TestPrune:
-    def test_old_snapshots_go_and_records_stay(self, url: str) -> None:
+    def test_old_snapshots_go_and_records_stay(self, url):
         times = iter(NOON + timedelta(days=n) for n in range(100))
         with open_store(url, create=True, clock=lambda: next(times)) as store:
             for n in range(6):
@@ -125,7 +122,7 @@ class TestPrune:
             change = store.snapshot_change(6, since=2)
             assert change is not None and change.records == [later(5)]
 
-    def test_and_what_that_rests_on(self, url: str) -> None:
+    def test_and_what_that_rests_on(self, url):
         times = iter(NOON + timedelta(days=n) for n in range(100))
         with open_store(url, create=True, clock=lambda: next(times)) as store:
             store.save_record(later(0))
@@ -146,21 +143,19 @@ Node = tuple[Any, tuple[int, ...], dict[Key, int]]
 class Model:
     """What the snapshots must hold. ``refused``: numbers of claims."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.saved: list[Record] = []
         self.refused: frozenset[int] = frozenset()
         self.now: Node = None, (), {}
         self.history = [(self.now, self.refused)]
 
-    def shown(self, number: int, *, claimed: bool) -> dict[Key, Record]:
+    def shown(self, number, *, claimed):
         node, refused = self.history[number]
         return (self._layer(node, refused, True) if claimed else {}) | self._layer(
             node, refused, False
         )
 
-    def _layer(
-        self, node: Node | None, refused: frozenset[int], claimed: bool
-    ) -> dict[Key, Record]:
+    def _layer(self, node, refused, claimed):
         if node is None:
             return {}
         base, new, pins = node
@@ -171,12 +166,12 @@ class Model:
                 shown[record.key] = record
         return shown
 
-    def save(self, record: Record) -> None:
+    def save(self, record):
         self.saved.append(record)
         base, new, pins = self.now
         self.now = base, (*new, len(self.saved)), pins
 
-    def pin(self, number: int, *, pinned: bool) -> None:
+    def pin(self, number, *, pinned):
         base, new, pins = self.now
         others = {key: n for key, n in pins.items() if key != self.saved[number - 1].key}
         self.now = base, new, others | ({self.saved[number - 1].key: number} if pinned else {})
@@ -193,9 +188,7 @@ class Model:
         max_size=14,
     )
 )
-def test_any_history_is_what_it_should_be(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
-) -> None:
+def test_any_history_is_what_it_should_be(tmp_path_factory, steps):
     """Each snapshot, the way from each to each other, and the single records, with what is claimed
     and without."""
     path = tmp_path_factory.mktemp("fleet") / "fleet.db"
@@ -217,7 +210,7 @@ def test_any_history_is_what_it_should_be(
             assert store.record(published.key, claimed=claimed) == shown.get(published.key)
 
 
-def _step(store: SqlStore, model: Model, what: str, which: int, count: int) -> None:
+def _step(store, model, what, which, count):
     if what in ("save", "claim"):
         by = "ci" if what == "claim" else ""
         new = later(count, m=which % 3 + 1)

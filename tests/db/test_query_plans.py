@@ -1,18 +1,15 @@
 """A million trials: no query of the store reads a whole table to find a few rows."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
+from sqlalchemy import event
 
 from autotune.domain.browsing import CheckFilter, KeyFilter
 from autotune.domain.key import Chip
-from autotune_db.store import SqlStore
 from tests.samples.records import key, record, save_trial, spec, trial
 
-QUERIES: dict[str, Callable[[SqlStore], Any]] = {
+QUERIES = {
     "trials": lambda store: store.trials(key()),
     "trial": lambda store: store.trial(1),
     "trial_ids": lambda store: store.trial_ids(key()),
@@ -44,7 +41,7 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "the newest trial": lambda store: store.browse.newest(1),
 }
 
-OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
+OF_KEYS = {
     "targets": lambda store: store.browse.targets(),
     "places": lambda store: store.browse.places("matmul"),
     "latest": lambda store: store.browse.latest(10),
@@ -66,7 +63,7 @@ OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
 
 
 @pytest.fixture
-def filled(store: SqlStore) -> SqlStore:
+def filled(store):
     store.save_kernel(spec())
     store.save_record(record())
     for number in range(3):
@@ -74,11 +71,11 @@ def filled(store: SqlStore) -> SqlStore:
     return store
 
 
-def plans(store: SqlStore, use: Callable[[SqlStore], Any]) -> list[str]:
+def plans(store, use):
     """What the database says it will do for each query that ``use`` makes."""
-    seen: list[tuple[str, Any]] = []
+    seen = []
 
-    def see(connection: Connection, cursor: Any, statement: str, values: Any, *_: Any) -> None:
+    def see(connection, cursor, statement, values, *_):
         seen.append((statement, values))
 
     event.listen(store._work._engine, "before_cursor_execute", see)
@@ -86,7 +83,7 @@ def plans(store: SqlStore, use: Callable[[SqlStore], Any]) -> list[str]:
     event.remove(store._work._engine, "before_cursor_execute", see)
     postgresql = store.url.startswith("postgresql")
 
-    def explain(connection: Connection) -> list[str]:
+    def explain(connection):
         if postgresql:  # the tables are tiny: it would read them whole
             connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
         word = "EXPLAIN" if postgresql else "EXPLAIN QUERY PLAN"
@@ -100,7 +97,7 @@ def plans(store: SqlStore, use: Callable[[SqlStore], Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_only_indexes(filled: SqlStore, name: str) -> None:
+def test_only_indexes(filled, name):
     steps = plans(filled, QUERIES[name])
     assert steps
     for plan in steps:
@@ -111,7 +108,7 @@ def test_only_indexes(filled: SqlStore, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OF_KEYS)
-def test_trials_are_found_through_indexes(filled: SqlStore, name: str) -> None:
+def test_trials_are_found_through_indexes(filled, name):
     steps = plans(filled, OF_KEYS[name])
     assert steps
     for plan in steps:
@@ -119,7 +116,7 @@ def test_trials_are_found_through_indexes(filled: SqlStore, name: str) -> None:
         assert "Seq Scan on autotune_trials" not in plan
 
 
-def test_a_query_without_an_index_would_be_seen(filled: SqlStore) -> None:
+def test_a_query_without_an_index_would_be_seen(filled):
     query = "SELECT autotune_trials.id FROM autotune_trials WHERE seconds > 1 ORDER BY seconds"
     steps = plans(
         filled,

@@ -1,7 +1,6 @@
 """Several workers that die, come back and repeat themselves, under a clock that jumps: whatever
 they do, a job has one holder, and what has ended stays as it is."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -9,10 +8,9 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from sqlalchemy import Connection, delete
+from sqlalchemy import delete
 
 from autotune.domain.job import MOST_ATTEMPTS, MOST_LEASE_S, Job, Progress, State
-from autotune_db.store import SqlStore
 from autotune_db.tables import JOB_LOGS, JOBS
 from tests.db.test_jobs import ABLE, request
 from tests.samples.records import NOON
@@ -35,31 +33,31 @@ class Expected:
 
 
 class Workers(RuleBasedStateMachine):
-    def __init__(self, store: SqlStore, patch: Callable[..., None]) -> None:
+    def __init__(self, store, patch):
         super().__init__()
         self.jobs, self.now = store.jobs, NOON
         self.expected: dict[int, Expected] = {}
         self.claims: list[tuple[Job, float]] = []
         self.ended: dict[int, Job] = {}
 
-        def clear(connection: Connection, _: bool) -> None:
+        def clear(connection, _):
             connection.execute(delete(JOB_LOGS)), connection.execute(delete(JOBS))
 
         store._work.write(clear)
         patch(store.jobs, "_now", lambda _: self.now)
 
     @rule(m=st.integers(1, 3))
-    def add(self, m: int) -> None:
+    def add(self, m):
         job, is_new = self.jobs.add(request(m=m))
         assert is_new == (job.number not in self.expected)
         self.expected.setdefault(job.number, Expected())
 
     @rule(seconds=st.sampled_from([0.5, 30.0, 61.0, 3600.0, 400 * 86400.0, -59.0, -400 * 86400.0]))
-    def jump(self, seconds: float) -> None:
+    def jump(self, seconds):
         self.now += timedelta(seconds=seconds)
 
     @rule(worker=WORKERS, lease_s=LEASES)
-    def claim(self, worker: str, lease_s: float) -> None:
+    def claim(self, worker, lease_s):
         number = self._next()
         job = self.jobs.claim(worker, ABLE, lease_s, f"secret {len(self.claims)}")
         assert (job and job.number) == number
@@ -71,7 +69,7 @@ class Workers(RuleBasedStateMachine):
         assert (job.attempt, job.worker) == (due.attempt, worker)
         self.claims.append((job, lease_s))
 
-    def _next(self) -> int | None:
+    def _next(self):
         """Which job is to be had, after those that nobody is to try again have ended."""
         free = []
         for number, due in self.expected.items():
@@ -87,7 +85,7 @@ class Workers(RuleBasedStateMachine):
         return min(free, default=None)
 
     @rule()
-    def ask_again(self) -> None:
+    def ask_again(self):
         """The answer to the last claim was lost."""
         if self.claims:
             job, lease_s = self.claims[-1]
@@ -98,7 +96,7 @@ class Workers(RuleBasedStateMachine):
                 )
 
     @rule(data=st.data(), what=st.sampled_from(["beat", "done", "failed", "stopped", "broke"]))
-    def report(self, data: st.DataObject, what: str) -> None:
+    def report(self, data, what):
         """Of any claim that there ever was, and once more: the second answer is the first."""
         if not self.claims:
             return
@@ -124,7 +122,7 @@ class Workers(RuleBasedStateMachine):
         else:
             due.state, due.attempt = State.QUEUED, due.attempt - (what == "stopped")
 
-    def _tell(self, job: Job, what: str) -> bool:
+    def _tell(self, job, what):
         if what == "beat":
             return self.jobs.heartbeat(job, Progress(note="works"))
         if what in ("done", "failed"):
@@ -132,7 +130,7 @@ class Workers(RuleBasedStateMachine):
         return self.jobs.give_back(job, what, counts=what == "broke")
 
     @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
+    def cancel(self, data):
         if self.expected:
             number = data.draw(st.sampled_from(sorted(self.expected)))
             due = self.expected[number]
@@ -142,7 +140,7 @@ class Workers(RuleBasedStateMachine):
             due.cancelled |= due.state is State.RUNNING
 
     @invariant()
-    def jobs_are_as_expected(self) -> None:
+    def jobs_are_as_expected(self):
         for number, due in self.expected.items():
             job = self.jobs.get(number)
             assert job is not None and (job.state, job.attempt) == (due.state, due.attempt)
@@ -151,7 +149,7 @@ class Workers(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_whatever_workers_and_clocks_do(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_workers_and_clocks_do(store, monkeypatch):
     run_state_machine_as_test(
         lambda: Workers(store, monkeypatch.setattr),
         settings=settings(max_examples=15, stateful_step_count=30),

@@ -3,21 +3,15 @@
 from dataclasses import fields, is_dataclass, replace
 from math import inf, nan
 from types import SimpleNamespace
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.codec import to_data
-from autotune.domain.outcome import (
-    Estimated,
-    Outcome,
-    TimedOut,
-    WrongResult,
-)
+from autotune.domain.outcome import Estimated, Outcome, TimedOut, WrongResult
 from autotune.domain.problem import Config
-from autotune_db import SqlStore
 from autotune_db.rows import key_identity, trial_from_row, trial_values
 from autotune_db.tables import digest
 from tests.samples.records import estimate, key, save_trial, trial
@@ -36,7 +30,7 @@ configs = st.builds(
 
 
 @given(configs)
-def test_every_config_comes_back_the_same_from_its_row(config: Config) -> None:
+def test_every_config_comes_back_the_same_from_its_row(config):
     saved = replace(trial(), config=config)
     values = trial_values(saved)
     assert trial_from_row(SimpleNamespace(_mapping=values)) == saved
@@ -44,15 +38,15 @@ def test_every_config_comes_back_the_same_from_its_row(config: Config) -> None:
 
 
 @given(configs, st.randoms(use_true_random=False))
-def test_digest_ignores_the_order_of_axes(config: Config, chance: object) -> None:
+def test_digest_ignores_the_order_of_axes(config, chance):
     axes = list(config.axes)
-    chance.shuffle(axes)  # type: ignore[attr-defined]
+    chance.shuffle(axes)
     turned = config.replace(axes=tuple(axes))
     assert digest(to_data(turned)) == digest(to_data(config))
 
 
 @given(configs, configs)
-def test_digest_tells_configs_apart(first: Config, other: Config) -> None:
+def test_digest_tells_configs_apart(first, other):
     same = digest(to_data(first)) == digest(to_data(other))
     typed = [
         {name: (type(value), value) for name, value in config.axes} for config in (first, other)
@@ -61,7 +55,7 @@ def test_digest_tells_configs_apart(first: Config, other: Config) -> None:
     assert same == (typed[0] == typed[1] and rest[0] == rest[1])
 
 
-def test_the_digest_never_changes() -> None:
+def test_the_digest_never_changes():
     """A database outlives the program that wrote it."""
     assert trial_values(trial())["config_digest"] == "78567043ed81a863376a528bb5f86c7f"
     assert key_identity(key())["problem_digest"] == "7f209223c9bea9dde4e44f6cd5a4ab6d"
@@ -70,14 +64,14 @@ def test_the_digest_never_changes() -> None:
 NOT_FINITE = (inf, -inf, nan)
 
 
-def _value(hint: Any, numbers: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
+def _value(hint, numbers):
     """Any value of a type, with such numbers wherever a float can be."""
     if hint is float:
         return numbers
     if is_dataclass(hint):
         hints = get_type_hints(hint)
         parts = {field.name: _value(hints[field.name], numbers) for field in fields(hint)}
-        return st.builds(hint, **parts)  # type: ignore[arg-type]
+        return st.builds(hint, **parts)
     args = get_args(hint)
     if get_origin(hint) is tuple and args[-1] is ...:
         return st.lists(_value(args[0], numbers), min_size=1, max_size=2).map(tuple)
@@ -89,15 +83,15 @@ def _value(hint: Any, numbers: st.SearchStrategy[float]) -> st.SearchStrategy[An
 
 # A field that has its default is left out, and -0.0 equals 0.0: adding 0.0 makes it that.
 @given(_value(Outcome, st.floats().map(lambda us: us + 0.0) | st.sampled_from(NOT_FINITE)))
-def test_every_outcome_comes_back_the_same_from_its_row(outcome: Outcome) -> None:
+def test_every_outcome_comes_back_the_same_from_its_row(outcome):
     saved = trial(0, outcome)
     row = SimpleNamespace(_mapping=trial_values(saved))
     assert str(trial_from_row(row)) == str(saved)  # NaN is not NaN
 
 
 @pytest.mark.parametrize("number", NOT_FINITE)
-def test_both_databases_keep_it_and_let_none_of_it_win(store: SqlStore, number: float) -> None:
-    outcomes: list[Outcome] = [
+def test_both_databases_keep_it_and_let_none_of_it_win(store, number):
+    outcomes = [
         Estimated(estimate=estimate(number), program=""),
         WrongResult(reason="NaN", error=number, estimate=estimate(number)),
         TimedOut(reason="never", limit_s=number),

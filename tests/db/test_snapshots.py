@@ -3,19 +3,15 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import func, select
 
-from autotune.domain.record import Record
 from autotune_db import misses, open_store, snapshots
-from autotune_db.store import SqlStore
 from autotune_db.tables import KEYS
 from tests.samples.dashboard import CHECKS
 from tests.samples.database import latest_snapshot, snapshot_records
@@ -23,7 +19,7 @@ from tests.samples.records import NOON, key, record, save_trial, spec, trial
 
 
 @contextmanager
-def publishers(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+def publishers(url, count):
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.servers.publisher_process", url, str(n)],
@@ -42,9 +38,9 @@ def publishers(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 @pytest.mark.slow
-def test_a_snapshot_never_changes_while_processes_publish(url: str) -> None:
+def test_a_snapshot_never_changes_while_processes_publish(url):
     """Read each as soon as it is there, and again at the end."""
-    seen: dict[int, list[Record]] = {}
+    seen = {}
     with open_store(url, create=True) as store, publishers(url, 3) as processes:
         order = []
         while any(process.poll() is None for process in processes):
@@ -62,13 +58,13 @@ def test_a_snapshot_never_changes_while_processes_publish(url: str) -> None:
             assert snapshot_records(store, number) == records
 
 
-def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_publishes_waits_for_who_is_at_it(url, monkeypatch):
     """Else the second is read as snapshot 1 or 2, and changes when the first commits."""
     at_it, go_on = threading.Event(), threading.Event()
 
     real = snapshots.publish
 
-    def slowly(*given: Any, **named: Any) -> Any:
+    def slowly(*given, **named):
         at_it.set()
         go_on.wait(300)
         return real(*given, **named)
@@ -89,9 +85,7 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
 
 
 class TestMisses:
-    def test_beyond_a_bound_what_was_asked_for_the_least_is_forgotten(
-        self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_beyond_a_bound_what_was_asked_for_the_least_is_forgotten(self, store, monkeypatch):
         monkeypatch.setattr(misses, "MOST_MISSES", 3)
         save_trial(store, key(m=1), trial())
         for m in range(1, 7):
@@ -100,9 +94,7 @@ class TestMisses:
         keys = store._work.read(lambda s: s.scalar(select(func.count()).select_from(KEYS)))
         assert keys == 3 or store.url.startswith("postgresql")
 
-    def test_a_key_that_a_check_names_is_not_forgotten(
-        self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_key_that_a_check_names_is_not_forgotten(self, store, monkeypatch):
         monkeypatch.setattr(misses, "MOST_MISSES", 1)
         check = CHECKS[0]
         store.save_check(check)
@@ -111,7 +103,7 @@ class TestMisses:
         assert store.checks() == [check]
         assert store.check(check.key, check.target) == check
 
-    def test_what_nobody_asks_for_any_more_is_forgotten(self, url: str) -> None:
+    def test_what_nobody_asks_for_any_more_is_forgotten(self, url):
         now = [NOON]
         with open_store(url, create=True, clock=lambda: now[0]) as store:
             store.save_misses({(key(m=1), "default"): 100, (key(m=2), "default"): 1})
@@ -121,9 +113,7 @@ class TestMisses:
             store.save_misses({(key(m=3), "default"): 1})
             assert [miss.key for miss in store.misses()] == [key(m=2), key(m=3)]
 
-    def test_kernels_that_nobody_has_described_count_only_where_they_are_to(
-        self, store: SqlStore
-    ) -> None:
+    def test_kernels_that_nobody_has_described_count_only_where_they_are_to(self, store):
         store.save_kernel(spec())
         asked = {(key(), "default"): 1, (key("invented"), "default"): 1}
         store.save_misses(asked, known_only=True)

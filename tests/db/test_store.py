@@ -9,12 +9,12 @@ from sqlalchemy import event
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.calibration import MeasuredProgram
-from autotune.domain.key import Chip, Key
+from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.outcome import Estimated, Illegal, WrongResult
-from autotune.domain.record import Record, Standing, Trial
+from autotune.domain.record import Standing
 from autotune.domain.store import KeyResult
-from autotune_db.store import SqlStore, open_store
+from autotune_db.store import open_store
 from tests.samples.matching import ruled
 from tests.samples.records import (
     NASTY,
@@ -31,12 +31,12 @@ from tests.samples.records import (
 
 
 class TestTrials:
-    def test_every_outcome_comes_back_equal(self, store: SqlStore) -> None:
+    def test_every_outcome_comes_back_equal(self, store):
         saved = [trial(number, outcome) for number, outcome in enumerate(OUTCOMES)]
         assert all(save_trial(store, key(), published) for published in saved)
         assert store.trials(key()) == saved
 
-    def test_options_longer_than_an_index_takes_tell_keys_apart(self, store: SqlStore) -> None:
+    def test_options_longer_than_an_index_takes_tell_keys_apart(self, store):
         """A hundred of them, as MaxText has, whose text does not compress."""
         letters = Random(1)
         names = sorted(f"xla_{letters.getrandbits(400):x}=1" for _ in range(100))
@@ -51,7 +51,7 @@ class TestTrials:
         assert {each.key for each in store.history()} == set(keys)
         assert {place.toolchain for place in store.browse.targets()} == {k.toolchain for k in keys}
 
-    def test_another_default_takes_the_place_of_the_first(self, store: SqlStore) -> None:
+    def test_another_default_takes_the_place_of_the_first(self, store):
         """Where it was tried; else the place is free."""
         for number in range(3):
             save_trial(store, key(), trial(number))
@@ -64,7 +64,7 @@ class TestTrials:
         assert [t.number for t in store.trials(key())] == [1, 3, 4]
         assert store.history()[0].default_us is None
 
-    def test_those_with_a_time_are_found_by_kernel_nearest_first(self, store: SqlStore) -> None:
+    def test_those_with_a_time_are_found_by_kernel_nearest_first(self, store):
         here, far = key(), replace(key(), chip=Chip.V4)
         other = replace(key(), problem=replace(key().problem, dims=(("m", 1), ("k", 2), ("a", 3))))
         timed = Estimated(estimate=estimate(), program="p")
@@ -87,15 +87,13 @@ class TestTrials:
         ],
         ids=["number", "config", "both", "order of axes", "another grid order"],
     )
-    def test_the_same_number_or_config_is_refused(
-        self, store: SqlStore, other: Trial, is_kept: bool
-    ) -> None:
+    def test_the_same_number_or_config_is_refused(self, store, other, is_kept):
         assert save_trial(store, key(), trial(0, bm=8))
         assert save_trial(store, key(), other) is is_kept
         assert store.trials(key()) == [trial(0, bm=8), *[other] * is_kept]
 
-    def test_a_batch_takes_a_few_statements_and_is_summed_up(self, store: SqlStore) -> None:
-        said: list[str] = []
+    def test_a_batch_takes_a_few_statements_and_is_summed_up(self, store):
+        said = []
         new = [trial(number, bm=8 + number) for number in range(50)]
         event.listen(store._work._engine, "before_cursor_execute", lambda *a: said.append(a[2]))
         assert store.save_trials(key(), new) == 50
@@ -107,9 +105,7 @@ class TestTrials:
         twice = [trial(50, bm=100), trial(51, bm=100)]
         assert store.save_trials(key(), twice) == 1
 
-    def test_what_is_searched_here_takes_the_place_of_what_was_pushed(
-        self, store: SqlStore
-    ) -> None:
+    def test_what_is_searched_here_takes_the_place_of_what_was_pushed(self, store):
         """By its number and by its config: nobody keeps a search from finding what is true."""
         timed = Estimated(estimate=estimate(1e-3), program="p")
         lies = (trial(0, timed, bm=8), trial(1, timed, bm=16), trial(2, timed, bm=32))
@@ -138,13 +134,13 @@ class TestTrials:
         ],
         ids=str,
     )
-    def test_keys_do_not_mix(self, store: SqlStore, other: Key) -> None:
+    def test_keys_do_not_mix(self, store, other):
         assert save_trial(store, key(), trial())
         assert store.trials(other) == []
         assert save_trial(store, other, trial())
         assert store.trials(key()) == store.trials(other) == [trial()]
 
-    def test_times_are_utc_and_one_without_a_zone_is_a_bug(self, store: SqlStore) -> None:
+    def test_times_are_utc_and_one_without_a_zone_is_a_bug(self, store):
         in_tokyo = NOON.astimezone(timezone(timedelta(hours=9)))
         save_trial(store, key(), replace(trial(), created_at=in_tokyo))
         created_at = store.trials(key())[0].created_at
@@ -155,7 +151,7 @@ class TestTrials:
 
 
 class TestReplaceOutcome:
-    def test_only_the_outcome_of_that_trial_changes(self, store: SqlStore) -> None:
+    def test_only_the_outcome_of_that_trial_changes(self, store):
         for number in range(2):
             save_trial(store, key(), trial(number))
         newer = Estimated(estimate=estimate(4.5), program="q")
@@ -163,7 +159,7 @@ class TestReplaceOutcome:
         assert store.trials(key()) == [trial(0), trial(1, newer)]
         assert store.history()[0].best_us == 4.5
 
-    def test_a_wrong_result_keeps_everything_and_cannot_win(self, store: SqlStore) -> None:
+    def test_a_wrong_result_keeps_everything_and_cannot_win(self, store):
         for number in range(2):
             save_trial(store, key(), trial(number))
         wrong = WrongResult(
@@ -175,7 +171,7 @@ class TestReplaceOutcome:
 
 
 class TestMisses:
-    def test_the_most_wanted_first_until_there_is_a_record(self, store: SqlStore) -> None:
+    def test_the_most_wanted_first_until_there_is_a_record(self, store):
         wanted, rare = key(m=1), key(m=2)
         store.save_misses({(wanted, "default"): 1})
         store.save_misses({(wanted, "default"): 1, (rare, "default"): 1})
@@ -188,7 +184,7 @@ class TestMisses:
 
 
 class TestHistory:
-    def test_a_key(self, store: SqlStore) -> None:
+    def test_a_key(self, store):
         times = {0: 9.0, 1: 5.0, 2: 7.0}
         for number, time_us in times.items():
             outcome = Estimated(estimate=estimate(time_us), program="")
@@ -227,12 +223,12 @@ class TestRecords:
         ],
         ids=["a winner", "with a rule", "the default"],
     )
-    def test_it_comes_back_equal(self, store: SqlStore, saved: Record) -> None:
+    def test_it_comes_back_equal(self, store, saved):
         store.save_record(saved)
         assert store.record(key()) == saved
         assert list(store.records()) == [saved]
 
-    def test_the_one_saved_last_wins(self, store: SqlStore) -> None:
+    def test_the_one_saved_last_wins(self, store):
         earlier = NOON - timedelta(days=1)
         for time_us, when in ((5.0, NOON), (4.0, NOON), (6.0, earlier)):
             store.save_record(record(time_us=time_us, created_at=when))
@@ -241,9 +237,7 @@ class TestRecords:
 
 
 class TestKernels:
-    def test_what_is_offered_never_takes_the_place_of_what_a_kernel_says_itself(
-        self, store: SqlStore
-    ) -> None:
+    def test_what_is_offered_never_takes_the_place_of_what_a_kernel_says_itself(self, store):
         store.offer_kernels([replace(spec(), doc="offered")])
         store.save_kernel(spec())
         store.save_kernel(spec(fingerprint="beef"))
@@ -251,10 +245,10 @@ class TestKernels:
         assert store.kernel("matmul", "f00d") == spec()
         assert store.kernel("matmul") == spec(fingerprint="beef")
 
-    def test_what_is_known_is_not_written_again(self, store: SqlStore) -> None:
+    def test_what_is_known_is_not_written_again(self, store):
         """Each poll of a worker offers its kernels."""
         store.offer_kernels([spec()])
-        statements: list[str] = []
+        statements = []
         event.listen(
             store._work._engine, "before_cursor_execute", lambda *a: statements.append(a[2])
         )
@@ -264,7 +258,7 @@ class TestKernels:
         assert len(store.kernels()) == 2
 
 
-def test_what_was_saved_is_there_after_closing(url: str) -> None:
+def test_what_was_saved_is_there_after_closing(url):
     with open_store(url, create=True) as first:
         save_trial(first, key(), trial())
         first.save_record(record())
@@ -285,7 +279,7 @@ KNOWN = KnownConfig(
 )
 
 
-def test_kept_once_and_brought_up_to_date(url: str) -> None:
+def test_kept_once_and_brought_up_to_date(url):
     timed = replace(KNOWN, time_us=2.5, source="jax-rpa line 9")
     other = replace(KNOWN, kernel="rmsnorm")
     with open_store(url, create=True) as store:
@@ -296,7 +290,7 @@ def test_kept_once_and_brought_up_to_date(url: str) -> None:
         assert store.known_configs() == [timed, other]
 
 
-def test_a_program_is_timed_once_the_last_time_counts(url: str) -> None:
+def test_a_program_is_timed_once_the_last_time_counts(url):
     row = MeasuredProgram(
         key=key(),
         config=None,

@@ -1,24 +1,22 @@
 """Databases that cannot be used: one sentence each, and nothing is written."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
 from autotune.domain.errors import StoreError, UnstorableError
 from autotune.domain.store import KeyResult
-from autotune_db import SqlStore, open_store, upgrade
+from autotune_db import open_store, upgrade
 from tests.db.version import current
 from tests.samples.records import key, record, save_trial, spec, trial
-from tests.servers.postgres import Postgres
 
 AsNobody = Callable[[], AbstractContextManager[None]]
 
 
-def refused(url: str, *, create: bool) -> str:
+def refused(url, *, create):
     """The sentence with which opening fails."""
     with pytest.raises(StoreError) as caught:
         open_store(url, create=create)
@@ -28,11 +26,11 @@ def refused(url: str, *, create: bool) -> str:
     return sentence
 
 
-def everything(folder: Path) -> dict[Path, bytes | None]:
+def everything(folder):
     return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_missing_file(tmp_path):
     path = tmp_path / "folder" / "autotune.db"
     assert refused(str(path), create=False) == (
         f"there is no database at {path} yet: run a search first"
@@ -44,7 +42,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("create", [False, True])
 @pytest.mark.parametrize("content", [b"hello world" * 1000, b"x", b"SQLite format 3\0" + b"?" * 99])
-def test_corrupt_file(tmp_path: Path, content: bytes, create: bool) -> None:
+def test_corrupt_file(tmp_path, content, create):
     path = tmp_path / "autotune.db"
     path.write_bytes(content)
     assert "is not a SQLite database" in refused(str(path), create=create)
@@ -52,7 +50,7 @@ def test_corrupt_file(tmp_path: Path, content: bytes, create: bool) -> None:
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_damaged_pages(tmp_path: Path, create: bool) -> None:
+def test_damaged_pages(tmp_path, create):
     path = tmp_path / "autotune.db"
     upgrade(str(path))
     content = path.read_bytes()
@@ -62,7 +60,7 @@ def test_damaged_pages(tmp_path: Path, create: bool) -> None:
     assert path.read_bytes() == content
 
 
-def test_damage_found_later(tmp_path: Path) -> None:
+def test_damage_found_later(tmp_path):
     path = tmp_path / "autotune.db"
     with open_store(str(path), create=True) as store:
         for number in range(100):
@@ -75,14 +73,14 @@ def test_damage_found_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_folder_instead_of_a_file(tmp_path: Path, create: bool) -> None:
+def test_folder_instead_of_a_file(tmp_path, create):
     assert refused(str(tmp_path), create=create) == (
         f"{tmp_path} is a folder: name the database file in it"
     )
     assert everything(tmp_path) == {}
 
 
-def test_newer_version_is_not_even_switched_to_another_journal(tmp_path: Path) -> None:
+def test_newer_version_is_not_even_switched_to_another_journal(tmp_path):
     path = tmp_path / "autotune.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE autotune_alembic_version (version_num VARCHAR(32))")
@@ -93,7 +91,7 @@ def test_newer_version_is_not_even_switched_to_another_journal(tmp_path: Path) -
     assert everything(tmp_path) == before
 
 
-def test_tables_that_were_dropped(url: str) -> None:
+def test_tables_that_were_dropped(url):
     with open_store(url, create=True) as store:
         for table in ("profiles", "trials"):
             store._work.write(lambda c, _, t=table: c.exec_driver_sql(f"DROP TABLE autotune_{t}"))
@@ -103,7 +101,7 @@ def test_tables_that_were_dropped(url: str) -> None:
 
 
 @pytest.mark.parametrize("write", [False, True])
-def test_tables_of_a_version_that_was_never_released(url: str, write: bool) -> None:
+def test_tables_of_a_version_that_was_never_released(url, write):
     """It calls itself the same, and lacks a column."""
     with open_store(url, create=True) as store:
         store._work.write(
@@ -115,7 +113,7 @@ def test_tables_of_a_version_that_was_never_released(url: str, write: bool) -> N
             save_trial(store, key(), trial(0)) if write else store.history()
 
 
-def test_read_only_file(open_folder: Path, as_nobody: AsNobody) -> None:
+def test_read_only_file(open_folder, as_nobody):
     path = open_folder / "autotune.db"
     with open_store(str(path), create=True) as store:
         save_trial(store, key(), trial())
@@ -130,7 +128,7 @@ def test_read_only_file(open_folder: Path, as_nobody: AsNobody) -> None:
     assert everything(open_folder) == before
 
 
-def test_folder_that_cannot_be_created(open_folder: Path, as_nobody: AsNobody) -> None:
+def test_folder_that_cannot_be_created(open_folder, as_nobody):
     path = open_folder / "deep" / "er" / "autotune.db"
     with as_nobody():
         assert "cannot be created: Permission denied" in refused(str(path), create=True)
@@ -138,7 +136,7 @@ def test_folder_that_cannot_be_created(open_folder: Path, as_nobody: AsNobody) -
     assert everything(open_folder) == {}
 
 
-def test_file_that_may_not_be_read(open_folder: Path, as_nobody: AsNobody) -> None:
+def test_file_that_may_not_be_read(open_folder, as_nobody):
     path = open_folder / "autotune.db"
     upgrade(str(path))
     path.chmod(0o600)
@@ -146,7 +144,7 @@ def test_file_that_may_not_be_read(open_folder: Path, as_nobody: AsNobody) -> No
         assert "cannot be opened" in refused(str(path), create=False)
 
 
-def test_full_disk(tmp_path: Path) -> None:
+def test_full_disk(tmp_path):
     with open_store(str(tmp_path / "a.db"), create=True) as store:
         connections = [store._work._engine.raw_connection()]
         connections[0].cursor().execute("PRAGMA max_page_count=1")  # no more pages than there are
@@ -156,7 +154,7 @@ def test_full_disk(tmp_path: Path) -> None:
                 save_trial(store, key(), trial(number))
 
 
-def test_postgresql_not_reachable(tmp_path: Path) -> None:
+def test_postgresql_not_reachable(tmp_path):
     for url in (
         f"postgresql://someone:secret@/autotune?host={tmp_path}",
         "postgresql://someone:secret@127.0.0.1:1/autotune",
@@ -167,7 +165,7 @@ def test_postgresql_not_reachable(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_postgresql_user_without_rights(postgres: Postgres) -> None:
+def test_postgresql_user_without_rights(postgres):
     url = postgres.new_database()
     postgres.sql("DROP ROLE IF EXISTS stranger; CREATE ROLE stranger LOGIN")
     sentence = refused(url.replace("//postgres:", "//stranger:"), create=True)
@@ -175,7 +173,7 @@ def test_postgresql_user_without_rights(postgres: Postgres) -> None:
 
 
 @pytest.mark.slow
-def test_postgresql_read_only(postgres: Postgres) -> None:
+def test_postgresql_read_only(postgres):
     url = postgres.new_database()
     with open_store(url, create=True) as store:
         postgres.sql(f"ALTER DATABASE {_name(url)} SET default_transaction_read_only = on")
@@ -184,7 +182,7 @@ def test_postgresql_read_only(postgres: Postgres) -> None:
             save_trial(store, key(), trial())
 
 
-def test_names_that_are_no_text(url: str) -> None:
+def test_names_that_are_no_text(url):
     with open_store(url, create=True) as store:
         with pytest.raises(UnstorableError, match="is not valid text"):
             store.kernel("matmul\udcff")
@@ -193,7 +191,7 @@ def test_names_that_are_no_text(url: str) -> None:
                 store.kernel("mat\0mul")
 
 
-def _name(url: str) -> str:
+def _name(url):
     return url.partition("?")[0].rpartition("/")[2]
 
 
@@ -201,16 +199,16 @@ class TestTheFileGoes:
     """SQLite would go on with what has no name any more."""
 
     @pytest.fixture
-    def file(self, tmp_path: Path) -> Path:
+    def file(self, tmp_path):
         return tmp_path / "autotune.db"
 
     @pytest.fixture
-    def opened(self, file: Path) -> Iterator[SqlStore]:
+    def opened(self, file):
         with open_store(str(file), create=True) as store:
             store.save_record(record())
             yield store
 
-    def test_deleted(self, opened: SqlStore, file: Path) -> None:
+    def test_deleted(self, opened, file):
         file.rename(file.with_suffix(".away"))
         with pytest.raises(StoreError, match="deleted or replaced while it was in use"):
             opened.save_record(record(key(m=1)))
@@ -219,7 +217,7 @@ class TestTheFileGoes:
         file.with_suffix(".away").rename(file)
         assert opened.records() == [record()]
 
-    def test_replaced(self, opened: SqlStore, file: Path) -> None:
+    def test_replaced(self, opened, file):
         with open_store(str(file.with_name("other.db")), create=True):
             pass
         file.with_name("other.db").replace(file)
@@ -227,14 +225,14 @@ class TestTheFileGoes:
             opened.push([spec()], [KeyResult(record=record(key(m=1)))], "ci")
 
 
-def test_others_on_the_machine_may_not_read_a_new_database(tmp_path: Path) -> None:
+def test_others_on_the_machine_may_not_read_a_new_database(tmp_path):
     file = tmp_path / "autotune.db"
     with open_store(str(file), create=True) as store:
         store.save_record(record())
         assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
 
 
-def test_what_is_written_is_in_no_error(tmp_path: Path) -> None:
+def test_what_is_written_is_in_no_error(tmp_path):
     insert = text("INSERT INTO nowhere VALUES (:value)")
     database = str(tmp_path / "autotune.db")
     with open_store(database, create=True) as store, pytest.raises(StoreError) as caught:
@@ -244,7 +242,7 @@ def test_what_is_written_is_in_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_postgresql_whose_texts_have_no_encoding(postgres: Postgres) -> None:
+def test_postgresql_whose_texts_have_no_encoding(postgres):
     """It is usable: such a server hands out bytes to who does not say what they are."""
     url = postgres.new_database()
     name = url.partition("?")[0].rpartition("/")[2]

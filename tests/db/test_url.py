@@ -25,7 +25,7 @@ from autotune_db.url import FILE_VARIABLE, VARIABLE, parse_database
         ("sqlite:////a%3Fb%20.db", "/a?b .db"),
     ],
 )
-def test_files(text: str, path: str) -> None:
+def test_files(text, path):
     expected = Path(path.format(cwd=Path.cwd(), home=Path.home()))
     database = parse_database(text, env={})
     assert database.path == expected
@@ -35,27 +35,27 @@ def test_files(text: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
-def test_servers(scheme: str) -> None:
+def test_servers(scheme):
     database = parse_database(f"{scheme}://user:pass%40word@host:5433/name", env={})
     assert database.path is None
     assert database.full_url == "postgresql+psycopg://user:pass%40word@host:5433/name"
     assert str(database) == "postgresql+psycopg://user:***@host:5433/name"
 
 
-def test_a_password_among_the_options_is_not_shown() -> None:
+def test_a_password_among_the_options_is_not_shown():
     database = parse_database("postgresql://host/name?password=secret", env={})
     assert str(database) == "postgresql+psycopg://host/name"
     assert database.full_url.endswith("password=secret")
 
 
-def test_the_argument_is_before_the_environment() -> None:
+def test_the_argument_is_before_the_environment():
     env = {VARIABLE: "/env.db"}
     assert parse_database("/arg.db", env).path == Path("/arg.db")
     assert parse_database(None, env).path == Path("/env.db")
 
 
 @pytest.mark.parametrize("env", [{}, {VARIABLE: ""}, {VARIABLE: "", FILE_VARIABLE: ""}])
-def test_the_users_own_file(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_file(env, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     expected = Path(platformdirs.user_data_dir("pallas-autotune")) / "autotune.db"
     assert parse_database(None, env).path == expected
@@ -76,7 +76,7 @@ def test_the_users_own_file(env: dict[str, str], monkeypatch: pytest.MonkeyPatch
         ("a\0.db", "must not"),
     ],
 )
-def test_what_is_no_database(text: str, part: str) -> None:
+def test_what_is_no_database(text, part):
     with pytest.raises(StoreError) as caught:
         parse_database(text, env={})
     assert part in str(caught.value)
@@ -84,25 +84,21 @@ def test_what_is_no_database(text: str, part: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def _in_file(file: Path, content: bytes) -> dict[str, str]:
+def _in_file(file, content):
     file.write_bytes(content)
     return {FILE_VARIABLE: str(file)}
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "postgresql://user:secret@host/name",
-        "  postgresql://user:secret@host/name\r\n\n",
-    ],
+    "text", ["postgresql://user:secret@host/name", "  postgresql://user:secret@host/name\r\n\n"]
 )
-def test_a_url_from_a_file(text: str, tmp_path: Path) -> None:
+def test_a_url_from_a_file(text, tmp_path):
     database = parse_database(None, _in_file(tmp_path / "url", text.encode()))
     assert database.full_url == "postgresql+psycopg://user:secret@host/name"
     assert "secret" not in str(database)
 
 
-def test_two_variables_are_one_too_many(tmp_path: Path) -> None:
+def test_two_variables_are_one_too_many(tmp_path):
     env = _in_file(tmp_path / "url", b"postgresql://user:secret@host/name")
     with pytest.raises(StoreError) as caught:
         parse_database(None, {**env, VARIABLE: "postgresql://user:secret@host/name"})
@@ -124,7 +120,7 @@ def test_two_variables_are_one_too_many(tmp_path: Path) -> None:
         (b"mysql://user:secret@host/name", "mysql databases are not supported"),
     ],
 )
-def test_a_file_without_a_url(content: bytes, part: str, tmp_path: Path) -> None:
+def test_a_file_without_a_url(content, part, tmp_path):
     with pytest.raises(StoreError) as caught:
         parse_database(None, _in_file(tmp_path / "url", content))
     assert part in str(caught.value)
@@ -133,14 +129,9 @@ def test_a_file_without_a_url(content: bytes, part: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name, part",
-    [
-        ("missing", "no such file"),
-        (".", "is a directory"),
-        ("a\0b", "not a path"),
-    ],
+    "name, part", [("missing", "no such file"), (".", "is a directory"), ("a\0b", "not a path")]
 )
-def test_a_file_that_cannot_be_read(name: str, part: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read(name, part, tmp_path):
     with pytest.raises(StoreError) as caught:
         parse_database(None, {FILE_VARIABLE: f"{tmp_path}/{name}"})
     assert part in str(caught.value)

@@ -18,9 +18,7 @@ from autotune_kernels.from_tpu_inference import fused_moe
 
 
 @given(st.integers(1, 100_000), st.sampled_from([8, 16, 128]), st.integers(128, 8192))
-def test_block_sizes_are_aligned_or_the_whole_dimension(
-    extent: int, minimum: int, maximum: int
-) -> None:
+def test_block_sizes_are_aligned_or_the_whole_dimension(extent, minimum, maximum):
     sizes = block_sizes(extent, minimum=minimum, maximum=maximum)
     assert sizes == sorted(set(sizes))
     assert sizes
@@ -29,7 +27,7 @@ def test_block_sizes_are_aligned_or_the_whole_dimension(
     assert all(size <= max(maximum, minimum) or sizes == [extent] for size in sizes)
 
 
-def test_a_grid_follows_the_order_of_the_config() -> None:
+def test_a_grid_follows_the_order_of_the_config():
     config = make_config({"b": 1}, grid_order=("k", "m"))
     grid = Grid(config, m=2, k=3)
     assert grid.sizes == (3, 2)
@@ -38,12 +36,12 @@ def test_a_grid_follows_the_order_of_the_config() -> None:
     assert grid.index_map(lambda m, table: (table, m))(10, 20, "ref") == ("ref", 20)
 
 
-def test_a_grid_order_of_other_axes_is_refused() -> None:
+def test_a_grid_order_of_other_axes_is_refused():
     with pytest.raises(ValueError, match="does not name the axes"):
         Grid(make_config({}, grid_order=("a",)), m=1)
 
 
-def test_kernels_are_found_by_name_and_by_file(tmp_path: Path) -> None:
+def test_kernels_are_found_by_name_and_by_file(tmp_path):
     assert find_kernel("matmul").module == "autotune_kernels.matmul"
     file = tmp_path / "mine.py"
     file.write_text("")
@@ -55,7 +53,7 @@ def test_kernels_are_found_by_name_and_by_file(tmp_path: Path) -> None:
         find_kernel(f"{tmp_path}/absent.py:X")
 
 
-def _pci(root: Path, vendor: str, device: str, slot: str = "0000:00:04.0") -> Path:
+def _pci(root, vendor, device, slot="0000:00:04.0"):
     folder = root / slot
     folder.mkdir(parents=True)
     (folder / "vendor").write_text(vendor + "\n")
@@ -63,14 +61,14 @@ def _pci(root: Path, vendor: str, device: str, slot: str = "0000:00:04.0") -> Pa
     return root
 
 
-def test_the_attached_chip_is_read_from_the_bus(tmp_path: Path) -> None:
+def test_the_attached_chip_is_read_from_the_bus(tmp_path):
     assert attached_chip(_pci(tmp_path / "a", "0x1ae0", "0x006f")) is Chip.V6E
     for name, vendor in (("b", "0x10de"), ("c", "0x1ae0")):
         with pytest.raises(InvalidInputError, match=r"no TPU is attached.*v5e"):
             attached_chip(_pci(tmp_path / name, vendor, "0x9999"))
 
 
-def test_every_attached_chip_is_counted(tmp_path: Path) -> None:
+def test_every_attached_chip_is_counted(tmp_path):
     assert attached_chips(tmp_path) == []
     for slot in ("0000:00:05.0", "0000:00:06.0"):
         _pci(tmp_path, "0x1ae0", "0x0063", slot)
@@ -100,9 +98,7 @@ FILES = {
         ("unrelated.py", False),
     ],
 )
-def test_a_fingerprint_covers_what_is_imported_from_beside_the_kernel(
-    changed: str, counts: bool, tmp_path: Path
-) -> None:
+def test_a_fingerprint_covers_what_is_imported_from_beside_the_kernel(changed, counts, tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -115,12 +111,12 @@ def test_a_fingerprint_covers_what_is_imported_from_beside_the_kernel(
     assert (fingerprint(ref) != before) == counts
 
 
-def test_a_fingerprint_of_a_file_that_does_not_parse(tmp_path: Path) -> None:
+def test_a_fingerprint_of_a_file_that_does_not_parse(tmp_path):
     (tmp_path / "k.py").write_text("def (:\n")
     assert len(fingerprint(find_kernel(f"{tmp_path}/k.py:K"))) == 12
 
 
-def test_kernels_of_a_package_share_its_helpers() -> None:
+def test_kernels_of_a_package_share_its_helpers():
     from autotune.declaring.sources import code
 
     ref = find_kernel("jax_flash_attention")
@@ -132,7 +128,7 @@ def test_kernels_of_a_package_share_its_helpers() -> None:
 
 
 @given(st.integers(1, 200), st.integers(1, 8))
-def test_what_a_fused_moe_takes_has_sizes_of_blocks(each: int, devices: int) -> None:
+def test_what_a_fused_moe_takes_has_sizes_of_blocks(each, devices):
     sizes = {"experts": devices, "top_k": 1, "hidden": 256, "intermediate": 256}
     dims = tuple({"tokens": each * devices, "devices": devices, **sizes}.items())
     problem = Problem(dims=dims, dtype="bfloat16")

@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 """
 
 
-def change(source: str, kind: ChangeKind, wanted: str, value: str = "") -> SourceChange:
+def change(source, kind, wanted, value=""):
     """Of the innermost expression that is written so."""
     at = [
         node
@@ -142,7 +142,7 @@ def kernel(x):
 """
 
 
-def called(text: str) -> str:
+def called(text):
     node = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call))
     return ast.get_source_segment(text, node)
 

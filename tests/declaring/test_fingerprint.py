@@ -2,9 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -81,7 +79,7 @@ def thrice(x):
 
 Edit = tuple[str, str, str]
 
-HARMLESS: dict[str, list[Edit]] = {
+HARMLESS = {
     "both": [
         ("kernel.py", '"""What it is for."""', '"""Another docstring."""'),
         ("kernel.py", '    """Doubles."""\n', ""),
@@ -105,7 +103,7 @@ HARMLESS: dict[str, list[Edit]] = {
         ("kernel.py", '    """In words."""\n', ""),
     ],
 }
-HARMFUL: dict[str, list[Edit]] = {
+HARMFUL = {
     "both": [
         ("kernel.py", "SCALE = 2", "SCALE = 3"),
         ("kernel.py", ") * SCALE", ") + SCALE"),
@@ -123,7 +121,7 @@ HARMFUL: dict[str, list[Edit]] = {
 }
 
 
-def fingerprint_after(folder: Path, source: str, edits: list[Edit]) -> str:
+def fingerprint_after(folder, source, edits):
     texts = {"kernel.py": source, "helper.py": HELPER}
     for file, before, after in edits:
         assert before in texts[file], before
@@ -135,7 +133,7 @@ def fingerprint_after(folder: Path, source: str, edits: list[Edit]) -> str:
 
 
 @pytest.mark.parametrize("source", [DECLARED, DECORATED], ids=["declared", "decorated"])
-def test_each_edit_alone(tmp_path: Path, source: str) -> None:
+def test_each_edit_alone(tmp_path, source):
     before = fingerprint_after(tmp_path, source, [])
     for edit in (*HARMLESS["both"], *HARMLESS[source]):
         assert fingerprint_after(tmp_path, source, [edit]) == before, edit
@@ -145,7 +143,7 @@ def test_each_edit_alone(tmp_path: Path, source: str) -> None:
         assert fingerprint_after(tmp_path, source, [edit]) != before, edit
 
 
-def test_the_text_of_a_notebook_has_the_fingerprint_of_the_file(tmp_path: Path) -> None:
+def test_the_text_of_a_notebook_has_the_fingerprint_of_the_file(tmp_path):
     before = fingerprint_after(tmp_path, DECORATED, [])
     here = str(tmp_path / "kernel.py")
     assert fingerprint(KernelRef(path=here, attribute="KERNEL", source=DECORATED)) == before
@@ -154,7 +152,7 @@ def test_the_text_of_a_notebook_has_the_fingerprint_of_the_file(tmp_path: Path) 
 @pytest.mark.parametrize(
     "imported", ["from body import *", "try:\n    from body import *\nfinally:\n    pass"]
 )
-def test_what_a_star_brings_makes_a_record_stale(tmp_path: Path, imported: str) -> None:
+def test_what_a_star_brings_makes_a_record_stale(tmp_path, imported):
     kernel, body = tmp_path / "kernel.py", tmp_path / "body.py"
     kernel.write_text(f"import autotune\n{imported}\nKERNEL = autotune.Kernel(build=build)\n")
     found = []
@@ -164,7 +162,7 @@ def test_what_a_star_brings_makes_a_record_stale(tmp_path: Path, imported: str) 
     assert found[0] != found[1]
 
 
-def test_of_an_installed_kernel_only_its_own_package_counts(tmp_path: Path) -> None:
+def test_of_an_installed_kernel_only_its_own_package_counts(tmp_path):
     """Beside it lie JAX and all else that is installed: another version of those is told by the
     toolchain, and reading them takes minutes."""
     (tmp_path / "mine-1.0.dist-info").mkdir()
@@ -187,20 +185,20 @@ def test_of_an_installed_kernel_only_its_own_package_counts(tmp_path: Path) -> N
 class _Waits:
     """Garbage that lets other threads run while it is collected."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.own = self
 
-    def __del__(self) -> None:
+    def __del__(self):
         for _ in range(200):
             pass
 
 
 @pytest.fixture
-def others_run_while_syntax_is_read() -> Iterator[None]:
+def others_run_while_syntax_is_read():
     """Python before 3.12.3 then takes one thread's depth in a syntax tree for that of another."""
     threshold, interval = gc.get_threshold(), sys.getswitchinterval()
 
-    def more(_phase: str, _info: object) -> None:
+    def more(_phase, _info):
         for _ in range(3):
             _Waits()
 
@@ -214,7 +212,7 @@ def others_run_while_syntax_is_read() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("others_run_while_syntax_is_read")
-def test_threads_may_ask_at_once(tmp_path: Path) -> None:
+def test_threads_may_ask_at_once(tmp_path):
     (tmp_path / "helper.py").write_text(HELPER)
     (tmp_path / "k.py").write_text(DECLARED)
     ref = KernelRef(path=str(tmp_path / "k.py"), attribute="KERNEL")
@@ -223,7 +221,7 @@ def test_threads_may_ask_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["baseline", "check", "mesh", "values"])
-def test_what_a_decorator_says_beside_its_axes_counts(tmp_path: Path, word: str) -> None:
+def test_what_a_decorator_says_beside_its_axes_counts(tmp_path, word):
     ways = (f"how=[1, 2], {word}={what}" for what in ("body", "unrelated"))
     sources = (DECORATED.replace("how=[1, 2]", way) for way in ways)
     assert len({fingerprint_after(tmp_path, source, []) for source in sources}) == 2

@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.servers.service import free_port
 
 
 @pytest.fixture(scope="session")
-def image_python() -> Path:
+def image_python():
     """The Python of the base image, with a package index that it reaches."""
     python = find_python(wanted_python())
     if python is None:
@@ -26,7 +25,7 @@ def image_python() -> Path:
 
 
 @pytest.fixture(scope="module")
-def service_image(image_python: Path) -> Iterator[Image]:
+def service_image(image_python):
     """Not below /tmp, which the walls hide, and open to other users, which pytest's folders are
     not."""
     folder = Path(tempfile.mkdtemp(prefix="autotune-service-", dir="/var/tmp"))
@@ -40,7 +39,7 @@ def service_image(image_python: Path) -> Iterator[Image]:
 
 
 @pytest.fixture(scope="session")
-def can_wall() -> None:
+def can_wall():
     """Whether a process may have a read-only root of its own here."""
     if os.geteuid() != 0 or UNSHARE is None:
         pytest.skip("only root may make a read-only root for a process, with unshare")
@@ -49,7 +48,7 @@ def can_wall() -> None:
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "walls"])
-def walls(request: pytest.FixtureRequest) -> bool:
+def walls(request):
     """Whether the command meets a read-only root as another user, as in its container."""
     if request.param:
         request.getfixturevalue("can_wall")

@@ -5,7 +5,6 @@ import json
 import re
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,20 +15,20 @@ from tests.samples.dockerfiles import FOLDER, ROOT, health_command, stages
 from tests.servers.images import COMPOSE, run
 
 SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
-SERVICES: dict[str, Any] = COMPOSE["services"]
+SERVICES = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 
 
-def _complaints(compose: Any) -> list[str]:
+def _complaints(compose):
     return [error.message for error in Draft202012Validator(SCHEMA).iter_errors(compose)]
 
 
-def test_it_is_valid() -> None:
+def test_it_is_valid():
     Draft202012Validator.check_schema(SCHEMA)
     assert _complaints(COMPOSE) == []
 
 
-def test_what_comes_from_a_registry_is_pinned() -> None:
+def test_what_comes_from_a_registry_is_pinned():
     images = {s["image"] for name, s in SERVICES.items() if name not in OURS}
     bases = {service["build"]["args"]["BASE"] for service in OURS.values()}
     assert len(images) == 3
@@ -40,7 +39,7 @@ def test_what_comes_from_a_registry_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_nobody_takes_the_machine(name: str) -> None:
+def test_nobody_takes_the_machine(name):
     service = SERVICES[name]
     assert service["mem_limit"] and service["cpus"] and service["pids_limit"]
     assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
@@ -48,7 +47,7 @@ def test_nobody_takes_the_machine(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_ours_are_walled_in(name: str) -> None:
+def test_ours_are_walled_in(name):
     service = OURS[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -57,7 +56,7 @@ def test_ours_are_walled_in(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_what_it_refers_to_is_declared(name: str) -> None:
+def test_what_it_refers_to_is_declared(name):
     service = SERVICES[name]
     assert set(service["networks"]) <= set(COMPOSE["networks"])
     assert set(service["secrets"]) <= set(COMPOSE["secrets"])
@@ -72,13 +71,13 @@ def test_what_it_refers_to_is_declared(name: str) -> None:
             assert SERVICES[other]["restart"] == "no"
 
 
-def _health_of_image(name: str) -> list[str]:
+def _health_of_image(name):
     return health_command(
         stages((FOLDER.parent / OURS[name]["build"]["dockerfile"]).read_text())[-1]
     )
 
 
-def test_the_service_believes_the_proxy_only() -> None:
+def test_the_service_believes_the_proxy_only():
     proxy = SERVICES["proxy"]["networks"]["front"]["ipv4_address"]
     assert SERVICES["service"]["environment"]["FORWARDED_ALLOW_IPS"] == proxy
     (pool,) = COMPOSE["networks"]["front"]["ipam"]["config"]
@@ -89,7 +88,7 @@ def test_the_service_believes_the_proxy_only() -> None:
     assert SERVICES["prometheus"]["ports"][0].startswith("127.0.0.1:")
 
 
-def test_nobody_but_the_owner_has_the_owners_secrets() -> None:
+def test_nobody_but_the_owner_has_the_owners_secrets():
     """Who reads what: the migrations and the roles own the tables, all others have a role."""
     has = {name: set(service["secrets"]) for name, service in SERVICES.items()}
     assert {name for name, secrets in has.items() if "database_url" in secrets} == {
@@ -102,25 +101,25 @@ def test_nobody_but_the_owner_has_the_owners_secrets() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_its_command_is_one_of_ours(name: str) -> None:
+def test_its_command_is_one_of_ours(name):
     image = stages((FOLDER.parent / OURS[name]["build"]["dockerfile"]).read_text())[-1]
     command = OURS[name].get("command") or image.one("CMD").words
     done = CliRunner().invoke(cli, [*command, "--help"])
     assert done.exit_code == 0, done.output
 
 
-def _variables(*paths: str) -> set[str]:
+def _variables(*paths):
     files = [file for path in paths for file in ROOT.glob(path) if file.is_file()]
     return {name for file in files for name in re.findall(r"AUTOTUNE_[A-Z_]+", file.read_text())}
 
 
-def test_variables_are_those_of_the_code() -> None:
+def test_variables_are_those_of_the_code():
     used = _variables("docker/*", "docs/guides/deploying.md")
     assert "AUTOTUNE_DATABASE_URL_FILE" in used
     assert used <= _variables("autotune/**/*.py", "db/**/*.py", "service/**/*.py")
 
 
-def test_secrets_are_made_once(tmp_path: Path) -> None:
+def test_secrets_are_made_once(tmp_path):
     script, folder = str(FOLDER / "make-secrets.sh"), tmp_path / "secrets"
     assert run([script, str(folder)]).returncode == 0
     made = _texts(folder)
@@ -146,9 +145,9 @@ def test_secrets_are_made_once(tmp_path: Path) -> None:
     assert {name for name in made if again[name] != made[name]} == {"service_password"}
 
 
-def _texts(folder: Path) -> dict[str, str]:
+def _texts(folder):
     return {file.name: file.read_text() for file in folder.iterdir()}
 
 
-def test_secrets_are_not_committed() -> None:
+def test_secrets_are_not_committed():
     assert "docker/secrets/" in (ROOT / ".gitignore").read_text().splitlines()

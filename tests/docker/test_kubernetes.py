@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -39,11 +38,11 @@ PODS = {
 }
 
 
-def validate(document: Any) -> None:
+def validate(document):
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 
 
-def as_document(template: Any) -> Any:
+def as_document(template):
     return {
         "apiVersion": "v1",
         "kind": "PodTemplate",
@@ -53,12 +52,12 @@ def as_document(template: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS.keys() - {"farm.yaml RayCluster"}))
-def test_each_is_valid(name: str) -> None:
+def test_each_is_valid(name):
     validate(DOCUMENTS[name])
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_each_pod_is_valid_and_confined(name: str) -> None:
+def test_each_pod_is_valid_and_confined(name):
     validate(as_document(PODS[name]))
     spec = PODS[name]["spec"]
     assert spec["securityContext"]["runAsNonRoot"] and not spec["automountServiceAccountToken"]
@@ -74,7 +73,7 @@ def test_each_pod_is_valid_and_confined(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PODS)
-def test_each_pod_has_policies_for_both_ways_and_a_probe_that_can_fail(name: str) -> None:
+def test_each_pod_has_policies_for_both_ways_and_a_probe_that_can_fail(name):
     labels = PODS[name]["metadata"]["labels"].items()
     (policy,) = [
         document["spec"]
@@ -92,7 +91,7 @@ def test_each_pod_has_policies_for_both_ways_and_a_probe_that_can_fail(name: str
         assert "httpGet" in probe or len(probe["exec"]["command"]) > 1
 
 
-def test_farm_pods_reach_no_database_and_prometheus_reaches_the_service() -> None:
+def test_farm_pods_reach_no_database_and_prometheus_reaches_the_service():
     ports = [
         rule.get("ports", ()) for rule in DOCUMENTS["farm.yaml NetworkPolicy"]["spec"]["egress"]
     ]
@@ -116,7 +115,7 @@ def test_farm_pods_reach_no_database_and_prometheus_reaches_the_service() -> Non
         ("worker", "old", False),
     ],
 )
-def test_what_the_probes_say(program: str, state: str, is_well: bool, tmp_path: Path) -> None:
+def test_what_the_probes_say(program, state, is_well, tmp_path):
     pod = PODS["farm 1" if program == "raylet" else "worker.yaml Job"]
     *_, code = pod["spec"]["containers"][0]["livenessProbe"]["exec"]["command"]
     place = tmp_path / "probed"
@@ -136,7 +135,7 @@ def test_what_the_probes_say(program: str, state: str, is_well: bool, tmp_path: 
 
 
 @pytest.mark.parametrize("name", [name for name in PODS if not name.startswith("farm")])
-def test_commands_and_secrets_are_there(name: str) -> None:
+def test_commands_and_secrets_are_there(name):
     spec = PODS[name]["spec"]
     (container,) = spec["containers"]
     words = [word for word in container["args"] if not word.startswith("-")]
@@ -150,23 +149,23 @@ def test_commands_and_secrets_are_there(name: str) -> None:
     assert f"--from-file={secret['items'][0]['key']}" in comment
 
 
-def test_whose_call_it_is_the_ingress_says_and_no_caller() -> None:
+def test_whose_call_it_is_the_ingress_says_and_no_caller():
     """Else a limit for a caller is one for all of them together."""
     (container,) = PODS["service.yaml Deployment"]["spec"]["containers"]
     (believed,) = [e["value"] for e in container["env"] if e["name"] == "FORWARDED_ALLOW_IPS"]
     seen = []
 
-    async def app(scope: Any, *_: Any) -> None:
+    async def app(scope, *_):
         seen.append(scope["client"][0])
 
     for pod in ("10.244.1.7", "203.0.113.1"):
         headers = [(b"x-forwarded-for", b"198.51.100.1, 198.51.100.2")]  # the first is made up
-        scope: Any = {"type": "http", "client": (pod, 1), "headers": headers}
-        asyncio.run(ProxyHeadersMiddleware(app, believed)(scope, None, None))  # type: ignore[arg-type]
+        scope = {"type": "http", "client": (pod, 1), "headers": headers}
+        asyncio.run(ProxyHeadersMiddleware(app, believed)(scope, None, None))
     assert seen == ["198.51.100.2", "203.0.113.1"]
 
 
-def test_the_farm_is_of_the_ray_that_is_pinned_and_has_a_slot_for_each_core() -> None:
+def test_the_farm_is_of_the_ray_that_is_pinned_and_has_a_slot_for_each_core():
     assert FARM["spec"]["rayVersion"] == ray.__version__
     assert f"ray=={ray.__version__} " in (ROOT / "docker" / "worker.lock").read_text()
     for group in FARM["spec"]["workerGroupSpecs"]:

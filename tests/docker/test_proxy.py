@@ -9,15 +9,13 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from autotune.domain.token import WRITER
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import SPEC, question, record
 from tests.servers.images import run
@@ -44,25 +42,16 @@ class Proxy:
     context: ssl.SSLContext
     service: Running
 
-    def connection(self, address: str = "127.0.0.1") -> http.client.HTTPSConnection:
+    def connection(self, address="127.0.0.1"):
         """From one of this machine's addresses."""
         return http.client.HTTPSConnection(
             "localhost", self.port, timeout=120, context=self.context, source_address=(address, 0)
         )
 
-    def get(
-        self, path: str, headers: dict[str, str] | None = None, address: str = "127.0.0.1"
-    ) -> tuple[int, bytes]:
+    def get(self, path, headers=None, address="127.0.0.1"):
         return self.call("GET", path, None, headers, address)
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        headers: dict[str, str] | None = None,
-        address: str = "127.0.0.1",
-    ) -> tuple[int, bytes]:
+    def call(self, method, path, body=None, headers=None, address="127.0.0.1"):
         with closing(self.connection(address)) as connection:
             connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
@@ -70,7 +59,7 @@ class Proxy:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path):
     with open_store(str(tmp_path / "service.db"), create=True) as opened:
         opened.save_kernel(SPEC)
         opened.save_record(record())
@@ -78,9 +67,7 @@ def store(tmp_path: Path) -> Iterator[SqlStore]:
 
 
 @pytest.fixture
-def proxy(
-    store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[Proxy]:
+def proxy(store, tmp_path, monkeypatch, request):
     """``request.param``: what stands differently in the configuration."""
     monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.0.0.1")
     with (
@@ -91,7 +78,7 @@ def proxy(
 
 
 @contextmanager
-def _before(service: Running, folder: Path, **changes: str) -> Iterator[Proxy]:
+def _before(service, folder, **changes):
     secrets, port, plain = folder / "secrets", free_port(), free_port()
     assert run([str(FOLDER / "make-secrets.sh"), str(secrets)]).returncode == 0
     places = {
@@ -106,7 +93,7 @@ def _before(service: Running, folder: Path, **changes: str) -> Iterator[Proxy]:
         yield Proxy(port=port, plain=plain, context=context, service=service)
 
 
-def _changed(changes: dict[str, str]) -> str:
+def _changed(changes):
     """All at once: what is put in is not changed again."""
     wanted = re.compile("|".join(map(re.escape, changes)))
     assert {found[0] for found in wanted.finditer(CONFIGURATION)} == set(changes)
@@ -114,7 +101,7 @@ def _changed(changes: dict[str, str]) -> str:
 
 
 @contextmanager
-def _nginx(configuration: str, folder: Path) -> Iterator[None]:
+def _nginx(configuration, folder):
     file, pid = folder / "nginx.conf", folder / "nginx.pid"
     file.write_text(configuration)
     command = [str(NGINX), "-p", str(folder), "-c", str(file), "-g", _AS_ROOT]
@@ -128,14 +115,14 @@ def _nginx(configuration: str, folder: Path) -> Iterator[None]:
         process.communicate(timeout=120)
 
 
-def differing(**changes: str) -> pytest.MarkDecorator:
+def differing(**changes):
     """``setting="before>after"``: what is so called in the configuration has another value."""
     pairs = [(name, *value.split(">")) for name, value in changes.items()]
     lines = {f"{name} {before};": f"{name} {after};" for name, before, after in pairs}
     return pytest.mark.parametrize("proxy", [lines], indirect=True, ids=["differing"])
 
 
-def test_it_answers_over_tls(proxy: Proxy) -> None:
+def test_it_answers_over_tls(proxy):
     status, body = proxy.get("/healthz")
     assert (status, json.loads(body)["records"]) == (200, 1)
     asking = json.dumps({"questions": [asked(question())]}).encode()
@@ -143,19 +130,19 @@ def test_it_answers_over_tls(proxy: Proxy) -> None:
     assert status == 200 and json.loads(body)["answers"][0]["match"] == "exact"
 
 
-def test_without_tls_nothing_is_answered(proxy: Proxy) -> None:
+def test_without_tls_nothing_is_answered(proxy):
     with closing(http.client.HTTPConnection("127.0.0.1", proxy.plain, timeout=120)) as connection:
         connection.request("GET", "/healthz", headers={"Host": "tuning"})
         answer = connection.getresponse()
         assert (answer.status, answer.headers["Location"]) == (308, "https://tuning/healthz")
 
 
-def test_strangers_do_not_read_the_metrics(proxy: Proxy) -> None:
+def test_strangers_do_not_read_the_metrics(proxy):
     assert proxy.get("/metrics")[0] == 404
     assert proxy.service.raw("GET", "/metrics")[0] == 200
 
 
-def test_the_callers_address_is_known_and_cannot_be_made_up(proxy: Proxy, store: SqlStore) -> None:
+def test_the_callers_address_is_known_and_cannot_be_made_up(proxy, store):
     _, secret = store.tokens.create("ci", WRITER, None)
     job = {"kernel": SPEC.name, "problem": asked(question())["problem"], "chip": "v5e"}
     sent = {**JSON, "Authorization": f"Bearer {secret}", "X-Forwarded-For": "10.9.8.7"}
@@ -165,11 +152,11 @@ def test_the_callers_address_is_known_and_cannot_be_made_up(proxy: Proxy, store:
 
 
 @differing(client_max_body_size="16m>1k")
-def test_a_body_that_is_too_large_is_refused(proxy: Proxy) -> None:
+def test_a_body_that_is_too_large_is_refused(proxy):
     assert proxy.call("POST", "/v1/results", b" " * 2000, JSON)[0] == 413
 
 
-def test_the_largest_push_passes(proxy: Proxy) -> None:
+def test_the_largest_push_passes(proxy):
     """The service, not the proxy, has the last word on it."""
     status, body = proxy.call("POST", "/v1/results", b" " * (16 << 20), JSON)
     assert status == 401, body
@@ -177,7 +164,7 @@ def test_the_largest_push_passes(proxy: Proxy) -> None:
 
 
 @differing(limit_conn="pushes 4>pushes 1")
-def test_an_address_pushes_so_much_at_once(proxy: Proxy) -> None:
+def test_an_address_pushes_so_much_at_once(proxy):
     with closing(proxy.connection()) as connection:
         connection.putrequest("POST", "/v1/results")
         connection.putheader("Content-Length", "100")
@@ -197,7 +184,7 @@ def test_an_address_pushes_so_much_at_once(proxy: Proxy) -> None:
     ],
     ids=["nothing", "half a head", "half a body"],
 )
-def test_who_is_slow_is_let_go(proxy: Proxy, sent: bytes) -> None:
+def test_who_is_slow_is_let_go(proxy, sent):
     plain = socket.create_connection(("127.0.0.1", proxy.port), timeout=30)
     with proxy.context.wrap_socket(plain, server_hostname="localhost") as connection:
         connection.sendall(sent)
@@ -205,12 +192,12 @@ def test_who_is_slow_is_let_go(proxy: Proxy, sent: bytes) -> None:
             pass
 
 
-def test_a_head_that_is_too_large_is_refused(proxy: Proxy) -> None:
+def test_a_head_that_is_too_large_is_refused(proxy):
     assert proxy.get("/healthz", {"X-Long": "x" * 40_000})[0] == 400
 
 
 @differing(limit_conn="addresses 128>addresses 3")
-def test_an_address_has_so_many_connections(proxy: Proxy) -> None:
+def test_an_address_has_so_many_connections(proxy):
     with ExitStack() as stack:
         for _ in range(3):  # a connection counts while a call of it is under way
             connection = stack.enter_context(closing(proxy.connection()))
@@ -220,7 +207,7 @@ def test_an_address_has_so_many_connections(proxy: Proxy) -> None:
         assert proxy.get("/healthz", address="127.0.0.6")[0] == 200
 
 
-def test_events_come_as_they_happen(proxy: Proxy) -> None:
+def test_events_come_as_they_happen(proxy):
     with closing(proxy.connection()) as connection:
         connection.request("GET", "/keys/1/events")
         answer = connection.getresponse()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.samples.dockerfiles import ROOT
-from tests.servers.images import COMPOSE, Image
+from tests.servers.images import COMPOSE
 from tests.servers.service import until
 
 pytestmark = pytest.mark.slow
@@ -16,7 +16,7 @@ HEAVY = ("jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy", "pip", "setuptoo
 
 
 @pytest.fixture
-def database(service_image: Image) -> Path:
+def database(service_image):
     """A database that does not exist yet, named by the secret."""
     service_image.empty_data()
     file = service_image.data / "autotune.db"
@@ -24,20 +24,20 @@ def database(service_image: Image) -> Path:
     return file
 
 
-def _python(image: Image, code: str) -> str:
+def _python(image, code):
     done = image.execute(["python", "-W", "error", "-c", code])
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_it_holds_the_service_and_nothing_heavy(service_image: Image) -> None:
+def test_it_holds_the_service_and_nothing_heavy(service_image):
     names = "autotune_service.app, psycopg, psycopg_binary, autotune_db, autotune_kernels"
     _python(service_image, f"import {names}")
     found = "from importlib.util import find_spec; print([n for n in {} if find_spec(n)])"
     assert _python(service_image, found.format(HEAVY)) == "[]\n"
 
 
-def test_every_file_of_our_packages_is_installed(service_image: Image) -> None:
+def test_every_file_of_our_packages_is_installed(service_image):
     tracked = subprocess.check_output(
         ["git", "ls-files", "autotune", "db", "kernels", "service"], cwd=ROOT, text=True
     ).split()
@@ -50,14 +50,14 @@ def test_every_file_of_our_packages_is_installed(service_image: Image) -> None:
     assert missing == []
 
 
-def test_the_command_runs(service_image: Image, walls: bool) -> None:
+def test_the_command_runs(service_image, walls):
     done = service_image.execute(["autotune", "--help"], walls=walls)
     assert done.returncode == 0, done.stderr
     assert "serve" in done.stdout
 
 
 @pytest.mark.usefixtures("can_wall")
-def test_the_walls_hold(service_image: Image) -> None:
+def test_the_walls_hold(service_image):
     write = "import os; print(os.getuid()); open('{}/file', 'w')"
     for folder, allowed in (
         ("/opt/autotune", False),
@@ -71,7 +71,7 @@ def test_the_walls_hold(service_image: Image) -> None:
         assert (done.returncode == 0) == allowed, (folder, done.stderr)
 
 
-def test_migrations_then_the_service(service_image: Image, database: Path, walls: bool) -> None:
+def test_migrations_then_the_service(service_image, database, walls):
     assert not service_image.healthy()
     upgrade = ["autotune", *COMPOSE["services"]["migrate"]["command"]]
     done = service_image.execute(upgrade, SECRET, walls=walls)

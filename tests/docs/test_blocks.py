@@ -13,10 +13,8 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -44,7 +42,7 @@ _SHORTER = {
     r"--budget \w+": "--budget 30s",
     r"--limit \d+": "--limit 1",
 }
-_READ: dict[str, Callable[[str], object]] = {
+_READ = {
     "python": lambda text: compile(text, "block", "exec"),
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,
@@ -88,23 +86,23 @@ class Block:
     reason: str | None
 
     @property
-    def file(self) -> str | None:
+    def file(self):
         named = re.match(r"# ([\w./-]+\.\w+)\n", self.text)
         return named[1] if named and self.kind != "bash" else None
 
-    def typed(self) -> str:
+    def typed(self):
         if self.file:
             return f"cat >{self.file} <<'END OF FILE'\n{self.text}END OF FILE\n"
         return self.text if self.kind == "bash" else ""
 
 
-def blocks(page: str) -> list[Block]:
+def blocks(page):
     text = (DOCS / page).read_text(encoding="utf-8")
     matches = _BLOCK.finditer(text)
     return [Block(match["kind"], match["text"], match["reason"]) for match in matches]
 
 
-def _file(page: str, name: str) -> str:
+def _file(page, name):
     (block,) = (block for block in blocks(page) if block.file == name)
     return block.typed()
 
@@ -124,7 +122,7 @@ ALL = [(page, block) for page in (*START, *GUIDES) for block in blocks(page)]
 NOT_RUN = [(page, block) for page, block in ALL if block.reason]
 
 
-def session(name: str, port: int) -> str:
+def session(name, port):
     """What is typed into bash."""
     typed_blocks = [block for page in SESSIONS[name] for block in blocks(page) if not block.reason]
     typed = "\n".join([BEFORE.get(name, ""), *(block.typed() for block in typed_blocks)])
@@ -134,7 +132,7 @@ def session(name: str, port: int) -> str:
     return f"set -euxo pipefail\n{end}\n{typed.replace('8700', str(port))}"
 
 
-def run(script: str, folder: Path, **environment: str) -> str:
+def run(script, folder, **environment):
     """What it printed. All that it started is gone afterwards."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     inherited = {
@@ -162,7 +160,7 @@ def run(script: str, folder: Path, **environment: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SESSIONS)
-def test_a_page_is_run(name: str, tmp_path: Path) -> None:
+def test_a_page_is_run(name, tmp_path):
     script = session(name, free_port())
     environment = {}
     if "env create" in script:
@@ -173,12 +171,12 @@ def test_a_page_is_run(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("page", "block"), NOT_RUN)
-def test_what_is_not_run(page: str, block: Block) -> None:
+def test_what_is_not_run(page, block):
     pytest.skip(f"{page}: {block.reason}")
 
 
 @pytest.mark.parametrize(("page", "block"), ALL)
-def test_every_block_can_be_read(page: str, block: Block) -> None:
+def test_every_block_can_be_read(page, block):
     if block.kind == "bash":
         done = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True)
         assert done.returncode == 0, done.stderr
@@ -186,7 +184,7 @@ def test_every_block_can_be_read(page: str, block: Block) -> None:
         _READ[block.kind](block.text)
 
 
-def _commands() -> list[Any]:
+def _commands():
     """Those that stand in prose and tables of all pages, where they are whole."""
     commands = []
     for page in sorted([*DOCS.rglob("*.md"), DOCS.parent / "README.md"]):
@@ -197,8 +195,8 @@ def _commands() -> list[Any]:
 
 
 @pytest.mark.parametrize("command", _commands())
-def test_a_command_in_prose_has_the_options_that_it_is_given(command: str) -> None:
-    named: Any = cli
+def test_a_command_in_prose_has_the_options_that_it_is_given(command):
+    named = cli
     context = click.Context(cli)
     words = command.split()
     while words and isinstance(named, click.Group) and words[0] in named.list_commands(context):
@@ -211,7 +209,7 @@ def test_a_command_in_prose_has_the_options_that_it_is_given(command: str) -> No
     assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known
 
 
-def test_from_a_bare_function_to_a_served_config_in_five_lines() -> None:
+def test_from_a_bare_function_to_a_served_config_in_five_lines():
     """Beside the function and its import of JAX."""
     files = {block.file: block.text for block in blocks("start/index.md") if block.file}
     lines = {

@@ -19,12 +19,12 @@ PACKAGES = ("autotune", "db", "kernels", "service")
 ELSEWHERE = r"AUTOTUNE_(SERVICE_|COMPLETE$|IN_COMPILER$|READ_ONCE$|SOURCE_LINES$)"
 
 
-def each(pages: list[Path]) -> pytest.MarkDecorator:
+def each(pages):
     return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @each(PAGES)
-def test_files_that_a_page_names_are_there(page: Path) -> None:
+def test_files_that_a_page_names_are_there(page):
     """Secrets are made by the reader, and ``NAME`` is for the reader to choose."""
     named = re.findall(FILES, page.read_text(encoding="utf-8"))
     missing = {name for name in named if not (ROOT / name).exists()}
@@ -32,7 +32,7 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
 
 
 @each([*sorted(ROOT.glob("*.md")), *DOCS])
-def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+def test_links_within_the_repository_lead_somewhere(page):
     """MkDocs says the same of ``docs``, of headings as well; not of what lies beside it."""
     text = page.read_text(encoding="utf-8")
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
@@ -41,12 +41,12 @@ def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
 
 
 @each(PAGES)
-def test_benchmarks_that_a_page_runs_exist(page: Path) -> None:
+def test_benchmarks_that_a_page_runs_exist(page):
     named = re.findall(r"python -m benchmarks\s+(\w+)", page.read_text(encoding="utf-8"))
     assert set(named) <= NAMES | {"lists"}
 
 
-def test_each_row_of_the_table_of_results_names_a_benchmark() -> None:
+def test_each_row_of_the_table_of_results_names_a_benchmark():
     text = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
     table = text.partition("| question | benchmark |")[2]
     rows = [line.split(" | ") for line in table.partition("\n\n")[0].splitlines()[2:]]
@@ -54,14 +54,14 @@ def test_each_row_of_the_table_of_results_names_a_benchmark() -> None:
     assert all(set(re.findall(r"`(\w+)", row[1])) & NAMES for row in rows)
 
 
-def test_the_words_of_the_pages_are_explained_alike() -> None:
+def test_the_words_of_the_pages_are_explained_alike():
     page = (ROOT / "docs" / "reference" / "words.md").read_text(encoding="utf-8")
     explained = dict(re.findall(r"^\| \*\*(.+)\*\* \| (.+) \|$", page, re.MULTILINE))
     assert {word: explained.get(word) for word in TERMS} == TERMS
     assert len(explained) <= 30
 
 
-def test_each_variable_of_the_environment_is_in_the_settings() -> None:
+def test_each_variable_of_the_environment_is_in_the_settings():
     """Those of the service are made from its code."""
     sources = (path.read_text() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
     read = {name for text in sources for name in re.findall(r"\bAUTOTUNE_[A-Z_]*[A-Z]\b", text)}
@@ -70,13 +70,13 @@ def test_each_variable_of_the_environment_is_in_the_settings() -> None:
     assert listed == {name for name in read if not re.match(ELSEWHERE, name)}
 
 
-def test_each_public_name_is_in_the_reference() -> None:
+def test_each_public_name_is_in_the_reference():
     page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
     shown = re.findall(r"^::: autotune\.(?:\w+\.)+(\w+)$", page, re.MULTILINE)
     assert sorted(shown) == sorted(autotune.__all__)
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_what_is_made_from_the_code_is_as_it_would_be_made_now(page: Path) -> None:
+def test_what_is_made_from_the_code_is_as_it_would_be_made_now(page):
     text = page.read_text(encoding="utf-8")
     assert text == refreshed(text), "python -m benchmarks.pages.generated_pages writes it anew"

@@ -1,7 +1,6 @@
 """How the documents are written: short, in plain sentences, in words that are used everywhere."""
 
 import re
-from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
 from statistics import median
@@ -32,21 +31,21 @@ NOT_USED = {
 """What a reader stumbles over, and what is said for it."""
 
 
-def each(pages: list[Path]) -> pytest.MarkDecorator:
+def each(pages):
     return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
 
 
-def all_of(page: Path) -> list[str]:
+def all_of(page):
     text = page.read_text(encoding="utf-8")
     return [*sentences(text), *cells(text)]
 
 
-def helps() -> Iterator[tuple[str, str]]:
+def helps():
     """Each command and option with its text."""
     yield from _helps(cli, click.Context(cli, info_name="autotune"))
 
 
-def _helps(group: click.Group, context: click.Context) -> Iterator[tuple[str, str]]:
+def _helps(group, context):
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
@@ -60,36 +59,36 @@ def _helps(group: click.Group, context: click.Context) -> Iterator[tuple[str, st
 
 
 @each(DOCS + OTHERS[:2])
-def test_no_sentence_is_long(page: Path) -> None:
+def test_no_sentence_is_long(page):
     """Tables of results are made by benchmarks."""
     is_result = page.parent.name == "results"
     read_there = sentences(page.read_text(encoding="utf-8")) if is_result else all_of(page)
     assert [sentence for sentence in read_there if words(sentence) > 35] == []
 
 
-def test_most_sentences_are_short() -> None:
+def test_most_sentences_are_short():
     lengths = [words(s) for page in WRITTEN for s in sentences(page.read_text(encoding="utf-8"))]
     assert median(lengths) <= 15
 
 
 @each(GUIDES)
-def test_a_guide_is_short(page: Path) -> None:
+def test_a_guide_is_short(page):
     assert words(read(page.read_text(encoding="utf-8"))) <= 700
 
 
-def test_all_documents_are_short() -> None:
+def test_all_documents_are_short():
     """Paragraphs and lists: not tables, blocks of code, what is made from the code, or results."""
     texts = (page.read_text(encoding="utf-8") for page in WRITTEN)
     assert sum(words(sentence) for text in texts for sentence in sentences(text)) <= 13_400
 
 
 @each(DOCS + OTHERS[:2])
-def test_a_page_has_no_phrase_that_is_not_used(page: Path) -> None:
+def test_a_page_has_no_phrase_that_is_not_used(page):
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert {phrase for phrase in NOT_USED if re.search(phrase, text)} == set()
 
 
-def test_help_is_written_alike() -> None:
+def test_help_is_written_alike():
     long = {name: s for name, text in helps() for s in sentences(text) if words(s) > 35}
     riddles = {
         name: phrase

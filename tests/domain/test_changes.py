@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from autotune.domain.comparison import faster_trial, larger_blocks, part_effects
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import Config
-from autotune.domain.record import Trial
 from autotune.wording.facts import effect_text
 from tests.samples.estimates import estimate, parts
 from tests.samples.records import trial
@@ -18,7 +17,7 @@ SIZES = (64, 128, 256)
 OUT_OF_VMEM = OutOfVmem(reason="needs 32 MiB", used_bytes=32 << 20, allowed_bytes=16 << 20)
 
 
-def timed(number: int, us: float, **axes: int | str) -> Trial:
+def timed(number, us, **axes):
     found = estimate(parts(issue=us), resolution=0.05)
     config = Config(axes=tuple(axes.items()))
     return replace(
@@ -26,7 +25,7 @@ def timed(number: int, us: float, **axes: int | str) -> Trial:
     )
 
 
-def test_a_part_counts_only_where_nothing_else_changes() -> None:
+def test_a_part_counts_only_where_nothing_else_changes():
     base = timed(0, 10, m=64, n=64, order="a")
     others = [
         timed(1, 70, m=128, n=64, order="a"),
@@ -41,7 +40,7 @@ def test_a_part_counts_only_where_nothing_else_changes() -> None:
     assert (order.part, order.changes) == ("order", ())
 
 
-def test_what_the_estimates_cannot_say_is_not_said() -> None:
+def test_what_the_estimates_cannot_say_is_not_said():
     """An interval is as wide as the less certain of both; a part that has one value so far, or
     none with a time, is not known yet."""
     base, other = timed(0, 10, m=64, n=64), timed(1, 15, m=128, n=64)
@@ -53,7 +52,7 @@ def test_what_the_estimates_cannot_say_is_not_said() -> None:
     assert effect_text(n) == "not known yet: no trial with a time changes it alone"
 
 
-def test_a_limit_that_goes_with_larger_blocks_is_no_second_change() -> None:
+def test_a_limit_that_goes_with_larger_blocks_is_no_second_change():
     base = timed(0, 10, m=64)
     larger, limit = timed(1, 5, m=128), timed(2, 10, m=64)
     raised = replace(larger, config=larger.config.replace(vmem_limit_bytes=2**26))
@@ -63,7 +62,7 @@ def test_a_limit_that_goes_with_larger_blocks_is_no_second_change() -> None:
     assert effects["VMEM limit"].largest is None
 
 
-def test_the_trial_that_saves_most_with_the_fewest_changes_is_named() -> None:
+def test_the_trial_that_saves_most_with_the_fewest_changes_is_named():
     base = timed(0, 100, m=64, n=64)
     both, alone = timed(1, 39.5, m=128, n=128), timed(2, 40, m=256, n=64)
     faster = faster_trial(base, [base, both, alone])
@@ -72,7 +71,7 @@ def test_the_trial_that_saves_most_with_the_fewest_changes_is_named() -> None:
     assert faster_trial(alone, [base, both, alone]) is None  # a tie is not faster
 
 
-def test_a_block_that_is_the_largest_already_cannot_grow() -> None:
+def test_a_block_that_is_the_largest_already_cannot_grow():
     config = Config(axes=(("m", 128), ("n", 64), ("way", "x")))
     others = [Config(axes=(("m", m), ("n", n), ("way", "y"))) for m, n in ((64, 64), (128, 256))]
     assert larger_blocks(config, others) == {"n": 256}
@@ -80,9 +79,7 @@ def test_a_block_that_is_the_largest_already_cannot_grow() -> None:
 
 
 @given(st.lists(st.tuples(*[st.sampled_from(SIZES)] * 2, st.floats(1, 1e3)), min_size=1))
-def test_nothing_that_was_tried_saves_more_than_is_said(
-    drawn: list[tuple[int, int, float]],
-) -> None:
+def test_nothing_that_was_tried_saves_more_than_is_said(drawn):
     trials = [timed(place, us, m=m, n=n) for place, (m, n, us) in enumerate(drawn)]
     base = trials[0]
     faster = faster_trial(base, trials)

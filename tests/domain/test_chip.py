@@ -24,24 +24,24 @@ from autotune.domain.key import Chip, aliases, parse_chip
         ("  tpu_V4 ", Chip.V4),
     ],
 )
-def test_names_of_jax_pathways_and_marketing(spelling: str, chip: Chip) -> None:
+def test_names_of_jax_pathways_and_marketing(spelling, chip):
     assert parse_chip(spelling) is chip
 
 
-def test_no_alias_names_two_chips() -> None:
+def test_no_alias_names_two_chips():
     names = [name for chip in Chip for name in (chip.value, *aliases(chip))]
     assert len(names) == len(set(names))
 
 
 @given(st.sampled_from(list(Chip)), st.data())
-def test_case_spaces_and_underscores_do_not_matter(chip: Chip, data: st.DataObject) -> None:
+def test_case_spaces_and_underscores_do_not_matter(chip, data):
     name = data.draw(st.sampled_from([chip.value, *aliases(chip)]))
     changed = "".join(data.draw(st.sampled_from([c.upper(), c.lower()])) for c in name)
     assert parse_chip(f" {changed.replace(' ', '_')} ") is chip
 
 
 @pytest.mark.parametrize("text", ["", "v9", "h100", "v5-lite-x", "tpu"])
-def test_an_unknown_chip_is_one_sentence_with_the_list(text: str) -> None:
+def test_an_unknown_chip_is_one_sentence_with_the_list(text):
     with pytest.raises(UnknownNameError) as caught:
         parse_chip(text)
     assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ VERSIONS = {"v7x": "7x"}
 
 
 @pytest.mark.parametrize("chip", Chip)
-def test_each_limit_is_what_jax_says_of_the_chip(chip: Chip) -> None:
+def test_each_limit_is_what_jax_says_of_the_chip(chip):
     version = pltpu.ChipVersion(VERSIONS.get(chip.value, chip.value))
     found = pltpu.get_tpu_info_for_chip(version, chip.cores_per_device)
     assert found.vmem_capacity_bytes == MOST_VMEM_BYTES[chip]

@@ -1,10 +1,9 @@
 """Data that was written by earlier versions reads, and what is written stays byte for byte."""
 
 import json
-from collections.abc import Iterator
 from math import inf, nan
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -32,21 +31,21 @@ FORMS = {
 }
 
 
-def _recorded(name: str) -> list[Any]:
+def _recorded(name):
     """The name of a class and the text of a value; ``today``: of 2026-11-22, before the codec."""
     lines = (RECORDED / f"{name}.jsonl").read_text().splitlines()
     return [pytest.param(*line.split(" ", 1), id=line[:12]) for line in lines]
 
 
 @pytest.mark.parametrize(("name", "text"), _recorded("today"))
-def test_recorded_values_are_written_again_byte_for_byte(name: str, text: str) -> None:
+def test_recorded_values_are_written_again_byte_for_byte(name, text):
     value = from_data(FORMS[name], json.loads(text))
     assert isinstance(value, FORMS[name])
     assert json.dumps(to_data(value), separators=(",", ":")) == text
     assert from_data(FORMS[name], to_data(value)) == value
 
 
-def test_the_recorded_values_hold_every_outcome_and_every_form() -> None:
+def test_the_recorded_values_hold_every_outcome_and_every_form():
     recorded = [param.values for param in _recorded("today")]
     assert {name for name, _ in recorded} == set(FORMS)
     trials = [from_data(Trial, json.loads(str(text))) for name, text in recorded if name == "Trial"]
@@ -54,11 +53,11 @@ def test_the_recorded_values_hold_every_outcome_and_every_form() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), _recorded("older"))
-def test_values_of_older_versions_get_the_defaults_of_what_they_lack(name: str, text: str) -> None:
+def test_values_of_older_versions_get_the_defaults_of_what_they_lack(name, text):
     assert list(_differences(json.loads(text), to_data(from_data(FORMS[name], json.loads(text)))))
 
 
-def _differences(old: Any, new: Any) -> Iterator[str]:
+def _differences(old, new):
     """Names that only the new data has; everything else must be the same."""
     if not isinstance(old, dict):
         assert old == new
@@ -69,14 +68,14 @@ def _differences(old: Any, new: Any) -> Iterator[str]:
         yield from _differences(value, new[name])
 
 
-def test_fields_of_newer_versions_are_ignored() -> None:
+def test_fields_of_newer_versions_are_ignored():
     data = to_data(OUTCOMES[0])
     data["estimate"]["surprise"] = data["surprise"] = 1
     assert from_data(Outcome, data) == OUTCOMES[0]
 
 
 @pytest.mark.parametrize("number", [inf, -inf, nan])
-def test_numbers_that_are_not_finite_are_text(number: float) -> None:
+def test_numbers_that_are_not_finite_are_text(number):
     for outcome in (
         WrongResult(reason="NaN", error=number),
         TimedOut(reason="never", limit_s=number),
@@ -97,6 +96,6 @@ def test_numbers_that_are_not_finite_are_text(number: float) -> None:
         (TimedOut, {"reason": "", "limit_s": "soon"}, "soon"),
     ],
 )
-def test_data_of_another_form_is_one_error(form: Any, data: Any, says: str) -> None:
+def test_data_of_another_form_is_one_error(form, data, says):
     with pytest.raises(ValueError, match=says):
         from_data(form, data)

@@ -16,5 +16,5 @@ from autotune.domain.compilers import ASSEMBLED, is_another_program
         ("4567", f"{ASSEMBLED}0123", False),
     ],
 )
-def test_only_hashes_of_the_same_kind_tell(one: str, other: str, differs: bool) -> None:
+def test_only_hashes_of_the_same_kind_tell(one, other, differs):
     assert is_another_program(one, other) is differs

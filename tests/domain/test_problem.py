@@ -6,11 +6,7 @@ from hypothesis import strategies as st
 
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.limits import MAX_DIMENSION
-from autotune.domain.problem import (
-    Option,
-    ProblemSpec,
-    parse_dtype,
-)
+from autotune.domain.problem import Option, ProblemSpec, parse_dtype
 
 SPEC = ProblemSpec(
     dims=("m", "k", "n"),
@@ -25,11 +21,11 @@ SIZES = st.integers(1, MAX_DIMENSION)
 
 
 @given(SIZES, SIZES, SIZES)
-def test_by_name_in_any_order_and_by_position_are_the_same(m: int, k: int, n: int) -> None:
+def test_by_name_in_any_order_and_by_position_are_the_same(m, k, n):
     assert SPEC.parse(f"n={n}, m={m},k={k}") == SPEC.parse(f"{m}x{k}x{n}")
 
 
-def test_options_have_their_defaults_and_take_values_in_any_case() -> None:
+def test_options_have_their_defaults_and_take_values_in_any_case():
     problem = SPEC.parse("1x2x3", "f32", ["transpose_rhs=TRUE"])
     assert problem.dtype == "float32"
     assert problem.options == (("transpose_rhs", True), ("activation", "none"))
@@ -54,7 +50,7 @@ def test_options_have_their_defaults_and_take_values_in_any_case() -> None:
         ("", "say the problem"),
     ],
 )
-def test_a_bad_shape_is_one_sentence(shape: str, says: str) -> None:
+def test_a_bad_shape_is_one_sentence(shape, says):
     with pytest.raises(InvalidInputError) as caught:
         SPEC.parse(shape)
     assert says in str(caught.value)
@@ -70,9 +66,7 @@ def test_a_bad_shape_is_one_sentence(shape: str, says: str) -> None:
         (None, ["activation=swish"], "not one of none, relu"),
     ],
 )
-def test_bad_dtypes_and_options_name_the_choices(
-    dtype: str | None, options: list[str], says: str
-) -> None:
+def test_bad_dtypes_and_options_name_the_choices(dtype, options, says):
     with pytest.raises(UnknownNameError) as caught:
         SPEC.parse("1x1x1", dtype, options)
     assert says in str(caught.value)
@@ -90,9 +84,7 @@ def test_bad_dtypes_and_options_name_the_choices(
         ("1.5", "1.5"),
     ],
 )
-def test_an_option_without_choices_has_the_type_of_what_is_said(
-    text: str, value: int | str
-) -> None:
+def test_an_option_without_choices_has_the_type_of_what_is_said(text, value):
     spec = ProblemSpec(
         dims=("n",), dtypes=("float32",), options=(Option(name="times", choices=(), default=2),)
     )
@@ -112,11 +104,11 @@ def test_an_option_without_choices_has_the_type_of_what_is_said(
         ("pred", "bool"),
     ],
 )
-def test_dtypes_are_known_as_they_are_printed(printed: str, dtype: str) -> None:
+def test_dtypes_are_known_as_they_are_printed(printed, dtype):
     assert parse_dtype(printed) == parse_dtype(dtype) == dtype
 
 
-def test_a_dimension_may_be_as_long_as_another() -> None:
+def test_a_dimension_may_be_as_long_as_another():
     spec = ProblemSpec(dims=("heads", "q", "kv"), dtypes=("bfloat16",), alike=(("kv", "q"),))
     short, named = spec.parse("8x512"), spec.parse("heads=8,q=512")
     assert (

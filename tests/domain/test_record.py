@@ -26,8 +26,6 @@ TRIAL = Trial(
         ("ci", "worker-1", GateState.VERIFIED),
     ],
 )
-def test_a_claim_does_not_prove_that_a_trial_is_right(
-    pushed_by: str, checked_by: str, state: GateState
-) -> None:
+def test_a_claim_does_not_prove_that_a_trial_is_right(pushed_by, checked_by, state):
     published = replace(RECORD, pushed_by=pushed_by, checked_by=checked_by)
     assert gate_state(TRIAL, published) is state

@@ -31,7 +31,7 @@ chips = "v6e"
 '''
 
 
-def test_each_problem_has_its_line_whatever_stands_in_texts_and_comments() -> None:
+def test_each_problem_has_its_line_whatever_stands_in_texts_and_comments():
     found = read_workload(TEXT)
     assert (found.chips, found.invalid) == (("v5e",), ())
     assert found.compiler_options == "xla_a=1 xla_b=2"
@@ -53,7 +53,7 @@ def test_each_problem_has_its_line_whatever_stands_in_texts_and_comments() -> No
         ('kernel = "x"\nchips = [3]', "no list of names"),
     ],
 )
-def test_what_is_wrong_with_one_problem_leaves_the_others(row: str, reason: str) -> None:
+def test_what_is_wrong_with_one_problem_leaves_the_others(row, reason):
     found = read_workload(f'[[problem]]\nkernel = "y"\n\n[[problem]]\n{row}\n')
     assert [problem.kernel for problem in found.problems] == ["y"]
     (refused,) = found.invalid
@@ -72,12 +72,12 @@ def test_what_is_wrong_with_one_problem_leaves_the_others(row: str, reason: str)
         ('{"kernel": "x"}\n{"weight": 3}', "line 2: there is no field 'weight'"),
     ],
 )
-def test_what_is_no_workload_is_refused_whole(text: str, reason: str) -> None:
+def test_what_is_no_workload_is_refused_whole(text, reason):
     with pytest.raises(InvalidInputError, match=reason):
         read_workload(text)
 
 
-def test_json_lines_say_the_same() -> None:
+def test_json_lines_say_the_same():
     text = '{"chips": ["v5e"]}\n\n{"kernel": "matmul", "shape": "8x8x8"}\n[1]\n'
     found = read_workload(text)
     assert found.chips == ("v5e",)
@@ -96,12 +96,12 @@ def test_json_lines_say_the_same() -> None:
         'name = "k"\nvmem_bytes = true',
     ],
 )
-def test_what_is_wrong_with_an_undeclared_kernel_is_said(row: str) -> None:
+def test_what_is_wrong_with_an_undeclared_kernel_is_said(row):
     found = read_workload(f'[[problem]]\nkernel = "y"\n\n[[undeclared]]\n{row}\n')
     assert (len(found.problems), len(found.undeclared), len(found.invalid)) == (1, 0, 1)
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_what_is_written_is_read_again():
     odd = 'é😀"\\\n\x7f\x00[[problem]]'
     problem = WorkloadProblem(kernel=odd, shape="m=1", weight=2.5, config="a=1", options=("b=c",))
     kernel = UndeclaredKernel(name=odd, grid=(2,), blocks=((8, 128), ()), limit_bytes=1, weight=3)
@@ -113,7 +113,7 @@ def test_what_is_written_is_read_again() -> None:
     assert (found.chips, found.jax, found.undeclared) == (workload.chips, ("0.10.2",), (kernel,))
 
 
-def test_only_what_has_both_times_is_summed_and_counted() -> None:
+def test_only_what_has_both_times_is_summed_and_counted():
     told, known, open_one = (1.0, 40.0, 0.25, 20.0), (3.0, 20.0, None, 10.0), (9.0, 1.0, 0.5, None)
     found = weighted_times([told, known, open_one])
     assert (found.timed, found.predicted) == (2, 1)

@@ -3,7 +3,7 @@
 import pytest
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if "/e2e/" in str(item.path):
             item.add_marker(pytest.mark.slow)

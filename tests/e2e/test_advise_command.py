@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 SOURCE = Path(naive.__file__).read_text(encoding="utf-8")
 
 
-def advised(folder: Path, name: str, call: str, chip: str, *more: str, source: str = SOURCE):
+def advised(folder, name, call, chip, *more, source=SOURCE):
     (folder / "mine.py").write_text(source)
     done = autotune(
         "advise", f"mine.py:{name}", "--args", call, "--chip", chip, "--json", *more, cwd=folder

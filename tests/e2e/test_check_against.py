@@ -1,8 +1,6 @@
 """``autotune check --against`` with Git and the real compiler: what a change does to kernels."""
 
 import json
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,19 +16,19 @@ MORE_WORK = BODY.replace("jnp.dot(x", "jnp.dot(jnp.sin(x").replace("[...], y", "
 ASKED = ("k.py:PASSES_LIMIT", "--shape", "1024x1024x1024", "--chip", "v5e")
 
 
-def check(tree: Path, *options: str, **environment: str) -> tuple[int, list[dict[str, Any]]]:
+def check(tree, *options, **environment):
     done = autotune("check", *(options or ASKED), "--json", cwd=tree, env=environment)
     assert done.stdout.startswith("["), done.stderr
     return done.returncode, json.loads(done.stdout)
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path):
     assert BODY in SOURCE
     return repository(tmp_path / "repository", {"k.py": SOURCE})
 
 
-def test_what_changes_nothing_raises_nothing(tree: Path) -> None:
+def test_what_changes_nothing_raises_nothing(tree):
     quiet = SOURCE.replace("def _kernel(x", "# said better\ndef _work(x").replace(
         "_kernel,", "_work,"
     )
@@ -41,7 +39,7 @@ def test_what_changes_nothing_raises_nothing(tree: Path) -> None:
     assert checks["fingerprint"] != checks["key"]["fingerprint"]
 
 
-def test_what_slows_a_kernel_is_found_and_reported(tree: Path) -> None:
+def test_what_slows_a_kernel_is_found_and_reported(tree):
     (tree / "k.py").write_text(SOURCE.replace(BODY, MORE_WORK))
     reports = "--markdown", str(tree / "c.md"), "--junit", str(tree / "c.xml")
     code, (checks,) = check(tree, *ASKED, "--against", "main", *reports)
@@ -51,13 +49,13 @@ def test_what_slows_a_kernel_is_found_and_reported(tree: Path) -> None:
     assert "| slower | fused\\_passes\\_limit 1024x1024x1024" in (tree / "c.md").read_text()
 
 
-def test_what_breaks_a_kernel_is_found(tree: Path) -> None:
+def test_what_breaks_a_kernel_is_found(tree):
     (tree / "k.py").write_text(SOURCE.replace('"block_m": 128,', '"block_m": 100,'))
     code, (checks,) = check(tree, *ASKED, "--against", "main", "--fail-on", "broken")
     assert (code, checks["verdict"]) == (1, "broken")
 
 
-def test_what_makes_a_result_wrong_is_found(tree: Path) -> None:
+def test_what_makes_a_result_wrong_is_found(tree):
     (tree / "k.py").write_text(SOURCE.replace(BODY, BODY.replace(", 0.0)", ", 0.0) + 1.0")))
     reports = "--verify", "--fail-on", "slower", "--markdown", str(tree / "c.md")
     code, (checks,) = check(tree, *ASKED, "--against", "main", *reports)
@@ -68,7 +66,7 @@ def test_what_makes_a_result_wrong_is_found(tree: Path) -> None:
     assert (code, checks["verdict"], checks["verified"]) == (0, "same", True)
 
 
-def test_what_a_kernel_imports_is_of_its_revision(tmp_path: Path) -> None:
+def test_what_a_kernel_imports_is_of_its_revision(tmp_path):
     """The declaration is in a folder of its own, the kernel in a package that is installed from
     the working tree: the fingerprint does not see it."""
     tree = repository(
@@ -90,7 +88,7 @@ SLOWER = DECORATED.replace("(x_ref[...] * w", "(jnp.sin(jnp.sin(x_ref[...])) * w
 CALL = "x=f32[512,1024],w=f32[1,1024]"
 
 
-def test_calls_of_a_decorated_function_are_compared(tmp_path: Path) -> None:
+def test_calls_of_a_decorated_function_are_compared(tmp_path):
     """First a call that is named, then the tuned ones of a bundle, whose name nobody says."""
     tree = repository(tmp_path / "repository", {"k.py": DECORATED})
     asked = ("search", "k.py:scaled", "--args", CALL, "--chip", "v5e", "--trials", "2")
@@ -118,7 +116,7 @@ def test_calls_of_a_decorated_function_are_compared(tmp_path: Path) -> None:
         (("--against", "http://127.0.0.1:9", *ASKED[:1]), "cannot be used"),
     ],
 )
-def test_what_cannot_be_compared_says_why(tree: Path, options: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_compared_says_why(tree, options, said):
     done = autotune_here("check", *options, cwd=tree)
     assert done.returncode == 2 or said == "cannot be used", done.stderr
     assert said in done.stderr

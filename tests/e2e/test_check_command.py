@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,13 +29,13 @@ NEEDED_BYTES = 2 * 4 * (256 * 8192 + 8192 * 128 + 256 * 128)
 
 
 @pytest.fixture(scope="module")
-def environments() -> Path:
+def environments():
     """The old JAX beside ours."""
     return folder_with(OLD)
 
 
 @pytest.fixture(scope="module")
-def tuned(environments: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tuned(environments, tmp_path_factory):
     """Both kernels searched under the old JAX."""
     folder = tmp_path_factory.mktemp("check")
     for name in ("OWN_LIMIT", "PASSES_LIMIT"):
@@ -47,25 +46,23 @@ def tuned(environments: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _place(environments: Path) -> dict[str, str]:
+def _place(environments):
     return {FOLDER_VARIABLE: str(environments)}
 
 
-def _check(folder: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
+def _check(folder, *options):
     names = [f"{KERNEL}:OWN_LIMIT", f"{KERNEL}:PASSES_LIMIT"]
     done = autotune("check", *names, "--json", *options, cwd=folder)
     return done.returncode, json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
-def checked(tuned: Path) -> tuple[int, list[dict[str, Any]]]:
+def checked(tuned):
     """What is said of both under the new JAX."""
     return _check(tuned)
 
 
-def test_an_upgrade_is_judged_before_it_is_made(
-    checked: tuple[int, list[dict[str, Any]]],
-) -> None:
+def test_an_upgrade_is_judged_before_it_is_made(checked):
     code, checks = checked
     own = next(check for check in checks if check["key"]["kernel"] == "fused_own_limit")
     assert code == 1
@@ -75,7 +72,7 @@ def test_an_upgrade_is_judged_before_it_is_made(
     assert "needs 24.25 MiB of VMEM, 16.00 MiB are allowed" in own["finding"]
 
 
-def test_what_holds_is_verified_and_exact_afterwards(tuned: Path) -> None:
+def test_what_holds_is_verified_and_exact_afterwards(tuned):
     _, checks = _check(tuned, "--verify")
     passing = next(check for check in checks if check["key"]["kernel"] == "fused_passes_limit")
     assert passing["verified"], passing
@@ -84,7 +81,7 @@ def test_what_holds_is_verified_and_exact_afterwards(tuned: Path) -> None:
     assert json.loads(done.stdout)["match"] == "exact", done.stdout
 
 
-def test_a_search_that_finds_nothing_leaves_the_record_alone(tuned: Path) -> None:
+def test_a_search_that_finds_nothing_leaves_the_record_alone(tuned):
     """No block of this kernel fits the default limit under the new JAX, and it passes none on."""
     code, checks = _check(tuned, "--retune", "--trials", "4")
     assert (code, len(checks)) == (1, 2)
@@ -93,9 +90,7 @@ def test_a_search_that_finds_nothing_leaves_the_record_alone(tuned: Path) -> Non
     assert [entry["has_record"] for entry in own] == [False, True]
 
 
-def test_what_needs_a_limit_is_not_answered_there(
-    tuned: Path, checked: tuple[int, list[dict[str, Any]]]
-) -> None:
+def test_what_needs_a_limit_is_not_answered_there(tuned, checked):
     _, checks = checked
     own = next(check for check in checks if check["key"]["kernel"] == "fused_own_limit")
     with open_store(str(tuned / "test.db"), create=False) as store:
@@ -107,7 +102,7 @@ def test_what_needs_a_limit_is_not_answered_there(
     assert found.passed_over is not None and found.passed_over.check(asked.toolchain) is not None
 
 
-def test_the_config_that_was_measured_is_estimated_within_the_stated_error() -> None:
+def test_the_config_that_was_measured_is_estimated_within_the_stated_error():
     ref = KernelRef(path=KERNEL, attribute="PASSES_LIMIT")
     config = make_config({"block_m": 128, "block_n": 128}, vmem_limit_bytes=20_000_000)
     with CompilerPool(1) as pool:

@@ -2,15 +2,13 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.fingerprint import fingerprint
-from autotune.domain.key import Key, installed_toolchain
+from autotune.domain.key import installed_toolchain
 from autotune.domain.outcome import Estimated
-from autotune.domain.record import Trial
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
@@ -21,7 +19,7 @@ SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def searched(tmp_path_factory):
     """A folder with a database of three trials."""
     folder = tmp_path_factory.mktemp("searched")
     done = autotune(*SEARCH, "--json", cwd=folder)
@@ -29,13 +27,12 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def first_trial(folder: Path) -> tuple[Key, Trial]:
+def first_trial(folder):
     with open_store(str(folder / "test.db"), create=False) as store:
-        found: tuple[Key, Trial] = store.trial(1)
-    return found
+        return store.trial(1)
 
 
-def test_the_trace_shows_both_programs_and_lasts_as_long_as_estimated(searched: Path) -> None:
+def test_the_trace_shows_both_programs_and_lasts_as_long_as_estimated(searched):
     done = autotune("explain", "1", "2", "--trace", "trace.json", "--steps", "2", cwd=searched)
     assert done.returncode == 0, done.stderr
     assert f"written to {searched / 'trace.json'}" in done.stderr
@@ -56,9 +53,7 @@ def test_the_trace_shows_both_programs_and_lasts_as_long_as_estimated(searched: 
         (None, "trial 1 cannot be profiled: it now compiles to another program"),
     ],
 )
-def test_another_compiler_or_program_is_not_shown(
-    version: str | None, says: str, searched: Path, tmp_path: Path
-) -> None:
+def test_another_compiler_or_program_is_not_shown(version, says, searched, tmp_path):
     toolchain = installed_toolchain()
     assert toolchain is not None
     key, trial = first_trial(searched)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.domain.compilers import CheckDeclaration, ListChoices
 from autotune.domain.key import Chip
 from autotune.domain.problem import make_config
@@ -30,7 +29,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_default_compiles_is_estimated_and_is_right(pool: CompilerPool, name: str) -> None:
+def test_the_default_compiles_is_estimated_and_is_right(pool, name):
     shape, option = KERNELS[name]
     case = case_of(pool, name, shape, None, [option])
     case.ask(CheckDeclaration, chip=Chip.V6E)

@@ -2,9 +2,7 @@
 
 import re
 import signal
-import subprocess
 import time
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,7 +15,7 @@ pytestmark = pytest.mark.slow
 _TRIALS = 14
 
 
-def test_kill_9_loses_nothing_and_nothing_is_compiled_twice(tmp_path: Path) -> None:
+def test_kill_9_loses_nothing_and_nothing_is_compiled_twice(tmp_path):
     victim, random = Victim(tmp_path, _TRIALS), Random(3)
     for _ in range(2):
         killed = victim.run_and_kill(random)
@@ -30,7 +28,7 @@ def test_kill_9_loses_nothing_and_nothing_is_compiled_twice(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
-def test_ctrl_c_ends_with_130_and_a_sentence(tmp_path: Path, again: bool) -> None:
+def test_ctrl_c_ends_with_130_and_a_sentence(tmp_path, again):
     victim = Victim(tmp_path, _TRIALS)
     process = victim.start()
     victim.wait_for_trials(process, 2)
@@ -43,7 +41,7 @@ def test_ctrl_c_ends_with_130_and_a_sentence(tmp_path: Path, again: bool) -> Non
     assert wait_for_none(victim.temporary, 60)[:2] == ([], [])
 
 
-def test_sigterm_leaves_every_trial_and_no_child(tmp_path: Path) -> None:
+def test_sigterm_leaves_every_trial_and_no_child(tmp_path):
     victim = Victim(tmp_path, _TRIALS)
     process = victim.start()
     victim.wait_for_trials(process, 2)
@@ -54,7 +52,7 @@ def test_sigterm_leaves_every_trial_and_no_child(tmp_path: Path) -> None:
     assert wait_for_none(victim.temporary, 60)[:2] == ([], [])
 
 
-def _end(process: subprocess.Popen[str], number: int, again: bool) -> str:
+def _end(process, number, again):
     """What it writes to stderr after a signal, or two."""
     process.send_signal(number)
     if again:

@@ -3,7 +3,6 @@ wherever they come, and there is none without them."""
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.problem import make_config
@@ -14,7 +13,7 @@ from tests.samples.questions import case_of
 CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E)  # v7x: XLA puts the operand in VMEM
 
 
-def outcome(pool: CompilerPool, chip: Chip, *options: str) -> Estimated | NotEstimated:
+def outcome(pool, chip, *options):
     case = case_of(pool, f"{counted_loops.__file__}:KERNEL", "n=1", None, options)
     found = case.estimated(make_config({"rows": ROWS}), chip)
     assert isinstance(found, Estimated | NotEstimated), found
@@ -22,9 +21,7 @@ def outcome(pool: CompilerPool, chip: Chip, *options: str) -> Estimated | NotEst
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_a_loop_runs_as_often_wherever_its_length_comes_from(
-    pool: CompilerPool, chip: Chip
-) -> None:
+def test_a_loop_runs_as_often_wherever_its_length_comes_from(pool, chip):
     ways = ("prefetch", "whole", "blocked", "copied")
     found = [outcome(pool, chip, f"way={way}") for way in ways]
     assert all(isinstance(one, Estimated) for one in found), found
@@ -32,7 +29,7 @@ def test_a_loop_runs_as_often_wherever_its_length_comes_from(
     assert busy == pytest.approx([busy[0]] * len(ways), rel=0.01)
 
 
-def test_operations_of_known_turns_are_counted(pool: CompilerPool) -> None:
+def test_operations_of_known_turns_are_counted(pool):
     for way in ("prefetch", "whole"):
         found = outcome(pool, Chip.V5E, f"way={way}")
         assert isinstance(found, Estimated)
@@ -41,7 +38,7 @@ def test_operations_of_known_turns_are_counted(pool: CompilerPool) -> None:
 
 
 @pytest.mark.parametrize("way", ["prefetch", "whole", "blocked", "copied"])
-def test_without_its_length_there_is_no_time(pool: CompilerPool, way: str) -> None:
+def test_without_its_length_there_is_no_time(pool, way):
     found = outcome(pool, Chip.V5E, f"way={way}", "turns=unknown")
     assert isinstance(found, NotEstimated)
     assert "the contents of turns decide" in found.reason and "@lengths.npy" in found.reason

@@ -5,7 +5,6 @@ import os
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +25,7 @@ TOKAMAX = pytest.mark.skipif(
 )
 
 
-def collected(model: str, call: str, chip: str, python: str) -> dict[str, float]:
+def collected(model, call, chip, python):
     """The weight of each kernel, by its name and shape; of what is undeclared by its name."""
     where = f"{MODELS / model}"
     done = autotune(
@@ -45,7 +44,7 @@ def collected(model: str, call: str, chip: str, python: str) -> dict[str, float]
 
 
 @pytest.mark.parametrize("model", LISTED, ids=lambda one: f"{one['package']} {one['args']}")
-def test_each_model_runs_its_kernels_as_often_as_its_layers_say(model: dict[str, Any]) -> None:
+def test_each_model_runs_its_kernels_as_often_as_its_layers_say(model):
     if model["python"] not in os.environ:
         pytest.skip(f"{model['python']} names no interpreter with {model['package']}")
     found = Counter[str]()
@@ -81,13 +80,13 @@ def test_each_model_runs_its_kernels_as_often_as_its_layers_say(model: dict[str,
         ),
     ],
 )
-def test_kernels_of_a_flax_transformer(function: str, counts: dict[str, float]) -> None:
+def test_kernels_of_a_flax_transformer(function, counts):
     tokens = "tokens=i32[2,2048]"
     assert collected(f"qwen3.py:{function}", tokens, "v5e", "TUNIX_PYTHON") == counts
 
 
 @TOKAMAX
-def test_kernels_of_tokamax() -> None:
+def test_kernels_of_tokamax():
     found = collected("mixture.py:forward", "x=bf16[2,1024,1024]", "v6e", "TOKAMAX_PYTHON")
     assert found == {
         "tokamax_ragged_dot m=2048,k=1024,n=512,groups=8": 12,
@@ -96,7 +95,7 @@ def test_kernels_of_tokamax() -> None:
     }
 
 
-def attention(heads: int, kv_heads: int, dim: int, calls: int, layers: int) -> dict[str, float]:
+def attention(heads, kv_heads, dim, calls, layers):
     """Of packed sequences of 4,096: forward twice, as it is computed again."""
     shape = f"heads={heads},kv_heads={kv_heads},seq=4096,qk_dim={dim},v_dim={dim}"
     weights = {"": 2, "_dkv": 1, "_dq": 1}
@@ -123,12 +122,12 @@ def attention(heads: int, kv_heads: int, dim: int, calls: int, layers: int) -> d
         ),
     ],
 )
-def test_kernels_of_a_step_of_training(model: str, counts: dict[str, float]) -> None:
+def test_kernels_of_a_step_of_training(model, counts):
     assert collected("maxtext_steps.py:step", f"model={model!r}", "v6e", "MAXTEXT_PYTHON") == counts
 
 
 @MAXTEXT
-def test_undeclared_kernels_of_packages_are_declared(tmp_path: Path) -> None:
+def test_undeclared_kernels_of_packages_are_declared(tmp_path):
     """All of them; `autotune tune` takes what is written as it is."""
     done = autotune(
         *("collect", f"{MODELS / 'undeclared.py'}:step", "--chip", "v6e"),

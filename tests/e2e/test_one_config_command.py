@@ -15,7 +15,7 @@ PROBLEM = ("--shape", "n=8192", "--chip", "v5e")
 pytestmark = pytest.mark.slow
 
 
-def test_configs_are_estimated_side_by_side_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_configs_are_estimated_side_by_side_and_nothing_is_kept(tmp_path):
     configs = ("--config", "rows=64", "--config", "rows=1024", "--config", "rows=9")
     done = autotune("estimate", KERNEL, *PROBLEM, *configs, "--json", cwd=tmp_path)
     assert done.returncode == 1  # one of them is illegal
@@ -32,7 +32,7 @@ def test_configs_are_estimated_side_by_side_and_nothing_is_kept(tmp_path: Path) 
     assert_one_sentence(wrong, "error: the kernel has no axis 'row': it has rows")
 
 
-def test_a_search_starts_from_a_config_looks_at_a_part_and_is_reproduced(tmp_path: Path) -> None:
+def test_a_search_starts_from_a_config_looks_at_a_part_and_is_reproduced(tmp_path):
     own = ("--start-from", "rows=136", "--only", "rows=256,512", "--trials", "4")
     done = autotune("search", KERNEL, *PROBLEM, *own, "--db", "own.db", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -61,7 +61,7 @@ LARGE = ("--config", "block_m=1024,block_k=1024,block_n=1024")
 LIMIT = "xla_tpu_scoped_vmem_limit_kib"
 
 
-def test_the_compiler_has_the_options_of_the_process(tmp_path: Path) -> None:
+def test_the_compiler_has_the_options_of_the_process(tmp_path):
     """Also one that libtpu takes only as it is loaded, and another that changes nothing."""
     with_flag = {"LIBTPU_INIT_ARGS": f"--{LIMIT}=65536 --xla_jf_no_such=1"}
     refused = autotune("estimate", *BIG, *LARGE, cwd=tmp_path, env=with_flag)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import DescribeChip
 from autotune.domain.key import Chip
@@ -18,7 +17,7 @@ CHIPS = (Chip.V5E, Chip.V6E)
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_scaling_transposes_and_casts_are_in_the_time(pool: CompilerPool, chip: Chip) -> None:
+def test_scaling_transposes_and_casts_are_in_the_time(pool, chip):
     """The result alone, [m, n] in float32, is read to be cast and transposed."""
     info = pool.ask(DescribeChip(chip=chip))
     found = case_of(pool, KERNEL, "m=4096,k=1024,n=8192").estimated(BLOCKS, chip)
@@ -32,7 +31,7 @@ def test_scaling_transposes_and_casts_are_in_the_time(pool: CompilerPool, chip: 
     assert from_data(Estimated, to_data(found)) == found
 
 
-def test_a_config_that_was_compiled_before_is_listed_again(pool: CompilerPool) -> None:
+def test_a_config_that_was_compiled_before_is_listed_again(pool):
     """JAX compiles the same trace but once in a process, and then nothing is written down."""
     case = case_of(pool, KERNEL, "m=512,k=512,n=256")
     found = [case.estimated(BLOCKS) for _ in range(2)]

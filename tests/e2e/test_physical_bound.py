@@ -6,7 +6,6 @@ tokamax and tpu-inference; CONTRIBUTING.md says how)."""
 import json
 import os
 import random
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,9 @@ from autotune.domain.compilers import (
     ListChoices,
 )
 from autotune.domain.errors import AutotuneError
-from autotune.domain.key import Chip, KernelRef
+from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
-from autotune.domain.problem import AxisValue, Problem, make_config
+from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.estimate import estimate
 from tests.e2e.test_from_jax import KERNELS
 
@@ -45,14 +44,14 @@ CONFIGS = 1  # beside the default
 
 @pytest.mark.parametrize("chip", [Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X])
 @pytest.mark.parametrize("name", CASES)
-def test_the_catalogue_is_never_below_it(pool: CompilerPool, name: str, chip: Chip) -> None:
+def test_the_catalogue_is_never_below_it(pool, name, chip):
     ref, (shape, options) = find_kernel(name), CASES[name]
     problem = pool.ask(DescribeKernel(ref=ref)).problems.parse(shape, None, options)
     assert_above(pool, ref, problem, chip, random.Random(f"{name} on {chip}"))
 
 
 @pytest.fixture(scope="module")
-def field() -> Iterator[CompilerPool]:
+def field():
     python = os.environ.get("AUTOTUNE_FIELD_PYTHON")
     if not python:
         pytest.skip("AUTOTUNE_FIELD_PYTHON names no interpreter with tokamax and tpu-inference")
@@ -62,9 +61,7 @@ def field() -> Iterator[CompilerPool]:
 
 @pytest.mark.parametrize("chip", [Chip.V5E, Chip.V6E, Chip.V7X])
 @pytest.mark.parametrize(("name", "options", "shapes"), FIELD)
-def test_kernels_of_others_are_never_below_it(
-    field: CompilerPool, name: str, options: tuple[str, ...], shapes: tuple[str, ...], chip: Chip
-) -> None:
+def test_kernels_of_others_are_never_below_it(field, name, options, shapes, chip):
     drawn, ref = random.Random(f"{name} {options} on {chip}"), find_kernel(name)
     problems = field.ask(DescribeKernel(ref=ref)).problems
     for _ in range(20):
@@ -82,15 +79,13 @@ def test_kernels_of_others_are_never_below_it(
     pytest.fail("no shape that was drawn is one that the kernel takes")
 
 
-def assert_above(
-    pool: CompilerPool, ref: KernelRef, problem: Problem, chip: Chip, drawn: random.Random
-) -> None:
+def assert_above(pool, ref, problem, chip, drawn):
     """Of the default config, and of some that are drawn."""
     choices, info = (
         pool.ask(ListChoices(ref=ref, problem=problem, chip=chip)),
         pool.ask(DescribeChip(chip=chip)),
     )
-    configs: list[Mapping[str, AxisValue]] = [choices.default]
+    configs = [choices.default]
     configs += [{n: drawn.choice(list(v)) for n, v in choices.axes.items()} for _ in range(CONFIGS)]
     for axes in configs:
         config = make_config(axes, grid_order=choices.grid)

@@ -8,7 +8,6 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.compiling.pool import CompilerPool
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.compilers import Compiled
 from autotune.domain.key import Chip
@@ -59,7 +58,7 @@ PLAIN, IN_HBM = _kernel({}), _kernel({}, memory="hbm")
 COPIED, DONATED = _kernel({1: 0}), _kernel({1: 0}, donated=True, memory="hbm")
 
 
-def compiled(pool: CompilerPool, name: str) -> Compiled:
+def compiled(pool, name):
     answer = case_of(pool, f"{__file__}:{name}", "n=1").compile(
         make_config({"unused": 1}), Chip.V7X
     )
@@ -68,15 +67,15 @@ def compiled(pool: CompilerPool, name: str) -> Compiled:
     return answer[1]
 
 
-def test_an_argument_in_hbm_is_not_copied_to_vmem_first(pool: CompilerPool) -> None:
+def test_an_argument_in_hbm_is_not_copied_to_vmem_first(pool):
     assert compiled(pool, "PLAIN").simulation["vmem_operands"]
     found = compiled(pool, "IN_HBM")
     assert not found.simulation["vmem_operands"]
     assert not any(one.opcode.startswith("copy") for one in found.schedule)
 
 
-def test_a_donated_argument_is_written_in_place(pool: CompilerPool) -> None:
-    def copies(name: str) -> int:
+def test_a_donated_argument_is_written_in_place(pool):
+    def copies(name):
         schedule = compiled(pool, name).schedule
         return sum(one.hbm_bytes for one in schedule if one.kernel is None)
 
@@ -84,6 +83,6 @@ def test_a_donated_argument_is_written_in_place(pool: CompilerPool) -> None:
     assert copies("DONATED") == 0
 
 
-def test_another_memory_is_refused_at_once() -> None:
+def test_another_memory_is_refused_at_once():
     with pytest.raises(ValueError, match="memory of argument x is 'smem'"):
         replace(Array(name="x", shape=(1,), dtype="int32"), memory="smem")

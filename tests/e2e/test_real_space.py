@@ -4,18 +4,17 @@ from collections import Counter
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import make_config
-from autotune.estimating.space import Space, climb
+from autotune.estimating.space import climb
 from autotune.searching.one_config import compile_config, evaluate, outcome_of
-from autotune.searching.subject import Subject, describe_subject, explore_space
+from autotune.searching.subject import describe_subject, explore_space
 
 
-def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[Subject, Space]:
+def _explored(pool, kernel, shape, chip):
     ref = find_kernel(kernel)
     subject = describe_subject(pool, ref, chip, ProblemWords(shape=shape))
     return subject, explore_space(pool, subject, lambda *_: None)
@@ -30,9 +29,7 @@ def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[
         ("vector_add", "10000", Chip.V5E),
     ],
 )
-def test_no_two_candidates_compile_to_the_same_program(
-    pool: CompilerPool, kernel: str, shape: str, chip: Chip
-) -> None:
+def test_no_two_candidates_compile_to_the_same_program(pool, kernel, shape, chip):
     subject, space = _explored(pool, kernel, shape, chip)
     pending = [compile_config(pool, subject, c.config) for c in space.candidates]
     outcomes = [outcome_of(future.result(), subject.chip) for future in pending]
@@ -41,13 +38,13 @@ def test_no_two_candidates_compile_to_the_same_program(
     assert max(programs.values()) == 1
 
 
-def test_semantics_that_are_left_out_compile_to_what_is_kept(pool: CompilerPool) -> None:
+def test_semantics_that_are_left_out_compile_to_what_is_kept(pool):
     """One core: semantics change nothing. Megacore: the divided axis decides."""
     config = make_config(
         {"block_m": 128, "block_k": 128, "block_n": 128}, grid_order=("m", "n", "k")
     )
 
-    def program(chip: Chip, semantics: str) -> str:
+    def program(chip, semantics):
         subject, _ = _explored(pool, "matmul", "256x256x256", chip)
         words = tuple({"P": "parallel", "A": "arbitrary"}[letter] for letter in semantics)
         chosen = config.replace(dimension_semantics=words)
@@ -60,7 +57,7 @@ def test_semantics_that_are_left_out_compile_to_what_is_kept(pool: CompilerPool)
     assert program(Chip.V5P, "PPA") != program(Chip.V5P, "AAA")
 
 
-def test_a_candidate_climbs_to_the_limit_that_holds_it(pool: CompilerPool) -> None:
+def test_a_candidate_climbs_to_the_limit_that_holds_it(pool):
     """1024-blocks of bf16 need 16 MiB by arithmetic and 18.4 MiB with the compiler's spills: v5e
     refuses them under its own limit of 16 MiB and takes them under the next."""
     subject, space = _explored(pool, "matmul", "2048x2048x2048", Chip.V5E)

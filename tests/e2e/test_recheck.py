@@ -2,22 +2,20 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autotune.answering.http import Remote
 from autotune.answering.push import send
-from autotune.domain.record import Record
 from autotune.domain.store import KeyResult
 from autotune.domain.token import WRITER
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.servers.commands import autotune
 from tests.servers.service import running
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tuned(tmp_path_factory):
     """A machine that nobody knows, with one honest record."""
     place = tmp_path_factory.mktemp("tuned")
     limits = ["--trials", "4", "--db", "own.db"]
@@ -26,12 +24,12 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "own.db"
 
 
-def the_record(store: SqlStore) -> Record:
+def the_record(store):
     (found,) = store.records()
     return found
 
 
-def misaligned(record: Record) -> Record:
+def misaligned(record):
     """Blocks that the description allows and the compiler does not."""
     (name, _), *others = record.config.axes
     config = replace(record.config, axes=((name, 100), *others))
@@ -39,9 +37,7 @@ def misaligned(record: Record) -> Record:
 
 
 @pytest.mark.parametrize("honest", [True, False])
-def test_a_claim_is_compiled_before_it_is_believed(
-    tuned: Path, tmp_path: Path, honest: bool
-) -> None:
+def test_a_claim_is_compiled_before_it_is_believed(tuned, tmp_path, honest):
     with open_store(str(tuned), create=False) as own:
         record, kernels = the_record(own), own.kernels()
     claim = replace(record, estimate=replace(record.estimate, time_us=0.5))

@@ -1,8 +1,6 @@
 """``autotune search`` and what can be done with its result, with the real TPU compiler."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +10,7 @@ SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def searched(tmp_path_factory):
     """A folder with a database after one search of 8 trials with two compilers, and what it
     printed."""
     folder = tmp_path_factory.mktemp("searched")
@@ -22,7 +20,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     return folder, json.loads(done.stdout)
 
 
-def test_a_search_publishes_a_verified_winner(searched: tuple[Path, dict[str, Any]]) -> None:
+def test_a_search_publishes_a_verified_winner(searched):
     _, report = searched
     record = report["record"]
     assert record["verified"] and not record["is_default"]
@@ -36,7 +34,7 @@ def test_a_search_publishes_a_verified_winner(searched: tuple[Path, dict[str, An
     assert sum(report["outcomes"].values()) == 8
 
 
-def test_the_same_command_compiles_nothing_again(searched: tuple[Path, dict[str, Any]]) -> None:
+def test_the_same_command_compiles_nothing_again(searched):
     folder, first = searched
     again = json.loads(autotune(*SEARCH, "--trials", "8", "--json", cwd=folder).stdout)
     assert (first["reused"], again["reused"]) == (0, 8)
@@ -50,9 +48,7 @@ def test_the_same_command_compiles_nothing_again(searched: tuple[Path, dict[str,
     assert [t["number"] for t in history[0]["trials"]] == list(range(10))
 
 
-def test_lookup_says_how_its_answer_fits_the_question(
-    searched: tuple[Path, dict[str, Any]],
-) -> None:
+def test_lookup_says_how_its_answer_fits_the_question(searched):
     folder, report = searched
     asked = ("lookup", "matmul", "--chip", "TPU v5 lite", "--json")
     found = autotune_here(*asked, "--shape", "512x512x512", cwd=folder)
@@ -68,7 +64,7 @@ def test_lookup_says_how_its_answer_fits_the_question(
     assert json.loads(missed.stdout)["match"] is None
 
 
-def test_a_timeout_stops_and_keeps(tmp_path: Path) -> None:
+def test_a_timeout_stops_and_keeps(tmp_path):
     done = autotune(*SEARCH, "--timeout", "0", "--json", cwd=tmp_path)
     report = json.loads(done.stdout)
     assert report["stopped_by"] == "timeout"

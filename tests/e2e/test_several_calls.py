@@ -2,7 +2,6 @@
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import DescribeChip, ListChoices
 from autotune.domain.key import Chip
@@ -15,14 +14,14 @@ from tests.samples.questions import case_of
 KERNEL = f"{several_calls.__file__}:KERNEL"
 
 
-def outcome(pool: CompilerPool, branch: str, **axes: int) -> Estimated | NotEstimated:
+def outcome(pool, branch, **axes):
     case = case_of(pool, KERNEL, "2048", None, [f"branch={branch}"])
     found = case.estimated(make_config({"block": 64, "last": 256, **axes}), Chip.V6E)
     assert isinstance(found, Estimated | NotEstimated), found
     return found
 
 
-def test_the_time_is_the_sum_of_the_calls(pool: CompilerPool) -> None:
+def test_the_time_is_the_sum_of_the_calls(pool):
     """Of those that run, as often as they run; an axis may reach some of them."""
     found = outcome(pool, "known")
     assert isinstance(found, Estimated), found
@@ -42,19 +41,19 @@ def test_the_time_is_the_sum_of_the_calls(pool: CompilerPool) -> None:
     assert changed["last"].vmem_used_bytes < calls["last"].vmem_used_bytes
 
 
-def test_what_depends_on_data_is_not_estimated(pool: CompilerPool) -> None:
+def test_what_depends_on_data_is_not_estimated(pool):
     found = outcome(pool, "unknown")
     assert isinstance(found, NotEstimated)
     assert found.reason.startswith("call 2 of 5, left: how often it runs depends on data")
 
 
-def test_all_of_it_is_verified(pool: CompilerPool) -> None:
+def test_all_of_it_is_verified(pool):
     verdict = case_of(pool, KERNEL, "2048").verify(make_config({"block": 64, "last": 256}))
     assert verdict.ok, verdict
 
 
 @pytest.mark.parametrize("chip", [Chip.V6E, Chip.V5P])
-def test_every_candidate_compiles(pool: CompilerPool, chip: Chip) -> None:
+def test_every_candidate_compiles(pool, chip):
     case = case_of(pool, f"{vmapped.__file__}:KERNEL", "6x2048")
     info = pool.ask(DescribeChip(chip=chip))
     space = explore(pool, case.ref, case.problem, case.ask(ListChoices), info)

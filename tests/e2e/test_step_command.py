@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
@@ -85,26 +84,26 @@ ROWS = jax.ShapeDtypeStruct((8192, 4096), jnp.float32, sharding=rows)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     path = tmp_path / "model.py"
     path.write_text(MODEL)
     return path
 
 
-def answer(function: str, *options: str, code: int = 0) -> Any:
+def answer(function, *options, code=0):
     command = ["step", function, "--chip", "v5e", "--budget", "0s", "--json", *options]
     result = CliRunner().invoke(cli, command)
     assert result.exit_code == code, (result.output, result.exception)
     return json.loads(result.stdout)
 
 
-def step(function: str, *options: str) -> Any:
+def step(function, *options):
     (found,) = answer(function, *options)["steps"]
     assert sum(part["time_us"] for part in found["parts"]) == pytest.approx(found["time_us"])
     return found
 
 
-def test_a_step_counts_each_layer_once(model: Path) -> None:
+def test_a_step_counts_each_layer_once(model):
     """Four more layers take what their arithmetic takes, twice: forward, recomputed, gradients."""
     four, eight = (
         step(f"{model}:train", "--args", f"w={name},x=bf16[4096,2048]", "--tokens", "4096")
@@ -124,13 +123,13 @@ def test_a_step_counts_each_layer_once(model: Path) -> None:
     assert f"model.py:{layer}" in lines
 
 
-def test_a_loop_that_data_end_is_said_and_not_guessed(model: Path) -> None:
+def test_a_loop_that_data_end_is_said_and_not_guessed(model):
     found = step(f"{model}:until", "--args", "x=f32[1024,1024],w=f32[1024,1024]")
     (line,) = found["undecided"]
     assert line.startswith(f"{model}:") and found["error"] is None
 
 
-def test_a_kernel_whose_grid_data_decide_leaves_the_step_a_time(model: Path) -> None:
+def test_a_kernel_whose_grid_data_decide_leaves_the_step_a_time(model):
     """Beside what is known, and only placed in memory."""
     found = step(f"{model}:some", "--args", "x=f32[1024,128],n=i32[1]", "--budget", "2m")
     (reason,) = found["refused"]
@@ -138,7 +137,7 @@ def test_a_kernel_whose_grid_data_decide_leaves_the_step_a_time(model: Path) -> 
     assert "Pallas kernels" in {part["kind"] for part in found["parts"]}
 
 
-def test_a_sum_over_a_slice_goes_over_its_links(model: Path) -> None:
+def test_a_sum_over_a_slice_goes_over_its_links(model):
     found = step(f"{model}:total", "--args", "x=ROWS", "--topology", "2x2")
     assert found["devices"] == 4
     (links,) = (part for part in found["parts"] if part["kind"] == "collectives")
@@ -147,9 +146,7 @@ def test_a_sum_over_a_slice_goes_over_its_links(model: Path) -> None:
     assert answer(f"{model}:total", "--args", "x=ROWS", "--topology", "2x2x2", code=1)["failed"]
 
 
-def test_what_was_compiled_before_is_not_waited_for(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_compiled_before_is_not_waited_for(model, tmp_path, monkeypatch):
     """The first answer of the second time is the last of the first. JAX's own cache stays empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "jax"))
@@ -164,7 +161,7 @@ def test_what_was_compiled_before_is_not_waited_for(
     assert not (tmp_path / "jax").exists()
 
 
-def test_chips_side_by_side_with_prices(model: Path, tmp_path: Path) -> None:
+def test_chips_side_by_side_with_prices(model, tmp_path):
     prices = tmp_path / "prices.toml"
     prices.write_text("v5e = 1.0\nv6e = 2.0\n")
     args = ("--args", "w=FOUR,x=bf16[4096,2048]", "--tokens", "4096", "--prices", str(prices))
@@ -203,7 +200,7 @@ def step(x, layers):
 """
 
 
-def test_before_and_after_a_search(tmp_path: Path) -> None:
+def test_before_and_after_a_search(tmp_path):
     path, database = tmp_path / "tuned.py", str(tmp_path / "tuned.db")
     path.write_text(TUNED)
     search = ["search", f"{path}:double", "--args", "x=bf16[4096,512]", "--chip", "v5e"]
@@ -231,7 +228,7 @@ def test_before_and_after_a_search(tmp_path: Path) -> None:
     assert os.environ.get("AUTOTUNE_SOURCE") is None
 
 
-def test_from_python_and_until_the_end(model: Path) -> None:
+def test_from_python_and_until_the_end(model):
     """With its code compiled, all is simulated, and HBM known."""
     found = autotune.step(f"{model}:forward", "w=FOUR", "x=bf16[256,2048]", chip="v5e")
     assert found.is_whole and found.share_us(Basis.SIMULATED) > 0.9 * found.time_us
@@ -240,6 +237,6 @@ def test_from_python_and_until_the_end(model: Path) -> None:
         autotune.step(f"{model}:nothing", chip="v5e")
 
 
-def test_a_function_that_nobody_else_can_find_is_refused() -> None:
+def test_a_function_that_nobody_else_can_find_is_refused():
     with pytest.raises(AutotuneError, match="defined inside a function"):
         autotune.step(lambda x: x, jax.ShapeDtypeStruct((8,), "float32"), chip="v5e")

@@ -1,7 +1,6 @@
 """A table of others, from its file to the search that it starts."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,14 @@ from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 ROW = {"kernel": "vector_add", "chip": "v5e", "problem": "n=1048576", "time_us": 1.0}
 
 
-def _table(folder: Path, *configs: str) -> str:
+def _table(folder, *configs):
     lines = [json.dumps({**ROW, "config": config}) for config in configs]
     (folder / "theirs.jsonl").write_text("\n".join(lines))
     return "theirs.jsonl"
 
 
 @pytest.mark.slow
-def test_the_next_search_starts_from_it(tmp_path: Path) -> None:
+def test_the_next_search_starts_from_it(tmp_path):
     theirs = _table(tmp_path, "block_n=65536", "no_axis=1")
     done = autotune("import", theirs, cwd=tmp_path)
     assert "known: 2 configs, 2 new" in done.stdout
@@ -30,7 +29,7 @@ def test_the_next_search_starts_from_it(tmp_path: Path) -> None:
     assert "json line 2 has no config of this kernel: the kernel has no axis 'no_axis'" in printed
 
 
-def test_wrong_tables(tmp_path: Path) -> None:
+def test_wrong_tables(tmp_path):
     nowhere = autotune_here("import", "no_such", cwd=tmp_path)
     assert_one_sentence(nowhere, "no_such is neither a file nor a format: give one of jax-rpa")
     nothing = autotune_here("import", "sglang-jax", cwd=tmp_path)
@@ -39,7 +38,7 @@ def test_wrong_tables(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_best_of_a_search_is_set_against_a_row(tmp_path: Path) -> None:
+def test_the_best_of_a_search_is_set_against_a_row(tmp_path):
     audited = ("audit", _table(tmp_path, "block_n=2048"), "--chip", "v5e", "--trials", "3")
     assert "say how many, --limit" in autotune_here(*audited, cwd=tmp_path).stderr
     done = autotune(*audited, "--limit", "1", "--json", cwd=tmp_path)
@@ -52,7 +51,7 @@ def test_the_best_of_a_search_is_set_against_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_compiles_a_row_once(tmp_path: Path) -> None:
+def test_an_audit_compiles_a_row_once(tmp_path):
     theirs = _table(tmp_path, "block_n=65536", "block_n=1048576", "block_n=77")
     audited = ("audit", theirs, "--chip", "v5e", "--limit", "3", "--markdown", "found.md", "--json")
     done = autotune(*audited, cwd=tmp_path)

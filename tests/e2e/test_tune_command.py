@@ -7,8 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,7 +48,7 @@ TUNE = ("tune", "model.toml", "--trials", "5")
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], list[str]]:
+def tuned(tmp_path_factory):
     """A folder with a database after one run; its report, and what it wrote while it ran."""
     folder = tmp_path_factory.mktemp("tuned")
     (folder / "model.toml").write_text(WORKLOAD)
@@ -61,9 +59,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     return folder, json.loads(again.stdout), [done.stdout, done.stderr]
 
 
-def test_all_is_tuned_but_what_cannot_be_and_that_names_its_line(
-    tuned: tuple[Path, dict[str, Any], list[str]],
-) -> None:
+def test_all_is_tuned_but_what_cannot_be_and_that_names_its_line(tuned):
     _, report, (printed, errors) = tuned
     problems = report["problems"]
     asked = [(p["key"]["kernel"], p["key"]["chip"], p["weight"]) for p in problems]
@@ -76,9 +72,7 @@ def test_all_is_tuned_but_what_cannot_be_and_that_names_its_line(
     assert sum("/3 " in line for line in errors.splitlines()) == 3
 
 
-def test_the_model_is_the_weighted_sum_of_its_problems(
-    tuned: tuple[Path, dict[str, Any], list[str]],
-) -> None:
+def test_the_model_is_the_weighted_sum_of_its_problems(tuned):
     _, report, _ = tuned
     for row in report["model"]:
         part = [p for p in report["problems"] if p["key"]["chip"] == row["chip"]]
@@ -86,9 +80,7 @@ def test_the_model_is_the_weighted_sum_of_its_problems(
             assert row[when] == pytest.approx(sum(p["weight"] * p[when] for p in part))
 
 
-def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file_or_the_one_given(
-    tuned: tuple[Path, dict[str, Any], list[str]],
-) -> None:
+def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file_or_the_one_given(tuned):
     folder, report, _ = tuned
     with open_store(str(folder / "test.db")) as store:
         (_, (name, tuned_at)) = saved = store.workloads.names()
@@ -100,16 +92,14 @@ def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file_or_the_one_give
     assert [line.partition(":")[0] for line in value[0].missing] == ["not tuned", "not tuned"]
 
 
-def test_what_is_finished_is_neither_compiled_nor_verified_again(
-    tuned: tuple[Path, dict[str, Any], list[str]],
-) -> None:
+def test_what_is_finished_is_neither_compiled_nor_verified_again(tuned):
     folder, report, _ = tuned
     history = json.loads(autotune("history", "--trials", "--json", cwd=folder).stdout)
     assert [len(key["trials"]) for key in history] == [5, 5, 5]
     assert [p["verification_s"] for p in report["problems"]] == [0.0, 0.0, 0.0]
 
 
-def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path):
     (tmp_path / "model.toml").write_text(WORKLOAD)
     command = [*TUNE[:3], "12", *TUNE[4:], "--full"]
     saved = 0
@@ -133,12 +123,12 @@ def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: P
     assert _trials(tmp_path) == 12 + 12 + 7  # vector_add has no more candidates
 
 
-def _trials(folder: Path) -> int:
+def _trials(folder):
     if not (folder / "test.db").exists():
         return 0
     with closing(sqlite3.connect(folder / "test.db", timeout=300)) as connection:
         try:
-            value: int = connection.execute("select count(*) from autotune_trials").fetchone()[0]
+            value = connection.execute("select count(*) from autotune_trials").fetchone()[0]
         except sqlite3.OperationalError:  # no such table yet
             return 0
     return value

@@ -18,11 +18,11 @@ OLD = "0.6.2"  # it has no interpret mode that can be forced
 
 
 @pytest.fixture(scope="module")
-def old() -> str:
+def old():
     return find_environment(folder_with(OLD), OLD).python
 
 
-def test_a_config_of_an_old_jax_is_verified_with_a_newer_one(old: str) -> None:
+def test_a_config_of_an_old_jax_is_verified_with_a_newer_one(old):
     ref = find_kernel("vector_add")
     with CompilerPool(1, python=old, verify_with=[sys.executable]) as pool:
         problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("n=65536", "float32", ())
@@ -33,7 +33,7 @@ def test_a_config_of_an_old_jax_is_verified_with_a_newer_one(old: str) -> None:
     assert verification(verdict).endswith(f"verified with jax {version('jax')}")
 
 
-def test_an_interpreter_that_does_not_work_changes_nothing(old: str) -> None:
+def test_an_interpreter_that_does_not_work_changes_nothing(old):
     ref = find_kernel("vector_add")
     with CompilerPool(1, python=old, verify_with=["/bin/false"]) as pool:
         problem = pool.ask(DescribeKernel(ref=ref)).problems.parse("n=65536", "float32", ())

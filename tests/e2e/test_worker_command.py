@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,12 +13,12 @@ from autotune.domain.key import Chip
 from autotune.domain.token import WRITER
 from autotune_db import open_store
 from tests.servers.commands import COMMAND, autotune
-from tests.servers.service import Running, running, until
+from tests.servers.service import running, until
 
 QUESTION = "/v1/configs/vector_add?chip=v5e&shape=131072&{}"
 
 
-def versions(service: Running, database: str) -> str:
+def versions(service, database):
     with open_store(database, create=False) as store:
         key = store.history("vector_add")[0].key.toolchain
     return f"jax={key.jax}&jaxlib={key.jaxlib}&libtpu={key.libtpu}"
@@ -27,7 +26,7 @@ def versions(service: Running, database: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False], ids=["the database", "the service"])
-def test_from_a_miss_to_a_config_with_one_call(tmp_path: Path, shared: bool) -> None:
+def test_from_a_miss_to_a_config_with_one_call(tmp_path, shared):
     """By a worker that shares the database with the service, and by one that calls it."""
     database = str(tmp_path / "fleet.db")
     done = autotune(
@@ -64,7 +63,7 @@ def test_from_a_miss_to_a_config_with_one_call(tmp_path: Path, shared: bool) -> 
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path):
     """The next one goes on with what they have found; one record in the end."""
     database = str(tmp_path / "fleet.db")
     assert autotune("db", "upgrade", "--db", database, cwd=tmp_path).returncode == 0
@@ -77,7 +76,7 @@ def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path: Path) -> None
         asked = {"kernel": "vector_add", "chip": "v5e", "problem": problem, "trials": 9}
         assert service.post("/v1/jobs", asked, token)[0] == 201
 
-        def state() -> tuple[str, int]:
+        def state():
             found = service.get("/v1/jobs/1")[1]
             return found["state"], found["progress"]["done"]
 
@@ -120,7 +119,7 @@ def doubled(x, *, times=2, block=64):
 
 
 @pytest.mark.slow
-def test_a_job_for_an_installed_decorated_function(tmp_path: Path) -> None:
+def test_a_job_for_an_installed_decorated_function(tmp_path):
     """Under a name of its own; the second problem is known by its key alone."""
     site = tmp_path / "site"
     (site / "own_kernels").mkdir(parents=True)
@@ -133,7 +132,7 @@ def test_a_job_for_an_installed_decorated_function(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "autotune"]
     env = {**os.environ, "PYTHONPATH": str(site), "AUTOTUNE_DATABASE_URL": database}
 
-    def command(*args: str) -> str:
+    def command(*args):
         done = subprocess.run(
             [*run, *args], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
         )

@@ -6,7 +6,7 @@ from autotune.estimating.roofline import least_us, physical_bound_us
 from tests.samples.traces import V4, V5E, operand, trace
 
 
-def test_the_least_moves_each_block_once_whatever_a_config_does() -> None:
+def test_the_least_moves_each_block_once_whatever_a_config_does():
     """A block that is fetched four times counts once; what the visits leave open counts nothing."""
     again = operand((1024, 512), (256, 512), fetches=16, blocks=4, hbm_bytes=16 * 820_000)
     open_ = operand((1024, 512), (256, 512), hbm_bytes=10**9, exact=False)
@@ -16,7 +16,7 @@ def test_the_least_moves_each_block_once_whatever_a_config_does() -> None:
     assert least_us(call, V5E, in_vmem={0}) == 0.0
 
 
-def test_another_config_may_use_both_cores() -> None:
+def test_another_config_may_use_both_cores():
     call = trace(
         grid=(4,), dimension_semantics=("arbitrary",), mxu_dtype="bfloat16", least_mxu_flops=10**9
     )

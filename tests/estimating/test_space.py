@@ -1,7 +1,6 @@
 """From raw points to candidates: the default's verdict, merging, refusals, limits."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,10 +14,8 @@ from autotune.domain.outcome import (
     ParallelAfterArbitrary,
     Rule,
 )
-from autotune.domain.problem import Config, ProblemSpec
-from autotune.domain.trace import Trace
+from autotune.domain.problem import ProblemSpec
 from autotune.estimating.space import (
-    Space,
     around,
     climb,
     explore,
@@ -35,14 +32,14 @@ PROBLEM = ProblemSpec(dims=("n",), dtypes=("float32",)).parse("4096")
 REF = KernelRef(path="k.py", attribute="K")
 
 
-def traced(config: Config) -> list[Trace]:
+def traced(config):
     """A copy of [4096, 4096] in square blocks over a grid (i, j), in both orders."""
     size = config["size"]
     n = -(-4096 // size)
     orders = []
     for _ in ("ij", "ji"):
         varies = (True, True)
-        both: dict[str, Any] = {
+        both = {
             "varies": varies,
             "exclusive": varies,
             "fetches": n * n,
@@ -63,13 +60,13 @@ def traced(config: Config) -> list[Trace]:
     return orders
 
 
-def fixed(config: Config) -> list[Trace]:
+def fixed(config):
     """The same from a kernel that sets its semantics and limit itself."""
     own = {"dimension_semantics": ("parallel", "arbitrary"), "vmem_limit_bytes": 24 << 20}
-    return [replace(made, **own) for made in traced(config)]  # type: ignore[arg-type]
+    return [replace(made, **own) for made in traced(config)]
 
 
-def mapped(config: Config) -> list[Trace]:
+def mapped(config):
     """The same under ``vmap``, which puts an axis in front of the grid: a config names the others,
     as JAX wants it."""
     found = []
@@ -91,14 +88,12 @@ def mapped(config: Config) -> list[Trace]:
     return found
 
 
-def explored(
-    sizes: list[int], default: int, answer: Any = traced, *, grid: tuple[str, ...] = ("i", "j")
-) -> Space:
+def explored(sizes, default, answer=traced, *, grid=("i", "j")):
     choices = Choices(axes={"size": list(sizes)}, default={"size": default}, grid=grid)
     return explore(FakeCompilers(traced=answer), REF, PROBLEM, choices, V5E)
 
 
-def test_what_takes_too_long_to_trace_is_traced_when_it_is_asked_for() -> None:
+def test_what_takes_too_long_to_trace_is_traced_when_it_is_asked_for():
     choices = Choices(axes={"size": [256, 512, 1024, 2048]}, default={"size": 512}, grid=("i", "j"))
     compilers = FakeCompilers(traced=traced)
     first = explore(compilers, REF, PROBLEM, choices, V5E, enough_s=0.0)
@@ -111,11 +106,11 @@ def test_what_takes_too_long_to_trace_is_traced_when_it_is_asked_for() -> None:
     assert (first.raw_points, first.refused) == (whole.raw_points, whole.refused)
 
 
-def configs(space: Space) -> set[tuple[int, str]]:
+def configs(space):
     return {(c.config["size"], "".join(c.config.grid_order)) for c in space.candidates}
 
 
-def test_both_orders_are_candidates_and_the_default_is_one_of_them() -> None:
+def test_both_orders_are_candidates_and_the_default_is_one_of_them():
     space = explored([512, 1024], 512)
     assert configs(space) == {(512, "ij"), (512, "ji"), (1024, "ij"), (1024, "ji")}
     assert space.default_verdict is None
@@ -123,19 +118,19 @@ def test_both_orders_are_candidates_and_the_default_is_one_of_them() -> None:
     assert space.default.dimension_semantics == ("parallel", "parallel")
 
 
-def test_orders_that_only_move_axes_of_one_block_are_merged() -> None:
+def test_orders_that_only_move_axes_of_one_block_are_merged():
     space = explored([4096], 4096)
     assert (space.raw_points, space.merged, len(space.candidates)) == (2, 1, 1)
 
 
-def test_blocks_start_on_the_lowest_limit_that_can_hold_them() -> None:
+def test_blocks_start_on_the_lowest_limit_that_can_hold_them():
     space = explored([512, 1024, 2048], 512)
     limits = {c.config["size"]: c.config.vmem_limit_bytes for c in space.candidates}
     # two f32 arrays, double buffered: 4 MiB, 16 MiB, 64 MiB
     assert limits == {512: None, 1024: None, 2048: 64 << 20}
 
 
-def test_what_a_kernel_sets_itself_is_not_tuned() -> None:
+def test_what_a_kernel_sets_itself_is_not_tuned():
     space = explored([512, 1024, 2048], 512, fixed)
     assert not space.passed_on.semantics and not space.passed_on.limit
     assert {c.config.dimension_semantics for c in space.candidates} == {()}
@@ -150,8 +145,8 @@ def test_what_a_kernel_sets_itself_is_not_tuned() -> None:
     assert "`compiler_params` with `vmem_limit_bytes` >= 67_108_864" in reason_of(refused)
 
 
-def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
-    def wrong(config: Config) -> list[Trace]:
+def test_semantics_of_its_own_that_are_against_the_rules_are_refused():
+    def wrong(config):
         own = ("arbitrary", "parallel")
         return [replace(made, dimension_semantics=own) for made in traced(config)]
 
@@ -161,11 +156,11 @@ def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
     assert isinstance(first, Illegal) and first.violation == ParallelAfterArbitrary(axis=1)
 
 
-def test_a_default_outside_the_choices_is_a_candidate_too() -> None:
+def test_a_default_outside_the_choices_is_a_candidate_too():
     assert (256, "ij") in configs(explored([512], 256))
 
 
-def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate() -> None:
+def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate():
     space = explored([512], 2048)
     assert isinstance(space.default_verdict, OutOfVmem) and space.default_verdict.by_rule
     space = explored([512], 100)
@@ -173,15 +168,15 @@ def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate() -> None:
     assert space.default_verdict.rule == Rule.BLOCK_ALIGNMENT
 
 
-def test_points_are_refused_with_their_reasons() -> None:
+def test_points_are_refused_with_their_reasons():
     space = explored([100, 512, 4096], 512)
     assert space.refused[Illegal(rule=Rule.BLOCK_ALIGNMENT)] == 2
     assert space.raw_points == 6
     assert {size for size, _ in configs(space)} == {512, 4096}
 
 
-def test_what_one_line_raises_is_counted_together_whatever_its_figures() -> None:
-    def answer(config: Config) -> Any:
+def test_what_one_line_raises_is_counted_together_whatever_its_figures():
+    def answer(config):
         size = config["size"]
         place = "ValueError k.py:7" if size != 2048 else "ValueError k.py:9"
         bad = CompileFailed(reason=f"{size} does not divide", raised_at=place)
@@ -192,7 +187,7 @@ def test_what_one_line_raises_is_counted_together_whatever_its_figures() -> None
     assert counts == {"256 does not divide": 2, "2048 does not divide": 1}
 
 
-def test_the_compilers_verdict_says_who_set_the_limit() -> None:
+def test_the_compilers_verdict_says_who_set_the_limit():
     found = OutOfVmem(reason="", used_bytes=20 << 20, allowed_bytes=16 << 20)
     tuned, own = explored([512], 512), explored([512], 512, fixed)
     config = tuned.default
@@ -206,7 +201,7 @@ def test_the_compilers_verdict_says_who_set_the_limit() -> None:
     assert (said.limited_by, said.remedy_bytes) == (LimitSource.COMPILER, 20_971_520)
 
 
-def test_no_legal_config_is_an_error_that_counts_the_reasons() -> None:
+def test_no_legal_config_is_an_error_that_counts_the_reasons():
     with pytest.raises(NoLegalConfigError) as error:
         explored([100, 300], 100)
     aligned = Illegal(rule=Rule.BLOCK_ALIGNMENT)
@@ -214,15 +209,15 @@ def test_no_legal_config_is_an_error_that_counts_the_reasons() -> None:
     assert "is not a multiple of 128" in error_text(error.value)
 
 
-def test_a_problem_larger_than_hbm_is_refused() -> None:
-    def huge(config: Config) -> list[Trace]:
+def test_a_problem_larger_than_hbm_is_refused():
+    def huge(config):
         return [trace(*t.operands, grid=t.grid, io_bytes=1 << 40) for t in traced(config)]
 
     with pytest.raises(InvalidInputError, match=r"needs 1024\.0 GiB of HBM, v5e has"):
         explored([512], 512, huge)
 
 
-def test_semantics_are_for_the_grid_that_the_kernel_was_written_for() -> None:
+def test_semantics_are_for_the_grid_that_the_kernel_was_written_for():
     """JAX refuses others: "Length of grid does not match length of dimension semantics"."""
     space = explored([512], 512, mapped)
     assert space.passed_on.semantics

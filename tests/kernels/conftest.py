@@ -5,7 +5,6 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.declaring.kernel import Array, Kernel
 from autotune.domain.problem import Problem, make_config
 
 # Of the largest value. A bfloat16 has 8 significant bits, so rounding the result costs 2^-9 and
@@ -29,7 +27,7 @@ class Run:
     inputs: list[Any]
     got: Any
 
-    def assert_close_to(self, function: Callable[..., Any]) -> None:
+    def assert_close_to(self, function):
         want = function(*self.inputs)
         assert (self.got.dtype, self.got.shape) == (want.dtype, want.shape)
         exact, result = np.asarray(want, np.float64), np.asarray(self.got, np.float64)
@@ -37,15 +35,7 @@ class Run:
         np.testing.assert_allclose(result, exact, rtol=0, atol=tolerance)
 
 
-def interpret(
-    kernel: Kernel,
-    shape: str,
-    dtype: str,
-    *options: str,
-    order: tuple[str, ...] = (),
-    semantics: tuple[str, ...] = (),
-    **axes: int,
-) -> Run:
+def interpret(kernel, shape, dtype, *options, order=(), semantics=(), **axes):
     """One run of the default config with some axes changed. Memory starts as NaN."""
     problem = kernel.problem_spec.parse(shape, dtype, options)
     assert kernel.check is None or kernel.check(problem) is None
@@ -58,7 +48,7 @@ def interpret(
     return Run(problem=problem, inputs=inputs, got=got)
 
 
-def _random(array: Array, seed: int) -> Any:
+def _random(array, seed):
     rng = np.random.default_rng(seed)
     if array.values is not None:
         return jnp.asarray(array.values())
@@ -68,10 +58,10 @@ def _random(array: Array, seed: int) -> Any:
 
 
 @pytest.fixture(scope="session")
-def assert_right() -> Callable[..., None]:
+def assert_right():
     """Runs a config and compares it with the reference and the baseline."""
 
-    def check(kernel: Kernel, shape: str, dtype: str, *options: str, **how: Any) -> None:
+    def check(kernel, shape, dtype, *options, **how):
         run = interpret(kernel, shape, dtype, *options, **how)
         run.assert_close_to(kernel.reference(run.problem))
         if kernel.baseline is not None:

@@ -1,15 +1,13 @@
 """What holds for every kernel of the catalogue, for any problem."""
 
 import itertools
-from typing import Any
 
 import jax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.declaring.kernel import Kernel
-from autotune.domain.problem import Problem, make_config
+from autotune.domain.problem import make_config
 from autotune_kernels import (
     flash_attention,
     gathered_matmul,
@@ -26,18 +24,18 @@ SIZES = (1, 7, 100, 127, 128, 129, 1000, 4096, 8192, 65536)
 every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
-def _problem(kernel: Kernel, sizes: Any, dtype: str | None = None) -> Problem:
+def _problem(kernel, sizes, dtype=None):
     return kernel.problem_spec.parse("x".join(str(size) for size in sizes), dtype)
 
 
-def _abstract(kernel: Kernel, problem: Problem) -> list[Any]:
+def _abstract(kernel, problem):
     return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in kernel.inputs(problem)]
 
 
 @every_kernel
 @settings(max_examples=20)
 @given(data=st.data())
-def test_the_default_is_among_the_choices(kernel: Kernel, data: st.DataObject) -> None:
+def test_the_default_is_among_the_choices(kernel, data):
     sizes = data.draw(
         st.tuples(*[st.sampled_from(SIZES) | st.integers(1, 2**20)] * len(kernel.dims))
     )
@@ -55,7 +53,7 @@ def test_the_default_is_among_the_choices(kernel: Kernel, data: st.DataObject) -
 @every_kernel
 @settings(max_examples=5)
 @given(data=st.data())
-def test_any_config_traces_in_any_grid_order(kernel: Kernel, data: st.DataObject) -> None:
+def test_any_config_traces_in_any_grid_order(kernel, data):
     sizes = data.draw(st.tuples(*[st.sampled_from(SIZES)] * len(kernel.dims)))
     problem = _problem(kernel, sizes, data.draw(st.sampled_from(kernel.dtypes)))
     if kernel.check is not None and kernel.check(problem) is not None:
@@ -71,7 +69,7 @@ def test_any_config_traces_in_any_grid_order(kernel: Kernel, data: st.DataObject
 
 
 @every_kernel
-def test_every_option_of_every_dtype_traces(kernel: Kernel) -> None:
+def test_every_option_of_every_dtype_traces(kernel):
     named = [[f"{option.name}={value}" for value in option.choices] for option in kernel.options]
     for dtype, options in itertools.product(kernel.dtypes, itertools.product(*named)):
         shape = "x".join(["256"] * len(kernel.dims))

@@ -1,15 +1,12 @@
 """JAX's grouped matrix products: what is declared of them, against NumPy and in interpret mode."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.declaring.kernel import Kernel
-from autotune.domain.problem import Problem
 from autotune_kernels.from_jax.megablox import GMM, TGMM
 
 Check = Callable[..., None]
@@ -17,7 +14,7 @@ BOTH = pytest.mark.parametrize("kernel", [GMM, TGMM], ids=lambda kernel: kernel.
 SIZES = ("sizes=balanced", "sizes=skewed")
 
 
-def _random(problem: Problem, kernel: Kernel) -> tuple[Any, Any, Any]:
+def _random(problem, kernel):
     rng = np.random.default_rng(1)
     lhs, rhs, sizes = kernel.inputs(problem)
     assert sizes.values is not None
@@ -27,7 +24,7 @@ def _random(problem: Problem, kernel: Kernel) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("option", SIZES)
 @pytest.mark.parametrize("transpose", [False, True])
-def test_gmm_is_a_matmul_for_each_group(option: str, transpose: bool) -> None:
+def test_gmm_is_a_matmul_for_each_group(option, transpose):
     options = [option, f"transpose_rhs={transpose}"]
     problem = GMM.problem_spec.parse("96x24x40x5", "float32", options)
     lhs, rhs, sizes = _random(problem, GMM)
@@ -40,7 +37,7 @@ def test_gmm_is_a_matmul_for_each_group(option: str, transpose: bool) -> None:
 
 
 @pytest.mark.parametrize("option", SIZES)
-def test_tgmm_is_the_gradient_of_each_groups_weights(option: str) -> None:
+def test_tgmm_is_the_gradient_of_each_groups_weights(option):
     problem = TGMM.problem_spec.parse("96x24x40x5", "float32", [option])
     lhs, rhs, sizes = _random(problem, TGMM)
     ends = np.cumsum(sizes)
@@ -54,22 +51,18 @@ def test_tgmm_is_the_gradient_of_each_groups_weights(option: str) -> None:
 @pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("option", SIZES)
-def test_ragged_k_and_n_and_groups_that_share_a_tile(
-    assert_right: Check, kernel: Kernel, option: str
-) -> None:
+def test_ragged_k_and_n_and_groups_that_share_a_tile(assert_right, kernel, option):
     assert_right(kernel, "256x200x130x3", "float32", option, tile_m=64)
 
 
 @pytest.mark.slow
-def test_transposed_weights(assert_right: Check) -> None:
+def test_transposed_weights(assert_right):
     assert_right(GMM, "128x200x130x3", "bfloat16", "transpose_rhs=true", SIZES[1])
 
 
 @BOTH
 @given(dims=st.tuples(*[st.integers(1, 5000)] * 3), tiles=st.integers(1, 100))
-def test_choices_are_what_the_kernel_takes(
-    kernel: Kernel, dims: tuple[int, int, int], tiles: int
-) -> None:
+def test_choices_are_what_the_kernel_takes(kernel, dims, tiles):
     for m in (dims[0], 64 * tiles):
         problem = kernel.problem_spec.parse(f"{m}x{dims[1]}x{dims[2]}x4")
         assert kernel.check is not None
@@ -82,7 +75,7 @@ def test_choices_are_what_the_kernel_takes(
 
 
 @BOTH
-def test_rows_that_no_tile_divides_are_refused(kernel: Kernel) -> None:
+def test_rows_that_no_tile_divides_are_refused(kernel):
     assert kernel.check is not None
     assert "m=4100 must be a multiple of 64" in str(
         kernel.check(kernel.problem_spec.parse("4100x128x128x4"))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 
 from autotune.compiling.child.devices import abstract_mesh
-from autotune.declaring.kernel import Kernel
-from autotune.domain.problem import Problem, make_config
+from autotune.domain.problem import make_config
 from autotune_kernels.from_jax.paged_attention import PAGED
 from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 
@@ -21,11 +19,11 @@ BATCHES = ("decode", "prefill", "mixed")
 KERNELS = pytest.mark.parametrize("kernel", [PAGED, RAGGED], ids=lambda kernel: kernel.name)
 
 
-def _scalars(kernel: Kernel, problem: Problem) -> dict[str, Any]:
+def _scalars(kernel, problem):
     return {a.name: a.values() for a in kernel.inputs(problem) if a.values is not None}
 
 
-def _arrays(kernel: Kernel, problem: Problem) -> list[Any]:
+def _arrays(kernel, problem):
     """Random numbers, none of them large: attention is then far from choosing a single key."""
     rng, known = np.random.default_rng(1), _scalars(kernel, problem)
     return [
@@ -34,13 +32,13 @@ def _arrays(kernel: Kernel, problem: Problem) -> list[Any]:
     ]
 
 
-def _attend(q: Any, k: Any, v: Any) -> Any:
+def _attend(q, k, v):
     """One query [head_dim], keys and values [keys, head_dim]."""
     weights = np.exp(k @ q - np.max(k @ q))
     return weights @ v / weights.sum()
 
 
-def _paged_in_numpy(problem: Problem, arrays: list[Any]) -> Any:
+def _paged_in_numpy(problem, arrays):
     q, k_pages, v_pages, lengths, table = arrays
     group, out = problem["q_heads"] // problem["kv_heads"], np.zeros_like(q)
     for b, head in np.ndindex(q.shape[:2]):
@@ -50,7 +48,7 @@ def _paged_in_numpy(problem: Problem, arrays: list[Any]) -> Any:
     return out
 
 
-def _ragged_in_numpy(problem: Problem, arrays: list[Any]) -> Any:
+def _ragged_in_numpy(problem, arrays):
     q, kv_pages, kv_lens, table, starts, num_seqs = arrays
     group, out = problem["q_heads"] // problem["kv_heads"], np.zeros_like(q)
     for s in range(num_seqs[0]):
@@ -63,7 +61,7 @@ def _ragged_in_numpy(problem: Problem, arrays: list[Any]) -> Any:
     return out
 
 
-def _assert_close(kernel: Kernel, problem: Problem, arrays: list[Any], want: Any) -> None:
+def _assert_close(kernel, problem, arrays, want):
     for function in (kernel.reference, kernel.baseline):
         assert function is not None
         got = np.asarray(function(problem)(*arrays), np.float32)
@@ -74,7 +72,7 @@ def _assert_close(kernel: Kernel, problem: Problem, arrays: list[Any], want: Any
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-def test_paged_references_attend_to_the_pages_of_a_sequence(lengths: str) -> None:
+def test_paged_references_attend_to_the_pages_of_a_sequence(lengths):
     problem = PAGED.problem_spec.parse("3x4x2x4x8x128", options=[f"lengths={lengths}"])
     arrays = _arrays(PAGED, problem)
     _assert_close(PAGED, problem, arrays, _paged_in_numpy(problem, arrays))
@@ -82,7 +80,7 @@ def test_paged_references_attend_to_the_pages_of_a_sequence(lengths: str) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", BATCHES)
-def test_ragged_references_attend_causally(batch: str) -> None:
+def test_ragged_references_attend_causally(batch):
     problem = RAGGED.problem_spec.parse("4x20x4x2x3x8x128", "float32", [f"batch={batch}"])
     arrays = _arrays(RAGGED, problem)
     _assert_close(RAGGED, problem, arrays, _ragged_in_numpy(problem, arrays))
@@ -91,15 +89,13 @@ def test_ragged_references_attend_causally(batch: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("heads", ["4x2", "8x1"])
-def test_the_paged_kernel_gives_the_references_result(
-    assert_right: Check, inline: bool, heads: str
-) -> None:
+def test_the_paged_kernel_gives_the_references_result(assert_right, inline, heads):
     axes = {"pages_per_compute_block": 2, "inline_seq_dim": inline}
     assert_right(PAGED, f"2x{heads}x4x16x128", "bfloat16", "lengths=uniform", **axes)
 
 
 @KERNELS
-def test_every_choice_traces_to_the_references_result(kernel: Kernel) -> None:
+def test_every_choice_traces_to_the_references_result(kernel):
     shape = {PAGED.name: "4x8x2x4x16x128", RAGGED.name: "4x32x8x2x4x16x128"}[kernel.name]
     problem = kernel.problem_spec.parse(shape)
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in kernel.inputs(problem)]
@@ -111,7 +107,7 @@ def test_every_choice_traces_to_the_references_result(kernel: Kernel) -> None:
             assert (got.shape, got.dtype) == (want.shape, want.dtype)
 
 
-def test_megacore_needs_a_chip_with_two_cores() -> None:
+def test_megacore_needs_a_chip_with_two_cores():
     problem = PAGED.problem_spec.parse("2x2x2x4x16x128")
     config = make_config({**PAGED.default(problem), "megacore_mode": "kv_head"})
     specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in PAGED.inputs(problem)]
@@ -135,7 +131,7 @@ def test_megacore_needs_a_chip_with_two_cores() -> None:
         (RAGGED, "2x8x6x3x4x16x128", "kv_heads=3 do not fill whole tiles"),
     ],
 )
-def test_impossible_problems_say_why(kernel: Kernel, shape: str, sentence: str) -> None:
+def test_impossible_problems_say_why(kernel, shape, sentence):
     assert kernel.check is not None
     assert sentence in str(kernel.check(kernel.problem_spec.parse(shape)))
 
@@ -149,9 +145,7 @@ def test_impossible_problems_say_why(kernel: Kernel, shape: str, sentence: str) 
         "seqs=8,tokens=4000,q_heads=24,kv_heads=4,pages=40,page_size=32,head_dim=128",
     ],
 )
-def test_the_default_on_a_chip_is_what_jax_takes_there(
-    chip: str, shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_on_a_chip_is_what_jax_takes_there(chip, shape, monkeypatch):
     from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel, tuned_block_sizes
 
     kinds = {"v4": "TPU v4", "v5e": "TPU v5 lite", "v5p": "TPU v5", "v6e": "TPU v6 lite"}

@@ -1,9 +1,8 @@
 """Our own kernels in interpret mode, with lengths that no block divides, against their references
 and baselines."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.declaring.kernel import Kernel
 from autotune.domain.problem import make_config
 from autotune_kernels.flash_attention import KERNEL as FLASH
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
@@ -31,15 +29,7 @@ CAUSAL = ("causal=false", "causal=true")
 TRANSPOSED = ("transpose_rhs=false", "transpose_rhs=true")
 
 
-def runs(
-    kernel: Kernel,
-    shapes: str,
-    dtypes: Iterable[str] = ("float32",),
-    options: Iterable[str] = ("",),
-    *,
-    slow: bool = True,
-    **how: Any,
-) -> list[Any]:
+def runs(kernel, shapes, dtypes=("float32",), options=("",), *, slow=True, **how):
     """One for each shape, dtype and option; ``how`` as ``interpret`` takes it."""
     marks = [pytest.mark.slow] if slow else []
     name = "-".join([kernel.name, *(f"{key}={value}" for key, value in how.items())])
@@ -106,14 +96,12 @@ RIGHT = [
 
 
 @pytest.mark.parametrize(("kernel", "shape", "dtype", "option", "how"), RIGHT)
-def test_a_config_is_right(
-    assert_right: Check, kernel: Kernel, shape: str, dtype: str, option: str, how: dict[str, Any]
-) -> None:
+def test_a_config_is_right(assert_right, kernel, shape, dtype, option, how):
     assert_right(kernel, shape, dtype, *filter(None, [option]), **how)
 
 
 @st.composite
-def flash_shapes(draw: st.DrawFn) -> str:
+def flash_shapes(draw):
     queries = draw(st.integers(1, 300))
     return f"1x1x1x{queries}x{queries + draw(st.integers(0, 200))}x16"
 
@@ -130,13 +118,7 @@ def flash_shapes(draw: st.DrawFn) -> str:
 )
 @settings(max_examples=5)
 @given(data=st.data())
-def test_any_offered_config(
-    assert_right: Check,
-    kernel: Kernel,
-    option: str,
-    shapes: st.SearchStrategy[str],
-    data: st.DataObject,
-) -> None:
+def test_any_offered_config(assert_right, kernel, option, shapes, data):
     shape = data.draw(shapes)
     problem = kernel.problem_spec.parse(shape)
     axes = {
@@ -153,14 +135,12 @@ def test_any_offered_config(
         (MATMUL, "8x8x8", "int8", "activation=gelu", "gelu"),
     ],
 )
-def test_impossible_problems_say_why(
-    kernel: Kernel, shape: str, dtype: str, option: str, word: str
-) -> None:
+def test_impossible_problems_say_why(kernel, shape, dtype, option, word):
     problem = kernel.problem_spec.parse(shape, dtype, [option])
     assert kernel.check is not None and word in str(kernel.check(problem))
 
 
-def test_experts_in_any_order() -> None:
+def test_experts_in_any_order():
     problem = GATHERED.problem_spec.parse("512x64x64x3", "float32")
     rng = np.random.default_rng(0)
     rows = jnp.asarray(rng.standard_normal((512, 64)), jnp.float32)
@@ -173,7 +153,7 @@ def test_experts_in_any_order() -> None:
     np.testing.assert_allclose(got, jnp.concatenate(each), rtol=1e-5, atol=1e-4)
 
 
-def test_tiled_dot_starts_from_the_initial_sum_and_leaves_it_alone() -> None:
+def test_tiled_dot_starts_from_the_initial_sum_and_leaves_it_alone():
     run = interpret(TILED_DOT, "5000", "float32", block_rows=8)
     x, y, initial = run.inputs
     assert abs(float(initial[0, 0])) > 0.01

@@ -1,7 +1,7 @@
 """A run that does not go to its end: what it says, and that what was measured by then is kept. The
 session and the race are real, the measuring process is a script."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from autotune.compiling.protocol import Loaded, Sample, Samples
 from autotune.domain.codec import to_data
 from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.problem import Config, ProblemSpec, make_config
+from autotune.domain.problem import ProblemSpec, make_config
 from autotune.measuring.process import MeasuringTask
 from autotune.measuring.session import RaceLimits, Session
 from tests.fakes.compiler import FakeCompilers
@@ -29,29 +29,29 @@ FAST, DEFAULT = make_config({"b": 1}), make_config({"b": 2})
 Answer = Callable[[list[str]], dict[str, Any]]
 
 
-def samples_of(samples: list[Sample]) -> dict[str, Any]:
+def samples_of(samples):
     return {"ok": to_data(Samples(samples))}
 
 
-def no_profile(order: list[str]) -> dict[str, Any]:
+def no_profile(order):
     return samples_of([Sample(None, "the profiler wrote no profile")] * len(order))
 
 
-def times(order: list[str]) -> dict[str, Any]:
+def times(order):
     return samples_of([Sample(round(TIMES_US[name] * 1e6)) for name in order])
 
 
 class Process:
     """Stands for the measuring process; ``open`` and ``sample`` may be replaced while it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.running = True
         self.open: Callable[[], dict[str, Any]] = lambda: {"ok": OPENED}
         self.sample: Answer = times
         self.asked: list[Any] = []
         self.closed = False
 
-    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    def ask(self, request, limit_s):
         self.running = True
         self.asked.append(request)
         kind = request["kind"]
@@ -61,18 +61,18 @@ class Process:
             return self.sample(request["order"])
         return {"ok": to_data(Loaded()) if kind == "load" else None}
 
-    def dies(self) -> dict[str, Any]:
+    def dies(self):
         self.running = False
         raise ChildDiedError("the measuring process died of SIGABRT", "")
 
-    def stop(self) -> None:
+    def stop(self):
         self.running = False
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
-def measure(process: Any, **limits: Any) -> Measurement | NotMeasured:
+def measure(process, **limits):
     work = MeasuringTask(
         ref=KernelRef(path="k.py", attribute="K"),
         chip=Chip.V5E,
@@ -86,11 +86,11 @@ def measure(process: Any, **limits: Any) -> Measurement | NotMeasured:
     return found
 
 
-def samples(found: Measurement, config: Config | None) -> int:
+def samples(found, config):
     return next(len(t.samples_us) for t in found.timed if t.config == config)
 
 
-def test_the_device_is_named_and_the_one_that_was_asked_for() -> None:
+def test_the_device_is_named_and_the_one_that_was_asked_for():
     process = Process()
     found = measure(process)
     assert isinstance(found, Measurement) and found.device == "TPU v5 lite, device 1 of 4"
@@ -98,17 +98,17 @@ def test_the_device_is_named_and_the_one_that_was_asked_for() -> None:
     assert found.winner is not None and found.winner.config == FAST
 
 
-def test_a_busy_device_is_one_sentence() -> None:
+def test_a_busy_device_is_one_sentence():
     process = Process()
     said = "the accelerator is busy, another process has it: pid 77\nand more"
     process.open = lambda: {"error": {"stage": "open", "type": "CannotOpenError", "message": said}}
     assert measure(process) == NotMeasured(said.splitlines()[0])
 
 
-def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured() -> None:
+def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured():
     process = Process()
 
-    def once(order: list[str]) -> dict[str, Any]:
+    def once(order):
         process.sample = lambda _: process.dies()
         process.open = lambda: process.dies()
         return times(order)
@@ -120,22 +120,22 @@ def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured() -> None:
     assert [samples(found, c) for c in (FAST, DEFAULT, None)] == [2, 2, 2]
 
 
-def test_a_profiler_that_stops_yielding_keeps_what_was_measured() -> None:
+def test_a_profiler_that_stops_yielding_keeps_what_was_measured():
     process = Process()
 
-    def once(order: list[str]) -> dict[str, Any]:
+    def once(order):
         process.sample = no_profile
         return times(order)
 
     process.sample = once
     found = measure(process)
     assert isinstance(found, Measurement)
-    assert found.winner is None or found.of(DEFAULT).refused  # type: ignore[union-attr]
+    assert found.winner is None or found.of(DEFAULT).refused
     assert [samples(found, c) for c in (FAST, DEFAULT, None)] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_run_that_is_told_to_stop_keeps_what_was_measured(at: int) -> None:
+def test_a_run_that_is_told_to_stop_keeps_what_was_measured(at):
     process = Process()
     ready = 5  # requests: open, inputs, three to load
     found = measure(process, stop=lambda: len(process.asked) >= ready + at)

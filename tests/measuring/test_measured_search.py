@@ -1,11 +1,8 @@
 """A search whose finalists are timed: the real compiler, the real gate, the real measuring process;
 on the CPU, in interpret mode, which no command ever does: it is wall clock and says so."""
 
-from pathlib import Path
-
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.evidence import NOT_COMPARED
@@ -24,9 +21,7 @@ pytestmark = pytest.mark.slow
 PATIENT = RaceLimits(seconds=3600, samples=60, candidate_s=600)
 
 
-def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
-    pool: CompilerPool, tmp_path: Path
-) -> None:
+def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(pool, tmp_path):
     ref = find_kernel("vector_add")
     subject = describe_subject(pool, ref, Chip.V5E, ProblemWords(shape="4096", dtype="float32"))
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:

@@ -1,8 +1,6 @@
 """A measurement crosses every boundary unchanged: the database, a push; and is bounded."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -16,7 +14,7 @@ from autotune_service.api.forms import Sent
 from tests.samples import matching
 from tests.samples.records import config, record, spec
 
-SENT: TypeAdapter[Record] = TypeAdapter(Sent[Record])
+SENT = TypeAdapter(Sent[Record])
 MEASURED = Measurement(
     method="device time",
     device="TPU v5 lite, device 1 of 4",
@@ -34,22 +32,22 @@ MEASURED = Measurement(
 )
 
 
-def measured_record(**changes: Any) -> Record:
+def measured_record(**changes):
     return replace(record(), method=Method.MEASURED, measurement=MEASURED, **changes)
 
 
-def test_the_store_keeps_every_sample(tmp_path: Path) -> None:
+def test_the_store_keeps_every_sample(tmp_path):
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
         store.save_record(measured_record())
         assert store.record(record().key) == measured_record()
 
 
-def test_its_time_is_the_median_of_its_own_kind() -> None:
+def test_its_time_is_the_median_of_its_own_kind():
     assert measured_record().time_us == 4.5
     assert replace(measured_record(), method=Method.ESTIMATED).time_us == 5.5
 
 
-def test_a_service_takes_it_and_gives_back_the_same() -> None:
+def test_a_service_takes_it_and_gives_back_the_same():
     older = matching.record()  # it has none
     for sent in (older, replace(older, measurement=MEASURED)):
         assert SENT.validate_python(to_data(sent)) == sent
@@ -67,14 +65,14 @@ def test_a_service_takes_it_and_gives_back_the_same() -> None:
         {"timed": [{"config": None, "samples_us": [1.0]}] * 65},
     ],
 )
-def test_a_service_takes_nothing_else(change: dict[str, Any]) -> None:
+def test_a_service_takes_nothing_else(change):
     data = to_data(replace(matching.record(), measurement=MEASURED))
     changed = data["measurement"] | change
     with pytest.raises(ValidationError, match="measurement"):
         SENT.validate_python(data | {"measurement": changed})
 
 
-def test_a_faster_measured_record_is_not_lost_to_a_slower_estimate(tmp_path: Path) -> None:
+def test_a_faster_measured_record_is_not_lost_to_a_slower_estimate(tmp_path):
     """Times of two kinds are not compared: of the same kind the faster one stays, and what was
     measured stays beside what was only estimated."""
     slow = replace(MEASURED, timed=(replace(MEASURED.timed[0], samples_us=(8.0,)),))

@@ -1,13 +1,11 @@
 """The race against an accelerator whose true times are known, and against one that fails."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.evidence import NotMeasured
-from autotune.measuring.race import DeviceLostError, RaceDecision, decide
+from autotune.measuring.race import DeviceLostError, decide
 from tests.fakes.accelerator import NOISES, Accelerator, Noise
 
 TIMES = {"best": 100.0, "close": 103.0, "far": 140.0, "default": 180.0, "xla": 90.0}
@@ -15,9 +13,7 @@ BUSY = dict.fromkeys(TIMES, 0.6)
 QUIET = NOISES[0]
 
 
-def race(
-    noise: Noise = QUIET, seed: int = 0, most_samples: int = 600, **times: float
-) -> RaceDecision:
+def race(noise=QUIET, seed=0, most_samples=600, **times):
     true = {**TIMES, **times}
     device = Accelerator(true, BUSY, noise, seed)
     return decide(
@@ -31,28 +27,28 @@ def race(
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=lambda n: n.name)
-def test_the_best_wins_in_every_kind_of_noise(noise: Noise) -> None:
+def test_the_best_wins_in_every_kind_of_noise(noise):
     """Bars with many more runs stand in ``benchmarks/deciding.py``."""
     runs = [race(noise, seed) for seed in range(40)]
     wins = [d.ranking[0].name == "best" for d in runs if not d.void]
     assert len(wins) >= 36 and sum(wins) >= 0.95 * len(wins)
 
 
-def test_the_interval_holds_the_true_ratio() -> None:
+def test_the_interval_holds_the_true_ratio():
     decision = race()
     for s in decision.ranking:
         assert s.low <= TIMES[s.name] / 100.0 <= s.high
 
 
 @pytest.mark.parametrize("noise", NOISES, ids=lambda n: n.name)
-def test_no_difference_is_declared_among_equals(noise: Noise) -> None:
+def test_no_difference_is_declared_among_equals(noise):
     same = dict.fromkeys(("close", "far", "default"), 100.0)
     runs = [race(noise, seed, **same) for seed in range(40)]
     false = [any(s.slower for s in d.ranking if s.name != "xla") for d in runs]
     assert sum(false) <= 2
 
 
-def test_the_budget_ends_it() -> None:
+def test_the_budget_ends_it():
     decision = race(Noise(name="wild", spread=0.3), most_samples=60, close=100.0, far=100.0)
     assert decision.stopped_by == "budget spent" and decision.count <= 60
     out_of_time = decide(
@@ -61,18 +57,18 @@ def test_the_budget_ends_it() -> None:
     assert out_of_time.count == 0 and "no candidate could be timed" in out_of_time.void
 
 
-def _faster_later(names: Sequence[str]) -> RaceDecision:
+def _faster_later(names):
     """After two rounds the device is a fifth faster than before."""
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
-    def sample(order: Sequence[str]) -> list[float]:
+    def sample(order):
         share = 0.8 if device.taken >= 2 * len(names) else 1.0
         return [us * share for us in device.sample(order)]
 
     return decide(names, sample, default="default", cannot_win=("xla",))
 
 
-def test_the_default_at_the_end_voids_a_run_on_a_device_that_changed() -> None:
+def test_the_default_at_the_end_voids_a_run_on_a_device_that_changed():
     """Alone it cannot tell a faster device from a candidate whose first runs were slow."""
     decision = _faster_later(["default"])
     assert decision.void.endswith("at the end of the run: the device changed")
@@ -80,16 +76,16 @@ def test_the_default_at_the_end_voids_a_run_on_a_device_that_changed() -> None:
 
 
 @pytest.mark.parametrize("names", [list(TIMES), ["best", "default"]])
-def test_a_state_that_becomes_faster_is_the_one_that_counts(names: list[str]) -> None:
+def test_a_state_that_becomes_faster_is_the_one_that_counts(names):
     decision = _faster_later(names)
     assert not decision.void and decision.set_aside == 2
     assert decision.ranking[0].name == "best"
 
 
-def test_a_device_that_stays_slower_voids_the_run() -> None:
+def test_a_device_that_stays_slower_voids_the_run():
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
-    def sample(names: Sequence[str]) -> list[float]:
+    def sample(names):
         slow = 1.15 if device.taken >= 2 * len(TIMES) else 1.0
         return [us * slow for us in device.sample(names)]
 
@@ -98,10 +94,10 @@ def test_a_device_that_stays_slower_voids_the_run() -> None:
     assert decision.count < 150  # its patience ends, not the budget
 
 
-def test_a_refused_candidate_leaves_the_race_with_its_reason() -> None:
+def test_a_refused_candidate_leaves_the_race_with_its_reason():
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
-    def sample(names: Sequence[str]) -> list[float | NotMeasured]:
+    def sample(names):
         times = zip(names, device.sample(names), strict=True)
         return [NotMeasured("it aborts") if n == "best" else us for n, us in times]
 
@@ -111,10 +107,10 @@ def test_a_refused_candidate_leaves_the_race_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize("us", [0.0, -1.0, float("nan"), float("inf")])
-def test_what_is_no_time_is_refused_and_moves_nothing(us: float) -> None:
+def test_what_is_no_time_is_refused_and_moves_nothing(us):
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
-    def sample(names: Sequence[str]) -> list[float]:
+    def sample(names):
         times = zip(names, device.sample(names), strict=True)
         return [us if n == "close" else true for n, true in times]
 
@@ -124,10 +120,10 @@ def test_what_is_no_time_is_refused_and_moves_nothing(us: float) -> None:
     assert "close" not in decision.samples
 
 
-def test_what_was_measured_before_the_device_was_lost_is_kept() -> None:
+def test_what_was_measured_before_the_device_was_lost_is_kept():
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
-    def sample(names: Sequence[str]) -> list[float]:
+    def sample(names):
         if device.taken:
             raise DeviceLostError("the device was lost")
         return device.sample(names)
@@ -142,13 +138,11 @@ def test_what_was_measured_before_the_device_was_lost_is_kept() -> None:
     st.integers(1, 6),
     st.booleans(),
 )
-def test_whatever_a_device_answers_there_is_an_end(
-    answers: list[float | str], count: int, has_default: bool
-) -> None:
+def test_whatever_a_device_answers_there_is_an_end(answers, count, has_default):
     names = [f"c{n}" for n in range(count)]
     turn = iter(answers * 1000)
 
-    def sample(order: Sequence[str]) -> list[float | NotMeasured]:
+    def sample(order):
         return [NotMeasured("no") if isinstance(a := next(turn), str) else a for _ in order]
 
     decision = decide(names, sample, default="c0" if has_default else None, most_samples=150)

@@ -3,13 +3,11 @@
 Wall clock, and labelled so; the candidates are plain JAX functions.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
-from autotune.compiling.process import CompilerProcess
 from autotune.compiling.protocol import Loaded
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.evidence import (
@@ -20,7 +18,7 @@ from autotune.domain.evidence import (
     TimedNote,
 )
 from autotune.domain.key import KernelRef
-from autotune.domain.problem import Config, ProblemSpec, make_config
+from autotune.domain.problem import ProblemSpec, make_config
 from autotune.measuring.process import Child, MeasuringTask, Program, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 
@@ -40,7 +38,7 @@ PATIENCE = 6
 """Runs at most, until one has its machine for itself."""
 
 
-def config(repeats: int, how: str = "right") -> Config:
+def config(repeats, how="right"):
     return make_config({"repeats": repeats, "how": how})
 
 
@@ -50,21 +48,15 @@ Measure = Callable[..., Measurement | NotMeasured]
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[list[CompilerProcess]]:
-    made: list[CompilerProcess] = []
+def processes():
+    made = []
     yield made
     assert not [process for process in made if process.running]
 
 
 @pytest.fixture
-def measure(pool: CompilerPool, processes: list[CompilerProcess]) -> Measure:
-    def run(
-        *configs: Config,
-        platform: str = "cpu",
-        number: int = 0,
-        programs: tuple[str, ...] = (),
-        candidate_s: float = 600,
-    ) -> Measurement | NotMeasured:
+def measure(pool, processes):
+    def run(*configs, platform="cpu", number=0, programs=(), candidate_s=600):
         given = programs or ("",) * len(configs)
         candidates = [
             MeasurementCandidate(config=c, program=p) for c, p in zip(configs, given, strict=True)
@@ -81,17 +73,17 @@ def measure(pool: CompilerPool, processes: list[CompilerProcess]) -> Measure:
     return run
 
 
-def _changed_in_the_middle(found: Measurement) -> bool:
+def _changed_in_the_middle(found):
     """A machine that others use: what was timed in its slower state alone is not compared."""
     return bool(found.void) or any(timed.refused == NOT_COMPARED for timed in found.timed)
 
 
-def measured(found: Measurement | NotMeasured) -> Measurement:
+def measured(found):
     assert isinstance(found, Measurement), found
     return found
 
 
-def test_the_faster_one_wins_and_every_sample_is_kept(measure: Measure) -> None:
+def test_the_faster_one_wins_and_every_sample_is_kept(measure):
     found = measured(measure(QUICK, SLOW))
     assert found.method == "wall clock" and found.device == "cpu, device 0 of 1"
     assert found.timed[0].config == QUICK  # three hundred times less work
@@ -104,7 +96,7 @@ def test_the_faster_one_wins_and_every_sample_is_kept(measure: Measure) -> None:
     assert from_data(Measurement, to_data(found)) == found
 
 
-def test_the_same_program_is_measured_once(measure: Measure) -> None:
+def test_the_same_program_is_measured_once(measure):
     found = measured(measure(QUICK, config(1, "raises"), SLOW, programs=("a", "a", "b")))
     twin, first = found.of(config(1, "raises")), found.of(QUICK)
     assert first is not None and twin is not None
@@ -120,9 +112,7 @@ def test_the_same_program_is_measured_once(measure: Measure) -> None:
         ("raises", "a candidate that raises when it runs"),
     ],
 )
-def test_a_candidate_that_misbehaves_costs_only_itself(
-    measure: Measure, how: str, reason: str
-) -> None:
+def test_a_candidate_that_misbehaves_costs_only_itself(measure, how, reason):
     limit_s = HANGS_S if how == "hangs" else 600
     found = measured(measure(QUICK, config(1, how), SLOW, candidate_s=limit_s))
     bad = found.of(config(1, how))
@@ -130,7 +120,7 @@ def test_a_candidate_that_misbehaves_costs_only_itself(
     assert {t.config for t in found.timed if not t.refused} == {QUICK, SLOW, None}
 
 
-def test_what_runs_its_callback_in_another_process_is_compiled_there(measure: Measure) -> None:
+def test_what_runs_its_callback_in_another_process_is_compiled_there(measure):
     """Its executable cannot be written to a file: it is compiled by the process that runs it."""
     found = measured(measure(config(1, "called"), SLOW))
     called = found.of(config(1, "called"))
@@ -138,13 +128,13 @@ def test_what_runs_its_callback_in_another_process_is_compiled_there(measure: Me
     assert called.note == TimedNote.COMPILED_HERE or "is refused here" in called.note
 
 
-def test_a_device_that_is_not_there_is_one_sentence(measure: Measure) -> None:
+def test_a_device_that_is_not_there_is_one_sentence(measure):
     assert measure(QUICK, number=7) == NotMeasured(
         "there is no device 7: this machine has 1, counted from 0"
     )
 
 
-def test_without_a_tpu_it_says_so_and_does_not_hang(measure: Measure) -> None:
+def test_without_a_tpu_it_says_so_and_does_not_hang(measure):
     found = measure(QUICK, platform="tpu")
     assert (
         isinstance(found, NotMeasured)
@@ -153,7 +143,7 @@ def test_without_a_tpu_it_says_so_and_does_not_hang(measure: Measure) -> None:
     )
 
 
-def test_an_executable_that_is_refused_is_compiled_again(tmp_path: Path) -> None:
+def test_an_executable_that_is_refused_is_compiled_again(tmp_path):
     path = tmp_path / "program"
     path.write_bytes(b"of another libtpu")
     child = Child(measuring_process("cpu"), WORK)
@@ -166,7 +156,7 @@ def test_an_executable_that_is_refused_is_compiled_again(tmp_path: Path) -> None
         child.close()
 
 
-def test_after_an_abort_the_device_is_opened_and_loaded_again() -> None:
+def test_after_an_abort_the_device_is_opened_and_loaded_again():
     child = Child(measuring_process("cpu"), WORK)
     try:
         child.open()

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 import venv
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +11,14 @@ from autotune.domain.version import VERSION
 from tests.packaging.test_wheel import ROOT, run
 
 
-def test_the_version_is_one() -> None:
+def test_the_version_is_one():
     heading = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert heading and citation and {heading[1], citation[1]} == {VERSION}
 
 
 @pytest.mark.slow
-def test_what_a_clone_builds_works_in_an_empty_environment(tmp_path: Path) -> None:
+def test_what_a_clone_builds_works_in_an_empty_environment(tmp_path):
     clone = tmp_path / "clone"
     run("git", "clone", "--quiet", ROOT, clone, cwd=tmp_path)
     for pinned in ("requirements.lock", "pyproject.toml"):

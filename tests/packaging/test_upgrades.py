@@ -12,7 +12,6 @@ oldest that is brought along. Who adds a migration adds the version before it, w
 import gzip
 import json
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from alembic import command
 from autotune.answering.bundle import read_bundle
 from autotune.domain.key import Chip
 from autotune.domain.record import Standing
-from autotune_db import SqlStore, open_store, upgrade
+from autotune_db import open_store, upgrade
 from autotune_db.engine import HEAD, OLDEST, config_for
 from tests.db.version import current
 from tests.servers.commands import assert_one_sentence, autotune_here
@@ -34,7 +33,7 @@ BUNDLES = sorted(EARLIER.glob("*.bundle"))
 
 
 @pytest.fixture(params=VERSIONS)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def database(request, tmp_path):
     file = tmp_path / "test.db"
     file.write_bytes(gzip.decompress((EARLIER / f"{request.param}.db.gz").read_bytes()))
     assert current(str(file)) == request.param
@@ -42,19 +41,19 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(database: Path) -> Iterator[SqlStore]:
+def store(database):
     upgrade(str(database))
     with open_store(str(database), create=False) as opened:
         yield opened
 
 
-def test_every_version_before_this_one_is_here() -> None:
+def test_every_version_before_this_one_is_here():
     before = [f"{number:04}" for number in range(int(OLDEST), int(HEAD))]
     assert {OLDEST, *before} == set(VERSIONS)
     assert BUNDLES
 
 
-def test_nothing_is_lost(store: SqlStore, database: Path) -> None:
+def test_nothing_is_lost(store, database):
     assert current(str(database)) == HEAD
     ((_, record),) = store.published()
     assert (record.key.kernel, record.key.chip, record.verified) == ("vector_add", Chip.V5E, True)
@@ -63,11 +62,11 @@ def test_nothing_is_lost(store: SqlStore, database: Path) -> None:
     assert record.estimate in [tried.estimate for tried in trials]
 
 
-def test_its_tables_are_as_new_ones(store: SqlStore) -> None:
+def test_its_tables_are_as_new_ones(store):
     store._work.read(lambda connection: command.check(config_for(connection)))
 
 
-def test_it_is_asked_and_goes_on(store: SqlStore, database: Path) -> None:
+def test_it_is_asked_and_goes_on(store, database):
     ((_, record),) = store.published()
     with running(str(database)) as service:
         (answer,) = service.lookup(record.key)[1]
@@ -77,7 +76,7 @@ def test_it_is_asked_and_goes_on(store: SqlStore, database: Path) -> None:
     assert len(store.published()) == 2
 
 
-def test_what_was_pushed_and_never_checked_is_claimed(database: Path) -> None:
+def test_what_was_pushed_and_never_checked_is_claimed(database):
     """And said to who serves it; what a worker has checked stays proven."""
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE autotune_records SET pushed_by = 'ci'")
@@ -96,7 +95,7 @@ def test_what_was_pushed_and_never_checked_is_claimed(database: Path) -> None:
         assert store.count_claims() == 0  # of its key something is proven
 
 
-def test_what_is_older_says_what_to_do(database: Path) -> None:
+def test_what_is_older_says_what_to_do(database):
     if current(str(database)) != HEAD:
         done = autotune_here("history", cwd=database.parent)
         assert_one_sentence(done, "run autotune db upgrade")
@@ -107,7 +106,7 @@ def test_what_is_older_says_what_to_do(database: Path) -> None:
 
 
 @pytest.mark.parametrize("file", BUNDLES, ids=lambda file: file.stem)
-def test_bundles_are_read(file: Path) -> None:
+def test_bundles_are_read(file):
     bundle = read_bundle(file)
     (record,) = bundle.records
     assert (record.key.kernel, record.verified) == ("vector_add", True)

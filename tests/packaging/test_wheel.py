@@ -23,7 +23,7 @@ NEIGHBOURS = ("kernels", "db", "service")
 _BUILD_SDIST = "import setuptools.build_meta as m, sys; print(m.build_sdist(sys.argv[1]))"
 
 
-def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+def run(*command, cwd, **environment):
     surroundings = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env=surroundings, capture_output=True, text=True
@@ -32,7 +32,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-def wheel_of(source: Path, folder: Path) -> Path:
+def wheel_of(source, folder):
     options = ("--no-deps", "--no-build-isolation", "--quiet", "--wheel-dir", folder)
     run(sys.executable, "-m", "pip", "wheel", *options, source, cwd=folder.parent)
     (built,) = folder.glob("*.whl")
@@ -40,7 +40,7 @@ def wheel_of(source: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tree(tmp_path_factory):
     """A copy: what a build writes beside its sources is not for the repository."""
     folder = tmp_path_factory.mktemp("tree")
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -53,7 +53,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tree, tmp_path_factory):
     """Built from the source distribution, which therefore holds all that is needed."""
     folder = tmp_path_factory.mktemp("wheel")
     printed = run(sys.executable, "-c", _BUILD_SDIST, folder, cwd=tree)
@@ -61,7 +61,7 @@ def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(wheel, tmp_path_factory):
     """Of a new environment: the neighbours were there first, then came ours. Dependencies are
     found in the environment of the tests, so that no package index is needed."""
     folder = tmp_path_factory.mktemp("installed")
@@ -75,7 +75,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def neighbours(folder: Path) -> Path:
+def neighbours(folder):
     for name in NEIGHBOURS:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text("WHOSE = 'theirs'\n")
@@ -87,7 +87,7 @@ def neighbours(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module", params=["anywhere", "among folders of these names"])
-def workplace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workplace(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("workplace")
     if request.param != "anywhere":
         for name in NEIGHBOURS:
@@ -96,7 +96,7 @@ def workplace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-def test_the_source_distribution_holds_what_the_tree_does(tree: Path, wheel: Path) -> None:
+def test_the_source_distribution_holds_what_the_tree_does(tree, wheel):
     from_tree = wheel_of(tree, wheel.parents[1] / "from-tree")
     assert files_in(from_tree) == files_in(wheel)
     assert {name.split("/")[0] for name in files_in(wheel) if ".dist-info" not in name} == {
@@ -107,11 +107,11 @@ def test_the_source_distribution_holds_what_the_tree_does(tree: Path, wheel: Pat
     }
 
 
-def files_in(wheel: Path) -> set[str]:
+def files_in(wheel):
     return set(zipfile.ZipFile(wheel).namelist())
 
 
-def test_it_holds_each_module_and_data_file(wheel: Path) -> None:
+def test_it_holds_each_module_and_data_file(wheel):
     inside = files_in(wheel)
     suffixes = {".py", ".json", ".mako", ".html", ".css", ".js", ".svg", ".typed"}
     for root in (ROOT, ROOT / "kernels", ROOT / "db", ROOT / "service"):
@@ -120,19 +120,19 @@ def test_it_holds_each_module_and_data_file(wheel: Path) -> None:
                 assert str(path.relative_to(root)) in inside
 
 
-def test_the_neighbours_are_theirs(python: Path, tmp_path: Path) -> None:
+def test_the_neighbours_are_theirs(python, tmp_path):
     code = f"import {', '.join(NEIGHBOURS)}; print({'.WHOSE, '.join(NEIGHBOURS)}.WHOSE)"
     assert run(python, "-c", code, cwd=tmp_path).split() == ["theirs"] * 3
 
 
-def test_the_installed_one_is_meant(python: Path, tmp_path: Path) -> None:
+def test_the_installed_one_is_meant(python, tmp_path):
     code = (
         "import autotune, autotune_db, autotune_kernels, autotune_service as s; print(s.__file__)"
     )
     assert Path(run(python, "-c", code, cwd=tmp_path).strip()).is_relative_to(python.parents[1])
 
 
-def test_its_commands_are_ours(python: Path, workplace: Path) -> None:
+def test_its_commands_are_ours(python, workplace):
     command = python.with_name("autotune")
     assert __version__ in run(command, "--version", cwd=workplace)
     kernels = json.loads(run(command, "kernels", "--json", cwd=workplace))

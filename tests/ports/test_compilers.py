@@ -1,19 +1,14 @@
 """The contract of ``domain.compilers.Compilers``, which each implementation inherits: this
 machine's processes, a Ray cluster, and the fake that stands for them in other tests."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from autotune.compiling.farm.pool import RayPool
-from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.compilers import (
     CheckDeclaration,
     CompileBaseline,
     CompileConfig,
-    Compilers,
     DescribeChip,
     DescribeKernel,
     DescribeToolchain,
@@ -27,11 +22,11 @@ from autotune.domain.compilers import (
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, Choices, KernelSpec, Toolchain
 from autotune.domain.outcome import CompileFailed, OutcomeKind
-from autotune.domain.problem import Config, ProblemSpec, make_config
+from autotune.domain.problem import ProblemSpec, make_config
 from autotune.domain.trace import Trace
 from tests.fakes.compiler import FakeCompilers
 from tests.samples import traces
-from tests.samples.questions import Case, case_of
+from tests.samples.questions import case_of
 from tests.samples.simulations import compiled, simulation
 
 REF = find_kernel("vector_add")
@@ -41,29 +36,25 @@ WRONG = make_config({"no_such_axis": 1}, grid_order=("n",))
 
 class CompilersContract:
     @pytest.fixture
-    def compilers(self) -> Compilers:
+    def compilers(self):
         raise NotImplementedError
 
     @pytest.fixture
-    def case(self, compilers: Compilers) -> Case:
+    def case(self, compilers):
         return case_of(compilers, REF, "n=65536", "float32")
 
-    def test_they_say_what_they_are(self, compilers: Compilers) -> None:
+    def test_they_say_what_they_are(self, compilers):
         assert isinstance(compilers.ask(DescribeToolchain()), Toolchain) and compilers.size >= 1
         assert compilers.ask(DescribeToolchain()) == compilers.ask(DescribeToolchain())
         assert compilers.ask(DescribeChip(chip=Chip.V5E)).chip is Chip.V5E
 
-    def test_a_kernel_and_its_raw_space_are_plain_data(
-        self, compilers: Compilers, case: Case
-    ) -> None:
+    def test_a_kernel_and_its_raw_space_are_plain_data(self, compilers, case):
         spec, choices = compilers.ask(DescribeKernel(ref=REF)), case.ask(ListChoices)
         assert spec.name == "vector_add" and choices.grid == spec.grid
         assert set(choices.axes) == set(choices.default) == set(spec.axes)
         case.ask(CheckDeclaration, chip=Chip.V5E)
 
-    def test_traces_come_in_the_order_of_the_configs(
-        self, compilers: Compilers, case: Case
-    ) -> None:
+    def test_traces_come_in_the_order_of_the_configs(self, compilers, case):
         questions = [
             TraceConfig(ref=REF, problem=case.problem, config=config, orders=True)
             for config in (RIGHT, WRONG, RIGHT)
@@ -74,14 +65,14 @@ class CompilersContract:
         assert isinstance(first, Traces) and isinstance(first.traces[0], Trace)
         assert list(compilers.ask_all([])) == []
 
-    def test_traces_may_be_given_up(self, compilers: Compilers, case: Case) -> None:
+    def test_traces_may_be_given_up(self, compilers, case):
         right = TraceConfig(ref=REF, problem=case.problem, config=RIGHT)
         answers = compilers.ask_all([right] * 20)
         assert isinstance(next(answers), Traces)
         del answers
         assert isinstance(case.trace(WRONG), CompileFailed)
 
-    def test_what_a_candidate_does_is_an_answer(self, compilers: Compilers, case: Case) -> None:
+    def test_what_a_candidate_does_is_an_answer(self, compilers, case):
         futures = [
             compilers.submit(
                 CompileConfig(ref=REF, problem=case.problem, config=config, chip=Chip.V5E)
@@ -95,20 +86,18 @@ class CompilersContract:
         trace, compiled = right.answer
         assert isinstance(trace, Trace) and compiled.vmem_used_bytes > 0 and right.seconds > 0
 
-    def test_only_what_is_right_is_verified(self, case: Case) -> None:
+    def test_only_what_is_right_is_verified(self, case):
         right, wrong = (
             case.ask(VerifyConfig, config=config, chip=Chip.V5E) for config in (RIGHT, WRONG)
         )
         assert right.ok and not wrong.ok and (wrong.reason or wrong.failure)
 
-    def test_plain_xla_has_its_figures(self, case: Case) -> None:
+    def test_plain_xla_has_its_figures(self, case):
         cost = case.ask(CompileBaseline, chip=Chip.V5E)
         assert isinstance(cost, XlaCost) and cost.flops > 0
 
     @pytest.mark.parametrize("config", [RIGHT, None], ids=["a config", "plain XLA"])
-    def test_an_executable_is_written(
-        self, case: Case, config: Config | None, tmp_path: Path
-    ) -> None:
+    def test_an_executable_is_written(self, case, config, tmp_path):
         """As in a search, which has traced it for the chip before."""
         path = tmp_path / "c0"
         case.ask(CheckDeclaration, chip=Chip.V5E)
@@ -120,7 +109,7 @@ class CompilersContract:
 
 class TestFake(CompilersContract):
     @pytest.fixture
-    def compilers(self) -> Compilers:
+    def compilers(self):
         spec = KernelSpec(
             name="vector_add",
             fingerprint="f",
@@ -142,12 +131,12 @@ class TestFake(CompilersContract):
 @pytest.mark.slow
 class TestLocalPool(CompilersContract):
     @pytest.fixture
-    def compilers(self, pool: CompilerPool) -> Compilers:
+    def compilers(self, pool):
         return pool
 
 
 @pytest.fixture(scope="module")
-def farm() -> Iterator[RayPool]:
+def farm():
     """One node of one slot, with the real compiler."""
     from ray.cluster_utils import Cluster
 
@@ -161,5 +150,5 @@ def farm() -> Iterator[RayPool]:
 @pytest.mark.slow
 class TestFarm(CompilersContract):
     @pytest.fixture
-    def compilers(self, farm: RayPool) -> Compilers:
+    def compilers(self, farm):
         return farm

@@ -1,24 +1,20 @@
 """The contract of ``answering.sources.Source``, which each implementation inherits: a model
 gets its configs from a service, a bundle file or a database."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.client import ServiceAnswers
-from autotune.answering.sources import BundleAnswers, Source, StoreAnswers
+from autotune.answering.sources import BundleAnswers, StoreAnswers
 from autotune.domain.key import Chip, Key
-from autotune.domain.record import Record
-from autotune_db import SqlStore
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import running, until
 
-OTHERS: list[Any] = [
+OTHERS = [
     pytest.param(question(2048), id="another shape"),
     pytest.param(question(dtype="float32"), id="another dtype"),
     pytest.param(question(causal=True), id="another option"),
@@ -35,7 +31,7 @@ OTHERS: list[Any] = [
 Misses = Callable[[], dict[Key, int]]
 
 
-def exactly(source: Source, key: Key) -> Record | None:
+def exactly(source, key):
     return source.match(key, ("exact",)).record
 
 
@@ -43,21 +39,21 @@ class SourceContract:
     """``store``: a database with the record of ``question()``; ``misses``: what was counted."""
 
     @pytest.fixture
-    def store(self, sqlite_url: str) -> Iterator[SqlStore]:
+    def store(self, sqlite_url):
         with new_store(sqlite_url.removeprefix("sqlite:///")) as opened:
             opened.save_kernel(SPEC)
             opened.save_record(record())
             yield opened
 
     @pytest.fixture
-    def source(self) -> Source:
+    def source(self):
         raise NotImplementedError
 
     @pytest.fixture
-    def misses(self, store: SqlStore) -> Misses:
+    def misses(self, store):
         return lambda: {miss.key: miss.count for miss in store.misses()}
 
-    def test_what_is_published_is_found_whole(self, source: Source) -> None:
+    def test_what_is_published_is_found_whole(self, source):
         match = exactly(source, question())
         assert match is not None and match.key == question()
         assert (match.config, match.verified, match.time_us) == (
@@ -68,12 +64,10 @@ class SourceContract:
         assert exactly(source, question()) == match
 
     @pytest.mark.parametrize("other", OTHERS)
-    def test_nothing_else_is_an_answer(self, source: Source, other: Key) -> None:
+    def test_nothing_else_is_an_answer(self, source, other):
         assert exactly(source, other) is None
 
-    def test_a_miss_is_counted_once_and_a_find_is_none(
-        self, source: Source, misses: Misses
-    ) -> None:
+    def test_a_miss_is_counted_once_and_a_find_is_none(self, source, misses):
         asked = question(2048)
         assert exactly(source, question()) is not None and exactly(source, asked) is None
         source.miss(asked)
@@ -82,24 +76,24 @@ class SourceContract:
 
 class TestDatabase(SourceContract):
     @pytest.fixture
-    def source(self, store: SqlStore) -> Source:
+    def source(self, store):
         return StoreAnswers(store)
 
 
 class TestService(SourceContract):
     @pytest.fixture
-    def source(self, store: SqlStore, sqlite_url: str) -> Iterator[Source]:
+    def source(self, store, sqlite_url):
         with running(sqlite_url) as service:
             yield ServiceAnswers(service.url, timeout_s=60, strict=True)
 
 
 class TestBundle(SourceContract):
     @pytest.fixture
-    def source(self, store: SqlStore, tmp_path: Path) -> BundleAnswers:
+    def source(self, store, tmp_path):
         path = tmp_path / "configs.bundle"
         write_bundle(path, new_bundle(store.records()))
         return BundleAnswers(path)
 
     @pytest.fixture
-    def misses(self, source: BundleAnswers) -> Misses:
+    def misses(self, source):
         return lambda: source.misses

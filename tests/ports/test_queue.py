@@ -1,14 +1,12 @@
 """The contract of ``domain.job.Queue``, which each implementation inherits: the database's
 own queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, select, update
+from sqlalchemy import select, update
 
 from autotune.answering.http import Remote
 from autotune.answering.push import RemoteJobs
@@ -17,16 +15,13 @@ from autotune.domain.job import (
     MOST_LOG,
     Ability,
     Ending,
-    Job,
     JobLog,
     Progress,
-    Queue,
     Request,
     State,
 )
 from autotune.domain.token import WRITER
 from autotune.publishing.jobs.worker import Lease
-from autotune_db import SqlStore
 from autotune_db.tables import JOBS
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
@@ -41,22 +36,22 @@ LEASE_S = 600.0  # no machine is so busy: silence is written, not waited for
 Finds = Callable[[Request], None]
 
 
-def request(kernel: str = SPEC.name, m: int = 512, **changes: object) -> Request:
+def request(kernel=SPEC.name, m=512, **changes):
     key = question(m, kernel=kernel)
     made = Request(kernel=kernel, problem=key.problem, chip=key.chip, trials=3)
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
-def claimed(queue: Queue, worker: str = "a") -> Job:
+def claimed(queue, worker="a"):
     job = queue.claim(worker, ABLE, LEASE_S)
     assert job is not None
     return job
 
 
-def silence(store: SqlStore, job: Job) -> None:
+def silence(store, job):
     """As if its worker had not been heard of for longer than the lease."""
 
-    def write(connection: Connection, _: bool) -> None:
+    def write(connection, _):
         is_job = JOBS.c.id == job.number
         times = connection.execute(select(JOBS.c.heard_at, JOBS.c.lapses_at).where(is_job)).one()
         values = {name: at - timedelta(seconds=2 * LEASE_S) for name, at in times._mapping.items()}
@@ -70,14 +65,14 @@ class QueueContract:
     a job is done."""
 
     @pytest.fixture
-    def queue(self) -> Queue:
+    def queue(self):
         raise NotImplementedError
 
     @pytest.fixture
-    def finds(self) -> Finds:
+    def finds(self):
         return lambda _: None
 
-    def test_the_oldest_first_and_one_for_each_worker(self, queue: Queue, store: SqlStore) -> None:
+    def test_the_oldest_first_and_one_for_each_worker(self, queue, store):
         for m in (1, 2):
             store.jobs.add(request(m=m))
         jobs = [queue.claim(worker, ABLE, LEASE_S) for worker in "abc"]
@@ -98,15 +93,13 @@ class QueueContract:
             ),
         ],
     )
-    def test_what_a_worker_cannot_run_is_left_to_others(
-        self, queue: Queue, store: SqlStore, asked: Request
-    ) -> None:
+    def test_what_a_worker_cannot_run_is_left_to_others(self, queue, store, asked):
         store.jobs.add(asked)
         assert queue.claim("a", ABLE, LEASE_S) is None
         store.jobs.add(request("rms", fingerprint="1111", toolchain=ABLE.toolchain))
         assert claimed(queue).number == 2
 
-    def test_progress_can_be_read(self, queue: Queue, store: SqlStore) -> None:
+    def test_progress_can_be_read(self, queue, store):
         store.jobs.add(request())
         mine = claimed(queue)
         progress = Progress(done=3, goal=9, best_us=1.5, default_us=2.0, note="compiling")
@@ -116,7 +109,7 @@ class QueueContract:
         assert job.heard_at is not None and mine.heard_at is not None
         assert job.heard_at >= mine.heard_at
 
-    def test_what_a_worker_says_can_be_read(self, queue: Queue, store: SqlStore) -> None:
+    def test_what_a_worker_says_can_be_read(self, queue, store):
         """Each attempt has its log; nothing in it acts on a terminal, and it has an end."""
         store.jobs.add(request())
         first = claimed(queue)
@@ -133,9 +126,7 @@ class QueueContract:
         assert (other.attempt, len(other.text)) == (2, MOST_LOG)
         assert other.text.startswith("…") and other.text.endswith(r"\x1b\x1b")
 
-    def test_what_a_stopped_worker_said_stays_before_what_the_next_one_says(
-        self, queue: Queue, store: SqlStore
-    ) -> None:
+    def test_what_a_stopped_worker_said_stays_before_what_the_next_one_says(self, queue, store):
         store.jobs.add(request())
         for said in ("one", "two"):
             mine = claimed(queue, said)
@@ -146,7 +137,7 @@ class QueueContract:
         (log,) = store.jobs.logs(1)
         assert (log.text[:7], len(log.text)) == ("…two\nxx", MOST_LOG)
 
-    def test_a_line_that_cannot_be_encoded_is_shown(self, queue: Queue, store: SqlStore) -> None:
+    def test_a_line_that_cannot_be_encoded_is_shown(self, queue, store):
         store.jobs.add(request())
         lease = Lease(queue, claimed(queue), LEASE_S)
         lease.say("kernel \udc80")
@@ -155,9 +146,7 @@ class QueueContract:
         assert log.text.endswith(" kernel \\udc80\n")
 
     @pytest.mark.parametrize("change", [{"worker": "else"}, {"attempt": 2}, {"number": 2}])
-    def test_nobody_writes_the_log_of_another(
-        self, queue: Queue, store: SqlStore, change: dict[str, Any]
-    ) -> None:
+    def test_nobody_writes_the_log_of_another(self, queue, store, change):
         store.jobs.add(request()), store.jobs.add(request(m=2))
         mine = claimed(queue)
         if "worker" in change:  # of the same token
@@ -165,7 +154,7 @@ class QueueContract:
         assert not queue.write_log(replace(mine, **change), "it was not me")
         assert [store.jobs.logs(number) for number in (1, 2)] == [[], []]
 
-    def test_it_ends_once(self, queue: Queue, store: SqlStore, finds: Finds) -> None:
+    def test_it_ends_once(self, queue, store, finds):
         store.jobs.add(request())
         mine = claimed(queue)
         finds(request())
@@ -178,9 +167,7 @@ class QueueContract:
         assert (job.state, job.message) == (State.DONE, "twice as fast")
 
     @pytest.mark.parametrize("who", ["b", "a"])
-    def test_a_silent_workers_job_is_anothers(
-        self, queue: Queue, store: SqlStore, who: str
-    ) -> None:
+    def test_a_silent_workers_job_is_anothers(self, queue, store, who):
         """Where the same worker takes it again, what it began before is over."""
         store.jobs.add(request())
         first = claimed(queue, "a")
@@ -194,7 +181,7 @@ class QueueContract:
         assert not queue.give_back(first, "late", counts=True)
         assert queue.heartbeat(second, Progress())
 
-    def test_after_so_many_deaths_it_has_failed(self, queue: Queue, store: SqlStore) -> None:
+    def test_after_so_many_deaths_it_has_failed(self, queue, store):
         store.jobs.add(request())
         for n in range(MOST_ATTEMPTS):
             silence(store, claimed(queue, f"w{n}"))
@@ -204,7 +191,7 @@ class QueueContract:
         assert job.message.startswith(f"its workers died: {MOST_ATTEMPTS} of them, the last was")
         assert job.message.endswith(f"w{MOST_ATTEMPTS - 1}")
 
-    def test_given_back(self, queue: Queue, store: SqlStore) -> None:
+    def test_given_back(self, queue, store):
         store.jobs.add(request())
         for _ in range(MOST_ATTEMPTS + 2):  # a worker that is stopped is no failure
             mine = claimed(queue)
@@ -217,9 +204,7 @@ class QueueContract:
         job = store.jobs.get(1)
         assert job is not None and (job.state, job.message) == (State.FAILED, "it broke")
 
-    def test_one_that_is_cancelled_ends_at_the_next_heartbeat(
-        self, queue: Queue, store: SqlStore
-    ) -> None:
+    def test_one_that_is_cancelled_ends_at_the_next_heartbeat(self, queue, store):
         store.jobs.add(request())
         mine = claimed(queue)
         store.jobs.cancel(1)
@@ -230,22 +215,22 @@ class QueueContract:
 
 class TestDatabase(QueueContract):
     @pytest.fixture
-    def queue(self, store: SqlStore) -> Queue:
+    def queue(self, store):
         return store.jobs
 
-    def test_a_worker_without_kernels_gets_nothing(self, queue: Queue, store: SqlStore) -> None:
+    def test_a_worker_without_kernels_gets_nothing(self, queue, store):
         store.jobs.add(request())
         assert queue.claim("a", replace(ABLE, kernels={}), LEASE_S) is None
 
 
 class TestService(QueueContract):
     @pytest.fixture
-    def store(self, sqlite_url: str) -> Iterator[SqlStore]:
+    def store(self, sqlite_url):
         with new_store(sqlite_url.removeprefix("sqlite:///")) as opened:
             yield opened
 
     @pytest.fixture
-    def local(self, tmp_path: Path) -> Iterator[SqlStore]:
+    def local(self, tmp_path):
         """The worker's own database."""
         with new_store(tmp_path / "local.db") as opened:
             for spec in (SPEC, OTHER):
@@ -253,11 +238,11 @@ class TestService(QueueContract):
             yield opened
 
     @pytest.fixture
-    def queue(self, store: SqlStore, sqlite_url: str, local: SqlStore) -> Iterator[Queue]:
+    def queue(self, store, sqlite_url, local):
         secret = store.tokens.create("ci", WRITER, None)[1]
         with running(sqlite_url) as service:
             yield RemoteJobs(Remote(service.url, 30.0, secret), local)
 
     @pytest.fixture
-    def finds(self, local: SqlStore) -> Finds:
+    def finds(self, local):
         return lambda asked: local.save_record(record(question(asked.problem["m"])))

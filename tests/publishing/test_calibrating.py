@@ -3,14 +3,10 @@ not there; and what a file of somebody else may do to a database."""
 
 import json
 import random
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.compiling.protocol import Loaded, Sample, Samples
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.calibration import MeasuredProgram, calibration_data, calibration_rows
@@ -37,12 +33,12 @@ ROW = MeasuredProgram(
 )
 
 
-def read(rows: Any, **changes: Any) -> list[MeasuredProgram]:
+def read(rows, **changes):
     text = json.dumps({"schema": 1, "rows": rows, **changes})
     return calibration_rows(json.loads(text), "f.json")
 
 
-def test_a_file_names_each_program_once_and_nothing_of_the_machine() -> None:
+def test_a_file_names_each_program_once_and_nothing_of_the_machine():
     data = calibration_data([ROW])
     assert read(data["rows"] * 1000) == [ROW]
     assert calibration_data([ROW, replace(ROW, program="sent", from_file=True)]) == data
@@ -53,20 +49,20 @@ def test_a_file_names_each_program_once_and_nothing_of_the_machine() -> None:
 
 
 @pytest.mark.parametrize("time", [0, -1, float("nan"), float("inf"), 1e300])
-def test_what_is_no_time_is_refused(time: float) -> None:
+def test_what_is_no_time_is_refused(time):
     with pytest.raises(InvalidInputError, match=r"row 1: .* µs is no time"):
         read([{**to_data(ROW), "measured_us": time}])
 
 
 @pytest.mark.parametrize("rows", [[], [{}], 5, None, {"a": 1}, [to_data(ROW)] * 10_001])
-def test_a_file_without_rows_that_can_be_read_is_refused(rows: Any) -> None:
+def test_a_file_without_rows_that_can_be_read_is_refused(rows):
     with pytest.raises(InvalidInputError, match=r"^f\.json h"):
         read(rows)
     with pytest.raises(InvalidInputError, match="no calibration of schema 1"):
         read([to_data(ROW)], schema=2)
 
 
-def test_a_file_starts_no_code_of_its_own() -> None:
+def test_a_file_starts_no_code_of_its_own():
     assert problems_of([replace(ROW, key=replace(ROW.key, kernel="evil.py:KERNEL"))]) == []
 
 
@@ -75,7 +71,7 @@ class Device:
 
     running = True
 
-    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+    def ask(self, request, limit_s):
         if request["kind"] == "open":
             opened = {"platform": "tpu", "kind": "TPU v5 lite", "id": 0, "cores": 1, "count": 1}
             return {"ok": {**opened, "method": "device time"}}
@@ -85,16 +81,14 @@ class Device:
             return {"ok": to_data(Samples(samples))}
         return {"ok": to_data(Loaded()) if request["kind"] == "load" else None}
 
-    def stop(self) -> None:
+    def stop(self):
         self.running = False
 
     close = stop
 
 
 @pytest.mark.slow
-def test_what_a_device_measures_is_kept_and_taken_by_another_database(
-    pool: CompilerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_device_measures_is_kept_and_taken_by_another_database(pool, tmp_path, monkeypatch):
     monkeypatch.setattr(calibrating, "measuring_process", lambda *_: Device())
     problems = [CalibrationProblem("vector_add", ProblemWords(shape="65536"))]
     device, heard = calibrating.attached(pool, "python", 0), list[str]()

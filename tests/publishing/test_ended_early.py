@@ -1,9 +1,6 @@
 """What a prediction ends is not the last word where the gate refuses it, or a TPU can tell."""
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,16 +9,16 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Choices
 from autotune.domain.known_config import KnownConfig
-from autotune.domain.problem import Config, ProblemSpec, make_config
+from autotune.domain.problem import ProblemSpec, make_config
 from autotune.domain.record import Evidence, Record
 from autotune.publishing import task as task_module
 from autotune.publishing.estimated_ties import better
 from autotune.publishing.publish import opened, running
-from autotune.publishing.task import Plan, Timing, TuningObserver, TuningResult, TuningTask
+from autotune.publishing.task import Plan, Timing, TuningObserver, TuningTask
 from autotune.publishing.tuning import limits_of, tune_one
 from autotune.searching.subject import SearchLimits
 from autotune.wording.publication import default_note, record_reason, times_default
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.publishing.test_publish import SUBJECT
 from tests.samples import records
 from tests.samples.dashboard import estimated
@@ -34,33 +31,33 @@ BEST = kernel.fastest(ROWS)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path):
     with new_store(tmp_path / "db.db", kernel.taught) as opened:
         yield opened
 
 
 @pytest.fixture
-def known(tmp_path: Path) -> Iterator[SqlStore]:
+def known(tmp_path):
     """So many predictions that a default need not be compiled."""
     with new_store(tmp_path / "known.db", kernel.confirmed) as opened:
         yield opened
 
 
-def verdict(config: Config) -> Verdict:
+def verdict(config):
     right = config["block"] != BEST
     return Verdict(ok=right, reason="right" if right else "wrong")
 
 
 def tuned(
-    store: SqlStore,
-    rows: int,
-    verified: Callable[[Config], Verdict],
-    observer: TuningObserver | None = None,
-    block: int = kernel.BLOCKS[kernel.DEFAULT],
-    blocks: Sequence[int] = kernel.BLOCKS,
-    plan: Plan | None = None,
-) -> TuningResult:
-    compilers: Any = kernel.compilers(
+    store,
+    rows,
+    verified,
+    observer=None,
+    block=kernel.BLOCKS[kernel.DEFAULT],
+    blocks=kernel.BLOCKS,
+    plan=None,
+):
+    compilers = kernel.compilers(
         rows,
         verified=verified,
         spec=replace(SUBJECT.spec, problems=ProblemSpec(dims=("rows",), dtypes=("bfloat16",))),
@@ -75,10 +72,10 @@ def tuned(
     )
 
 
-def test_a_search_goes_on_when_the_gate_refuses_its_winner(store: SqlStore) -> None:
-    over: list[TuningResult] = []
+def test_a_search_goes_on_when_the_gate_refuses_its_winner(store):
+    over = []
     observer = TuningObserver()
-    observer.tuned = over.append  # type: ignore[method-assign]
+    observer.tuned = over.append
     result = tuned(store, ROWS, verdict, observer)
     assert (result.stopped_by, len(result.trials)) == ("exhausted", len(kernel.BLOCKS))
     left = [block for block in kernel.BLOCKS if block != BEST]
@@ -87,23 +84,21 @@ def test_a_search_goes_on_when_the_gate_refuses_its_winner(store: SqlStore) -> N
     assert over == [result]
 
 
-def test_what_others_know_is_told_once(store: SqlStore) -> None:
+def test_what_others_know_is_told_once(store):
     name = SUBJECT.spec.name
     known = KnownConfig(
         kernel=name, problem=(), chips=(), axes=(("block", BEST),), source="a table"
     )
     store.save_known_configs([known])
-    lines: list[str] = []
+    lines = []
     observer = TuningObserver()
-    observer.announce = lines.append  # type: ignore[method-assign]
+    observer.announce = lines.append
     result = tuned(store, ROWS, verdict, observer)
     assert (result.stopped_by, len(result.given)) == ("exhausted", 1)
     assert len([line for line in lines if "a table" in line]) == 1
 
 
-def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(store, monkeypatch):
     monkeypatch.setattr(ReadOnce, "searched_source", lambda *_: "as it is")
     result = tuned(store, ROWS, lambda _: Verdict(ok=True, reason="right"))
     assert result.record is not None and result.search is not None
@@ -113,11 +108,11 @@ def test_what_is_right_ends_it_and_is_the_answer_of_the_next_search(
     assert again.record == result.record
 
 
-def test_another_default_and_other_choices_go_on_searching(tmp_path: Path) -> None:
+def test_another_default_and_other_choices_go_on_searching(tmp_path):
     """What was compiled is used again; the default is that of today wherever one looks."""
     plan = Plan(limits=SearchLimits(trials=3))
 
-    def searched(block: int, blocks: Sequence[int]) -> TuningResult:
+    def searched(block, blocks):
         right = Verdict(ok=True, reason="right")
         return tuned(store, ROWS, lambda _: right, block=block, blocks=blocks, plan=plan)
 
@@ -137,7 +132,7 @@ def test_another_default_and_other_choices_go_on_searching(tmp_path: Path) -> No
         assert searched(64, kernel.BLOCKS).search is None
 
 
-def test_what_a_tpu_times_is_searched_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_tpu_times_is_searched_to_its_limit(monkeypatch):
     subject, limits = kernel.subject(ROWS), SearchLimits()
     timed = Plan(timing=Timing())
     monkeypatch.setattr(task_module, "attached_chips", lambda: (subject.chip.chip,))
@@ -151,7 +146,7 @@ PREDICTED = kernel.NEXT
 """A problem whose default is not compiled."""
 
 
-def test_a_record_says_that_its_default_was_only_predicted(known: SqlStore) -> None:
+def test_a_record_says_that_its_default_was_only_predicted(known):
     result = tuned(known, PREDICTED, lambda _: Verdict(ok=True, reason="right"))
     assert result.publication is not None and result.record is not None
     record = result.record
@@ -165,7 +160,7 @@ def test_a_record_says_that_its_default_was_only_predicted(known: SqlStore) -> N
     assert times_default(record.default, record.estimate.time_us).endswith("predicted")
 
 
-def test_when_the_gate_refuses_the_winner_the_default_is_compiled(known: SqlStore) -> None:
+def test_when_the_gate_refuses_the_winner_the_default_is_compiled(known):
     best = kernel.fastest(PREDICTED)
     verdict = lambda config: Verdict(ok=config["block"] != best, reason="seen")  # noqa: E731
     result = tuned(known, PREDICTED, verdict)
@@ -174,7 +169,7 @@ def test_when_the_gate_refuses_the_winner_the_default_is_compiled(known: SqlStor
     assert result.record.default.time_us == kernel.time_us(PREDICTED, kernel.BLOCKS[kernel.DEFAULT])
 
 
-def test_nothing_is_published_that_may_be_slower_than_a_predicted_default() -> None:
+def test_nothing_is_published_that_may_be_slower_than_a_predicted_default():
     default = Evidence(config=None, time_us=None, expected_us=100.0, expected_error=0.1)
     trials = [records.trial(1, estimated(us)) for us in (50.0, 89.0, 95.0)]
     assert [t.estimate.time_us for t in better(trials, None, default) if t.estimate] == [50.0]

@@ -1,7 +1,6 @@
 """A measurement decides what is published, or says why it does not."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,7 @@ Given = Callable[[Sequence[MeasurementCandidate], Config | None], Measurement | 
 OUTCOMES = [estimated(100), estimated(50), estimated(49), estimated(48), estimated(90)]
 
 
-def timed(
-    number: int, us: float, ratio: float | None, *, slower: bool = True, refused: str = ""
-) -> Timed:
+def timed(number, us, ratio, *, slower=True, refused=""):
     bounds = (None, None) if ratio is None else (ratio * 0.99, ratio * 1.01)
     return Timed(
         config=make_config({"b": number}),
@@ -31,7 +28,7 @@ def timed(
     )
 
 
-def measurement(*rows: Timed, void: str = "") -> Measurement:
+def measurement(*rows, void=""):
     return Measurement(
         method="device time",
         device="TPU v5 lite, device 0 of 1",
@@ -41,10 +38,8 @@ def measurement(*rows: Timed, void: str = "") -> Measurement:
     )
 
 
-def answering(found: Measurement | NotMeasured, asked: list[Any] | None = None) -> Given:
-    def measure(
-        candidates: Sequence[MeasurementCandidate], default: Config | None
-    ) -> Measurement | NotMeasured:
+def answering(found, asked=None):
+    def measure(candidates, default):
         if asked is not None:
             asked.append(([c.config["b"] for c in candidates], default and default["b"]))
         return found
@@ -57,8 +52,8 @@ WON = measurement(
 )
 
 
-def test_the_measured_winner_is_published_against_the_estimates() -> None:
-    asked: list[Any] = []
+def test_the_measured_winner_is_published_against_the_estimates():
+    asked = []
     published, store, compiler = run(OUTCOMES, measure=answering(WON, asked))
     record = store.saved[0]
     assert asked == [([3, 2, 1, 4, 0], 0)]  # the best few by estimate, the default last
@@ -72,14 +67,14 @@ def test_the_measured_winner_is_published_against_the_estimates() -> None:
     assert sorted(verified_blocks(compiler)) == [0, 1, 2, 3, 4] and published.winner is not None
 
 
-def test_only_what_is_verified_is_measured() -> None:
-    asked: list[Any] = []
+def test_only_what_is_verified_is_measured():
+    asked = []
     _, store, _ = run(OUTCOMES, {3: False, 2: None}, measure=answering(WON, asked))
     assert asked == [([1, 4, 0], 0)]
     assert list(store.wrong) == [3] and store.saved[0].verified
 
 
-def test_a_winner_that_cannot_be_told_from_the_default_leaves_the_default() -> None:
+def test_a_winner_that_cannot_be_told_from_the_default_leaves_the_default():
     near = measurement(timed(1, 40, 1.0, slower=False), timed(0, 41, 1.02, slower=False))
     _, store, _ = run(OUTCOMES, measure=answering(near))
     record = store.saved[0]
@@ -89,7 +84,7 @@ def test_a_winner_that_cannot_be_told_from_the_default_leaves_the_default() -> N
     )
 
 
-def test_the_default_may_be_the_fastest_though_it_was_estimated_slower() -> None:
+def test_the_default_may_be_the_fastest_though_it_was_estimated_slower():
     best = measurement(timed(0, 39, 1.0, slower=False), timed(1, 40, 1.03))
     _, store, _ = run(OUTCOMES, measure=answering(best))
     assert store.saved[0].is_default
@@ -112,9 +107,7 @@ def test_the_default_may_be_the_fastest_though_it_was_estimated_slower() -> None
         ),
     ],
 )
-def test_without_a_decision_the_estimate_decides_and_says_why(
-    found: Measurement | NotMeasured, why: str, kept: bool
-) -> None:
+def test_without_a_decision_the_estimate_decides_and_says_why(found, why, kept):
     _, store, compiler = run(OUTCOMES, measure=answering(found))
     record = store.saved[0]
     assert record.method == "estimated" and record.time_us == record.estimate.time_us
@@ -125,9 +118,9 @@ def test_without_a_decision_the_estimate_decides_and_says_why(
     )  # nothing is verified twice
 
 
-def test_a_wrong_default_is_no_rival() -> None:
+def test_a_wrong_default_is_no_rival():
     alone = measurement(timed(1, 40, 1.0, slower=False), timed(2, 44, 1.1))
-    asked: list[Any] = []
+    asked = []
     _, store, _ = run(OUTCOMES, {0: False}, measure=answering(alone, asked))
     assert asked[0][1] is None and store.saved[0].config["b"] == 1
     assert record_reason(store.saved[0]) == (
@@ -136,7 +129,7 @@ def test_a_wrong_default_is_no_rival() -> None:
     )
 
 
-def test_a_push_that_only_calls_itself_measured_is_refused() -> None:
+def test_a_push_that_only_calls_itself_measured_is_refused():
     from dataclasses import replace
 
     _, store, _ = run(OUTCOMES, measure=answering(WON))

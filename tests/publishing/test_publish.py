@@ -1,30 +1,24 @@
 """What gets published: only what is right, and only what beats the default."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.evidence import FailedCheck, Verdict
-from autotune.domain.key import Chip, ChipInfo, KernelRef, KernelSpec, Key, Toolchain
+from autotune.domain.key import Chip, ChipInfo, KernelRef, KernelSpec, Toolchain
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
-from autotune.domain.problem import Config, ProblemSpec, make_config
+from autotune.domain.problem import ProblemSpec, make_config
 from autotune.domain.record import Decision, GateState, Record, Trial
 from autotune.domain.trace import Trace
 from autotune.estimating.roofline import Roofline
 from autotune.estimating.space import Candidate, Space
 from autotune.publishing.estimated_ties import by_rule
-from autotune.publishing.publish import Publication, finalists, publish, same_verdict
+from autotune.publishing.publish import finalists, publish, same_verdict
 from autotune.searching.subject import SearchResult, Subject
-from autotune.wording.publication import (
-    TIE_RULE,
-    publication_reason,
-    record_verification,
-)
+from autotune.wording.publication import TIE_RULE, publication_reason, record_verification
 from tests.fakes.compiler import FakeCompilers
 
 CHIP = ChipInfo(
@@ -72,7 +66,7 @@ TRACE = Trace(
 RESOLUTION = 0.03
 
 
-def estimated(time_us: float, *, vmem: int = 1, resolution: float = RESOLUTION) -> Estimated:
+def estimated(time_us, *, vmem=1, resolution=RESOLUTION):
     estimate = Estimate(
         time_us=time_us,
         compute_us=1,
@@ -90,7 +84,7 @@ def estimated(time_us: float, *, vmem: int = 1, resolution: float = RESOLUTION) 
     return Estimated(estimate=estimate, program=str(time_us))
 
 
-def trial(number: int, outcome: Outcome) -> Trial:
+def trial(number, outcome):
     return Trial(
         number=number,
         config=make_config({"b": number}),
@@ -100,45 +94,39 @@ def trial(number: int, outcome: Outcome) -> Trial:
     )
 
 
-def gate(verdicts: dict[int, bool | None]) -> FakeCompilers:
+def gate(verdicts):
     """Answers by the value of axis b; what is not named is right."""
 
-    def verified(config: Config) -> Verdict:
+    def verified(config):
         ok = verdicts.get(config["b"], True)
         wrong = {"check": FailedCheck.VALUES, "error": 33.0, "where": "output 0 at (1,)"}
-        return Verdict(ok=ok, reason="because", **(wrong if ok is False else {}))  # type: ignore[arg-type]
+        return Verdict(ok=ok, reason="because", **(wrong if ok is False else {}))
 
     return FakeCompilers(verified=verified)
 
 
-def verified_blocks(compilers: FakeCompilers) -> list[int]:
+def verified_blocks(compilers):
     """The values of axis b that were verified, in turn."""
     return [config["b"] for config in compilers.verified_configs]
 
 
 class FakeStore:
-    def __init__(self, known: Sequence[Record] = ()) -> None:
+    def __init__(self, known=()):
         self.known = known
         self.saved: list[Record] = []
         self.wrong: dict[int, Outcome] = {}
 
-    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+    def records(self, kernel=None, chip=None):
         return self.known
 
-    def save_record(self, record: Record) -> None:
+    def save_record(self, record):
         self.saved.append(record)
 
-    def replace_outcome(self, key: Key, config: Config, outcome: Outcome) -> None:
+    def replace_outcome(self, key, config, outcome):
         self.wrong[int(config["b"])] = outcome
 
 
-def run(
-    outcomes: list[Outcome],
-    verdicts: dict[int, bool | None] | None = None,
-    known: Sequence[Record] = (),
-    seconds: float = 0.0,
-    **options: Any,
-) -> tuple[Publication, FakeStore, FakeCompilers]:
+def run(outcomes, verdicts=None, known=(), seconds=0.0, **options):
     trials = [replace(trial(n, outcome), seconds=seconds) for n, outcome in enumerate(outcomes)]
     line = Roofline(compute_us=1, memory_us=1, overhead_us=0, fill_us=0, cores=1)
     space = Space(
@@ -150,11 +138,11 @@ def run(
         subject=SUBJECT, space=space, trials=trials, reused=0, stopped_by="trials", seconds=0.0
     )
     compilers, store = gate(verdicts or {}), FakeStore(known)
-    any_store: Any = store
+    any_store = store
     return publish(compilers, any_store, result, **options), store, compilers
 
 
-def test_the_fastest_right_one_wins() -> None:
+def test_the_fastest_right_one_wins():
     published, store, compiler = run([estimated(100), estimated(50), estimated(40)])
     assert published.winner is not None and published.winner.number == 2
     assert store.saved[0].verified and not store.saved[0].is_default
@@ -163,12 +151,12 @@ def test_the_fastest_right_one_wins() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "budget_s"), [(0.1, 15.0), (40.0, 80.0)])
-def test_a_verification_may_take_what_its_search_took(seconds: float, budget_s: float) -> None:
+def test_a_verification_may_take_what_its_search_took(seconds, budget_s):
     asked = run([estimated(100), estimated(50)], seconds=seconds)[2].budgets
     assert asked == [budget_s]
 
 
-def test_what_won_before_is_not_verified_again() -> None:
+def test_what_won_before_is_not_verified_again():
     times = [estimated(100), estimated(50), estimated(40)]
     first = run(times)[1].saved[0]
     _, store, compiler = run(times, known=[first])
@@ -182,7 +170,7 @@ def test_what_won_before_is_not_verified_again() -> None:
     assert verified_blocks(run([*times, estimated(30)], known=[first])[2]) == [3]
 
 
-def test_a_wrong_one_is_marked_and_the_next_is_tried() -> None:
+def test_a_wrong_one_is_marked_and_the_next_is_tried():
     published, store, _ = run([estimated(100), estimated(50), estimated(40)], {2: False})
     assert published.winner is not None and published.winner.number == 1
     assert store.wrong == {
@@ -197,20 +185,20 @@ def test_a_wrong_one_is_marked_and_the_next_is_tried() -> None:
     assert published.wrong[0][0].number == 2
 
 
-def test_a_wrong_default_is_not_published_either() -> None:
+def test_a_wrong_default_is_not_published_either():
     published, store, _ = run([estimated(100), estimated(50)], {0: False, 1: False})
     assert published.record is None and store.saved == []
     assert list(store.wrong) == [1, 0]
 
 
 @pytest.mark.parametrize("time_us", [100.0, 98.0, 150.0])
-def test_within_the_margin_the_default_is_the_record(time_us: float) -> None:
+def test_within_the_margin_the_default_is_the_record(time_us):
     published, store, _ = run([estimated(100), estimated(time_us)])
     assert store.saved[0].is_default
     assert "nothing was estimated to be faster than the default" in publication_reason(published)
 
 
-def test_what_cannot_be_verified_is_passed_over() -> None:
+def test_what_cannot_be_verified_is_passed_over():
     published, store, compiler = run(
         [estimated(100), estimated(50), estimated(40), estimated(45)], {2: None, 3: False}
     )
@@ -221,14 +209,14 @@ def test_what_cannot_be_verified_is_passed_over() -> None:
     assert [t.number for t in published.ties] == [1]
 
 
-def test_nothing_is_published_where_nothing_can_be_verified() -> None:
+def test_nothing_is_published_where_nothing_can_be_verified():
     published, store, _ = run([estimated(100), estimated(50)], {0: None, 1: None})
     assert published.record is None and store.saved == []
     assert [verdict.reason for _, verdict in published.unverified] == ["because"] * 2
     assert publication_reason(published).endswith(": because")
 
 
-def test_so_many_are_tried_and_no_more() -> None:
+def test_so_many_are_tried_and_no_more():
     """Each costs many seconds; the default comes after them."""
     outcomes = [estimated(100), *(estimated(50 - number) for number in range(20))]
     published, _, compiler = run(outcomes, dict.fromkeys(range(21), None))
@@ -236,27 +224,27 @@ def test_so_many_are_tried_and_no_more() -> None:
     assert len(verified_blocks(compiler)) == 8 + 1 and verified_blocks(compiler)[-1] == 0
 
 
-def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
+def test_what_cannot_be_verified_is_published_only_on_request_and_labelled():
     _, store, _ = run([estimated(100), estimated(50)], {1: None}, allow_unverified=True)
     assert store.saved[0].verified is False
     assert record_verification(store.saved[0]) == "not verified: because"
 
 
-def test_without_a_default_that_compiles_the_best_is_published_with_the_reason() -> None:
+def test_without_a_default_that_compiles_the_best_is_published_with_the_reason():
     published, store, _ = run([CompileFailed(reason="no"), estimated(50)])
     assert store.saved[0].default.time_us is None
     assert published.record is not None
     assert published.record.default.failure == CompileFailed(reason="no")
 
 
-def test_the_baseline_is_a_lower_bound_of_operations_and_arguments() -> None:
+def test_the_baseline_is_a_lower_bound_of_operations_and_arguments():
     published, _, _ = run([estimated(100)])
     # 2e8 operations at 2e14/s are 1 us; 800 bytes at 8e11/s are 0.001 us; XLA's own 1e9 bytes
     # would be 1250 us and are no bound.
     assert published.baseline.time_us == pytest.approx(1.0)
 
 
-def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:
+def test_among_ties_the_rule_decides_and_the_reason_says_so():
     """40 and 41 are within 3 % of each other, 43 is not; the second needs less VMEM."""
     outcomes = [estimated(100), estimated(40, vmem=9), estimated(41, vmem=5), estimated(43)]
     published, _, _ = run(outcomes)
@@ -268,7 +256,7 @@ def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:
     assert verified_blocks(compiler) == [2, 1, 3]  # the ties by rule, then by time
 
 
-def test_a_verdict_is_that_of_its_program() -> None:
+def test_a_verdict_is_that_of_its_program():
     same = [replace(estimated(40), program="one"), replace(estimated(40, vmem=2), program="one")]
     right = [replace(estimated(40, vmem=9), program="two")] * 2
     published, store, compiler = run([estimated(100), *same, *right], {1: False})
@@ -282,7 +270,7 @@ def test_a_verdict_is_that_of_its_program() -> None:
     }
 
 
-def test_what_races_in_parallel_may_be_right_in_order() -> None:
+def test_what_races_in_parallel_may_be_right_in_order():
     outcome = replace(estimated(40), program="one")
     parallel = trial(1, outcome)
     config = parallel.config.replace(dimension_semantics=("parallel",))
@@ -294,10 +282,10 @@ def test_what_races_in_parallel_may_be_right_in_order() -> None:
         assert [t.number for t in shared] == same
 
 
-def test_among_ties_the_certain_one_goes_before_the_small_one() -> None:
+def test_among_ties_the_certain_one_goes_before_the_small_one():
     """Vague: more than twice the narrowest error bar. Those that are alike are told by VMEM."""
 
-    def of(number: int, error: float | None, vmem: int) -> Trial:
+    def of(number, error, vmem):
         found = estimated(40, vmem=vmem)
         return trial(number, replace(found, estimate=replace(found.estimate, error=error)))
 
@@ -307,7 +295,7 @@ def test_among_ties_the_certain_one_goes_before_the_small_one() -> None:
 
 
 @given(st.lists(st.floats(1, 1000), min_size=1, max_size=12), st.randoms())
-def test_finalists_beat_the_default_beyond_doubt(times: list[float], rng: Any) -> None:
+def test_finalists_beat_the_default_beyond_doubt(times, rng):
     trials = [trial(n, estimated(t, vmem=rng.randrange(5))) for n, t in enumerate(times)]
     found = finalists(trials, trials[0])
     assert found[-1].number == 0

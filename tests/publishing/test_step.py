@@ -1,7 +1,5 @@
 """The time of a step, asked of a compiler."""
 
-from typing import Any
-
 import pytest
 
 from autotune.declaring.discovery import find_kernel
@@ -16,11 +14,11 @@ from tests.samples.traces import V5E
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_a_step_that_hbm_has_no_room_for_is_refused(is_running: bool) -> None:
+def test_a_step_that_hbm_has_no_room_for_is_refused(is_running):
     """Unless the compiler has come to its end, and knows better."""
 
     class Compilers(FakeCompilers):
-        def answer(self, question: Any) -> Any:
+        def answer(self, question):
             if not isinstance(question, CompileStep):
                 return super().answer(question)
             return compiled_step(is_running=is_running, hbm_bytes=18 << 30)

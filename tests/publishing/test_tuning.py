@@ -39,63 +39,53 @@ from tests.searching.test_loop import answer, space
 class FullStore(MemoryStore):
     """There is room for no record of problem 7."""
 
-    def save_record(self, record: Any) -> None:
+    def save_record(self, record):
         if record.key.problem.dims[0][1] == 7:
             raise StoreError("the disk is full")
 
 
-def tasks(*sizes: int) -> list[TuningTask]:
+def tasks(*sizes):
     """The problem of the samples with another first size each."""
 
-    def task(size: int) -> TuningTask:
+    def task(size):
         problem = SUBJECT.problem.with_dims(**{SUBJECT.problem.dims[0][0]: size})
         return TuningTask(ref=SUBJECT.ref, chip=CHIP.chip, problem=problem, weight=size)
 
     return list(map(task, sizes))
 
 
-def tuned(
-    monkeypatch: pytest.MonkeyPatch,
-    store: MemoryStore,
-    asked: list[TuningTask],
-    observer: TuningObserver | None = None,
-    **plan: Any,
-) -> list[Any]:
+def tuned(monkeypatch, store, asked, observer=None, **plan):
     """Two trials of each."""
     monkeypatch.setattr(tuning, "explore_space", lambda *_: space())
-    compilers: Any = FakeCompilers(
+    compilers = FakeCompilers(
         spec=SUBJECT.spec,
         chip=CHIP,
         choices=Choices(axes={}, default={}, grid=()),
         compiled=answer,
         verified=lambda _: Verdict(ok=True, reason="right"),
     )
-    any_store: Any = store
+    any_store = store
     plan = {"limits": SearchLimits(trials=2), **plan}
     return tune_all(
         running(compilers), opened(any_store), asked, Plan(**plan), observer or TuningObserver()
     )
 
 
-def test_what_cannot_be_published_leaves_the_others_their_report(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_cannot_be_published_leaves_the_others_their_report(monkeypatch):
     full, right = tuned(monkeypatch, FullStore(), tasks(7, 8))
     assert (full.record, full.publication.failure) == (None, "the disk is full")
     assert right.record is not None
 
 
-def test_equal_problems_are_one_with_the_sum_of_their_weights(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    totals: list[int] = []
+def test_equal_problems_are_one_with_the_sum_of_their_weights(monkeypatch):
+    totals = []
     observer = TuningObserver()
-    observer.begin = totals.append  # type: ignore[method-assign]
+    observer.begin = totals.append
     results = tuned(monkeypatch, MemoryStore(), tasks(8, 7, 8), observer)
     assert [result.task.weight for result in results] == [16, 7] and totals == [2]
 
 
-def test_a_task_that_cannot_be_described_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_cannot_be_described_leaves_the_others(monkeypatch):
     (good,) = tasks(8)
     bad = replace(good, problem=ProblemWords(shape="z=8"), line=3)
     done, refused = tuned(monkeypatch, MemoryStore(), [bad, good])
@@ -106,20 +96,18 @@ def test_a_task_that_cannot_be_described_leaves_the_others(monkeypatch: pytest.M
 class Withdrawn(TuningObserver):
     """Lets nothing be published from a moment on."""
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, after):
         self.left = after
 
-    def may_publish(self) -> bool:
+    def may_publish(self):
         self.left -= 1
         return self.left >= 0
 
 
 @pytest.mark.parametrize("after", [0, 1])
-def test_nothing_is_published_that_the_observer_withdraws(
-    monkeypatch: pytest.MonkeyPatch, after: int
-) -> None:
+def test_nothing_is_published_that_the_observer_withdraws(monkeypatch, after):
     """Before its publication, and while it is timed."""
-    measured: list[Any] = []
+    measured = []
     monkeypatch.setattr(
         timing, "new_measure", lambda *_: lambda *asked: measured.append(asked) or NotMeasured("no")
     )
@@ -129,14 +117,14 @@ def test_nothing_is_published_that_the_observer_withdraws(
     assert len(measured) == after
 
 
-def test_ctrl_c_ends_a_race_and_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_a_race_and_publishes_nothing(monkeypatch):
     """The race runs in a thread, which hears no signal."""
     timed, ended, left = Event(), Event(), list[bool]()
 
-    def new_measure(*asked: Any) -> Any:
+    def new_measure(*asked):
         stop = asked[-1]
 
-        def measure(*_: Any) -> NotMeasured:
+        def measure(*_):
             timed.set()
             for _ in range(60):
                 if stop():
@@ -148,12 +136,12 @@ def test_ctrl_c_ends_a_race_and_publishes_nothing(monkeypatch: pytest.MonkeyPatc
         return measure
 
     class Waiting(Future[Any]):
-        def result(self, timeout: float | None = None) -> Any:
+        def result(self, timeout=None):
             timed.wait(60)
             raise KeyboardInterrupt
 
-    class Threads(tuning.ThreadPoolExecutor):  # type: ignore[name-defined]
-        def submit(self, *asked: Any) -> Any:  # type: ignore[override]
+    class Threads(tuning.ThreadPoolExecutor):
+        def submit(self, *asked):
             super().submit(*asked).add_done_callback(lambda _: ended.set())
             return Waiting()
 
@@ -165,10 +153,10 @@ def test_ctrl_c_ends_a_race_and_publishes_nothing(monkeypatch: pytest.MonkeyPatc
     assert ended.wait(60) and left == [True] and not store.published
 
 
-def test_finalists_are_timed_where_the_chip_is_attached(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+def test_finalists_are_timed_where_the_chip_is_attached(monkeypatch):
+    asked = []
 
-    def session(pool: Any, process: Any, work: Any, **options: Any) -> Any:
+    def session(pool, process, work, **options):
         asked.append((work.chip, options["number"], options["limits"].seconds))
         return SimpleNamespace(measure=lambda *_: NotMeasured("it is busy"))
 
@@ -180,25 +168,19 @@ def test_finalists_are_timed_where_the_chip_is_attached(monkeypatch: pytest.Monk
     assert asked == [(CHIP.chip, 2, 7.0)]
 
 
-def test_a_chip_counts_once_however_it_is_spelled() -> None:
+def test_a_chip_counts_once_however_it_is_spelled():
     asked = WorkloadProblem(kernel="vector_add", shape="65536", chips=("v5e", " V5E", "v5e", "v9"))
     found = list(workload_tasks([asked], (), Path()))
     assert [getattr(entry, "chip", "none") for entry in found] == ["none", Chip.V5E]
 
 
-def test_problems_of_a_version_under_two_names_are_compiled_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_of_a_version_under_two_names_are_compiled_together(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     made = Environment(name="0.12.0", python="/it", python_version="3.13", toolchain=TOOLCHAIN)
     (tmp_path / made.name).mkdir()
     keep(tmp_path, made)
     one, two, three = (WorkloadProblem(kernel=name) for name in "abc")
-    problems = (
-        replace(one, jax=("0.12.0", "0.12.0")),
-        replace(two, jax=("0.12", "0.12.0")),
-        three,
-    )
+    problems = (replace(one, jax=("0.12.0", "0.12.0")), replace(two, jax=("0.12", "0.12.0")), three)
     with click.Context(tune):
         found = _interpreters(Workload(problems=problems), None, None)
     assert {python: [p.kernel for p in some.problems] for python, some in found.items()} == {

@@ -3,8 +3,6 @@
 from concurrent.futures import Future
 from typing import Any
 
-import pytest
-
 from autotune.domain.compilers import Underway, VerifyConfig
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
@@ -23,29 +21,29 @@ QUESTION = VerifyConfig(
 class SlowCompilers(FakeCompilers):
     """Answers when the clock has been asked how much is left as often as there is an answer."""
 
-    def __init__(self, *left_s: float | None) -> None:
+    def __init__(self, *left_s):
         super().__init__()
         self._left, self._future = list(left_s), Future[Any]()
 
-    def submit(self, _: Any) -> Future[Any]:
+    def submit(self, _):
         return self._future
 
-    def underway(self, _: Any) -> Underway | None:
+    def underway(self, _):
         left_s = self._left.pop(0)
         if not self._left:
             self._future.set_result(Verdict(ok=True))
         return None if left_s is None else Underway(left_s)
 
 
-def test_each_few_seconds_it_is_said_how_long_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_few_seconds_it_is_said_how_long_it_goes_on(monkeypatch):
     monkeypatch.setattr(publishing, "_EVERY_S", 0.001)
-    heard: list[str] = []
+    heard = []
     assert publishing.verdict_on(SlowCompilers(None, 9.0, 4.0), QUESTION, heard.append).ok
     assert ["left" in line for line in heard] == [False, True, True]
     assert "9 s left" in heard[1] and "4 s left" in heard[2] and "b=8" in heard[1]
 
 
-def test_nobody_hears_of_what_is_there_at_once() -> None:
-    heard: list[str] = []
+def test_nobody_hears_of_what_is_there_at_once():
+    heard = []
     compilers = FakeCompilers(verified=lambda _: Verdict(ok=True))
     assert publishing.verdict_on(compilers, QUESTION, heard.append).ok and not heard

@@ -3,9 +3,7 @@
 import copy
 import logging
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -34,22 +32,21 @@ TREE = with_tree.__wrapped__
 
 
 @pytest.fixture(autouse=True)
-def unconfigured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def unconfigured(monkeypatch):
     monkeypatch.delenv("AUTOTUNE_SOURCE", raising=False)
     autotune.configure()
     yield
     autotune.configure()
 
 
-def grid(function: Any, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+def grid(function, *args, **kwargs):
     """Of the only ``pallas_call``."""
     jaxpr = jax.make_jaxpr(lambda *a: function(*a, **kwargs))(*args)
     (eqn,) = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "pallas_call")
-    found: tuple[int, ...] = eqn.params["grid_mapping"].grid
-    return found
+    return eqn.params["grid_mapping"].grid
 
 
-def published(tmp_path: Path, config: dict[str, Any]) -> str:
+def published(tmp_path, config):
     """A bundle with this config for ``scaled(X, W)``."""
     toolchain = process_toolchain()
     assert toolchain is not None
@@ -69,7 +66,7 @@ def published(tmp_path: Path, config: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_a_call_is_a_problem() -> None:
+def test_a_call_is_a_problem():
     found = scaled.problem(X, W)
     assert found.dims == (("x.0", 256), ("x.1", 512), ("w.0", 1), ("w.1", 512))
     assert (found.dtype, found.options) == ("bfloat16", (("w.dtype", "float32"),))
@@ -78,7 +75,7 @@ def test_a_call_is_a_problem() -> None:
     assert kernel.default_axes(found, None) == {"block_rows": 8, "block_columns": 128}
 
 
-def test_trees_static_arguments_and_names_of_dimensions() -> None:
+def test_trees_static_arguments_and_names_of_dimensions():
     found = TREE.problem(X, Weights(scale=W), Options(negate=True))
     assert found.dims == (
         ("rows", 256),
@@ -102,9 +99,7 @@ def test_trees_static_arguments_and_names_of_dimensions() -> None:
         (decorated.Layer.forward, "Layer.forward", (X,)),
     ],
 )
-def test_the_compiler_process_finds_the_same_kernel(
-    function: Any, attribute: str, given: Any
-) -> None:
+def test_the_compiler_process_finds_the_same_kernel(function, attribute, given):
     """By its place and the call in words alone."""
     ref = function.ref(*given)
     assert ref.attribute == attribute
@@ -124,7 +119,7 @@ def test_the_compiler_process_finds_the_same_kernel(
     assert jax.eval_shape(found.build(problem, config), *arrays).shape == X.shape
 
 
-def test_what_is_published_is_taken_while_it_is_traced(tmp_path: Path) -> None:
+def test_what_is_published_is_taken_while_it_is_traced(tmp_path):
     assert grid(scaled, X, W) == (32, 4)
     autotune.configure(
         source=published(tmp_path, {"block_rows": 64, "block_columns": 512}), chip="v6e"
@@ -149,18 +144,16 @@ def test_what_is_published_is_taken_while_it_is_traced(tmp_path: Path) -> None:
         ({"block_rows": "64", "block_columns": 512}, "block_rows='64' is no choice"),
     ],
 )
-def test_what_cannot_be_right_never_reaches_the_kernel(
-    tmp_path: Path, config: dict[str, Any], says: str, caplog: Any
-) -> None:
+def test_what_cannot_be_right_never_reaches_the_kernel(tmp_path, config, says, caplog):
     autotune.configure(source=published(tmp_path, config), chip="v6e")
     assert grid(scaled.asking(None), X, W) == (32, 4)
     assert says in caplog.text and "configs.bundle" in caplog.text
     assert "autotune search" in caplog.text and len(caplog.records) == 1
 
 
-def test_a_call_that_cannot_be_described_takes_its_default_and_says_so_once(caplog: Any) -> None:
+def test_a_call_that_cannot_be_described_takes_its_default_and_says_so_once(caplog):
     @autotune.tunable(block_rows=[8, 16])
-    def local(x: Any, how: Any, *, block_rows: int = 8) -> int:
+    def local(x, how, *, block_rows=8):
         return block_rows
 
     with caplog.at_level(logging.WARNING, "autotune"):
@@ -172,36 +165,36 @@ def test_a_call_that_cannot_be_described_takes_its_default_and_says_so_once(capl
 class Checked:
     x: Any
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.x.sum()
 
 
-def test_whatever_goes_wrong_is_a_default() -> None:
+def test_whatever_goes_wrong_is_a_default():
     code = (
         "import autotune\n"
         "@autotune.tunable(block=[8, 16])\n"
         "def f(x, *, block=8):\n    return block\n"
     )
-    found: dict[str, Any] = {}
+    found = {}
     exec(code, found)
     assert found["f"](X) == 8
     assert "is defined in no module" in found["f"].answer(X).why
 
     @autotune.tunable(block_rows=[8, 16])
-    def given(one: Checked, *, block_rows: int = 8) -> int:
+    def given(one, *, block_rows=8):
         return block_rows
 
     assert given(Checked(jnp.ones((8, 128)))) == 8
     assert given.answer(Checked(jnp.ones((8, 128)))).why.startswith("AttributeError: ")
 
 
-def test_a_dtype_is_one_option_however_it_is_said() -> None:
+def test_a_dtype_is_one_option_however_it_is_said():
     kinds = (jnp.bfloat16, jnp.dtype("bfloat16"), np.dtype(jnp.bfloat16))
     assert {option_value(kind) for kind in kinds} == {"jax.numpy.bfloat16"}
     assert option_value(np.float32) == option_value(jnp.float32) != option_value("float32")
 
 
-def test_it_is_handed_on_as_a_function_is() -> None:
+def test_it_is_handed_on_as_a_function_is():
     """To other processes by its name; a copy of a model keeps it."""
     assert pickle.loads(pickle.dumps(scaled)) is scaled
     assert copy.deepcopy({"kernel": scaled})["kernel"] is scaled
@@ -209,7 +202,7 @@ def test_it_is_handed_on_as_a_function_is() -> None:
         pickle.dumps(scaled.asking(None))
 
 
-def test_a_file_of_a_package_may_import_relatively(tmp_path: Path) -> None:
+def test_a_file_of_a_package_may_import_relatively(tmp_path):
     (tmp_path / "grouped" / "inner").mkdir(parents=True)
     for name in ("grouped/__init__.py", "grouped/inner/__init__.py"):
         (tmp_path / name).touch()
@@ -224,17 +217,17 @@ def test_a_file_of_a_package_may_import_relatively(tmp_path: Path) -> None:
 
 
 @autotune.tunable(block_rows=[8, 64])
-def limited(x: Any, vmem_limit_bytes: Any = None, *, block_rows: int = 8) -> Any:
+def limited(x, vmem_limit_bytes=None, *, block_rows=8):
     return vmem_limit_bytes, block_rows
 
 
-def test_params_that_are_given_by_place_are_left_as_they_are() -> None:
+def test_params_that_are_given_by_place_are_left_as_they_are():
     class Always:
-        def match(self, key: Key, accept: Any = ()) -> Any:
+        def match(self, key, accept=()):
             record = replace(sample_record(key), config=make_config({"block_rows": 64}))
             return exact_match(record)
 
-        def miss(self, key: Key, kind: Any = None) -> None:
+        def miss(self, key, kind=None):
             """Nothing is."""
 
     autotune.configure(source=Always(), chip="v6e")
@@ -245,23 +238,23 @@ def test_params_that_are_given_by_place_are_left_as_they_are() -> None:
 class Nothing:
     """Has no record of anything, or is broken."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error=None):
         self.error, self.strict = error, error is not None
 
-    def match(self, key: Key, accept: Any = ()) -> Any:
+    def match(self, key, accept=()):
         if self.error:
             raise self.error
         return default_match()
 
-    def miss(self, key: Key, kind: Any = None) -> None:
+    def miss(self, key, kind=None):
         """Nothing is."""
 
 
-def scaled_by(x: Any, w: Any, scale: Any = 1.0, *, block_rows: int = 8) -> Any:
+def scaled_by(x, w, scale=1.0, *, block_rows=8):
     return decorated.plain_scaled(x, w, block_rows=block_rows) * scale
 
 
-def test_what_is_ignored_is_no_part_of_the_key_and_has_its_default_where_it_is_tuned() -> None:
+def test_what_is_ignored_is_no_part_of_the_key_and_has_its_default_where_it_is_tuned():
     rows = autotune.block("x.-2", minimum=8)
     model = autotune.tunable(block_rows=rows, ignore="scale")(scaled_by)
     assert model.problem(X, W, 0.2) == model.problem(X, W) == model.problem(X, W, scale=0.3)
@@ -271,11 +264,11 @@ def test_what_is_ignored_is_no_part_of_the_key_and_has_its_default_where_it_is_t
     assert "0.125" in jaxpr  # what is called is called as it was
     for ignored in ("w", "none", "block_rows", rows):
         with pytest.raises(ValueError, match="ignore"):
-            autotune.tunable(block_rows=rows, ignore=ignored)(scaled_by)  # type: ignore[arg-type]
+            autotune.tunable(block_rows=rows, ignore=ignored)(scaled_by)
 
 
 @pytest.mark.parametrize("axes", [{"block": [1]}, {"x": [1]}])
-def test_an_axis_without_a_default_is_said_where_it_is_declared(axes: Any) -> None:
+def test_an_axis_without_a_default_is_said_where_it_is_declared(axes):
     with pytest.raises(ValueError, match="needs a parameter of this name"):
         autotune.tunable(**axes)(plain := decorated.plain_scaled)
     assert plain
@@ -285,9 +278,7 @@ def test_an_axis_without_a_default_is_said_where_it_is_declared(axes: Any) -> No
 @pytest.mark.parametrize(
     ("function", "standard"), [(scaled, Standard.DEFAULT), (checked, Standard.REFERENCE)]
 )
-def test_without_a_reference_a_result_agrees_with_the_default(
-    function: Any, standard: Standard
-) -> None:
+def test_without_a_reference_a_result_agrees_with_the_default(function, standard):
     x, w = jax.ShapeDtypeStruct((32, 256), jnp.float32), jax.ShapeDtypeStruct((1, 256), jnp.float32)
     kernel, problem = function.kernel(x, w), function.problem(x, w)
     config = make_config({"block_rows": 16, "block_columns": 128})
@@ -296,7 +287,7 @@ def test_without_a_reference_a_result_agrees_with_the_default(
 
 
 @pytest.mark.slow
-def test_dimensions_without_names_that_belong_together_are_verified_together() -> None:
+def test_dimensions_without_names_that_belong_together_are_verified_together():
     x = jax.ShapeDtypeStruct((512, 128), jnp.float32)
     kernel, problem = decorated.added.kernel(x, x), decorated.added.problem(x, x)
     verdict = gate.check(kernel, problem, make_config({"block_rows": 16}), Chip.V6E)

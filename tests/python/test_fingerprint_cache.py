@@ -16,7 +16,7 @@ LONG_AGO = 10**18  # nanoseconds
 
 
 @pytest.fixture
-def ref(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelRef:
+def ref(tmp_path, monkeypatch):
     """Of a kernel that takes a number of the module beside it; both are old."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     home = tmp_path / "own" / "kernels"
@@ -28,7 +28,7 @@ def ref(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KernelRef:
     return KernelRef(path=str(home / "k.py"), attribute="K")
 
 
-def test_a_kernel_is_read_once(ref: KernelRef, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_is_read_once(ref, monkeypatch):
     first = fingerprint_cache.known_fingerprint(ref, "")
     assert first == fingerprint(ref)
     with monkeypatch.context() as nothing_is_read:
@@ -37,7 +37,7 @@ def test_a_kernel_is_read_once(ref: KernelRef, monkeypatch: pytest.MonkeyPatch) 
     assert fingerprint_cache.known_fingerprint(ref, "other") == fingerprint(ref, "other")
 
 
-def test_what_has_changed_is_read_again(ref: KernelRef) -> None:
+def test_what_has_changed_is_read_again(ref):
     first, home = fingerprint_cache.known_fingerprint(ref, ""), Path(ref.path).parent
     (home / "beside.py").write_text("N = 2\n")  # as many bytes
     os.utime(home / "beside.py", ns=(LONG_AGO + 1, LONG_AGO + 1))
@@ -48,13 +48,13 @@ def test_what_has_changed_is_read_again(ref: KernelRef) -> None:
     assert fingerprint_cache.known_fingerprint(ref, "") == fingerprint(ref) != second
 
 
-def test_what_has_just_changed_is_not_kept(ref: KernelRef, tmp_path: Path) -> None:
+def test_what_has_just_changed_is_not_kept(ref, tmp_path):
     os.utime(ref.path)
     fingerprint_cache.known_fingerprint(ref, "")
     assert not [*(tmp_path / "cache").rglob("*.fingerprint")]
 
 
-def test_a_damaged_file_is_no_fingerprint(ref: KernelRef, tmp_path: Path) -> None:
+def test_a_damaged_file_is_no_fingerprint(ref, tmp_path):
     expected = fingerprint_cache.known_fingerprint(ref, "")
     (kept,) = (tmp_path / "cache").rglob("*.fingerprint")
     for damage in (b"", b"{}", b"[1, 2]", b'[3, "x"]', b"\xff"):
@@ -62,9 +62,7 @@ def test_a_damaged_file_is_no_fingerprint(ref: KernelRef, tmp_path: Path) -> Non
         assert fingerprint_cache.known_fingerprint(ref, "") == expected
 
 
-def test_a_module_is_not_imported_for_its_hooks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_is_not_imported_for_its_hooks(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("waits_a", "waits_b"):
         (tmp_path / f"{name}.py").write_text("import sys\nif FAIL: raise ImportError\nX = 1\n")

@@ -15,7 +15,7 @@ helion = pytest.importorskip("helion")
 import helion.language as hl  # noqa: E402
 
 
-def theirs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def theirs(x, y):
     m, k = x.size()
     _, n = y.size()
     out = torch.empty([m, n], dtype=x.dtype, device=x.device)
@@ -28,12 +28,12 @@ def theirs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 @autotune.tunable(block_m=[64, 128, 256], block_n=[128, 256], block_k=[128, 256])
-def product(x: Any, y: Any, *, block_m: int = 128, block_n: int = 128, block_k: int = 128) -> Any:
+def product(x, y, *, block_m=128, block_n=128, block_k=128):
     config = helion.Config(block_sizes=[block_m, block_n, block_k])
     return helion.kernel(theirs, backend="pallas", config=config).jax_fn(x, y)
 
 
-def test_it_takes_published_blocks() -> None:
+def test_it_takes_published_blocks():
     arrays = array("bfloat16", 512, 1024), array("bfloat16", 1024, 512)
     axes = {"block_m": 64, "block_n": 256, "block_k": 256}
     with told("TPU v6 lite"):
@@ -43,16 +43,16 @@ def test_it_takes_published_blocks() -> None:
     autotune.configure()
 
 
-def test_its_own_search_gets_our_estimates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_own_search_gets_our_estimates(monkeypatch):
     monkeypatch.setenv("HELION_AUTOTUNER", "RandomSearch")
     tensors = (torch.empty(512, 1024, dtype=torch.bfloat16), torch.empty(1024, 512).bfloat16())
     ours, told_ms = autotune.helion_search(chip="v6e"), dict[Any, float]()
 
-    def search(*given: Any, **more: Any) -> Any:
+    def search(*given, **more):
         made = ours(*given, **more)
         batch = made.benchmark_batch
 
-        def noted(*configs: Any, **how: Any) -> Any:
+        def noted(*configs, **how):
             results = batch(*configs, **how)
             told_ms.update({result.config: result.perf for result in results})
             return results
@@ -72,9 +72,9 @@ def test_its_own_search_gets_our_estimates(monkeypatch: pytest.MonkeyPatch) -> N
     assert alone.estimate is not None and alone.estimate.time_us / 1e3 in told_ms.values()
 
 
-def test_a_kernel_that_no_other_process_finds() -> None:
+def test_a_kernel_that_no_other_process_finds():
     @helion.kernel(backend="pallas", autotuner_fn=autotune.helion_search(chip="v6e"))
-    def hidden(x: torch.Tensor) -> torch.Tensor:
+    def hidden(x):
         out = torch.empty_like(x)
         for tile in hl.tile(x.size()):
             out[tile] = x[tile] * 2

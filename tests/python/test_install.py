@@ -3,8 +3,6 @@
 import json
 import logging
 import pickle
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -22,11 +20,10 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
 
 import autotune
 from autotune.answering.client import ServiceAnswers
-from autotune.answering.matching import Match, default_match
+from autotune.answering.matching import default_match
 from autotune.cli import doctor as diagnosis
 from autotune.declaring import discovery
 from autotune.domain.errors import InvalidInputError, ServiceError
-from autotune.domain.key import Key
 from autotune.domain.problem import make_config
 from autotune.domain.workload import Workload, workload_problem, workload_text
 from autotune.python.install import install_from_environment
@@ -46,14 +43,14 @@ GROUPED = array("float32", 512, 256), array("float32", 4, 256, 384), array("int3
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
+def clean():
     yield
     autotune.uninstall()
     autotune.configure()
     jax.clear_caches()
 
 
-def installed(**axes: Any) -> PublishedAxes:
+def installed(**axes):
     source = PublishedAxes(**axes)
     autotune.configure(source=source, chip="v5e")
     jax.clear_caches()
@@ -61,16 +58,16 @@ def installed(**axes: Any) -> PublishedAxes:
     return source
 
 
-def splash(mask: Any = None) -> Any:
+def splash(mask=None):
     return make_splash_mha_single_device(
         MultiHeadMask([CausalMask((1024, 1024)) if mask is None else mask] * 4)
     )
 
 
-def test_flash_attention_and_its_gradient() -> None:
+def test_flash_attention_and_its_gradient():
     source = installed(jax_flash_attention=FLASH, jax_flash_attention_dq=FLASH_DQ)
 
-    def loss(q: Any, k: Any, v: Any) -> Any:
+    def loss(q, k, v):
         return flash.flash_attention(q, k, v, causal=True).sum().astype("float32")
 
     tuned_q, default_q, tuned_k = 1024 // 256, 1024 // 128, 1024 // 512
@@ -81,7 +78,7 @@ def test_flash_attention_and_its_gradient() -> None:
     assert source.problem("jax_flash_attention") == problem
 
 
-def test_what_the_caller_says_wins() -> None:
+def test_what_the_caller_says_wins():
     source = installed(jax_flash_attention=FLASH, jax_splash_attention=SPLASH, jax_gmm=GMM)
     sizes = flash.BlockSizes(block_q=512, block_k_major=128, block_k=128, block_b=1)
     q_blocks = grids(lambda *a: flash.flash_attention(*a, block_sizes=sizes), Q, Q, Q)
@@ -92,7 +89,7 @@ def test_what_the_caller_says_wins() -> None:
     assert source.asked == []
 
 
-def test_what_the_catalogue_does_not_have_runs_as_it_is() -> None:
+def test_what_the_catalogue_does_not_have_runs_as_it_is():
     source = installed(jax_flash_attention=FLASH)
     bias = array("bfloat16", 2, 4, 1024, 1024)
     assert grids(flash.flash_attention, Q, Q, Q, bias) == [(2, 4, 8, 8)]
@@ -102,7 +99,7 @@ def test_what_the_catalogue_does_not_have_runs_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("mask", [CausalMask((1024, 1024)), FullMask((1024, 1024))])
-def test_splash_attention(mask: Any) -> None:
+def test_splash_attention(mask):
     installed(jax_splash_attention=SPLASH)
     kernel = splash(mask)
     (call,) = calls(kernel, HEADS, HEADS, HEADS)
@@ -114,7 +111,7 @@ def test_splash_attention(mask: Any) -> None:
     assert forward == (4, 4, 2)
 
 
-def test_a_splash_kernel_that_is_an_argument_is_not_taken_for_another_mask() -> None:
+def test_a_splash_kernel_that_is_an_argument_is_not_taken_for_another_mask():
     source = installed(jax_splash_attention=SPLASH)
     called = jax.jit(lambda kernel, *arrays: kernel(*arrays))
     for mask in (CausalMask((1024, 1024)), LocalMask((1024, 1024), (256, 0), 0)):
@@ -128,16 +125,16 @@ def test_a_splash_kernel_that_is_an_argument_is_not_taken_for_another_mask() -> 
 @pytest.mark.parametrize(
     "mask", [LocalMask((1024, 1024), (64, 64), 0), LocalMask((1024, 1024), (64, 0), 1)]
 )
-def test_a_mask_of_another_kind_runs_as_it_is(mask: Any) -> None:
+def test_a_mask_of_another_kind_runs_as_it_is(mask):
     source = installed(jax_splash_attention=SPLASH)
     assert grids(splash(mask), HEADS, HEADS, HEADS)[0][1] == 8
     assert source.asked == []
 
 
-def test_grouped_products_and_their_gradients() -> None:
+def test_grouped_products_and_their_gradients():
     source = installed(jax_gmm=GMM, jax_tgmm=TGMM)
 
-    def loss(lhs: Any, rhs: Any, sizes: Any) -> Any:
+    def loss(lhs, rhs, sizes):
         return gmm(lhs, rhs, sizes).sum()
 
     tiles = [(grid[0], grid[-1]) for grid in grids(jax.grad(loss, (0, 1)), *GROUPED)]
@@ -146,7 +143,7 @@ def test_grouped_products_and_their_gradients() -> None:
     assert source.problem("jax_tgmm").startswith("m=512,k=256,n=384,groups=4,dtype=float32")
 
 
-def test_ragged_paged_attention() -> None:
+def test_ragged_paged_attention():
     source = installed(jax_ragged_paged_attention=RAGGED)
     pages = array("bfloat16", 100, 16, 8, 128)
     integers = [array("int32", *shape) for shape in ((8,), (8, 16), (9,), (1,))]
@@ -156,7 +153,7 @@ def test_ragged_paged_attention() -> None:
     assert source.problem("jax_ragged_paged_attention").startswith(problem)
 
 
-def test_uninstall_gives_everything_back() -> None:
+def test_uninstall_gives_everything_back():
     before, defaults = (
         vars(flash.BlockSizes)["get_default"],
         gmm.__wrapped__.__wrapped__.__defaults__,
@@ -171,27 +168,25 @@ def test_uninstall_gives_everything_back() -> None:
     assert grids(kernel, HEADS, HEADS, HEADS) == [(4, 8, 8)]  # though it was made before
 
 
-def test_a_limit_without_a_place_is_not_taken(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_limit_without_a_place_is_not_taken(caplog):
     installed(limit=2**26, jax_flash_attention=FLASH)
     assert grids(flash.flash_attention, Q, Q, Q) == [(2, 4, 8, 8)]
     assert "no place" in caplog.text
 
 
-def test_blocks_that_the_package_refuses_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_blocks_that_the_package_refuses_cost_nothing(caplog):
     installed(jax_flash_attention=FLASH | {"block_k": 512, "block_k_major": 256})
     assert grids(flash.flash_attention, Q, Q, Q) == [(2, 4, 8, 8)]
     assert "is refused by the kernel (ValueError: block_k=512 should be" in caplog.text
 
 
-def test_a_mistake_of_the_caller_stays_the_packages_own() -> None:
+def test_a_mistake_of_the_caller_stays_the_packages_own():
     installed(jax_flash_attention=FLASH)
     with pytest.raises(ValueError, match="Batch size mismatch"):
         grids(flash.flash_attention, Q, array("bfloat16", 1, 4, 1024, 128), Q)
 
 
-def test_another_release_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_release_is_left_alone(monkeypatch, caplog):
     monkeypatch.setattr(hooks, "installed_version", lambda _: "99.0")
     before = vars(flash.BlockSizes)["get_default"]
     assert autotune.install("jax") == []
@@ -200,10 +195,10 @@ def test_another_release_is_left_alone(
     assert "99.0" in caplog.text
 
 
-def test_the_start_of_a_model_reads_no_other_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_of_a_model_reads_no_other_package(monkeypatch):
     """To look for entry points in all that is installed takes longer than all else at the start."""
 
-    def read_all(**_: Any) -> Any:
+    def read_all(**_):
         raise AssertionError("all packages are read")
 
     monkeypatch.setattr(discovery.metadata, "entry_points", read_all)
@@ -213,7 +208,7 @@ def test_the_start_of_a_model_reads_no_other_package(monkeypatch: pytest.MonkeyP
     assert len(source.asked) == 3
 
 
-def test_what_is_no_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_package_is_refused(monkeypatch):
     names: Any
     for names in ((), ("torch",), (["jax"],), ("jax", 3)):
         with pytest.raises(InvalidInputError, match=r"choose among jax.*install\('jax'\)"):
@@ -222,12 +217,12 @@ def test_what_is_no_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         autotune.install("jax", workload="nowhere.toml")
 
 
-def test_a_workload_is_asked_for_at_once_and_not_before_something_is_traced(tmp_path: Path) -> None:
+def test_a_workload_is_asked_for_at_once_and_not_before_something_is_traced(tmp_path):
     """Whoever asks JAX for its device too early ends ``jax.distributed.initialize``."""
-    asked: list[int] = []
+    asked = []
 
     class Service(ServiceAnswers):
-        def lookup(self, questions: Sequence[Key], *_: Any) -> list[Match]:
+        def lookup(self, questions, *_):
             asked.append(len(questions))
             return [default_match()] * len(questions)
 
@@ -246,9 +241,7 @@ def test_a_workload_is_asked_for_at_once_and_not_before_something_is_traced(tmp_
     assert asked == [2, 1, 2, 1]
 
 
-def test_a_plug_in_does_what_the_environment_says(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_plug_in_does_what_the_environment_says(monkeypatch, caplog):
     before = vars(flash.BlockSizes)["get_default"]
     install_from_environment()
     monkeypatch.setenv("AUTOTUNE_INSTALL", "jaxx")
@@ -259,7 +252,7 @@ def test_a_plug_in_does_what_the_environment_says(
     assert vars(flash.BlockSizes)["get_default"] is not before
 
 
-def test_doctor_says_what_would_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_would_be_patched(monkeypatch):
     monkeypatch.setenv("AUTOTUNE_INSTALL", "jax")
     jax_finding, *others = diagnosis.hooks()
     assert jax_finding.condition == "ok" and "AUTOTUNE_INSTALL" in jax_finding.says
@@ -271,7 +264,7 @@ def test_doctor_says_what_would_be_patched(monkeypatch: pytest.MonkeyPatch) -> N
     assert unknown.condition == "bad" and "jaxx" in unknown.says and "tokamax" in unknown.remedy
 
 
-def test_what_is_collected_is_the_model_as_it_is() -> None:
+def test_what_is_collected_is_the_model_as_it_is():
     source = installed(jax_flash_attention=FLASH)
     with autotune.collect() as workload:
         workload.trace(flash.flash_attention, Q, Q, Q)
@@ -279,7 +272,7 @@ def test_what_is_collected_is_the_model_as_it_is() -> None:
     assert [problem.kernel for problem in workload.workload.problems] == ["jax_flash_attention"]
 
 
-def test_a_config_is_a_mapping_of_its_axes() -> None:
+def test_a_config_is_a_mapping_of_its_axes():
     assert flash.BlockSizes(**make_config(FLASH)).block_k_major == 512
 
 
@@ -291,12 +284,12 @@ def test_a_config_is_a_mapping_of_its_axes() -> None:
         ({"strict": 1}, "give True or False"),
     ],
 )
-def test_a_setting_that_means_nothing_is_refused(given: dict[str, Any], remedy: str) -> None:
+def test_a_setting_that_means_nothing_is_refused(given, remedy):
     with pytest.raises(InvalidInputError, match=remedy):
         autotune.configure(**given)
 
 
-def test_a_strict_source_says_what_is_wrong_with_it() -> None:
+def test_a_strict_source_says_what_is_wrong_with_it():
     installed(jax_flash_attention=FLASH)
     client = autotune.Client("http://localhost:9", strict=True)
     autotune.configure(source=client, chip="v5e")

@@ -4,11 +4,9 @@ test runs where its package is; ``test_in_the_field`` runs them under ``AUTOTUNE
 
 import os
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +20,7 @@ KIND, CHIP = "TPU v6 lite", "v6e"
 
 
 @pytest.mark.slow
-def test_in_the_field(tmp_path: Path) -> None:
+def test_in_the_field(tmp_path):
     """Nothing of ours is installed there: what pip would install is laid beside it."""
     python = os.environ.get("AUTOTUNE_FIELD_PYTHON")
     if not python:
@@ -45,7 +43,7 @@ def test_in_the_field(tmp_path: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def clean() -> Iterator[None]:
+def clean():
     with told(KIND):
         yield
     autotune.uninstall()
@@ -53,7 +51,7 @@ def clean() -> Iterator[None]:
     jax.clear_caches()
 
 
-def installed(package: str, **axes: Any) -> PublishedAxes:
+def installed(package, **axes):
     source = PublishedAxes(**axes)
     autotune.configure(source=source, chip=CHIP)
     assert autotune.install(package) == [package]
@@ -64,7 +62,7 @@ TILES = {"tile_m": 256, "tile_k": 256, "tile_n": 128, "input_buffer_count": 3}
 RAGGED = array("bfloat16", 512, 256), array("bfloat16", 4, 256, 384), array("int32", 4)
 
 
-def test_tokamax() -> None:
+def test_tokamax():
     pytest.importorskip("tokamax")
     from tokamax import AutotuningResult
     from tokamax._src import config
@@ -73,7 +71,7 @@ def test_tokamax() -> None:
     op = ragged.PallasMosaicTpuRaggedDot()
     tuned, users_own = ragged.Config(**TILES), ragged.Config(tile_m=64)
 
-    def trace(config: Any) -> str:
+    def trace(config):
         return program(lambda *a: op.replace(config=config)(*a[:2], group_sizes=a[2]), *RAGGED)
 
     with config.cross_compile(True):
@@ -90,13 +88,13 @@ def test_tokamax() -> None:
         assert trace(None) == default
 
 
-def _time() -> Any:
+def _time():
     from tokamax._src.benchmarking import BenchmarkData
 
     return BenchmarkData(0.0, 0.0, (1.0,), {})
 
 
-def test_tokamax_gradients() -> None:
+def test_tokamax_gradients():
     pytest.importorskip("tokamax")
     from tokamax._src import config
     from tokamax._src.ops.ragged_dot import pallas_mosaic_tpu as ragged
@@ -110,7 +108,7 @@ def test_tokamax_gradients() -> None:
     assert modes == {"fwd", "dlhs", "drhs"}
 
 
-def traces_as_given(package: str, kernel: str, axes: dict[str, Any], *calls: Any) -> PublishedAxes:
+def traces_as_given(package, kernel, axes, *calls):
     """``calls``: the kernel without blocks, and with these blocks given."""
     (plain, given), arrays = calls[:2], calls[2:]
     default, explicit = program(plain, *arrays), program(given, *arrays)
@@ -122,7 +120,7 @@ def traces_as_given(package: str, kernel: str, axes: dict[str, Any], *calls: Any
 
 
 @pytest.fixture
-def on_a_tpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_a_tpu(monkeypatch):
     """Packages look at the first device, of which this machine has none."""
 
     class Device:
@@ -143,7 +141,7 @@ SIZES = {"batch_block_size": 256, "out_block_size": 256, "in_block_size": 512}
         ("sglang-jax", "sgl_jax.srt.kernels.quantized_matmul.quantized_matmul_kernels"),
     ],
 )
-def test_quantized_matmul(package: str, module: str) -> None:
+def test_quantized_matmul(package, module):
     kernel = pytest.importorskip(f"{module}.kernel").quantized_matmul_kernel
     value = pytest.importorskip(f"{module}.tuned_block_sizes").TunedValue(*SIZES.values())
     source = traces_as_given(
@@ -167,7 +165,7 @@ def test_quantized_matmul(package: str, module: str) -> None:
         ("sglang-jax", "sgl_jax.srt.kernels.gmm.megablox_gmm_kernel.gmm"),
     ],
 )
-def test_grouped_products(package: str, module: str) -> None:
+def test_grouped_products(package, module):
     gmm = pytest.importorskip(module).gmm
     source = traces_as_given(
         package,
@@ -181,7 +179,7 @@ def test_grouped_products(package: str, module: str) -> None:
 
 
 @pytest.mark.usefixtures("on_a_tpu")
-def test_flash_attention_of_vllm() -> None:
+def test_flash_attention_of_vllm():
     module = pytest.importorskip("tpu_inference.kernels.flash_attention.kernel")
     axes = {"block_q": 256, "block_k_major": 512, "block_k": 256}
     sizes = module.BlockSizes(block_b=1, **axes)
@@ -196,7 +194,7 @@ def test_flash_attention_of_vllm() -> None:
     assert source.problem("vllm_flash_attention").endswith("dtype=bfloat16,causal=true")
 
 
-def paged(dim: int) -> list[Any]:
+def paged(dim):
     """Eight sequences of 16 pages of 16, four heads of keys."""
     name = "kernel" if dim == 128 else "kernel_hd64"
     module = pytest.importorskip(f"tpu_inference.kernels.ragged_paged_attention.v3.{name}")
@@ -207,7 +205,7 @@ def paged(dim: int) -> list[Any]:
 
 
 @pytest.mark.usefixtures("on_a_tpu")
-def test_ragged_paged_attention_of_vllm() -> None:
+def test_ragged_paged_attention_of_vllm():
     arrays = paged(128)
     from tpu_inference.kernels.ragged_paged_attention.v3.kernel import ragged_paged_attention
 
@@ -229,7 +227,7 @@ def test_ragged_paged_attention_of_vllm() -> None:
 
 
 @pytest.mark.usefixtures("on_a_tpu")
-def test_ragged_paged_attention_of_vllm_for_heads_of_64() -> None:
+def test_ragged_paged_attention_of_vllm_for_heads_of_64():
     arrays = paged(64)
     from tpu_inference.kernels.ragged_paged_attention.v3 import kernel_hd64
 
@@ -252,7 +250,7 @@ MASKED = {"sliding_window": 512, "soft_cap": 30.0}
 
 @pytest.mark.usefixtures("on_a_tpu")
 @pytest.mark.parametrize("dim", [64, 128])
-def test_the_problem_that_a_model_has_is_asked_for(dim: int) -> None:
+def test_the_problem_that_a_model_has_is_asked_for(dim):
     """A window in the arguments of the kernel alone, sinks, and heads that are padded to 128."""
     arrays, end = paged(dim), "_hd64" if dim == 64 else ""
     name = f"tpu_inference.kernels.ragged_paged_attention.v3.kernel{end}"
@@ -275,7 +273,7 @@ def test_the_problem_that_a_model_has_is_asked_for(dim: int) -> None:
     assert program(partial(attend, sliding_window=256), *paged(dim), *sinks) == plain
 
 
-def test_vllm_finds_the_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_finds_the_plug_in(monkeypatch):
     from importlib.metadata import entry_points
 
     module = pytest.importorskip("tpu_inference.kernels.megablox.gmm")
@@ -292,7 +290,7 @@ BLOCKS = {"block_q": 1024, "block_kv": 2048, "block_kv_compute": 512}
 
 
 @pytest.fixture
-def maxtext(tmp_path: Path) -> Any:
+def maxtext(tmp_path):
     """Its own start of a run, with flags."""
     pyconfig = pytest.importorskip("maxtext.configs.pyconfig")
     given = {"run_name": "a", "enable_checkpointing": False, "dataset_type": "synthetic"}
@@ -300,13 +298,13 @@ def maxtext(tmp_path: Path) -> Any:
     given |= {"base_output_directory": str(tmp_path), "skip_jax_distributed_system": True}
     file = f"{pyconfig.MAXTEXT_CONFIGS_DIR}/base.yml"
 
-    def start(**flags: Any) -> Any:
+    def start(**flags):
         return pyconfig.initialize(["train", file], **given, **flags)
 
     return start
 
 
-def test_flags_of_maxtext(maxtext: Any) -> None:
+def test_flags_of_maxtext(maxtext):
     dq = {"block_q_dq": 256, "block_kv_dq": 1024}
     source = installed("maxtext", jax_splash_attention=BLOCKS, jax_splash_attention_dq=dq)
     config = maxtext()
@@ -320,13 +318,13 @@ def test_flags_of_maxtext(maxtext: Any) -> None:
 
 
 @pytest.mark.parametrize("flags", [{"sa_block_kv": 512}, {"ici_tensor_parallelism": 4}])
-def test_flags_that_somebody_sets_stay(maxtext: Any, flags: dict[str, int]) -> None:
+def test_flags_that_somebody_sets_stay(maxtext, flags):
     source = installed("maxtext", jax_splash_attention=BLOCKS)
     assert maxtext(**flags).sa_block_q == 512
     assert source.asked == []
 
 
-def test_fused_experts_of_vllm() -> None:
+def test_fused_experts_of_vllm():
     """As its kernel asks, which needs the devices of a mesh."""
     kernel = pytest.importorskip("tpu_inference.kernels.fused_moe.v1.kernel")
     names = "bt", "bf", "bd1", "bd2", "btc", "bfc", "bd1c", "bd2c"

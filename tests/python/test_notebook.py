@@ -1,8 +1,5 @@
 """What is refused before a compiler process is asked, and what a lookup takes its configs from."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -18,23 +15,23 @@ from tests.samples.decorated import scaled
 
 
 @pytest.mark.parametrize("own", [{"shape": "x=1"}, {"dtype": "bfloat16"}, {"options": {"a": 1}}])
-def test_words_for_a_declaration_are_refused_beside_a_function(own: dict[str, Any]) -> None:
+def test_words_for_a_declaration_are_refused_beside_a_function(own):
     with pytest.raises(InvalidInputError, match=f"plain_scaled: .*'{next(iter(own))}'"):
         autotune.search(scaled, X, W, chip="v6e", **own)
 
 
-def test_an_argument_of_the_function_reaches_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_argument_of_the_function_reaches_it(monkeypatch):
     @autotune.tunable(block=[8, 16])
-    def cast(x: Any, *, dtype: str = "float32", block: int = 8) -> None: ...
+    def cast(x, *, dtype="float32", block=8): ...
 
-    asked: list[Any] = []
+    asked = []
     monkeypatch.setattr(type(cast), "ref", lambda *_, **given: asked.append(given))
     monkeypatch.setattr(type(cast), "problem", lambda *_, **__: None)
     notebook._problem(cast, (X,), {}, None, "int8", None)
     assert asked == [{"dtype": "int8"}]
 
 
-def test_a_cell_that_ends_in_estimates_shows_a_line_for_each_as_text() -> None:
+def test_a_cell_that_ends_in_estimates_shows_a_line_for_each_as_text():
     refused = Illegal(reason="<b>misaligned</b>")
     each = [ConfigEstimate(config=Config(axes=(("b", n),)), outcome=refused) for n in (8, 16)]
     html = ConfigEstimates(each)._repr_html_()
@@ -42,7 +39,7 @@ def test_a_cell_that_ends_in_estimates_shows_a_line_for_each_as_text() -> None:
     assert repr(each[0]) in repr(ConfigEstimates(each)) and "Config(" not in repr(each)
 
 
-def test_a_lookup_takes_any_source(tmp_path: Path) -> None:
+def test_a_lookup_takes_any_source(tmp_path):
     path = tmp_path / "empty.bundle"
     write_bundle(path, new_bundle([]))
     for source in (path, str(path), autotune.BundleSource(path)):
@@ -54,9 +51,7 @@ def test_a_lookup_takes_any_source(tmp_path: Path) -> None:
 
 
 @autotune.tunable(block=[8, 16])
-def options_of_its_own(
-    x: Any, chip: str = "none", *, trials: int = 3, config: str = "a", block: int = 8
-) -> Any:
+def options_of_its_own(x, chip="none", *, trials=3, config="a", block=8):
     del chip, trials, config, block
     return x
 
@@ -69,15 +64,13 @@ def options_of_its_own(
         (autotune.estimate, {"chip": "v6e"}),
     ],
 )
-def test_an_argument_that_is_called_like_an_option_is_refused(
-    command: Any, given: dict[str, Any]
-) -> None:
+def test_an_argument_that_is_called_like_an_option_is_refused(command, given):
     (name,) = given
     with pytest.raises(InvalidInputError, match=f"argument {name}, which is also an option of"):
         command(options_of_its_own, X, **given)
 
 
-def test_it_works_by_its_place_in_the_model_and_under_names_that_are_no_options() -> None:
+def test_it_works_by_its_place_in_the_model_and_under_names_that_are_no_options():
     command = notebook._apart(lambda kernel, *args, chip=None, trials=40: (args, chip))
     assert command(options_of_its_own, X, "v6e", chip="v5e") == ((X, "v6e"), "v5e")
     found = options_of_its_own.problem(X, "v6e", trials=9, config="b")
@@ -88,12 +81,12 @@ def test_it_works_by_its_place_in_the_model_and_under_names_that_are_no_options(
 
 
 @pytest.mark.parametrize("name", ["name", "reference", "baseline", "check", "mesh", "values"])
-def test_a_parameter_that_cannot_be_an_axis_is_refused(name: str) -> None:
+def test_a_parameter_that_cannot_be_an_axis_is_refused(name):
     with pytest.raises(ValueError, match="cannot be tuned"):
         autotune.tunable(**{name: [1, 2]})
 
 
-def test_integers_of_a_concrete_array_are_contents() -> None:
+def test_integers_of_a_concrete_array_are_contents():
     arrays = {"x": np.ones((8, 128), np.float32), "chip": {"n": np.array([3, 4], np.int32)}}
     ref, _ = notebook._problem(options_of_its_own, (), arrays, None, None, None)
     assert "{'n': int32[2]@[3, 4]}" in ref.call and "float32[8,128]," in ref.call
@@ -102,11 +95,11 @@ def test_integers_of_a_concrete_array_are_contents() -> None:
     assert "@" not in options_of_its_own.ref(**arrays).call  # of a model: nobody reads its arrays
 
 
-def undeclared(x: Any, scale: float = 2.0) -> Any:
+def undeclared(x, scale=2.0):
     return x * scale
 
 
-def test_a_plain_function_is_profiled_by_its_place_and_call() -> None:
+def test_a_plain_function_is_profiled_by_its_place_and_call():
     ref = notebook._called(undeclared, (X,), {"scale": 3.0})
     assert (ref.path, ref.attribute) == (__file__, "undeclared")
     assert ref.call.startswith("x=") and ref.call.endswith("scale=3.0")

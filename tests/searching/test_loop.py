@@ -1,24 +1,20 @@
 """The tuning loop with a scripted compiler: order, budgets, reuse, climbing, interruption."""
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.domain.compilers import Attempt
-from autotune.domain.key import Chip, Choices, Key
+from autotune.domain.key import Chip, Choices
 from autotune.domain.outcome import CompileFailed, Estimated, Illegal, OutOfVmem
 from autotune.domain.problem import Config
-from autotune.domain.record import Trial
-from autotune.domain.trace import Trace
-from autotune.estimating.space import Candidate, Space, explore
+from autotune.estimating.space import Space, explore
 from autotune.searching.loop import open_search
 from autotune.searching.one_config import fastest_elsewhere
 from autotune.searching.study import CandidateStudy
-from autotune.searching.subject import SearchLimits, SearchResult
+from autotune.searching.subject import SearchLimits
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import SUBJECT
 from tests.samples import candidates as candidatesamples
@@ -29,7 +25,7 @@ from tests.samples.traces import operand
 from tests.samples.traces import trace as trace_of
 
 
-def answer(config: Config) -> Any:
+def answer(config):
     one = candidatesamples.candidate(
         config["block_m"], config["block_n"], config.grid_order, config.vmem_limit_bytes
     )
@@ -39,27 +35,14 @@ def answer(config: Config) -> Any:
     return one.trace, compiled(simulation(time_us), program=str(time_us))
 
 
-def space(verdict: Any = None) -> Space:
-    candidates: list[Candidate] = candidatesamples.space()
-    return Space(
-        candidates=candidates,
-        default=candidates[0].config,
-        default_verdict=verdict,
-    )
+def space(verdict=None):
+    candidates = candidatesamples.space()
+    return Space(candidates=candidates, default=candidates[0].config, default_verdict=verdict)
 
 
-def search(
-    store: MemoryStore,
-    trials: int,
-    *,
-    where: Space | None = None,
-    watcher: Quiet | None = None,
-    timeout_s: float | None = None,
-    seed: int = 0,
-    start_from: Sequence[Config] = (),
-) -> tuple[SearchResult, FakeCompilers]:
+def search(store, trials, *, where=None, watcher=None, timeout_s=None, seed=0, start_from=()):
     compilers = FakeCompilers(compiled=answer)
-    kept: Any = store
+    kept = store
     result = run_search(
         compilers,
         kept,
@@ -73,7 +56,7 @@ def search(
     return result, compilers
 
 
-def test_the_default_is_trial_0_and_nothing_is_compiled_twice() -> None:
+def test_the_default_is_trial_0_and_nothing_is_compiled_twice():
     store = MemoryStore()
     result, compiler = search(store, 30)
     assert store.kept[0].number == 0
@@ -86,15 +69,15 @@ def test_the_default_is_trial_0_and_nothing_is_compiled_twice() -> None:
 class HeldCompilers(FakeCompilers):
     """``finish`` answers what was asked longest ago."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size):
         super().__init__()
         self.size, self.asked = size, list[tuple[Config, Future[Attempt]]]()
 
-    def submit(self, question: Any) -> Any:
+    def submit(self, question):
         self.asked.append((question.config, Future()))
         return self.asked[-1][1]
 
-    def finish(self) -> Future[Attempt]:
+    def finish(self):
         config, future = self.asked.pop(0)
         self.compiled_configs.append(config)
         future.set_result(Attempt(answer=answer(config), seconds=0.1))
@@ -102,7 +85,7 @@ class HeldCompilers(FakeCompilers):
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(2, 1), (16, 16)])
-def test_many_compilers_do_not_wait_for_the_default(size: int, at_once: int) -> None:
+def test_many_compilers_do_not_wait_for_the_default(size, at_once):
     some = space().candidates[:16]
     few = replace(space(), candidates=some, default=some[-1].config)
     compilers, store, given = HeldCompilers(size), MemoryStore(), few.candidates[5].config
@@ -122,7 +105,7 @@ def test_many_compilers_do_not_wait_for_the_default(size: int, at_once: int) -> 
     assert {t.number: t.config for t in store.kept}[0] == few.default
 
 
-def test_what_won_under_other_toolchains_is_tried_right_after_the_default() -> None:
+def test_what_won_under_other_toolchains_is_tried_right_after_the_default():
     store = MemoryStore()
     own = record(SUBJECT.key)
     wins = candidatesamples.candidate(512, 2048, ("n", "m")).config
@@ -143,13 +126,13 @@ def test_what_won_under_other_toolchains_is_tried_right_after_the_default() -> N
     assert len(again.kept) == 1
 
 
-def test_what_is_fastest_on_another_chip_so_far_is_tried_where_nothing_is_sure() -> None:
+def test_what_is_fastest_on_another_chip_so_far_is_tried_where_nothing_is_sure():
     """Chips that are searched at the same time have no records yet."""
     there = replace(SUBJECT.key, chip=Chip.V7X)
     wins, other = (c.config for c in space().candidates[7:9])
     no_candidate = candidatesamples.candidate(3, 5).config
 
-    def after(times_us: Sequence[tuple[Config, float]], key: Key = there) -> list[Config]:
+    def after(times_us, key=there):
         made = [(config, Estimated(estimate=estimate(us), program="x")) for config, us in times_us]
         found = [(key, replace(trial(outcome=of), config=config)) for config, of in made]
         return [one.config for one in fastest_elsewhere(found, SUBJECT.key, space())]
@@ -166,7 +149,7 @@ def test_what_is_fastest_on_another_chip_so_far_is_tried_where_nothing_is_sure()
     assert study.ask([first, second]) not in (None, first, second)
 
 
-def test_a_refused_default_is_still_trial_0_without_compiling() -> None:
+def test_a_refused_default_is_still_trial_0_without_compiling():
     store = MemoryStore()
     where = space(verdict=Illegal(reason="misaligned"))
     where.candidates = where.candidates[1:]
@@ -175,7 +158,7 @@ def test_a_refused_default_is_still_trial_0_without_compiling() -> None:
     assert where.default not in compiler.compiled_configs
 
 
-def test_a_second_run_reuses_and_goes_on_where_the_first_stopped() -> None:
+def test_a_second_run_reuses_and_goes_on_where_the_first_stopped():
     store = MemoryStore()
     _, first = search(store, 10)
     result, second = search(store, 25)
@@ -187,7 +170,7 @@ def test_a_second_run_reuses_and_goes_on_where_the_first_stopped() -> None:
     assert len(again.trials) == 25
 
 
-def test_what_an_older_model_estimated_is_estimated_again() -> None:
+def test_what_an_older_model_estimated_is_estimated_again():
     store = MemoryStore()
     search(store, 10)
     older = next(t for t in store.kept if isinstance(t.outcome, Estimated))
@@ -199,7 +182,7 @@ def test_what_an_older_model_estimated_is_estimated_again() -> None:
     assert store.kept[older.number] == older and older in result.trials
 
 
-def test_what_is_out_of_vmem_climbs_and_the_climbed_one_survives_a_resume() -> None:
+def test_what_is_out_of_vmem_climbs_and_the_climbed_one_survives_a_resume():
     store = MemoryStore()
     result, _ = search(store, 1000)
     assert result.stopped_by == "exhausted"
@@ -217,7 +200,7 @@ def test_what_is_out_of_vmem_climbs_and_the_climbed_one_survives_a_resume() -> N
     assert again.compiled_configs == []
 
 
-def test_blocks_of_the_default_that_do_not_fit_are_tried_under_higher_limits_first() -> None:
+def test_blocks_of_the_default_that_do_not_fit_are_tried_under_higher_limits_first():
     store, where = MemoryStore(), space()
     too_big = next(c for c in where.candidates if not candidatesamples.fits(c))
     result, _ = search(store, 4, where=replace(where, default=too_big.config))
@@ -233,28 +216,28 @@ def test_blocks_of_the_default_that_do_not_fit_are_tried_under_higher_limits_fir
     assert len(capped.kept) == 1
 
 
-def test_numpy_has_one_thread_while_a_search_runs() -> None:
+def test_numpy_has_one_thread_while_a_search_runs():
     class Watcher(Quiet):
-        def trial_done(self, trial: Trial) -> None:
+        def trial_done(self, trial):
             seen.append(threads())
 
-    def threads() -> set[int]:
+    def threads():
         return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
 
-    seen: list[set[int]] = []
+    seen = []
     with threadpool_limits(2, user_api="blas"):
         search(MemoryStore(), 3, watcher=Watcher())
         assert threads() == {2}
     assert seen == [{1}] * 3
 
 
-def test_two_machines_on_one_key_do_not_take_each_others_numbers() -> None:
+def test_two_machines_on_one_key_do_not_take_each_others_numbers():
     """Another machine saves trials, some of the same configs, between our reading and saving."""
     ahead, store = MemoryStore(), MemoryStore()
     search(ahead, 9)
 
     class Watching(Quiet):
-        def trial_done(self, trial: Trial) -> None:
+        def trial_done(self, trial):
             super().trial_done(trial)
             if self.done == 1:
                 for theirs in ahead.kept:
@@ -267,7 +250,7 @@ def test_two_machines_on_one_key_do_not_take_each_others_numbers() -> None:
     assert all(t in store.kept for t in result.trials)
 
 
-def test_what_all_is_compared_with_is_tried_even_where_enough_is_known() -> None:
+def test_what_all_is_compared_with_is_tried_even_where_enough_is_known():
     store = MemoryStore()
     search(store, 4)
     known = {trial.config for trial in store.kept}
@@ -277,24 +260,22 @@ def test_what_all_is_compared_with_is_tried_even_where_enough_is_known() -> None
     assert result.stopped_by == "trials"
 
 
-def traced(config: Config) -> list[Trace] | CompileFailed:
+def traced(config):
     """Of a copy of [4096, 4096], in both orders. All that differs from the default in one axis is
     refused."""
     block, both = (config["block_m"], config["block_n"]), (True, True)
     if (block[0] == 256) != (block[1] == 1024):
         return CompileFailed(reason="beside the default")
-    known: dict[str, Any] = {"dtype": "float32", "varies": both, "exclusive": both}
+    known = {"dtype": "float32", "varies": both, "exclusive": both}
     arrays = [operand((4096, 4096), block, is_output=output, **known) for output in (False, True)]
     grid = (4096 // block[0], 4096 // block[1])
     return [trace_of(*arrays, grid=grid), trace_of(*arrays, grid=grid[::-1])]
 
 
 @pytest.mark.parametrize("method", ["gp", "tpe", "random"])
-def test_a_space_that_takes_long_to_trace_is_traced_where_it_is_fast(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_space_that_takes_long_to_trace_is_traced_where_it_is_fast(method, monkeypatch):
     monkeypatch.setattr("autotune.searching.loop._TRACED_S", 0.0)  # a point at a time
-    axes: dict[str, Any] = {n: list(candidatesamples.SIZES) for n in ("block_m", "block_n")}
+    axes = {n: list(candidatesamples.SIZES) for n in ("block_m", "block_n")}
     default = {"block_m": 256, "block_n": 1024}
     choices = Choices(axes=axes, default=default, grid=("m", "n"))
     compilers = FakeCompilers(compiled=answer, traced=traced)
@@ -303,7 +284,7 @@ def test_a_space_that_takes_long_to_trace_is_traced_where_it_is_fast(
     for trials, stopped_by in ((12, "trials"), (100, "exhausted")):
         few = replace(first, candidates=list(first.candidates), untraced=dict(first.untraced))
         limits = SearchLimits(trials=trials, full=True)
-        store: Any = MemoryStore()
+        store = MemoryStore()
         result = run_search(compilers, store, SUBJECT, few, limits, Quiet(), method=method)
         assert result.stopped_by == stopped_by
         assert bool(few.untraced) is (trials == 12)

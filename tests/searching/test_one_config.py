@@ -1,7 +1,6 @@
 """A config as a person gives it: read, made complete, judged, and nothing kept."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -24,13 +23,13 @@ CHOICES = Choices(
 )
 
 
-def traced(config: Config) -> Any:
+def traced(config):
     if config["block_m"] == 7:
         return Illegal(reason="seven")
     return [replace(TRACE, grid=(2, 2))]
 
 
-def judge(*, semantics: bool = False) -> ConfigJudge:
+def judge(*, semantics=False):
     compilers = FakeCompilers(
         choices=CHOICES,
         traced=traced,
@@ -45,27 +44,27 @@ def judge(*, semantics: bool = False) -> ConfigJudge:
     )
 
 
-def test_what_is_left_out_is_as_in_the_default() -> None:
+def test_what_is_left_out_is_as_in_the_default():
     found = judge().read("block_m=256,fuse=TRUE")
     axes = {"block_m": 256, "block_n": 512, "fuse": True, "mode": "a"}
     assert found == make_config(axes, grid_order=("m", "n"))
     assert judge().read("default") == default_config(CHOICES)
 
 
-def test_a_config_is_read_as_it_is_printed() -> None:
+def test_a_config_is_read_as_it_is_printed():
     """Sizes need not be choices: a person may know better."""
     text = "block_m=384 block_n=512 fuse=False mode=b order=n>m semantics=PA vmem=64MiB"
     assert str(judge().read(text)) == text
     assert judge().read(text.replace(" ", ",")) == judge().read(text)
 
 
-def test_what_is_said_to_reproduce_a_trial_reads_back_to_its_config() -> None:
+def test_what_is_said_to_reproduce_a_trial_reads_back_to_its_config():
     for limit in (None, 64 << 20, 12345):
         config = judge().read("block_m=384,order=n>m,semantics=PA").replace(vmem_limit_bytes=limit)
         assert judge().read(config_text(config)) == config
 
 
-def test_the_most_parallel_legal_semantics_are_taken_where_none_are_given() -> None:
+def test_the_most_parallel_legal_semantics_are_taken_where_none_are_given():
     assert judge(semantics=True).read("block_m=256").dimension_semantics == ("parallel",) * 2
     given = judge(semantics=True).read("semantics=AA").dimension_semantics
     assert given == ("arbitrary",) * 2
@@ -89,27 +88,27 @@ def test_the_most_parallel_legal_semantics_are_taken_where_none_are_given() -> N
         ("", "is not NAME=VALUE"),
     ],
 )
-def test_what_cannot_be_meant_is_told_with_the_remedy(text: str, words: str) -> None:
+def test_what_cannot_be_meant_is_told_with_the_remedy(text, words):
     with pytest.raises(InvalidInputError) as told:
         judge().read(text)
     assert words in str(told.value)
 
 
-def test_a_config_is_made_whole_and_checked_as_its_text_is() -> None:
+def test_a_config_is_made_whole_and_checked_as_its_text_is():
     part = Config(axes=(("block_m", 256),), vmem_limit_bytes=64 << 20)
     assert judge().complete(part) == judge().read("block_m=256,vmem=64MiB")
 
 
-def test_what_the_rules_refuse_is_not_compiled() -> None:
+def test_what_the_rules_refuse_is_not_compiled():
     one = judge()
-    compilers: Any = one.compilers
+    compilers = one.compilers
     assert one.outcome(one.complete({"block_m": 7})) == Illegal(reason="seven")
     assert compilers.compiled_configs == []
     found = one.outcome(one.complete({"block_m": 256}))
     assert isinstance(found, Estimated) and len(compilers.compiled_configs) == 1
 
 
-def test_axes_are_narrowed_and_the_others_stay() -> None:
+def test_axes_are_narrowed_and_the_others_stay():
     wanted = wanted_values(["mode=b"], ["block_m=256,640"])
     found = narrowed(CHOICES, wanted)
     assert found.axes == {**CHOICES.axes, "block_m": [256, 640], "mode": ["b"]}
@@ -117,6 +116,6 @@ def test_axes_are_narrowed_and_the_others_stay() -> None:
 
 
 @pytest.mark.parametrize("only", ["block_m", "block_m=", "=1", "block_m=1,,2"])
-def test_a_narrowed_axis_needs_values(only: str) -> None:
+def test_a_narrowed_axis_needs_values(only):
     with pytest.raises(InvalidInputError, match="is not AXIS=VALUE"):
         wanted_values([], [only])

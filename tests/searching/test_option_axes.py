@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,16 +12,14 @@ from autotune.domain.compilers import CompileConfig, CompileStep, DescribeChip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip
-from autotune.domain.problem import Config
 from autotune.estimating.space import PassedOn
 from autotune.publishing.publish import publish
 from autotune.publishing.task import TuningResult, TuningTask
 from autotune.publishing.with_options import search_options, with_options
 from autotune.searching import option_axes as axes
 from autotune.searching.option_axes import LISTED, tuned_options
-from autotune.searching.subject import SearchLimits, SearchResult
+from autotune.searching.subject import SearchLimits
 from autotune.wording.option_lines import function_lines
-from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.samples.operations import compiled_step, operation
 from tests.samples.searching import run_search
@@ -37,7 +34,7 @@ WANTED = {FAST: ("1", "2"), "xla_tpu_other": ("true",)}
 class OptionCompilers(FakeCompilers):
     """A program is half as slow with ``FAST``=2, and no other option is known to it."""
 
-    def answer(self, question: Any) -> Any:
+    def answer(self, question):
         options = getattr(question, "options", None) or ""
         if isinstance(question, DescribeChip) and "unknown" in options:
             raise InvalidInputError("no such option")
@@ -48,11 +45,11 @@ class OptionCompilers(FakeCompilers):
         return super().answer(question)
 
 
-def right(_: Config) -> Verdict:
+def right(_):
     return Verdict(ok=True)
 
 
-def searched(store: SqlStore, trials: int, **more: Any) -> tuple[axes.OptionAxes, SearchResult]:  # noqa: F811
+def searched(store, trials, **more):  # noqa: F811
     compilers, space = OptionCompilers(chip=steps.V5E), steps.space(ROWS)
     options = axes.option_axes(compilers, steps.subject(ROWS), space, WANTED, print)
     subject, limits = steps.subject(ROWS), SearchLimits(trials=trials, full=True)
@@ -63,9 +60,9 @@ def searched(store: SqlStore, trials: int, **more: Any) -> tuple[axes.OptionAxes
 
 @pytest.mark.parametrize("method", ["gp", "tpe", "random"])
 def test_one_study_finds_the_option_and_each_trial_has_its_own_key(
-    store: SqlStore,  # noqa: F811
-    method: str,
-) -> None:
+    store,  # noqa: F811
+    method,
+):
     options, result = searched(store, 30, method=method)
     assert len(result.trials) == 30 == len({trial.number for trial in result.trials})
     best = min(result.trials, key=lambda t: t.estimate.time_us if t.estimate else 1e9)
@@ -86,7 +83,7 @@ def test_one_study_finds_the_option_and_each_trial_has_its_own_key(
     ).reused == len(store.trials(asked.key))
 
 
-def test_the_winner_is_published_for_those_who_have_its_options_alone(store: SqlStore) -> None:  # noqa: F811
+def test_the_winner_is_published_for_those_who_have_its_options_alone(store):  # noqa: F811
     options, result = searched(store, 30)
     compilers = OptionCompilers(chip=steps.V5E, verified=right)
     subject = steps.subject(ROWS)
@@ -114,7 +111,7 @@ def test_the_winner_is_published_for_those_who_have_its_options_alone(store: Sql
     assert len(store.records()) == 2
 
 
-def test_what_the_compiler_does_not_take_and_what_a_parameter_does(capsys: Any) -> None:
+def test_what_the_compiler_does_not_take_and_what_a_parameter_does(capsys):
     space, subject, compilers = (
         steps.space(ROWS),
         steps.subject(ROWS),
@@ -132,9 +129,9 @@ def test_what_the_compiler_does_not_take_and_what_a_parameter_does(capsys: Any) 
     assert len(made.subjects) == axes.MOST_SETS and len(list(made.subjects)[18]) == 1
 
 
-def test_options_alone_of_a_function_that_is_no_kernel() -> None:
+def test_options_alone_of_a_function_that_is_no_kernel():
     class Functions(OptionCompilers):
-        def answer(self, question: Any) -> Any:
+        def answer(self, question):
             if not isinstance(question, CompileStep):
                 return super().answer(question)
             cycles = 500 if f"{FAST}=2" in (question.options or "") else 1000
@@ -155,7 +152,7 @@ def test_options_alone_of_a_function_that_is_no_kernel() -> None:
         search_options(compilers, ref, Chip.V5E, "", {"xla_unknown": ("1",)}, print, 2, 0)
 
 
-def test_options_in_words() -> None:
+def test_options_in_words():
     assert tuned_options(["--xla_a=1,TRUE"], listed=False) == {"xla_a": ("1", "true")}
     assert tuned_options([], listed=True) == LISTED
     guide = Path(__file__).parents[2].joinpath("docs/guides/compiler-options.md").read_text()

@@ -1,12 +1,9 @@
 """Several searches over the same compilers: who gets the next trial."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from autotune.domain.outcome import CompileFailed
-from autotune.domain.problem import Config
-from autotune.searching.loop import Search, open_search
+from autotune.searching.loop import open_search
 from autotune.searching.run import run_searches
 from autotune.searching.subject import SearchLimits
 from autotune.searching.transfer import ENOUGH_OWN
@@ -17,26 +14,24 @@ from tests.searching.test_loop import SUBJECT, Quiet, answer, space
 class Recording(FakeCompilers):
     """Knows which search asked, by the dimension of its problem."""
 
-    def __init__(self, stop_after: int = 10**6) -> None:
+    def __init__(self, stop_after=10**6):
         super().__init__(compiled=answer)
         self.order: list[int] = []
         self._stop_after = stop_after
 
-    def submit(self, question: Any) -> Any:
+    def submit(self, question):
         self.order.append(question.problem.dims[0][1])
         return super().submit(question)
 
-    def enough(self) -> bool:
+    def enough(self):
         return len(self.order) >= self._stop_after
 
 
-def searches(
-    compilers: Recording, weights: dict[int, float], trials: int = 12
-) -> tuple[list[Search], list[MemoryStore]]:
+def searches(compilers, weights, trials=12):
     """One for each size of the first dimension, with its weight."""
     opened, stores = [], []
     for size, weight in weights.items():
-        store: Any = MemoryStore()
+        store = MemoryStore()
         name = SUBJECT.problem.dims[0][0]
         problem = SUBJECT.problem.with_dims(**{name: size})
         subject, limits = replace(SUBJECT, problem=problem), SearchLimits(trials=trials)
@@ -47,15 +42,15 @@ def searches(
     return opened, stores
 
 
-def run(running: list[Search], compilers: Recording, **limits: Any) -> list[int]:
+def run(running, compilers, **limits):
     """The sizes of those that were said to be over, in turn."""
-    over: list[Search] = []
-    done: Callable[[Search], None] = over.append
+    over = []
+    done = over.append
     run_searches(running, compilers.size, finished=done, **limits)
     return [search.subject.problem.dims[0][1] for search in over]
 
 
-def test_each_gets_its_first_trials_before_any_gets_its_last() -> None:
+def test_each_gets_its_first_trials_before_any_gets_its_last():
     compilers = Recording()
     running, stores = searches(compilers, {8: 1.0, 16: 1000.0, 32: 10.0})
     assert sorted(run(running, compilers, timeout_s=600.0)) == [8, 16, 32]
@@ -65,7 +60,7 @@ def test_each_gets_its_first_trials_before_any_gets_its_last() -> None:
     assert all(search.stopped_by == "trials" for search in running)
 
 
-def test_the_rest_goes_where_it_pays() -> None:
+def test_the_rest_goes_where_it_pays():
     compilers = Recording(stop_after=ENOUGH_OWN + 4)  # with more its own trials say what is left
     running, stores = searches(compilers, {8: 1.0, 16: 1e6}, trials=40)
     run(running, compilers, timeout_s=600.0, stop=compilers.enough)
@@ -76,7 +71,7 @@ def test_the_rest_goes_where_it_pays() -> None:
     assert sum(len(store.kept) for store in stores) == len(compilers.order)
 
 
-def test_without_a_limit_of_time_those_of_a_kernel_follow_one_another() -> None:
+def test_without_a_limit_of_time_those_of_a_kernel_follow_one_another():
     compilers = Recording()
     running, _ = searches(compilers, {8: 1.0, 16: 1000.0, 32: 10.0})
     assert run(running, compilers) == [8, 16, 32]
@@ -85,7 +80,7 @@ def test_without_a_limit_of_time_those_of_a_kernel_follow_one_another() -> None:
     assert compilers.order[:24].count(32) <= 1
 
 
-def test_when_time_is_up_each_has_its_default() -> None:
+def test_when_time_is_up_each_has_its_default():
     compilers = Recording()
     running, stores = searches(compilers, {8: 1.0, 16: 1.0, 32: 1.0})
     assert sorted(run(running, compilers, timeout_s=-1.0)) == [8, 16, 32]
@@ -93,13 +88,13 @@ def test_when_time_is_up_each_has_its_default() -> None:
     assert all(search.stopped_by == "timeout" for search in running)
 
 
-def test_what_always_fails_does_not_starve_the_others() -> None:
+def test_what_always_fails_does_not_starve_the_others():
     class Failing(Recording):
-        def submit(self, question: Any) -> Any:
+        def submit(self, question):
             self._compiled = failed if question.problem.dims[0][1] == 8 else answer
             return super().submit(question)
 
-    def failed(_: Config) -> Any:
+    def failed(_):
         return CompileFailed(reason="no")
 
     compilers = Failing(stop_after=40)

@@ -1,6 +1,5 @@
 """However a search is stopped, each candidate that was finished is a trial."""
 
-from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -23,20 +22,20 @@ DONE = Attempt(answer=CompileFailed(reason="no"), seconds=0.1)
 
 
 class Store:
-    def __init__(self) -> None:
+    def __init__(self):
         self.kept: list[Trial] = []
         self.lost = False
 
-    def save_trials(self, key: object, trials: Sequence[Trial]) -> int:
+    def save_trials(self, key, trials):
         if self.lost:
             raise StoreError("the disk is gone")
         self.kept += trials
         return len(trials)
 
-    def timed_trials(self, key: object, most: int) -> list[Any]:
+    def timed_trials(self, key, most):
         return []
 
-    def numbers(self) -> list[int]:
+    def numbers(self):
         return [trial.config["block"] for trial in self.kept]
 
 
@@ -45,12 +44,12 @@ class Compilers:
 
     size = 3
 
-    def __init__(self, *results: Any) -> None:
+    def __init__(self, *results):
         self._results = list(results)
         self.asked: list[Future[Any]] = []
 
-    def submit(self, _: object) -> Future[Any]:
-        future: Future[Any] = Future()
+    def submit(self, _):
+        future = Future()
         self.asked.append(future)
         found = self._results.pop(0)
         if isinstance(found, Exception):
@@ -60,35 +59,35 @@ class Compilers:
         return future
 
 
-def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) -> str:
+def stopped(compilers, store, watch):
     """Why a search of three candidates stopped, after trial 0."""
     first = Trial(
         number=0, config=CONFIGS[0], outcome=DONE.answer, seconds=0.1, created_at=datetime.now(UTC)
     )
-    candidates: Any = [SimpleNamespace(config=config) for config in CONFIGS]
+    candidates = [SimpleNamespace(config=config) for config in CONFIGS]
     waiting = iter(candidates[1:])
-    study: Any = SimpleNamespace(
+    study = SimpleNamespace(
         ask=lambda _: next(waiting, None), tell=lambda *told, **more: None, predict=lambda _: None
     )
     space = Space(candidates=candidates, default=CONFIGS[0], default_verdict=None)
     spec = SimpleNamespace(name="kernel")
-    subject: Any = SimpleNamespace(key="key", spec=spec, chip=None, question=lambda kind, **_: kind)
-    observer: Any = SimpleNamespace(trial_done=watch)
-    fakes: tuple[Any, Any] = (compilers, store)
+    subject = SimpleNamespace(key="key", spec=spec, chip=None, question=lambda kind, **_: kind)
+    observer = SimpleNamespace(trial_done=watch)
+    fakes = (compilers, store)
     options = no_options(subject)
     search = Search(*fakes, subject, space, study, observer, [first], options, goal=100)
     run_searches([search], compilers.size)
     return search.stopped_by
 
 
-def quiet(trial: Trial) -> None:
+def quiet(trial):
     pass
 
 
-def ctrl_c_when_done(compilers: Compilers, *numbers: int) -> Callable[[Trial], None]:
+def ctrl_c_when_done(compilers, *numbers):
     """At each trial, once these are done too."""
 
-    def watch(trial: Trial) -> None:
+    def watch(trial):
         for number in numbers:
             if not compilers.asked[number - 1].done():
                 compilers.asked[number - 1].set_result(DONE)
@@ -97,26 +96,26 @@ def ctrl_c_when_done(compilers: Compilers, *numbers: int) -> Callable[[Trial], N
     return watch
 
 
-def test_ctrl_c_keeps_what_was_finished_and_not_yet_collected() -> None:
+def test_ctrl_c_keeps_what_was_finished_and_not_yet_collected():
     store, compilers = Store(), Compilers(DONE, None, None)
     assert stopped(compilers, store, ctrl_c_when_done(compilers, 3)) == "interrupted"
     assert sorted(store.numbers()) == [1, 3]
 
 
-def test_a_second_ctrl_c_is_no_traceback() -> None:
+def test_a_second_ctrl_c_is_no_traceback():
     store, compilers = Store(), Compilers(DONE, None, None)
     assert stopped(compilers, store, ctrl_c_when_done(compilers, 2, 3)) == "interrupted"
     assert sorted(store.numbers()) == [1, 2]
 
 
-def test_a_lost_compiler_keeps_the_others() -> None:
+def test_a_lost_compiler_keeps_the_others():
     store = Store()
     with pytest.raises(CompilerUnavailableError):
         stopped(Compilers(CompilerUnavailableError("no room"), DONE, DONE), store, quiet)
     assert sorted(store.numbers()) == [2, 3]
 
 
-def test_a_lost_store_is_told_once() -> None:
+def test_a_lost_store_is_told_once():
     store = Store()
     store.lost = True
     with pytest.raises(StoreError, match="the disk is gone"):

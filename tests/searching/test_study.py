@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from autotune.estimating.space import Candidate
 from autotune.searching.sampler import ListedRandom, parameters
 from autotune.searching.study import CandidateStudy
 from tests.samples.candidates import candidate, fits, space, time_us
@@ -20,12 +19,12 @@ LIMITS = (None, 2**25)
 every_method = pytest.mark.parametrize("method", ("gp", "tpe", "random"))
 
 
-def _study(method: str = "gp", *, seed: int = 0, of: list[Candidate] = SPACE) -> CandidateStudy:
+def _study(method="gp", *, seed=0, of=SPACE):
     later = [of[0].config.replace(vmem_limit_bytes=limit) for limit in LIMITS]
     return CandidateStudy(of, later, seed=seed, method=method)
 
 
-def _search(study: CandidateStudy, trials: int) -> list[Candidate]:
+def _search(study, trials):
     asked = []
     for _ in range(trials):
         proposed = study.ask()
@@ -36,7 +35,7 @@ def _search(study: CandidateStudy, trials: int) -> list[Candidate]:
     return asked
 
 
-def _stored(study: CandidateStudy) -> list[optuna.trial.FrozenTrial]:
+def _stored(study):
     """What its samplers learn from."""
     return study._study.trials
 
@@ -44,7 +43,7 @@ def _stored(study: CandidateStudy) -> list[optuna.trial.FrozenTrial]:
 @every_method
 @settings(max_examples=10)
 @given(st.data())
-def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.DataObject) -> None:
+def test_any_order_of_asking_telling_learning_and_adding(method, data):
     study, out, seen = _study(method, of=SPACE[:12]), [], set()
     extra = [candidate(128, 512, limit=2**25), candidate(128, 256, limit=2**25)]
     total = 12
@@ -68,7 +67,7 @@ def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.D
     assert len(seen) == total
 
 
-def test_what_optuna_is_told_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_optuna_is_told_decides(monkeypatch):
     """The study searches: what it does not hear of changes nothing, and its sampler proposes."""
     heard = _search(_study(), 20)
     monkeypatch.setattr(optuna.Study, "tell", lambda *_, **__: None)
@@ -79,7 +78,7 @@ def test_what_optuna_is_told_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _search(study, 20) == _search(_study("random"), 20) != heard
 
 
-def test_failures_are_failed_trials_with_their_reason() -> None:
+def test_failures_are_failed_trials_with_their_reason():
     study = _study()
     proposed, other = study.ask(), study.ask()
     assert proposed is not None and other is not None
@@ -94,7 +93,7 @@ def test_failures_are_failed_trials_with_their_reason() -> None:
 
 
 @every_method
-def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str) -> None:
+def test_the_parameters_in_optuna_are_those_of_the_candidate(method):
     study = _study(method)
     (proposed,) = _search(study, 1)
     (trial,) = _stored(study)
@@ -103,7 +102,7 @@ def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str) -> Non
 
 
 @every_method
-def test_a_resumed_study_asks_nothing_again(method: str) -> None:
+def test_a_resumed_study_asks_nothing_again(method):
     few = SPACE[::12]
     before = _search(_study(method, of=few), 3)
     study = _study(method, of=few)
@@ -114,7 +113,7 @@ def test_a_resumed_study_asks_nothing_again(method: str) -> None:
     assert not {proposed.config for proposed in before} & {proposed.config for proposed in after}
 
 
-def test_what_is_learnt_is_told_to_optuna_once() -> None:
+def test_what_is_learnt_is_told_to_optuna_once():
     study = _study()
     for proposed in SPACE[:5] * 2:
         study.learn(proposed, time_us(proposed), "")
@@ -124,7 +123,7 @@ def test_what_is_learnt_is_told_to_optuna_once() -> None:
 
 
 @every_method
-def test_the_seed_decides_and_repeats(method: str) -> None:
+def test_the_seed_decides_and_repeats(method):
     runs = [
         tuple(str(c.config) for c in _search(_study(method, seed=seed), 12))
         for seed in (0, 0, 1, 2, 3)
@@ -134,7 +133,7 @@ def test_the_seed_decides_and_repeats(method: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_finds_the_best_of_a_valley_with_a_cliff(seed: int) -> None:
+def test_finds_the_best_of_a_valley_with_a_cliff(seed):
     best = min(time_us(proposed) for proposed in SPACE if fits(proposed))
     asked = _search(_study(seed=seed), 20)
     assert min(time_us(proposed) for proposed in asked if fits(proposed)) <= 1.03 * best
@@ -152,6 +151,6 @@ assert not any("optuna" in str(one) for one in warnings.filters)
 """
 
 
-def test_a_search_says_nothing_and_leaves_the_settings_of_the_process_alone() -> None:
+def test_a_search_says_nothing_and_leaves_the_settings_of_the_process_alone():
     done = subprocess.run([sys.executable, "-c", _AS_BEFORE], capture_output=True, text=True)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

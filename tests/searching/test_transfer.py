@@ -1,12 +1,9 @@
 """A kernel made by hand whose steps cost the same in every problem: what one teaches another."""
 
-from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from math import nan
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +11,8 @@ import pytest
 from autotune.domain.explanation import StepCost
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
-from autotune.domain.problem import Config, Problem, make_config
-from autotune.domain.record import Trial, default_trial
-from autotune.domain.trace import Trace
+from autotune.domain.problem import Problem, make_config
+from autotune.domain.record import default_trial
 from autotune.domain.xla_verdict import expected_range
 from autotune.estimating.cost_model.prediction import pipeline, predicted_us
 from autotune.estimating.roofline import roofline
@@ -25,9 +21,8 @@ from autotune.searching.loop import Search, open_search
 from autotune.searching.one_config import compile_config, evaluate, keep_trials
 from autotune.searching.option_axes import no_options
 from autotune.searching.study import CandidateStudy
-from autotune.searching.subject import SearchLimits, SearchResult, Subject
+from autotune.searching.subject import SearchLimits
 from autotune.searching.transfer import ENOUGH_OWN, lessons_of
-from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
 from tests.samples.database import new_store
@@ -41,24 +36,24 @@ DEFAULT = 3  # of them
 _ROW_BYTES = 256
 
 
-def subject(rows: int) -> Subject:
+def subject(rows):
     problem = Problem(dims=(("rows", rows),), dtype="bfloat16")
     return replace(SUBJECT, problem=problem, chip=V5E)
 
 
-def traced(rows: int, block: int) -> Trace:
+def traced(rows, block):
     steps = rows // block
     counts = {"fetches": steps, "blocks": steps, "blocks_total": steps}
     x = operand((rows, 128), (block, 128), hbm_bytes=rows * _ROW_BYTES, **counts)
     return trace(x, replace(x, is_output=True), grid=(steps,), vector_ops=rows * 128)
 
 
-def core_us(block: int) -> float:
+def core_us(block):
     """Blocks above 256 rows spill."""
     return 0.3 + 0.002 * block + 0.00002 * max(0, block - 256) ** 2
 
 
-def space(rows: int, blocks: Iterable[int] = BLOCKS) -> Space:
+def space(rows, blocks=BLOCKS):
     found = [
         Candidate(
             config=make_config({"block": block}),
@@ -70,18 +65,16 @@ def space(rows: int, blocks: Iterable[int] = BLOCKS) -> Space:
     return Space(candidates=found, default=found[DEFAULT].config, default_verdict=None)
 
 
-def time_us(rows: int, block: int) -> float:
+def time_us(rows, block):
     libtpu = SUBJECT.toolchain.libtpu
     calls, step_us = [pipeline(traced(rows, block), V5E)], np.array([core_us(block)])
     return float(predicted_us(calls, step_us, V5E.chip, libtpu)[0])
 
 
-def compilers(
-    rows: int, factor: float = 1.0, placed: Iterable[int] = (), **more: Any
-) -> FakeCompilers:
+def compilers(rows, factor=1.0, placed=(), **more):
     """``placed``: blocks whose operand XLA puts in VMEM ahead of the call."""
 
-    def answer(config: Config) -> Any:
+    def answer(config):
         steps, block = rows // config["block"], config["block"]
         run = simulation(time_us(rows, block) * factor)
         run |= {
@@ -95,16 +88,7 @@ def compilers(
     return FakeCompilers(compiled=answer, **more)
 
 
-def search(
-    store: SqlStore,
-    rows: int,
-    *,
-    method: str = "gp",
-    of: Subject | None = None,
-    factor: float = 1.0,
-    placed: Iterable[int] = (),
-    **limits: Any,
-) -> SearchResult:
+def search(store, rows, *, method="gp", of=None, factor=1.0, placed=(), **limits):
     return run_search(
         compilers(rows, factor, placed),
         store,
@@ -116,36 +100,36 @@ def search(
     )
 
 
-def best(result: SearchResult) -> int:
+def best(result):
     timed = [trial for trial in result.trials if trial.estimate]
     found = min(timed, key=lambda trial: trial.estimate.time_us if trial.estimate else 0.0)
     return int(found.config["block"])
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path):
     with new_store(tmp_path / "db.db") as opened:
         yield opened
 
 
 @pytest.fixture
-def known(tmp_path: Path) -> Iterator[SqlStore]:
+def known(tmp_path):
     """Has three problems of which each candidate was predicted and compiled: filled once for all
     tests, each of which has its copy."""
     with new_store(tmp_path / "known.db", confirmed) as opened:
         yield opened
 
 
-def fastest(rows: int) -> int:
+def fastest(rows):
     return min(BLOCKS, key=lambda block: time_us(rows, block))
 
 
-def taught(store: SqlStore, problems: Sequence[int] = (1 << 14,)) -> None:
+def taught(store, problems=(1 << 14,)):
     for rows in problems:
         assert search(store, rows).stopped_by == "exhausted"
 
 
-def test_another_problem_is_predicted_and_its_best_confirmed(store: SqlStore) -> None:
+def test_another_problem_is_predicted_and_its_best_confirmed(store):
     taught(store)
     found = search(store, 1 << 17)
     assert found.stopped_by == "prediction"
@@ -154,14 +138,14 @@ def test_another_problem_is_predicted_and_its_best_confirmed(store: SqlStore) ->
 
 
 @pytest.mark.parametrize("asked", [{"full": True}, {"method": "random"}])
-def test_who_asks_for_the_full_search_gets_it(store: SqlStore, asked: dict[str, Any]) -> None:
+def test_who_asks_for_the_full_search_gets_it(store, asked):
     taught(store)
     found = search(store, 1 << 17, **asked)
     assert (found.stopped_by, len(found.trials)) == ("exhausted", len(BLOCKS))
 
 
 @pytest.mark.parametrize("changed", ["fingerprint", "chip", "dtype", "toolchain"])
-def test_costs_of_another_body_only_say_what_to_try_first(store: SqlStore, changed: str) -> None:
+def test_costs_of_another_body_only_say_what_to_try_first(store, changed):
     taught(store)
     of = subject(1 << 17)
     match changed:
@@ -179,15 +163,13 @@ def test_costs_of_another_body_only_say_what_to_try_first(store: SqlStore, chang
 
 
 @pytest.mark.parametrize(("chip", "hints"), [(Chip.V5P, True), (V5E.chip, False)])
-def test_what_is_the_fastest_on_another_chip_is_asked_for(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch, chip: Chip, hints: bool
-) -> None:
+def test_what_is_the_fastest_on_another_chip_is_asked_for(store, monkeypatch, chip, hints):
     """Where what others say is no reason to end."""
     taught(store)
-    asked: list[list[int]] = []
+    asked = []
     ask = CandidateStudy.ask
 
-    def heard(study: CandidateStudy, some: Sequence[Candidate] = ()) -> Candidate | None:
+    def heard(study, some=()):
         asked.append([one.config["block"] for one in some])
         return ask(study, some)
 
@@ -204,12 +186,12 @@ class Asked(list[int]):
 
     are_sure, worth = True, 0.01
 
-    def predict(self, candidates: object, others: object, own: Sequence[object]) -> object:
+    def predict(self, candidates, others, own):
         self.append(len(own))
         return object()
 
 
-def advised(store: SqlStore, trials: int, size: int) -> tuple[Search, Asked, Any]:
+def advised(store, trials, size):
     """A search with so many trials and compilers."""
     taught(store)
     one = store.trials(subject(1 << 14).key)[0]
@@ -217,13 +199,13 @@ def advised(store: SqlStore, trials: int, size: int) -> tuple[Search, Asked, Any
     study = SimpleNamespace(predict=lambda _: None, ask=lambda _: None, is_settled=lambda _: False)
     compilers = FakeCompilers()
     compilers.size = size
-    own: Any = [store, subject(1 << 14), space(1 << 14), study, Quiet(), kept]
-    told: Any = Asked()
+    own = [store, subject(1 << 14), space(1 << 14), study, Quiet(), kept]
+    told = Asked()
     options = no_options(subject(1 << 14))
     return Search(compilers, *own, options, goal=200, lessons=told), told, study
 
 
-def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:
+def test_an_old_prediction_ends_nothing(store):
     """While many are learned from together, what the last ones have shown is asked for first."""
     found, asked, study = advised(store, 17, size=2)
     found.start()
@@ -240,9 +222,7 @@ def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:
     ("size", "step", "known"),
     [(2, 20, [20, 40, 60]), (32, 20, [20, 60]), (2, 2, [2, 4, 6]), (32, 2, [2, 6])],
 )
-def test_as_many_are_learned_from_together_as_run(
-    store: SqlStore, size: int, step: int, known: list[int]
-) -> None:
+def test_as_many_are_learned_from_together_as_run(store, size, step, known):
     found, asked, _ = advised(store, step, size)
     for _ in range(3):
         found.start()
@@ -250,13 +230,13 @@ def test_as_many_are_learned_from_together_as_run(
     assert asked == known
 
 
-def with_model(trial: Trial, model: str) -> Trial:
+def with_model(trial, model):
     assert isinstance(trial.outcome, Estimated)
     estimate = replace(trial.outcome.estimate, model=model)
     return replace(trial, outcome=replace(trial.outcome, estimate=estimate))
 
 
-def test_times_of_another_model_teach_nothing(store: SqlStore) -> None:
+def test_times_of_another_model_teach_nothing(store):
     taught(store)
     own, candidates = subject(1 << 17).key, space(1 << 17).candidates
     lessons, others = lessons_of(own, V5E, space(1 << 17)), store.timed_trials(own, 99)
@@ -264,7 +244,7 @@ def test_times_of_another_model_teach_nothing(store: SqlStore) -> None:
     assert lessons is not None and lessons.predict(candidates, older, []) is None
 
 
-def test_costs_that_teach_nothing_are_passed_over(store: SqlStore) -> None:
+def test_costs_that_teach_nothing_are_passed_over(store):
     taught(store)
     for trial in store.trials(subject(1 << 14).key):
         assert isinstance(trial.outcome, Estimated)
@@ -273,7 +253,7 @@ def test_costs_that_teach_nothing_are_passed_over(store: SqlStore) -> None:
     assert best(search(store, 1 << 17)) == fastest(1 << 17)
 
 
-def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:
+def test_what_is_wrong_is_learned_from(store):
     """Costs of a kernel that was edited since are no truth: the search goes on until they agree."""
     taught(store)
     slower = replace(subject(1 << 14).key, fingerprint="edited")
@@ -286,7 +266,7 @@ def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:
     assert best(search(store, 1 << 17)) == fastest(1 << 17)
 
 
-def confirmed(store: SqlStore, problems: Sequence[int] = (1 << 15, 1 << 16, 1 << 17)) -> None:
+def confirmed(store, problems=(1 << 15, 1 << 16, 1 << 17)):
     """Problems of which each candidate was predicted and compiled."""
     taught(store)
     for rows in problems:
@@ -296,7 +276,7 @@ def confirmed(store: SqlStore, problems: Sequence[int] = (1 << 15, 1 << 16, 1 <<
 NEXT = 1 << 18
 
 
-def test_a_default_that_is_predicted_well_is_not_compiled(known: SqlStore) -> None:
+def test_a_default_that_is_predicted_well_is_not_compiled(known):
     found = search(known, NEXT)
     assert (found.stopped_by, best(found)) == ("prediction", fastest(NEXT))
     # the best, and one for the idle compiler
@@ -313,18 +293,18 @@ class Busy(FakeCompilers):
 
     size = 4
 
-    def submit(self, question: Any) -> Any:
+    def submit(self, question):
         self.compiled_configs.append(question.config)
         return Future()
 
 
-def opened(store: SqlStore, **limits: Any) -> tuple[Search, Busy]:
+def opened(store, **limits):
     busy = Busy()
     some = subject(NEXT), space(NEXT), SearchLimits(**limits), Quiet()
     return open_search(busy, store, *some), busy
 
 
-def answer(found: Search, factor: float = 1.0) -> None:
+def answer(found, factor=1.0):
     """All that runs comes out as predicted, or ``factor`` times as slow."""
     for future, one in list(found.running.items()):
         made = compile_config(compilers(NEXT, factor), found.subject, one.config)
@@ -332,7 +312,7 @@ def answer(found: Search, factor: float = 1.0) -> None:
     found.collect(list(found.running))
 
 
-def test_without_a_default_to_wait_for_every_compiler_is_kept_busy(known: SqlStore) -> None:
+def test_without_a_default_to_wait_for_every_compiler_is_kept_busy(known):
     found, busy = opened(known)
     for _ in range(busy.size):
         found.start()
@@ -341,9 +321,7 @@ def test_without_a_default_to_wait_for_every_compiler_is_kept_busy(known: SqlSto
 
 
 @pytest.mark.parametrize(("slower", "compiled"), [(1.0, False), (1.5, True)])
-def test_a_default_is_judged_by_all_that_ran(
-    known: SqlStore, slower: float, compiled: bool
-) -> None:
+def test_a_default_is_judged_by_all_that_ran(known, slower, compiled):
     found, busy = opened(known, trials=3)
     for _ in range(4):
         found.start()
@@ -355,13 +333,13 @@ def test_a_default_is_judged_by_all_that_ran(
 
 
 @pytest.mark.parametrize("limits", [{"trials": 1}, {"timeout_s": -1.0}])
-def test_what_is_hoped_of_a_default_is_no_result(known: SqlStore, limits: dict[str, Any]) -> None:
+def test_what_is_hoped_of_a_default_is_no_result(known, limits):
     found = search(known, NEXT, **limits)
     assert [(t.number, t.config) for t in found.trials] == [(0, space(NEXT).default)]
     assert found.default is None
 
 
-def test_a_default_that_others_compile_later_is_still_trial_0(known: SqlStore) -> None:
+def test_a_default_that_others_compile_later_is_still_trial_0(known):
     """A rule is judged by it, a check too: they know no search."""
     trials, key, default = search(known, NEXT).trials, subject(NEXT).key, space(NEXT).default
     outcome = evaluate(compilers(NEXT), subject(NEXT), default)
@@ -373,14 +351,14 @@ def test_a_default_that_others_compile_later_is_still_trial_0(known: SqlStore) -
 
 
 @pytest.mark.parametrize("slower", [1.5, 0.6])
-def test_a_surprise_has_the_default_compiled(known: SqlStore, slower: float) -> None:
+def test_a_surprise_has_the_default_compiled(known, slower):
     """What was compiled is not as predicted: nothing is believed of what was not."""
     found = search(known, NEXT, factor=slower)
     assert found.default is None
     assert [t.number for t in found.trials if t.config == space(NEXT).default] == [0]
 
 
-def test_few_or_bad_predictions_are_not_believed(store: SqlStore) -> None:
+def test_few_or_bad_predictions_are_not_believed(store):
     confirmed(store, problems=(1 << 15,))
     assert search(store, NEXT).default is None
     confirmed(store)
@@ -393,7 +371,7 @@ def test_few_or_bad_predictions_are_not_believed(store: SqlStore) -> None:
     assert search(store, NEXT << 1).default is None
 
 
-def test_its_own_trials_are_enough_in_time(store: SqlStore) -> None:
+def test_its_own_trials_are_enough_in_time(store):
     """Of a first problem: the steps of its candidates are known before all are compiled."""
     many = space(NEXT, blocks=range(8, 8 * 65, 8))
     found = run_search(compilers(NEXT), store, subject(NEXT), many, SearchLimits(), Quiet())
@@ -401,9 +379,7 @@ def test_its_own_trials_are_enough_in_time(store: SqlStore) -> None:
     assert ENOUGH_OWN <= len(found.trials) < 40
 
 
-def test_a_body_that_is_another_one_here_ends_nothing(
-    known: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_that_is_another_one_here_ends_nothing(known, monkeypatch):
     """A Python ``if`` of the kernel makes the likely winner of this problem another program."""
     slow, plain = fastest(NEXT), core_us
     monkeypatch.setattr(
@@ -413,7 +389,7 @@ def test_a_body_that_is_another_one_here_ends_nothing(
     assert best(search(known, NEXT)) == fastest(NEXT)
 
 
-def test_a_problem_whose_predictions_are_right_again_is_believed(store: SqlStore) -> None:
+def test_a_problem_whose_predictions_are_right_again_is_believed(store):
     """One that was far off has taught; nobody waits for as many trials as of a first problem."""
     taught(store)
     found = subject(NEXT)
@@ -422,13 +398,13 @@ def test_a_problem_whose_predictions_are_right_again_is_believed(store: SqlStore
     some = list(store.trials(subject(1 << 14).key))
     assert len(some) > 3
 
-    def predicted(trial: Trial, factor: float) -> Trial:
+    def predicted(trial, factor):
         assert isinstance(trial.outcome, Estimated) and trial.outcome.step
         predicted_us = trial.outcome.estimate.time_us * factor
         step = replace(trial.outcome.step, predicted_us=predicted_us)
         return replace(trial, outcome=replace(trial.outcome, step=step))
 
-    def sure(factors: Sequence[float]) -> bool:
+    def sure(factors):
         others = [(subject(1 << 14).key, trial) for trial in some]
         pairs = zip(some, factors, strict=False)
         own = [(found.key, predicted(trial, factor)) for trial, factor in pairs]
@@ -439,7 +415,7 @@ def test_a_problem_whose_predictions_are_right_again_is_believed(store: SqlStore
     assert sure([3.0, 1.0, 1.0, 1.0])
 
 
-def test_arrays_that_xla_moves_for_some_blocks_alone_have_others_tried(known: SqlStore) -> None:
+def test_arrays_that_xla_moves_for_some_blocks_alone_have_others_tried(known):
     """What it does around a call is not the same for all of them then."""
     assert search(known, NEXT).stopped_by == "prediction"
     found = search(known, NEXT << 1, placed=[fastest(NEXT << 1)])

@@ -5,22 +5,20 @@ import json
 import logging
 import socket
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from autotune.domain.token import ADMIN, READER
-from autotune_db import SqlStore
 from autotune_service.middleware.body import MAX_UPLOAD_BYTES
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import question
-from tests.servers.service import Running, asked, running, until
+from tests.servers.service import asked, running, until
 
 SAFE_TO_ALL = {("POST", "/v1/lookup")}
 READS = {"GET", "HEAD"}
 
 
-def writing_routes(service: Running) -> list[tuple[str, str]]:
+def writing_routes(service):
     """All that the schema knows; numbers filled in."""
     paths = service.get("/openapi.json")[1]["paths"]
     routes = [
@@ -32,14 +30,12 @@ def writing_routes(service: Running) -> list[tuple[str, str]]:
 
 
 class TestWriting:
-    def test_every_writing_route_refuses_who_may_not(
-        self, store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_every_writing_route_refuses_who_may_not(self, store, database, monkeypatch):
         monkeypatch.setattr("autotune_service.middleware.access._FAILURES_PER_SECOND", 0)
         with running(database) as service:
             self.refuses_who_may_not(service, store)
 
-    def refuses_who_may_not(self, service: Running, store: SqlStore) -> None:
+    def refuses_who_may_not(self, service, store):
         expired = datetime.now(UTC) - timedelta(seconds=1)
         _, reader = store.tokens.create("r", READER, None)
         _, old = store.tokens.create("old", ADMIN, expired)
@@ -60,19 +56,17 @@ class TestWriting:
     @pytest.mark.parametrize(
         "path", ["/v1/snapshots/1/rollback", "/v1/records/1/pin", "/v1/records/1/unpin"]
     )
-    def test_some_need_an_admin(self, service: Running, writer: str, admin: str, path: str) -> None:
+    def test_some_need_an_admin(self, service, writer, admin, path):
         status, answer = service.post(path, token=writer)
         assert (status, answer["error"]["code"]) == (403, "role_too_low")
         assert service.post(path, token=admin)[0] == 200
 
-    def test_a_route_that_is_not_there_needs_a_token_too(self, service: Running) -> None:
+    def test_a_route_that_is_not_there_needs_a_token_too(self, service):
         assert service.post("/v1/nothing", {})[0] == 401
         assert service.raw("DELETE", "/v1/records/1")[0] == 401
 
 
-def test_who_may_read_a_closed_service_may_so_until_the_token_is_revoked(
-    store: SqlStore, database: str
-) -> None:
+def test_who_may_read_a_closed_service_may_so_until_the_token_is_revoked(store, database):
     made, reader = store.tokens.create("r", READER, None)
     with running(database, closed=True) as service:
         body = {"questions": [asked(question(1024))]}
@@ -85,7 +79,7 @@ def test_who_may_read_a_closed_service_may_so_until_the_token_is_revoked(
 
 
 class TestLimits:
-    def test_a_large_body_is_refused_before_it_is_read(self, service: Running, writer: str) -> None:
+    def test_a_large_body_is_refused_before_it_is_read(self, service, writer):
         with socket.create_connection(("127.0.0.1", service.port), 10) as connection:
             head = (
                 "POST /v1/results HTTP/1.1\r\nHost: localhost\r\n"
@@ -95,7 +89,7 @@ class TestLimits:
             connection.sendall(head.encode())
             assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
-    def test_a_large_body_without_a_length(self, service: Running, writer: str) -> None:
+    def test_a_large_body_without_a_length(self, service, writer):
         connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=300)
         parts = (b"x" * (1 << 20) for _ in range(MAX_UPLOAD_BYTES // (1 << 20) + 2))
         headers = {"Authorization": f"Bearer {writer}"}
@@ -111,14 +105,14 @@ class TestLimits:
 
 class TestEveryAnswer:
     @pytest.mark.parametrize("path", ["/healthz", "/v1/nothing", "/v1/snapshots/99"])
-    def test_headers(self, service: Running, path: str) -> None:
+    def test_headers(self, service, path):
         _, headers, _ = service.raw("GET", path, **{"X-Request-ID": "abc-1"})
         assert headers["x-request-id"] == "abc-1"
         assert headers["x-content-type-options"] == "nosniff"
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "uvicorn" not in str(headers)
 
-    def test_a_lookup_has_an_id_too_and_is_nothing_but_json(self, service: Running) -> None:
+    def test_a_lookup_has_an_id_too_and_is_nothing_but_json(self, service):
         """So it needs no policy, which all other answers have."""
         for body, expected in ((b'{"questions": []}', 200), (b"{", 400)):
             status, headers, _ = service.raw("POST", "/v1/lookup", body)
@@ -128,19 +122,17 @@ class TestEveryAnswer:
             assert ("content-security-policy" in headers) == (status != 200)
 
     @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "é", '"; drop'])
-    def test_an_id_of_another_form_is_not_taken(self, service: Running, given: str) -> None:
+    def test_an_id_of_another_form_is_not_taken(self, service, given):
         _, headers, _ = service.raw("GET", "/healthz", **{"X-Request-ID": given})
         assert headers["x-request-id"] != given and len(headers["x-request-id"]) == 16
 
-    def test_what_is_logged(
-        self, store: SqlStore, database: str, writer: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_what_is_logged(self, store, database, writer, caplog):
         caplog.set_level(logging.INFO, "autotune.service.calls")
         with running(database, log="writes") as service:
             service.get("/healthz")
             service.get("/v1/snapshots/99")
             service.post("/v1/jobs/1/cancel", token=writer)
-        calls: list[Any] = [record for record in caplog.records if record.message == "call"]
+        calls = [record for record in caplog.records if record.message == "call"]
         assert [(call.path, call.status, call.by) for call in calls] == [
             ("/v1/snapshots/99", 404, None),
             ("/v1/jobs/1/cancel", 404, "ci"),

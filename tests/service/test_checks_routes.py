@@ -1,8 +1,6 @@
 """Checks over HTTP: pushed, listed, and what lookups make of them."""
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,16 +10,15 @@ from autotune.domain.errors import ServiceError
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.record import Check, CheckVerdict, RecordCheck, Unchecked
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.dashboard import EVIL
 from tests.samples.matching import NOON, SPEC, question, record
 from tests.servers.commands import autotune
-from tests.servers.service import Running
 
 NEW = Toolchain(jax="0.12.0.dev20261101+cpu.1", jaxlib="9.0", libtpu="9.0")
 
 
-def check(verdict: CheckVerdict = CheckVerdict.BROKEN, **changes: Any) -> Check:
+def check(verdict=CheckVerdict.BROKEN, **changes):
     """Of the record that the service has, under ``NEW``."""
     estimate = replace(record().estimate, time_us=27.2)
     no_room = OutOfVmem(reason="no room", used_bytes=32 << 20, allowed_bytes=16 << 20)
@@ -41,7 +38,7 @@ def check(verdict: CheckVerdict = CheckVerdict.BROKEN, **changes: Any) -> Check:
     return replace(usual, **changes)
 
 
-def body(*checks: Check) -> dict[str, Any]:
+def body(*checks):
     return {"kernels": [to_data(SPEC)], "results": [], "checks": list(map(to_data, checks))}
 
 
@@ -49,19 +46,12 @@ ASKED = replace(question(1024), toolchain=NEW)
 
 
 class TestPush:
-    def test_what_is_broken_is_no_answer_from_then_on(
-        self, service: Running, writer: str, admin: str
-    ) -> None:
+    def test_what_is_broken_is_no_answer_from_then_on(self, service, writer, admin):
         """Whoever has pushed the record, and although it is pinned."""
         assert service.lookup(ASKED)[1][0]["match"] == "toolchain"
         assert service.post("/v1/records/1/pin", {}, admin)[0] == 200
         status, pushed = service.post("/v1/results", body(check()), writer)
-        assert (status, pushed["checks"], pushed["records"], pushed["snapshot"]) == (
-            200,
-            1,
-            0,
-            4,
-        )
+        assert (status, pushed["checks"], pushed["records"], pushed["snapshot"]) == (200, 1, 0, 4)
         snapshot, (answer,) = service.lookup(ASKED)
         assert (snapshot, answer["match"], answer["config"]) == (4, "default", None)
         assert "broken" in answer["why"] and "no room" in answer["why"]
@@ -69,9 +59,7 @@ class TestPush:
         assert service.get("/v1/snapshots")[1]["snapshots"][0]["made_by"] == "ci"
 
     @pytest.mark.parametrize("verdict", [CheckVerdict.SAME, CheckVerdict.SLOWER])
-    def test_what_holds_says_when_and_what_was_found(
-        self, service: Running, writer: str, verdict: CheckVerdict
-    ) -> None:
+    def test_what_holds_says_when_and_what_was_found(self, service, writer, verdict):
         assert service.post("/v1/results", body(check(verdict)), writer)[0] == 200
         (answer,) = service.lookup(ASKED)[1]
         assert answer["match"] == "toolchain"
@@ -97,17 +85,13 @@ class TestPush:
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
-    def test_what_cannot_be_is_refused_with_one_sentence(
-        self, service: Running, store: SqlStore, writer: str, wrong: Check, why: str
-    ) -> None:
+    def test_what_cannot_be_is_refused_with_one_sentence(self, service, store, writer, wrong, why):
         status, answer = service.post("/v1/results", body(check(), wrong), writer)
         assert (status, answer["error"]["field"]) == (422, "checks[1]")
         assert why in answer["error"]["message"]
         assert not store.checks()
 
-    def test_the_command_sends_what_was_checked_here(
-        self, service: Running, store: SqlStore, writer: str, tmp_path: Path
-    ) -> None:
+    def test_the_command_sends_what_was_checked_here(self, service, store, writer, tmp_path):
         """Of a record that only the service has, as from ``autotune check --bundle``."""
         here = str(tmp_path / "here.db")
         with open_store(here, create=True) as local:
@@ -128,15 +112,15 @@ class TestPush:
 
 class TestList:
     @pytest.fixture(autouse=True)
-    def _checked(self, store: SqlStore) -> None:
+    def _checked(self, store):
         for number, jax in enumerate(("1.0", "2.0", "3.0")):
             toolchain = Toolchain(jax=jax, jaxlib=jax, libtpu=jax)
             verdict = CheckVerdict.SAME if number else CheckVerdict.BROKEN
             store.save_check(check(verdict, toolchain=toolchain, detail=EVIL))
         store.save_check(check(CheckVerdict.NEEDS_LIMIT, chip=Chip.V6E))
 
-    def test_by_what_is_asked_for(self, service: Running) -> None:
-        def jax(query: str) -> list[str]:
+    def test_by_what_is_asked_for(self, service):
+        def jax(query):
             checks = service.get(f"/v1/checks{query}")[1]["checks"]
             return [check["check"]["toolchain"]["jax"] for check in checks]
 
@@ -148,9 +132,7 @@ class TestList:
         assert len(jax(f"?made_with={local.jax},{local.jaxlib},{local.libtpu}")) == 4
         assert jax("?made_with=1,1,1") == jax("?kernel=other") == []
 
-    def test_the_client_lists_them_all(
-        self, service: Running, store: SqlStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_the_client_lists_them_all(self, service, store, monkeypatch):
         monkeypatch.setattr("autotune.answering.client._CHECKS_AT_ONCE", 2)
         client, stored = ServiceAnswers(service.url), store.checks()
         assert len(stored) == 4 and client.checks() == stored
@@ -173,6 +155,6 @@ class TestList:
             "chip=v5e&chip=v6e",
         ],
     )
-    def test_what_cannot_be_asked(self, service: Running, query: str) -> None:
+    def test_what_cannot_be_asked(self, service, query):
         status, answer = service.get(f"/v1/checks?{query}")
         assert (status, answer["error"]["field"]) == (422, query.partition("=")[0])

@@ -5,7 +5,6 @@ import logging
 import re
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -13,7 +12,6 @@ from starlette.routing import Mount
 
 from autotune.answering import push
 from autotune.domain.job import Ability, Progress, Request
-from autotune.domain.key import Key
 from autotune.domain.token import ADMIN
 from autotune_db import damage, open_store
 from autotune_service.app import create_app
@@ -57,7 +55,7 @@ FAST = ("outcome",)
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> str:
+def database(tmp_path):
     file = str(tmp_path / "fleet.db")
     with new_store(file, fill) as store:
         store.tokens.create("old", ADMIN, None)
@@ -66,7 +64,7 @@ def database(tmp_path: Path) -> str:
     return file
 
 
-def wanted(key: Key) -> Request:
+def wanted(key):
     return Request(kernel=key.kernel, problem=key.problem, chip=key.chip)
 
 
@@ -79,13 +77,8 @@ def wanted(key: Key) -> Request:
     ],
 )
 def test_a_row_that_cannot_be_read_costs_that_row(
-    database: str,
-    tmp_path: Path,
-    table: str,
-    column: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    database, tmp_path, table, column, caplog, monkeypatch
+):
     damage._log_once.cache_clear()
     monkeypatch.setattr(push, "_PAUSES_S", ())  # nobody listens: no try after the first helps
     with closing(sqlite3.connect(database)) as connection, connection:
@@ -98,7 +91,7 @@ def test_a_row_that_cannot_be_read_costs_that_row(
         assert "Traceback" not in done.stderr and done.returncode in (0, 1, 2), done.stderr
         assert done.returncode != 2 or command[0] in ("push", "rule", "lookup", "show"), done.stderr
     with running(database) as service:
-        routes = cast(Mount, create_app(database).routes[-1]).app.state.routes  # type: ignore[attr-defined]
+        routes = cast(Mount, create_app(database).routes[-1]).app.state.routes
         for route in (route.path for route in routes if "GET" in route.methods):
             route = route.replace("/workloads/{name:path}", "/workloads/model")
             path = route.replace("{form}", "csv").replace("{name:path}", "mm")
@@ -118,7 +111,7 @@ def test_a_row_that_cannot_be_read_costs_that_row(
         assert (done.returncode, done.stdout) == (0, "every row can be read\n")
 
 
-def test_a_job_that_cannot_be_read_keeps_no_worker_from_the_next(database: str) -> None:
+def test_a_job_that_cannot_be_read_keeps_no_worker_from_the_next(database):
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("UPDATE autotune_jobs SET request = '{' WHERE state = 'queued'")
     able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)

@@ -1,6 +1,6 @@
 """A config that is known not to work under a toolchain is handed out there by no door."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ from autotune.domain.problem import Config
 from autotune.domain.record import CheckVerdict
 from autotune.domain.store import KeyResult
 from autotune.python.tuned import Tuned
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, running, until
 from tests.service.test_checks_routes import check
@@ -44,45 +44,45 @@ ASKED = replace(TUNED.key, toolchain=NEW)
 BETTER = replace(TUNED, config=TUNED.config.replace(vmem_limit_bytes=1 << 20))
 
 
-def lookup(service: Running, folder: Path) -> Config | None:
+def lookup(service, folder):
     return read(service.lookup(ASKED)[1][0]["config"])
 
 
-def batch(service: Running, folder: Path) -> Config | None:
+def batch(service, folder):
     other = replace(ASKED, problem=question(77).problem)
     return read(service.lookup(TUNED.key, ASKED, other, ASKED)[1][3]["config"])
 
 
-def one_question(service: Running, folder: Path) -> Config | None:
+def one_question(service, folder):
     query = {"chip": "v5e", **asdict(NEW), "shape": "m=1024,k=128", "fingerprint": OWN}
     status, answer = service.get(f"/v1/configs/mm?{urlencode(query)}")
     assert status == 200
     return read(answer["config"])
 
 
-def client(service: Running, folder: Path) -> Config | None:
+def client(service, folder):
     return ServiceAnswers(service.url, strict=True).lookup([ASKED])[0].config
 
 
-def client_without_the_service(service: Running, folder: Path) -> Config | None:
+def client_without_the_service(service, folder):
     file = folder / "cache.bundle"
     assert ServiceAnswers(service.url, cache=file).refresh()
     return ServiceAnswers(NOBODY, cache=file).lookup([ASKED])[0].config
 
 
-def bundle(service: Running, folder: Path) -> Config | None:
+def bundle(service, folder):
     answer = bundle_from_bytes(service.raw("GET", "/v1/snapshots/latest")[2])
     return Index(answer.records, answer.kernels).match(ASKED).config
 
 
-def model(service: Running, folder: Path) -> Config | None:
+def model(service, folder):
     source = ServiceAnswers(service.url, strict=True)
     local = Tuned(KERNEL, declared_in=__file__, source=source, chip="v5e", toolchain=NEW)
     return local.config(local.problem(m=1024, k=128))
 
 
-def read(data: object) -> Config | None:
-    return data and from_data(Config, data)  # type: ignore[return-value]
+def read(data):
+    return data and from_data(Config, data)
 
 
 DOORS = (lookup, batch, one_question, client, client_without_the_service, bundle, model)
@@ -90,7 +90,7 @@ Door = Callable[[Running, Path], Config | None]
 
 
 @pytest.fixture
-def store(database: str) -> Iterator[SqlStore]:
+def store(database):
     with open_store(database, create=True) as store:
         store.save_kernel(DECLARED)
         store.save_record(TUNED)
@@ -98,34 +98,34 @@ def store(database: str) -> Iterator[SqlStore]:
 
 
 @pytest.fixture
-def service(store: SqlStore, database: str) -> Iterator[Running]:
+def service(store, database):
     with running(database, trust_writers=True, recheck=False) as service:
         yield service
 
 
-def nothing(_: SqlStore) -> None: ...
+def nothing(_): ...
 
 
-def pin(store: SqlStore) -> None:
+def pin(store):
     store.save_record(BETTER)
     assert store.pin(1)
 
 
-def roll_back(store: SqlStore) -> None:
+def roll_back(store):
     store.save_record(BETTER)
     assert store.roll_back(1)
 
 
-def push_again(store: SqlStore) -> None:
+def push_again(store):
     again = replace(TUNED, created_at=TUNED.created_at.replace(hour=23))
     assert store.push([], [KeyResult(record=again)], by="ci").records
 
 
-def publish_it_for_another_toolchain(store: SqlStore) -> None:
+def publish_it_for_another_toolchain(store):
     store.save_record(replace(TUNED, key=replace(TUNED.key, toolchain=OLD)))
 
 
-def publish_it_for_a_near_shape(store: SqlStore) -> None:
+def publish_it_for_a_near_shape(store):
     near = replace(ASKED, problem=question(2048).problem)
     store.save_record(replace(TUNED, key=near))
 
@@ -142,14 +142,7 @@ def publish_it_for_a_near_shape(store: SqlStore) -> None:
         publish_it_for_a_near_shape,
     ],
 )
-def test_by_no_door(
-    service: Running,
-    store: SqlStore,
-    writer: str,
-    tmp_path: Path,
-    verdict: CheckVerdict,
-    then: Callable[[SqlStore], None],
-) -> None:
+def test_by_no_door(service, store, writer, tmp_path, verdict, then):
     before = [door(service, tmp_path) for door in DOORS]
     assert before[:-1] == [TUNED.config] * (len(DOORS) - 1)  # Tuned takes exact answers only
     known = check(verdict, key=TUNED.key, config=TUNED.config, toolchain=NEW)

@@ -4,9 +4,7 @@ import http.client
 import json
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from sys import getsizeof
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,6 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Record
-from autotune_db import SqlStore
 from autotune_service import snapshot_cache
 from autotune_service.api import questions
 from autotune_service.api.questions import MAX_QUESTIONS
@@ -25,19 +22,19 @@ from autotune_service.middleware.body import MAX_BYTES
 from autotune_service.snapshot_cache import Reply, SnapshotCache
 from tests.samples.matching import older, question, record, ruled
 from tests.samples.records import trial
-from tests.servers.service import Running, asked, publish, until
+from tests.servers.service import asked, publish, until
 
 QUERY = "chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42"
 
 
-def test_an_exact_answer_is_the_record(service: Running) -> None:
+def test_an_exact_answer_is_the_record(service):
     snapshot, (answer,) = service.lookup(question(1024))
     assert (snapshot, answer["match"]) == (2, "exact")
     assert answer["config"] == to_data(record().config)
     assert from_data(Record, answer["record"]) == record(question(1024))
 
 
-def test_what_cannot_be_taken_is_passed_over_and_counted(service: Running, store: SqlStore) -> None:
+def test_what_cannot_be_taken_is_passed_over_and_counted(service, store):
     other = replace(record(question(512)), config=record(bm=128).config)
     publish(service, store, older(other, "0.9.0"), older(other, "0.8.0"))
     client = ServiceAnswers(service.url)
@@ -55,9 +52,7 @@ def test_what_cannot_be_taken_is_passed_over_and_counted(service: Running, store
         assert service.post("/v1/lookup", body)[0] == 422, wrong
 
 
-def test_times_of_a_config_that_was_tried(
-    service: Running, store: SqlStore, tmp_path: Path
-) -> None:
+def test_times_of_a_config_that_was_tried(service, store, tmp_path):
     key = question(causal=True)
     took = Estimated(estimate=replace(record().estimate, time_us=9.0), program="p")
     store.save_trials(key, [replace(trial(0, took), config=record().config)])
@@ -76,7 +71,7 @@ def test_times_of_a_config_that_was_tried(
     assert service.get(f"/v1/configs/mm?{QUERY}&shape=1024x128&axis=bm=8")[0] == 422
 
 
-def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) -> None:
+def test_a_rule_answers_before_the_nearest(service, store):
     publish(
         service,
         store,
@@ -95,7 +90,7 @@ def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) ->
     assert to_data(by_client[2].config) == answers[2]["config"]
 
 
-def test_the_same_body_again(service: Running, store: SqlStore) -> None:
+def test_the_same_body_again(service, store):
     """It is answered from memory, but never from another snapshot."""
     body = {"questions": [asked(question(1024))]}
     first = service.post("/v1/lookup", body)
@@ -108,7 +103,7 @@ def test_the_same_body_again(service: Running, store: SqlStore) -> None:
         assert service.post("/v1/lookup", body | {"snapshot": 2}) == first
 
 
-def test_what_is_published_but_not_accepted_is_no_miss(service: Running, store: SqlStore) -> None:
+def test_what_is_published_but_not_accepted_is_no_miss(service, store):
     _, answers = service.lookup(question(1024), question(9, 9), accept=["toolchain"])
     assert [answer["match"] for answer in answers] == ["default"] * 2
     assert answers[0]["why"] == "exact is not accepted"
@@ -116,11 +111,9 @@ def test_what_is_published_but_not_accepted_is_no_miss(service: Running, store: 
     assert [miss.key for miss in store.misses()] == [question(9, 9)]
 
 
-def test_a_call_without_questions_is_not_kept(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_call_without_questions_is_not_kept(service, monkeypatch):
     """White space makes any number of them."""
-    stored: list[bytes] = []
+    stored = []
     monkeypatch.setattr(SnapshotCache, "keep_reply", lambda _, body, __: stored.append(body))
     assert service.post("/v1/lookup", {"questions": []})[1]["answers"] == []
     assert not stored
@@ -128,7 +121,7 @@ def test_a_call_without_questions_is_not_kept(
     assert len(stored) == 1
 
 
-def test_replies_in_memory_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_in_memory_are_bounded(store, monkeypatch):
     """By what a process takes for them, that of Python's objects too."""
     monkeypatch.setattr(snapshot_cache, "_MOST_REPLY_BYTES", 1_000)
     cache = SnapshotCache(store)
@@ -141,7 +134,7 @@ def test_replies_in_memory_are_bounded(store: SqlStore, monkeypatch: pytest.Monk
     assert b"of another snapshot" not in cache.replies
 
 
-def test_chip_and_toolchain_for_the_whole_call(service: Running) -> None:
+def test_chip_and_toolchain_for_the_whole_call(service):
     lone = asked(question(1024), chip=None, toolchain=None)
     toolchain = asked(question())["toolchain"]
     call = {"questions": [lone], "toolchain": toolchain}
@@ -152,7 +145,7 @@ def test_chip_and_toolchain_for_the_whole_call(service: Running) -> None:
     assert [answer["match"] for answer in answers] == ["exact", "default"]
 
 
-def test_two_sets_of_options_share_a_service(service: Running, store: SqlStore) -> None:
+def test_two_sets_of_options_share_a_service(service, store):
     plain, tuned = question(1024), replace(question(1024).toolchain, options="xla_a=1 xla_b=2")
     publish(service, store, record(replace(plain, toolchain=tuned), bm=128))
     for options, match, block in (
@@ -176,13 +169,13 @@ def test_two_sets_of_options_share_a_service(service: Running, store: SqlStore) 
     assert (status, config["match"]) == (200, "toolchain")
 
 
-def of_problem(**changes: Any) -> dict[str, Any]:
+def of_problem(**changes):
     """A question of another problem."""
     problem = {"dims": {"m": 1024, "k": 128}, "dtype": "bfloat16"} | changes
     return asked(question(), problem=problem)
 
 
-BAD: dict[str, tuple[Any, str, str]] = {
+BAD = {
     "no object": (7, "invalid_field", ""),
     "kernel": (asked(question(), kernel="nope"), "unknown_kernel", ".kernel"),
     "no kernel": (asked(question(), kernel=None), "missing_field", ".kernel"),
@@ -212,7 +205,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
+def test_a_bad_question_fails_alone(service, name):
     """With the same code where it is long."""
     bad, code, field = BAD[name]
     field = f"questions[1]{field}"
@@ -249,7 +242,7 @@ def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_bad_call_is_one_sentence(service: Running, body: bytes, status: int, code: str) -> None:
+def test_a_bad_call_is_one_sentence(service, body, status, code):
     answer, headers, content = service.raw("POST", "/v1/lookup", body)
     error = json.loads(content)["error"]
     assert (answer, error["code"], set(error)) == (status, code, {"code", "message", "field"})
@@ -257,14 +250,14 @@ def test_a_bad_call_is_one_sentence(service: Running, body: bytes, status: int, 
     assert headers["content-type"] == "application/json"
 
 
-def test_the_largest_call(service: Running) -> None:
+def test_the_largest_call(service):
     data = asked(question(1024))
     _, answer = service.post("/v1/lookup", {"questions": [data] * MAX_QUESTIONS})
     assert [each["match"] for each in answer["answers"]] == ["exact"] * MAX_QUESTIONS
 
 
 @pytest.mark.parametrize("shape", ["1024x128", "m=1024,k=128", "k=128,m=1024"])
-def test_one_config(service: Running, shape: str) -> None:
+def test_one_config(service, shape):
     status, answer = service.get(f"/v1/configs/mm?{QUERY}&shape={shape}&option=causal=false")
     assert (status, answer["snapshot"]) == (200, 2)
     assert {name: answer[name] for name in answer if name != "snapshot"} == (
@@ -287,15 +280,13 @@ def test_one_config(service: Running, shape: str) -> None:
         ("/v1/nothing", 404, None),
     ],
 )
-def test_a_bad_address_is_one_sentence(
-    service: Running, path: str, status: int, field: str | None
-) -> None:
+def test_a_bad_address_is_one_sentence(service, path, status, field):
     answer, data = service.get(path)
     assert (answer, data["error"]["field"]) == (status, field)
 
 
-def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> bytes:
+def test_a_bug_is_told_as_one(service, monkeypatch):
+    def fail(*_):
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr("autotune_service.api.lookup.forms.known_identity", fail)
@@ -304,7 +295,7 @@ def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch)
     assert "secret" not in str(answer)
 
 
-def test_a_body_in_pieces(service: Running) -> None:
+def test_a_body_in_pieces(service):
     """Chunks without a length, and more of them than are allowed."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=300)
     body = json.dumps({"questions": [asked(question(1024))]}).encode()
@@ -320,7 +311,7 @@ def test_a_body_in_pieces(service: Running) -> None:
     connection.close()
 
 
-def test_a_config_that_the_caller_has(service: Running, store: SqlStore) -> None:
+def test_a_config_that_the_caller_has(service, store):
     path = f"/v1/configs/mm?{QUERY}&shape=512x128"
     _, headers, _ = service.raw("GET", path)
     again = {"If-None-Match": headers["etag"]}
@@ -329,9 +320,7 @@ def test_a_config_that_the_caller_has(service: Running, store: SqlStore) -> None
     until(lambda: service.raw("GET", path, **again)[0] == 200)
 
 
-def test_a_config_that_its_kernel_cannot_have_is_never_answered(
-    service: Running, store: SqlStore
-) -> None:
+def test_a_config_that_its_kernel_cannot_have_is_never_answered(service, store):
     """However it came into the database; nor is the one that stood there before."""
     wrong = replace(record(question(1024)), config=replace(record().config, axes=(("bm", -9),)))
     publish(service, store, wrong)

@@ -4,10 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,12 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from autotune.domain.key import Toolchain
 from autotune.domain.record import CheckVerdict, RecordCheck
-from autotune_db import SqlStore
 from autotune_service.middleware import metrics
 from autotune_service.middleware.metrics import OTHER, CallMeter
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import NOON, question, record
-from tests.servers.service import Running, asked, running, until
+from tests.servers.service import asked, running, until
 
 ALERTS = FOLDER / "prometheus" / "alerts.yml"
 DASHBOARD = FOLDER / "grafana" / "dashboard.json"
@@ -28,7 +24,7 @@ TESTS = FOLDER.parent / "tests" / "docker" / "alerts.test.yml"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def samples(service: Running) -> Samples:
+def samples(service):
     text = service.raw("GET", "/metrics")[2].decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -38,15 +34,15 @@ def samples(service: Running) -> Samples:
     }
 
 
-def value(of: Samples, name: str, **labels: str) -> float:
+def value(of, name, **labels):
     return of[name, tuple(sorted(labels.items()))]
 
 
-def grown(before: Samples, after: Samples) -> Samples:
+def grown(before, after):
     return {name: after[name] - before.get(name, 0) for name in after}
 
 
-def test_what_calls_add(service: Running) -> None:
+def test_what_calls_add(service):
     before = samples(service)
     service.lookup(question(1024), question(9, 9), question(2048))
     service.post("/v1/lookup", {"questions": [7]})
@@ -67,7 +63,7 @@ def test_what_calls_add(service: Running) -> None:
     assert value(after, "autotune_database_up") == 1
 
 
-def test_the_same_body_counts_each_time_and_the_version_is_told(service: Running) -> None:
+def test_the_same_body_counts_each_time_and_the_version_is_told(service):
     before = samples(service)
     for _ in range(3):
         service.lookup(question(1024))
@@ -79,7 +75,7 @@ def test_the_same_body_counts_each_time_and_the_version_is_told(service: Running
     assert dict(built)["version"] == service.get("/openapi.json")[1]["info"]["version"]
 
 
-def test_names_and_paths_of_callers_are_no_labels(service: Running) -> None:
+def test_names_and_paths_of_callers_are_no_labels(service):
     before = samples(service)
     service.get("/v1/made_up_by_a_caller")
     service.get("/v1/configs/mm?chip=v5e")
@@ -89,7 +85,7 @@ def test_names_and_paths_of_callers_are_no_labels(service: Running) -> None:
     assert "made_up" not in str(more) and "/v1/configs/{kernel}" in str(more)
 
 
-def test_a_closed_service_tells_strangers_no_kernel(store: SqlStore, database: str) -> None:
+def test_a_closed_service_tells_strangers_no_kernel(store, database):
     _, reader = store.tokens.create("r", "reader", None)
     with running(database, closed=True) as service:
         before = samples(service)
@@ -99,7 +95,7 @@ def test_a_closed_service_tells_strangers_no_kernel(store: SqlStore, database: s
     assert value(more, "autotune_misses_total", kernel=OTHER, match="default") == 1
 
 
-def test_so_many_kernels_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_kernels_and_no_more(monkeypatch):
     monkeypatch.setattr(metrics, "MOST_KERNELS", 2)
     meter = CallMeter()
     for name in ("a", "b", "c", "a"):
@@ -107,8 +103,8 @@ def test_so_many_kernels_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     assert meter._missed == {("a", "default"): 2, ("b", "default"): 1, (OTHER, "default"): 1}
 
 
-def test_a_stream_is_no_slow_call(service: Running) -> None:
-    def ended() -> Samples:
+def test_a_stream_is_no_slow_call(service):
+    def ended():
         return grown(before, samples(service))
 
     before = samples(service)
@@ -120,15 +116,13 @@ def test_a_stream_is_no_slow_call(service: Running) -> None:
     assert route not in str(grew)
 
 
-def test_broken_records_are_counted_until_they_are_replaced(
-    store: SqlStore, service: Running
-) -> None:
+def test_broken_records_are_counted_until_they_are_replaced(store, service):
     new = Toolchain(jax="0.12.0", jaxlib="0.12.0", libtpu="0.0.50")
 
-    def broken() -> float:
+    def broken():
         return value(samples(service), "autotune_broken_records")
 
-    def publish(key: Any, *checks: RecordCheck) -> None:
+    def publish(key, *checks):
         store.save_record(replace(record(key), checks=checks))
 
     publish(question(512), _check(CheckVerdict.SLOWER, new))
@@ -138,11 +132,11 @@ def test_broken_records_are_counted_until_they_are_replaced(
     until(lambda: broken() == 0)
 
 
-def _check(verdict: CheckVerdict, toolchain: Toolchain) -> RecordCheck:
+def _check(verdict, toolchain):
     return RecordCheck(toolchain=toolchain, verdict=verdict, checked_at=NOON)
 
 
-def _expressions() -> Iterator[str]:
+def _expressions():
     for group in yaml.safe_load(ALERTS.read_text())["groups"]:
         for rule in group["rules"]:
             yield rule["expr"]
@@ -151,7 +145,7 @@ def _expressions() -> Iterator[str]:
             yield target["expr"]
 
 
-def test_alerts_and_dashboard_ask_for_what_is_exported(service: Running) -> None:
+def test_alerts_and_dashboard_ask_for_what_is_exported(service):
     service.lookup(question(9, 9))
     service.raw("GET", "/keys/1/events")
     wanted = {
@@ -162,7 +156,7 @@ def test_alerts_and_dashboard_ask_for_what_is_exported(service: Running) -> None
 
 
 @pytest.mark.slow
-def test_alerts_fire_on_what_they_are_for(tmp_path: Path) -> None:
+def test_alerts_fire_on_what_they_are_for(tmp_path):
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not on this machine: apt-get install prometheus")

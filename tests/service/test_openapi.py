@@ -1,15 +1,13 @@
 """The description of the HTTP interface: complete, and enough for a generated client."""
 
 import json
-from typing import Any
 
-from autotune_db import SqlStore
-from tests.servers.service import Running, running
+from tests.servers.service import running
 
 OPEN = ("/healthz", "/readyz", "/metrics")
 
 
-def operations(service: Running, token: str | None = None) -> dict[tuple[str, str], Any]:
+def operations(service, token=None):
     paths = service.get("/openapi.json", token)[1]["paths"]
     return {
         (path, how): operation
@@ -18,7 +16,7 @@ def operations(service: Running, token: str | None = None) -> dict[tuple[str, st
     }
 
 
-def test_every_operation_has_a_name_of_its_own_a_tag_and_a_sentence(service: Running) -> None:
+def test_every_operation_has_a_name_of_its_own_a_tag_and_a_sentence(service):
     described = operations(service)
     assert len({operation["operationId"] for operation in described.values()}) == len(described)
     tags = {tag["name"] for tag in service.get("/openapi.json")[1]["tags"]}
@@ -26,16 +24,14 @@ def test_every_operation_has_a_name_of_its_own_a_tag_and_a_sentence(service: Run
     assert all(operation["description"] for operation in described.values())
 
 
-def address(path: str) -> str:
+def address(path):
     """One that is answered where there is something to answer."""
     query = "?chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42&shape=1024x128"
     filled = path.replace("{number}", "1").replace("{kernel}", "mm")
     return filled + query if "{kernel}" in path else filled
 
 
-def test_a_parameter_that_is_not_known_or_given_twice_is_refused(
-    service: Running, admin: str
-) -> None:
+def test_a_parameter_that_is_not_known_or_given_twice_is_refused(service, admin):
     """On each route: a name that is misspelt, and ignored, would be answered as something else."""
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {admin}"}
     empty = b'{"kernels": [], "results": []}'
@@ -51,7 +47,7 @@ def test_a_parameter_that_is_not_known_or_given_twice_is_refused(
             assert (error["field"], "twice" in error["message"]) == (name, name != "dytpe"), path
 
 
-def test_head_is_get_without_its_body(service: Running) -> None:
+def test_head_is_get_without_its_body(service):
     got = [path for path, how in operations(service) if how == "get"]
     for path in ("/", "/docs", *map(address, got)):
         (status, _, body), headed = service.raw("GET", path), service.raw("HEAD", path)
@@ -60,8 +56,8 @@ def test_head_is_get_without_its_body(service: Running) -> None:
             assert headed[1]["content-length"] == str(len(body)), path
 
 
-def test_another_method_is_told_which_there_are(service: Running) -> None:
-    here: dict[str, set[str]] = {}
+def test_another_method_is_told_which_there_are(service):
+    here = {}
     for path, how in operations(service):
         here.setdefault(path, set()).update(("GET", "HEAD") if how == "get" else (how.upper(),))
     for path, methods in here.items():
@@ -70,7 +66,7 @@ def test_another_method_is_told_which_there_are(service: Running) -> None:
             assert (status, headers["allow"], path) == (405, ", ".join(sorted(methods)), path)
 
 
-def test_every_list_has_pages(service: Running) -> None:
+def test_every_list_has_pages(service):
     schemas = service.get("/openapi.json")[1]["components"]["schemas"]
     lists = set()
     for (path, how), operation in operations(service).items():
@@ -86,15 +82,13 @@ def test_every_list_has_pages(service: Running) -> None:
     assert {"/v1/records", "/v1/misses", "/v1/jobs"} < lists
 
 
-def test_an_open_service_wants_a_token_where_something_is_written(service: Running) -> None:
+def test_an_open_service_wants_a_token_where_something_is_written(service):
     for (path, how), operation in operations(service).items():
         writes = how == "post" and path != "/v1/lookup"
         assert ("security" in operation) is (writes or path == "/v1/audit"), path
 
 
-def test_a_closed_service_wants_one_everywhere_but_for_its_health(
-    store: SqlStore, database: str, writer: str
-) -> None:
+def test_a_closed_service_wants_one_everywhere_but_for_its_health(store, database, writer):
     with running(database, closed=True) as service:
         for (path, _), operation in operations(service, writer).items():
             assert ("security" in operation) is (path not in OPEN), path

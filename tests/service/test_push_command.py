@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -10,15 +9,14 @@ from autotune.answering.http import Remote
 from autotune.answering.push import send
 from autotune.domain.errors import ServiceError
 from autotune.domain.store import KeyResult
-from autotune_db import SqlStore
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record, ruled
 from tests.servers.commands import assert_one_sentence, autotune_here
-from tests.servers.service import Running, running
+from tests.servers.service import running
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> str:
+def here(tmp_path):
     """The database of a tuning machine: two good records and one that was not verified."""
     database = str(tmp_path / "here.db")
     with new_store(database) as store:
@@ -30,9 +28,7 @@ def here(tmp_path: Path) -> str:
 
 
 class TestPush:
-    def test_again_and_again(
-        self, service: Running, store: SqlStore, writer: str, here: str, tmp_path: Path
-    ) -> None:
+    def test_again_and_again(self, service, store, writer, here, tmp_path):
         environment = {"AUTOTUNE_TOKEN": writer, "AUTOTUNE_DATABASE_URL": here}
         done = autotune_here("push", "--url", service.url, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
@@ -45,9 +41,7 @@ class TestPush:
         pushed_by = {r.pushed_by for r in store.records(claimed=True) if r.key == question(8)}
         assert pushed_by == {"ci"}
 
-    def test_no_rule_is_sent_and_no_message_of_any_length(
-        self, service: Running, store: SqlStore, writer: str
-    ) -> None:
+    def test_no_rule_is_sent_and_no_message_of_any_length(self, service, store, writer):
         """A rule would answer for every shape of its kernel, and nothing shows that it is true."""
         sent = replace(record(question(8)), rule=ruled(), reason="x" * 300_000)
         (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [KeyResult(record=sent)])
@@ -56,9 +50,7 @@ class TestPush:
         assert stored.rule is None
         assert len(stored.reason) == 100_000 and stored.reason.endswith("x…")
 
-    def test_what_goes_wrong_is_one_sentence(
-        self, service: Running, here: str, tmp_path: Path
-    ) -> None:
+    def test_what_goes_wrong_is_one_sentence(self, service, here, tmp_path):
         ask = ("push", "--db", here, "--url")
         done = autotune_here(*ask, service.url, "--token", "autotune_wrong", cwd=tmp_path)
         assert done.returncode == 2
@@ -71,34 +63,30 @@ class TestPush:
         done = autotune_here(*ask, service.url, "--kernel", "other", cwd=tmp_path)
         assert done.returncode == 1
 
-    def test_many_go_in_parts(
-        self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_many_go_in_parts(self, service, store, writer, monkeypatch):
         monkeypatch.setattr("autotune.answering.push._MOST_RESULTS", 3)
         results = [KeyResult(record=record(question(m))) for m in range(1, 9)]
         parts = list(send(Remote(service.url, 20.0, writer), [SPEC], results))
         assert [count for count, _ in parts] == [3, 3, 2]
         assert sum(part.records for _, part in parts) == 8
 
-    def test_a_service_that_comes_back_is_tried_again(
-        self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_service_that_comes_back_is_tried_again(self, service, store, writer, monkeypatch):
         monkeypatch.setattr("autotune.answering.push._PAUSES_S", (0.0, 0.0))
         remote = Remote(service.url, 20.0, writer)
         real = remote._call
-        failures: list[Exception] = [OSError("reset"), ServiceError("busy", 503)]
+        failures = [OSError("reset"), ServiceError("busy", 503)]
 
-        def call(*arguments: object) -> bytes:
+        def call(*arguments):
             if failures:
                 raise failures.pop()
-            return real(*arguments)  # type: ignore[arg-type]
+            return real(*arguments)
 
         monkeypatch.setattr(remote, "_call", call)
         (part,) = send(remote, [SPEC], [KeyResult(record=record(question(8)))])
         assert part[1].records == 1 and not failures
 
 
-def test_tokens(tmp_path: Path) -> None:
+def test_tokens(tmp_path):
     done = autotune_here("token", "create", "--name", "ci", "--days", "3", cwd=tmp_path)
     secret = done.stdout.strip()
     assert done.returncode == 0 and secret.startswith("autotune_") and len(secret) > 40
@@ -119,8 +107,8 @@ def test_tokens(tmp_path: Path) -> None:
     assert_one_sentence(bad, "1 to 100 characters, of a to z")
 
 
-def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
-    def run(*args: str) -> str:
+def test_snapshots(store, database, tmp_path):
+    def run(*args):
         done = autotune_here("snapshots", *args, "--db", database, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -139,7 +127,7 @@ def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
     assert_one_sentence(done, "name the service: autotune push --url http://")
 
 
-def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: Path) -> None:
+def test_lookup_from_a_closed_service(store, database, tmp_path):
     from autotune.domain.token import READER
 
     _, secret = store.tokens.create("r", READER, None)

@@ -1,31 +1,28 @@
 """Workers that take jobs over HTTP, and send what they find."""
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autotune.answering.http import Remote
 from autotune.answering.push import RemoteJobs
 from autotune.domain.errors import ServiceError, StoreError
-from autotune.domain.job import MOST_LOG, Ability, Job, Progress, Request, State
+from autotune.domain.job import MOST_LOG, Ability, Progress, Request, State
 from autotune.domain.token import READER, WRITER
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running
 
 ABLE = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
 LEASE_S = 30.0
 
 
-def wanted(m: int) -> Request:
+def wanted(m):
     key = question(m)
     return Request(kernel=key.kernel, problem=key.problem, chip=key.chip, trials=3)
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[SqlStore]:
+def local(tmp_path):
     """The worker's own database."""
     with open_store(str(tmp_path / "local.db"), create=True) as store:
         store.save_kernel(SPEC)
@@ -33,19 +30,17 @@ def local(tmp_path: Path) -> Iterator[SqlStore]:
 
 
 @pytest.fixture
-def jobs(service: Running, local: SqlStore, writer: str) -> RemoteJobs:
+def jobs(service, local, writer):
     return RemoteJobs(Remote(service.url, 30.0, writer), local)
 
 
-def claimed(jobs: RemoteJobs, worker: str = "w-1", lease_s: float = LEASE_S) -> Job:
+def claimed(jobs, worker="w-1", lease_s=LEASE_S):
     job = jobs.claim(worker, ABLE, lease_s)
     assert job is not None
     return job
 
 
-def test_no_job_is_done_without_what_it_found(
-    store: SqlStore, local: SqlStore, jobs: RemoteJobs
-) -> None:
+def test_no_job_is_done_without_what_it_found(store, local, jobs):
     store.jobs.add(wanted(512))
     job = claimed(jobs)
     with pytest.raises(StoreError, match="no record"):
@@ -57,9 +52,7 @@ def test_no_job_is_done_without_what_it_found(
     assert store.jobs.counts() == {"failed": 1}
 
 
-def test_a_job_is_that_of_the_token_that_claimed_it(
-    service: Running, store: SqlStore, local: SqlStore, jobs: RemoteJobs
-) -> None:
+def test_a_job_is_that_of_the_token_that_claimed_it(service, store, local, jobs):
     store.jobs.add(wanted(512))
     job = claimed(jobs)
     stranger = store.tokens.create("stranger", WRITER, None)[1]
@@ -73,9 +66,7 @@ def test_a_job_is_that_of_the_token_that_claimed_it(
     assert jobs.heartbeat(job, Progress())
 
 
-def test_what_ends_a_worker_and_what_it_waits_for(
-    service: Running, store: SqlStore, local: SqlStore
-) -> None:
+def test_what_ends_a_worker_and_what_it_waits_for(service, store, local):
     """A refusal ends it at its next claim; in the middle of a job the lease decides."""
     reader = store.tokens.create("r", READER, None)[1]
     refused = RemoteJobs(Remote(service.url, 30.0, reader), local)
@@ -91,9 +82,7 @@ def test_what_ends_a_worker_and_what_it_waits_for(
         nobody.claim("w", ABLE, LEASE_S)
 
 
-def test_an_unknown_job_and_a_log_without_an_end_are_refused(
-    service: Running, store: SqlStore, jobs: RemoteJobs, writer: str
-) -> None:
+def test_an_unknown_job_and_a_log_without_an_end_are_refused(service, store, jobs, writer):
     ended = {"worker": "ci/w", "attempt": 1, "state": "done", "message": ""}
     status, answer = service.post("/v1/jobs/77/finish", ended, writer)
     assert (status, answer["error"]["code"]) == (404, "unknown_job")

@@ -1,26 +1,24 @@
 """What is pushed is claimed until a worker of the service has checked it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from autotune.cli.job_watch import JobWatch
-from autotune.domain.compilers import Compilers
 from autotune.domain.job import Ability, Request, State
 from autotune.domain.key import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.store import CandidateDecision, CandidateState, KeyResult, Rechecked
 from autotune.publishing.jobs.worker import Worker
-from autotune_db import SqlStore, candidates
+from autotune_db import candidates
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.database import key_id, new_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.commands import autotune_here
-from tests.servers.service import Running, asked, running, until
+from tests.servers.service import asked, running, until
 from tests.service.test_checks_routes import check
 from tests.service.test_writing_routes import body, trial
 
@@ -32,15 +30,15 @@ class SameToolchain(FakeCompilers):
 
 
 @pytest.fixture
-def service(store: SqlStore, database: str) -> Iterator[Running]:
+def service(store, database):
     with running(database) as service:
         yield service
 
 
-def check_all(store: SqlStore, decide: Found) -> None:
+def check_all(store, decide):
     """A worker with the database, with ``decide`` in the place of compiling."""
 
-    def recheck(_: Compilers, given: Record, ref: KernelRef, by: str) -> Rechecked:
+    def recheck(_, given, ref, by):
         return decide(replace(given, checked_by=by))
 
     compilers, ref = SameToolchain(spec=SPEC), KernelRef(path="k.py", attribute="K")
@@ -51,23 +49,23 @@ def check_all(store: SqlStore, decide: Found) -> None:
     worker.run(drain=True)
 
 
-def accepted(given: Record) -> Rechecked:
+def accepted(given):
     faster = replace(given, estimate=replace(given.estimate, time_us=5.0))
     decision = CandidateDecision(state=CandidateState.ACCEPTED)
     return Rechecked(decision=decision, check=check(), record=faster)
 
 
-def decided(state: CandidateState, finding: str) -> Found:
+def decided(state, finding):
     decision = CandidateDecision(state=state, finding=finding)
     return lambda _: Rechecked(decision=decision, check=check())
 
 
-def answer(service: Running) -> tuple[str, dict[str, str] | None]:
+def answer(service):
     (match,) = service.lookup(question(512))[1]
     return match["match"], match["record"]
 
 
-def test_a_candidate_is_not_handed_out(service: Running, store: SqlStore, writer: str) -> None:
+def test_a_candidate_is_not_handed_out(service, store, writer):
     pushed = body(record(question(512), 64))
     status, content = service.post("/v1/results", pushed, writer)
     waiting = {"records": 1, "trials": 0, "lost": 0, "snapshot": 3, "candidates": 1}
@@ -83,22 +81,18 @@ def test_a_candidate_is_not_handed_out(service: Running, store: SqlStore, writer
     assert (job["request"]["candidate"], job["state"]) == (candidate["number"], "queued")
 
 
-def test_what_its_worker_accepts_is_published_with_both_names(
-    service: Running, store: SqlStore, writer: str
-) -> None:
+def test_what_its_worker_accepts_is_published_with_both_names(service, store, writer):
     service.post("/v1/results", body(record(question(512), 64)), writer)
     check_all(store, accepted)
     service.post("/v1/results", body(), writer)  # takes over what is newer
     match, stored = answer(service)
     assert match == "exact" and stored is not None
     assert (stored["pushed_by"], stored["checked_by"]) == ("ci", "own")
-    assert stored["estimate"]["time_us"] == 5.0  # type: ignore[index]
+    assert stored["estimate"]["time_us"] == 5.0
     assert service.get("/v1/candidates")[1]["candidates"][0]["state"] == "accepted"
 
 
-def test_what_it_refuses_stays_away_however_often_it_comes(
-    service: Running, store: SqlStore, writer: str
-) -> None:
+def test_what_it_refuses_stays_away_however_often_it_comes(service, store, writer):
     pushed = body(record(question(512), 64))
     service.post("/v1/results", pushed, writer)
     check_all(store, decided(CandidateState.REFUSED, "out of VMEM"))
@@ -109,9 +103,7 @@ def test_what_it_refuses_stays_away_however_often_it_comes(
     assert [job.state for job in store.jobs.list()] == [State.DONE]
 
 
-def test_what_could_not_be_checked_is_checked_again_when_it_comes_again(
-    service: Running, store: SqlStore, writer: str
-) -> None:
+def test_what_could_not_be_checked_is_checked_again_when_it_comes_again(service, store, writer):
     pushed = body(record(question(512), 64))
     service.post("/v1/results", pushed, writer)
     check_all(store, decided(CandidateState.UNVERIFIED, "timed out"))
@@ -123,9 +115,7 @@ def test_what_could_not_be_checked_is_checked_again_when_it_comes_again(
     assert store.record(question(512)) is not None
 
 
-def test_the_command_says_what_waits_and_which_checks_are_not_taken(
-    service: Running, writer: str, tmp_path: Path
-) -> None:
+def test_the_command_says_what_waits_and_which_checks_are_not_taken(service, writer, tmp_path):
     here = str(tmp_path / "here.db")
     with new_store(here) as local:
         local.save_kernel(SPEC)
@@ -148,8 +138,8 @@ def test_the_command_says_what_waits_and_which_checks_are_not_taken(
 
 
 def test_claimed_and_proven_are_told_apart_wherever_records_are_shown(
-    service: Running, store: SqlStore, writer: str, tmp_path: Path
-) -> None:
+    service, store, writer, tmp_path
+):
     service.post("/v1/results", body(record(question(512), 64), trials=(trial(0, 8),)), writer)
     ask = {"questions": [asked(question(512)), asked(question(1024))], "accept_claimed": True}
     claimed, proven = service.post("/v1/lookup", ask)[1]["answers"]
@@ -168,9 +158,7 @@ def test_claimed_and_proven_are_told_apart_wherever_records_are_shown(
 
 
 @pytest.mark.parametrize("trusts", [False, True])
-def test_serve_says_how_many_claims_nobody_is_answered_with(
-    store: SqlStore, database: str, tmp_path: Path, trusts: bool
-) -> None:
+def test_serve_says_how_many_claims_nobody_is_answered_with(store, database, tmp_path, trusts):
     store.save_record(replace(record(question(512)), pushed_by="ci"))
     with mock.patch("autotune.cli.serve._run"):
         flags = ["--trust-writers"] * trusts
@@ -179,9 +167,7 @@ def test_serve_says_how_many_claims_nobody_is_answered_with(
     assert (done.returncode, said) == (0, not trusts)
 
 
-def test_a_search_waits_for_no_check_and_old_claims_are_checked_by_and_by(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_waits_for_no_check_and_old_claims_are_checked_by_and_by(store, monkeypatch):
     """Whoever pushes ten thousand records."""
     monkeypatch.setattr(candidates, "_AT_ONCE", 2)
     store.push([], [KeyResult(record=record(question(m))) for m in range(1, 6)], "ci")

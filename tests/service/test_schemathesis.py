@@ -4,24 +4,20 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from autotune.domain.job import Request
-from autotune_db import SqlStore
 from autotune_service.middleware import access
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import question
-from tests.servers.service import Running, running, until
+from tests.servers.service import running, until
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 
-def schemathesis(
-    service: Running, cwd: Path, *more: str, token: str | None = None, without: str = ""
-) -> None:
+def schemathesis(service, cwd, *more, token=None, without=""):
     """``token``: for the schema; calls have none unless ``more`` brings one. ``without``: a method
     whose operations are left out."""
     schema = cwd / "openapi.json"
@@ -47,16 +43,14 @@ def schemathesis(
 
 
 @pytest.fixture(autouse=True)
-def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+def unlimited(monkeypatch):
     """Who guesses tokens is answered late, as Schemathesis is with each operation: its thousands of
     calls would take hours. ``tests/attacks`` has the limit."""
     monkeypatch.setattr(access, "_FAILURES_PER_SECOND", 0)
 
 
 @pytest.mark.slow
-def test_nothing_breaks_and_every_answer_is_in_the_schema(
-    service: Running, store: SqlStore, admin: str, tmp_path: Path
-) -> None:
+def test_nothing_breaks_and_every_answer_is_in_the_schema(service, store, admin, tmp_path):
     key = question(9, 9)
     store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
     bearer = f"Authorization: Bearer {admin}"
@@ -66,15 +60,13 @@ def test_nothing_breaks_and_every_answer_is_in_the_schema(
 
 
 @pytest.fixture
-def closed(store: SqlStore, database: str) -> Iterator[Running]:
+def closed(store, database):
     with running(database, closed=True) as service:
         yield service
 
 
 @pytest.mark.slow
-def test_nothing_breaks_where_reading_is_closed(
-    closed: Running, admin: str, tmp_path: Path
-) -> None:
+def test_nothing_breaks_where_reading_is_closed(closed, admin, tmp_path):
     """Among the checks is one that each operation with a token refuses calls without."""
     bearer = f"Authorization: Bearer {admin}"
     schemathesis(closed, tmp_path, "-H", bearer, "--phases", "examples,coverage", token=admin)
@@ -82,9 +74,7 @@ def test_nothing_breaks_where_reading_is_closed(
 
 
 @pytest.mark.slow
-def test_without_a_token_nothing_is_written(
-    service: Running, store: SqlStore, tmp_path: Path
-) -> None:
+def test_without_a_token_nothing_is_written(service, store, tmp_path):
     # Who has no token is told so, not which methods there are.
     checks = ("--exclude-checks", "unsupported_method")
     phases = ("--phases", "examples,fuzzing")  # what lacks its token is looked at no further
@@ -93,7 +83,7 @@ def test_without_a_token_nothing_is_written(
     assert store.jobs.list() == []
 
 
-def test_without_a_token_a_closed_service_tells_nothing(closed: Running, admin: str) -> None:
+def test_without_a_token_a_closed_service_tells_nothing(closed, admin):
     """Each operation of the schema, but for the few that are open to all."""
     until(lambda: closed.get("/openapi.json", admin)[0] == 200)  # a new token is soon known
     paths = closed.get("/openapi.json", admin)[1]["paths"]

@@ -6,13 +6,12 @@ import re
 import signal
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autotune.answering.bundle import read_bundle
 from autotune.answering.client import ServiceAnswers
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.dashboard import fill
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
@@ -25,7 +24,7 @@ ASK = ("--chip", "v5e", "--toolchain", TOOLCHAIN)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, workers: str) -> None:
+def test_serve_answers_takes_over_and_stops(store, database, workers):
     port = free_port()
     with serving(database, "--workers", workers, port=port) as process:
         client = ServiceAnswers(f"http://127.0.0.1:{port}", timeout_s=120, strict=True)
@@ -42,7 +41,7 @@ def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, work
 
 
 @pytest.mark.slow
-def test_lookup_from_a_service(store: SqlStore, database: str, tmp_path: Path) -> None:
+def test_lookup_from_a_service(store, database, tmp_path):
     port = free_port()
     with serving(database, port=port):
         url = ("--url", f"http://127.0.0.1:{port}")
@@ -61,7 +60,7 @@ def test_lookup_from_a_service(store: SqlStore, database: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_port_that_is_used(store: SqlStore, database: str, tmp_path: Path, workers: str) -> None:
+def test_a_port_that_is_used(store, database, tmp_path, workers):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = autotune_here(
@@ -71,11 +70,11 @@ def test_a_port_that_is_used(store: SqlStore, database: str, tmp_path: Path, wor
     assert done.returncode == 2
 
 
-def test_serve_without_a_database(tmp_path: Path) -> None:
+def test_serve_without_a_database(tmp_path):
     assert_one_sentence(autotune_here("serve", cwd=tmp_path), "there is no database at")
 
 
-def test_export(store: SqlStore, database: str, tmp_path: Path) -> None:
+def test_export(store, database, tmp_path):
     file = tmp_path / "configs.bundle"
     done = autotune_here("export", str(file), "--db", database, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -96,7 +95,7 @@ def test_export(store: SqlStore, database: str, tmp_path: Path) -> None:
     assert_one_sentence(done, "unknown chip")
 
 
-def test_misses(database: str, tmp_path: Path) -> None:
+def test_misses(database, tmp_path):
     nasty = replace(question(9, 9), kernel="[/red]odd")
     with new_store(database) as store:
         done = autotune_here("misses", "--db", database, cwd=tmp_path)
@@ -114,7 +113,7 @@ def test_misses(database: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_open_stream_does_not_hold_up_the_end(database: str) -> None:
+def test_an_open_stream_does_not_hold_up_the_end(database):
     with open_store(database, create=True) as store:
         fill(store)
     port = free_port()

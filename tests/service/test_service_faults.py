@@ -8,12 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -26,14 +25,14 @@ from autotune_db import SqlStore, open_store
 from autotune_service import troubles as trouble
 from autotune_service.app import MissBuffer
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, publish, running, until
+from tests.servers.service import publish, running, until
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 1.0
 
 
 @pytest.fixture
-def store(database: str) -> Iterator[SqlStore]:
+def store(database):
     with open_store(database, create=True) as store:
         store.save_kernel(SPEC)
         store.save_record(record(question()))
@@ -41,26 +40,26 @@ def store(database: str) -> Iterator[SqlStore]:
 
 
 @pytest.fixture
-def used(database: str, store: SqlStore) -> Iterator[SqlStore]:
+def used(database, store):
     """That of the service, which a test may break."""
     with open_store(database, create=False) as used:
         yield used
 
 
 @pytest.fixture
-def secret(store: SqlStore) -> str:
+def secret(store):
     return store.tokens.create("tests", ADMIN, None)[1]
 
 
 @contextmanager
-def locked(database: str) -> Iterator[None]:
+def locked(database):
     with closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield
         other.execute("ROLLBACK")
 
 
-def push(service: Running, secret: str, number: int) -> tuple[int, dict[str, str], Any]:
+def push(service, secret, number):
     result = KeyResult(record=record(question(m=8 * (number + 1))))
     body = json.dumps({"kernels": [to_data(SPEC)], "results": [result_to_data(result)]}).encode()
     headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
@@ -68,7 +67,7 @@ def push(service: Running, secret: str, number: int) -> tuple[int, dict[str, str
     return status, content, json.loads(answer)
 
 
-def test_a_locked_file_holds_up_nothing_that_reads(database: str, secret: str) -> None:
+def test_a_locked_file_holds_up_nothing_that_reads(database, secret):
     """Sixteen pushes wait: more than there are threads."""
     with running(database, wait_s=WAIT_S) as service, ThreadPoolExecutor(16) as writers:
         with locked(database):
@@ -90,9 +89,7 @@ def test_a_locked_file_holds_up_nothing_that_reads(database: str, secret: str) -
         assert service.get("/readyz")[1]["troubles"] == []
 
 
-def test_a_database_file_that_is_gone_takes_no_push_and_is_not_ready(
-    database: str, store: SqlStore, secret: str
-) -> None:
+def test_a_database_file_that_is_gone_takes_no_push_and_is_not_ready(database, store, secret):
     file = Path(database)
     with running(database) as service:
         assert push(service, secret, 0)[0] == 200
@@ -108,13 +105,11 @@ def test_a_database_file_that_is_gone_takes_no_push_and_is_not_ready(
         assert service.get("/readyz")[1]["troubles"] == []
 
 
-def test_misses_are_written_again_whatever_went_wrong(
-    used: SqlStore, store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_misses_are_written_again_whatever_went_wrong(used, store, monkeypatch):
     with running("", opened=lambda: used) as service:
         failed = threading.Event()
 
-        def fail(_: Any, **__: Any) -> None:
+        def fail(_, **__):
             failed.set()
             raise ValueError("a bug")
 
@@ -125,12 +120,12 @@ def test_misses_are_written_again_whatever_went_wrong(
         until(lambda: bool(store.misses()))
 
 
-def test_many_misses_leave_time_for_others() -> None:
+def test_many_misses_leave_time_for_others():
     """10,000 in one transaction took 12 s, in which nothing could be pushed."""
-    written: list[int] = []
+    written = []
 
     class Store:
-        def save_misses(self, counts: dict[Any, int], *, known_only: bool) -> None:
+        def save_misses(self, counts, *, known_only):
             if len(written) == 3:
                 written.append(0)
                 raise StoreError("it is gone")
@@ -145,7 +140,7 @@ def test_many_misses_leave_time_for_others() -> None:
     assert written == [200, 200, 200, 0, 200, 200]
 
 
-def test_a_process_that_has_died_says_nothing_of_the_database(tmp_path: Path) -> None:
+def test_a_process_that_has_died_says_nothing_of_the_database(tmp_path):
     says = (
         "from autotune_service.middleware.metrics import DATABASE_UP, CallMeter; import sys; "
         "DATABASE_UP.set(sys.argv[1] == 'up'); print(CallMeter().text().decode())"
@@ -157,15 +152,13 @@ def test_a_process_that_has_died_says_nothing_of_the_database(tmp_path: Path) ->
         assert f"\nautotune_database_up {shown}\n" in done.stdout
 
 
-def test_a_newer_snapshot_does_not_wait_for_an_older_one(
-    used: SqlStore, store: SqlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_newer_snapshot_does_not_wait_for_an_older_one(used, store, monkeypatch):
     store.save_record(record(question(256)))
     wait, begun = threading.Event(), threading.Event()
     with running("", opened=lambda: used) as service, ThreadPoolExecutor() as threads:
         real = used.snapshot_change
 
-        def slow(number: int, since: int, claimed: bool) -> Any:
+        def slow(number, since, claimed):
             if number == 1:
                 begun.set()
                 wait.wait(120)
@@ -179,19 +172,17 @@ def test_a_newer_snapshot_does_not_wait_for_an_older_one(
         assert older.result()[0] == 1
 
 
-def test_a_database_that_goes_right_after_a_push(
-    used: SqlStore, secret: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_goes_right_after_a_push(used, secret, monkeypatch):
     """What was written was written."""
     with running("", opened=lambda: used, refresh_s=60) as service:
         real = used.push
 
-        def then_gone(*arguments: Any) -> Any:
+        def then_gone(*arguments):
             done = real(*arguments)
             monkeypatch.setattr(used, "snapshots", gone)
             return done
 
-        def gone(*_: Any) -> Any:
+        def gone(*_):
             raise StoreError("it is gone")
 
         monkeypatch.setattr(used, "push", then_gone)
@@ -212,7 +203,7 @@ def test_a_database_that_goes_right_after_a_push(
         "a worker is killed in its job",
     ],
 )
-def test_a_fault_under_load_loses_nothing(fault: str) -> None:
+def test_a_fault_under_load_loses_nothing(fault):
     """The exit code says whether anything was lost, doubled, or answered otherwise than before."""
     load = ("1", "1") if "worker" in fault else ("2", "4")  # a job is slow where others are busy
     command = [sys.executable, "-m", "benchmarks", "service_faults", "--only", fault]
@@ -228,17 +219,15 @@ def test_a_fault_under_load_loses_nothing(fault: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_clock_that_is_wrong_by_400_days_loses_nothing(
-    database: str, secret: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_wrong_by_400_days_loses_nothing(database, secret, monkeypatch):
     """Newest means saved last: what is published meanwhile is answered, and so is what was before
     and comes after."""
     ahead = timedelta(0)
 
-    def opened() -> SqlStore:
+    def opened():
         return open_store(database, clock=lambda: datetime.now(UTC) + ahead)
 
-    snapshots: list[int] = []
+    snapshots = []
     with running(database, opened=opened, trust_writers=True, recheck=False) as service:
         for number, days in enumerate((0, 400, -400, 0)):
             ahead = timedelta(days=days)
@@ -264,19 +253,19 @@ def test_a_clock_that_is_wrong_by_400_days_loses_nothing(
 class Slow:
     """A database that takes its time, and is not stopped by who has lost patience."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.counted = 0
 
-    def save_misses(self, counts: Mapping[Any, int], *, known_only: bool) -> None:
+    def save_misses(self, counts, *, known_only):
         time.sleep(0.2)
         self.counted += sum(counts.values())
 
 
-def test_a_service_that_stops_in_the_middle_of_a_write_counts_once() -> None:
+def test_a_service_that_stops_in_the_middle_of_a_write_counts_once():
     store = Slow()
-    missed = MissBuffer(store)  # type: ignore[arg-type]
+    missed = MissBuffer(store)
 
-    async def run() -> None:
+    async def run():
         missed.count(question(1), "default")
         writing = asyncio.create_task(missed.write())
         await asyncio.sleep(0.05)

@@ -8,13 +8,13 @@ from autotune.domain.errors import InvalidInputError
 from autotune_service.settings import Settings, from_environment, to_environment
 
 
-def test_flags_win_over_the_environment_and_that_over_defaults() -> None:
+def test_flags_win_over_the_environment_and_that_over_defaults():
     environment = {"AUTOTUNE_SERVICE_PORT": "1", "AUTOTUNE_SERVICE_WORKERS": "2"}
     settings = from_environment(environment, port=3)
     assert (settings.port, settings.workers, settings.host) == (3, 2, Settings().host)
 
 
-def test_there_and_back() -> None:
+def test_there_and_back():
     chosen = Settings(port=1, refresh_s=0.5, closed=True, log="all", writes_per_second=0)
     assert from_environment(to_environment(chosen)) == chosen
     assert from_environment({}) == Settings()
@@ -33,6 +33,6 @@ def test_there_and_back() -> None:
         ("LOG", "some", "none, writes or all"),
     ],
 )
-def test_bad_ones_are_a_sentence(variable: str, text: str, says: str) -> None:
+def test_bad_ones_are_a_sentence(variable, text, says):
     with pytest.raises(InvalidInputError, match=re.escape(says)):
         from_environment({f"AUTOTUNE_SERVICE_{variable}": text})

@@ -1,19 +1,15 @@
 """Snapshots, misses, and a database that goes away."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from autotune.answering.bundle import bundle_from_bytes
-from autotune_db import SqlStore
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Failing, Running, publish, running, until
+from tests.servers.service import Failing, publish, running, until
 
 
-def test_a_new_snapshot_is_taken_over_and_the_old_one_stays(
-    service: Running, store: SqlStore
-) -> None:
+def test_a_new_snapshot_is_taken_over_and_the_old_one_stays(service, store):
     old = service.lookup(question(1024))
     newer = record(question(1024), 128)
     publish(service, store, newer)
@@ -23,13 +19,13 @@ def test_a_new_snapshot_is_taken_over_and_the_old_one_stays(
     assert service.lookup(question(1024), snapshot=0)[1][0]["match"] == "default"
 
 
-def test_a_number_may_be_asked_for_at_once(store: SqlStore, database: str) -> None:
+def test_a_number_may_be_asked_for_at_once(store, database):
     with running(database, refresh_s=100) as service:
         store.save_record(record(question(512)))
         assert service.lookup(question(512), snapshot=3)[1][0]["match"] == "exact"
 
 
-def test_the_list_and_a_bundle(service: Running) -> None:
+def test_the_list_and_a_bundle(service):
     _, answer = service.get("/v1/snapshots")
     assert answer["in_force"] == 2
     assert [snapshot["number"] for snapshot in answer["snapshots"]] == [2, 1]
@@ -44,7 +40,7 @@ def test_the_list_and_a_bundle(service: Running) -> None:
     assert latest[1]["cache-control"] == "no-cache"
 
 
-def test_a_bundle_that_the_caller_has(service: Running) -> None:
+def test_a_bundle_that_the_caller_has(service):
     tag = service.raw("GET", "/v1/snapshots/2")[1]["etag"]
     for given in (tag, f'"other", W/{tag}'):
         status, headers, content = service.raw(
@@ -55,14 +51,12 @@ def test_a_bundle_that_the_caller_has(service: Running) -> None:
 
 
 @pytest.mark.parametrize("number, status", [("9", 404), ("x", 422), ("-1", 422), ("9" * 99, 422)])
-def test_no_such_snapshot(service: Running, number: str, status: int) -> None:
+def test_no_such_snapshot(service, number, status):
     answered, data = service.get(f"/v1/snapshots/{number}")
     assert (answered, data["error"]["field"]) == (status, "snapshot" if status == 404 else "number")
 
 
-def test_every_process_has_the_same_bundle(
-    service: Running, store: SqlStore, database: str, admin: str
-) -> None:
+def test_every_process_has_the_same_bundle(service, store, database, admin):
     """Those that saw all snapshots, and those that came later."""
     for block in (128, 512):
         publish(service, store, record(question(1024), block))
@@ -75,7 +69,7 @@ def test_every_process_has_the_same_bundle(
         until(lambda: healthy <= other.get("/healthz")[1].items())
 
 
-def test_misses_are_written_when_it_stops(store: SqlStore, database: str) -> None:
+def test_misses_are_written_when_it_stops(store, database):
     with running(database, refresh_s=100) as service:
         service.lookup(question(9, 9))
         assert store.misses() == []
@@ -84,31 +78,29 @@ def test_misses_are_written_when_it_stops(store: SqlStore, database: str) -> Non
 
 class TestDatabaseGone:
     @pytest.fixture
-    def failing(self, store: SqlStore) -> Failing:
+    def failing(self, store):
         return Failing(store)
 
     @pytest.fixture
-    def service(self, failing: Failing) -> Iterator[Running]:
-        with running("", opened=lambda: failing) as service:  # type: ignore[arg-type,return-value]
+    def service(self, failing):
+        with running("", opened=lambda: failing) as service:
             failing.gone = True
             until(lambda: service.get("/healthz")[1]["database"] == "unavailable")
             yield service
 
-    def test_what_is_in_memory_is_answered(self, service: Running) -> None:
+    def test_what_is_in_memory_is_answered(self, service):
         snapshot, answers = service.lookup(question(1024), question(2048))
         assert snapshot == 2
         assert [answer["match"] for answer in answers] == ["exact", "nearest"]
         assert service.raw("GET", "/v1/snapshots/latest")[0] == 200
 
     @pytest.mark.parametrize("path", ["/v1/snapshots", "/v1/snapshots/1", "/v1/misses"])
-    def test_what_is_not_is_refused_for_now(self, service: Running, path: str) -> None:
+    def test_what_is_not_is_refused_for_now(self, service, path):
         status, headers, body = service.raw("GET", path)
         assert (status, headers["retry-after"]) == (503, "5")
         assert b"secret-host" not in body
 
-    def test_it_recovers_and_no_miss_is_lost(
-        self, service: Running, failing: Failing, store: SqlStore
-    ) -> None:
+    def test_it_recovers_and_no_miss_is_lost(self, service, failing, store):
         service.lookup(question(9, 9))
         store.save_record(record(question(512)))
         time.sleep(0.3)  # several times as long as it waits until it writes

@@ -1,7 +1,6 @@
 """What a tuning machine sends is what a service takes."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,24 +9,18 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.explanation import StepCost
 from autotune.domain.outcome import Estimated
-from autotune.domain.record import CheckVerdict, Record, Trial
+from autotune.domain.record import CheckVerdict, Trial
 from autotune.domain.store import KeyResult
-from autotune_db import SqlStore
 from autotune_service.api.schema import PushRequest
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running
 from tests.service.test_checks_routes import check
 
 
-def test_what_stays_here_is_not_sent() -> None:
+def test_what_stays_here_is_not_sent():
     step = StepCost(core_us=1.0, facts=(("core_us", 0.5),))
     timed = Estimated(estimate=record().estimate, program="p", step=step)
     tried = Trial(
-        number=0,
-        config=record().config,
-        outcome=timed,
-        seconds=1.0,
-        created_at=record().created_at,
+        number=0, config=record().config, outcome=timed, seconds=1.0, created_at=record().created_at
     )
     plain = replace(timed, step=None)
     told = check(CheckVerdict.FASTER, winner=timed, default=timed)
@@ -44,7 +37,7 @@ def test_what_stays_here_is_not_sent() -> None:
     assert pushed.results[0].trials == (replace(tried, outcome=plain),)
 
 
-def test_a_check_of_two_sources_stays_here() -> None:
+def test_a_check_of_two_sources_stays_here():
     told = check(against="HEAD~1", fingerprint="beef", key=question())
     with pytest.raises(InvalidInputError, match="two sources"):
         possible_check(told, SPEC, told.checked_at)
@@ -61,16 +54,14 @@ WORSE = replace(
 ALIASES = [1, 1.0, "true", "True"]
 
 
-def _push(service: Running, writer: str, given: Record, **problem: Any) -> tuple[int, Any]:
+def _push(service, writer, given, **problem):
     result = result_to_data(KeyResult(record=given))
     result["record"]["key"]["problem"] |= problem
     return service.post("/v1/results", {"kernels": [to_data(SPEC)], "results": [result]}, writer)
 
 
 @pytest.mark.parametrize("value", ALIASES)
-def test_an_alias_is_no_way_around_supersession(
-    service: Running, store: SqlStore, writer: str, value: Any
-) -> None:
+def test_an_alias_is_no_way_around_supersession(service, store, writer, value):
     assert _push(service, writer, record(KEY))[0] == 200
     status, result = _push(service, writer, WORSE, options={"causal": value})
     assert (status, result["lost"]) == (200, 1)
@@ -78,7 +69,7 @@ def test_an_alias_is_no_way_around_supersession(
     assert (answer["match"], answer["config"]["axes"]["bm"]) == ("exact", 256)
 
 
-def test_what_is_known_of_a_kernel_is_not_for_a_push_to_say(service: Running, writer: str) -> None:
+def test_what_is_known_of_a_kernel_is_not_for_a_push_to_say(service, writer):
     """A description under which an alias is a value of its own changes nothing."""
     assert _push(service, writer, record(KEY))[0] == 200
     result = result_to_data(KeyResult(record=WORSE))

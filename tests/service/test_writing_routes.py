@@ -10,22 +10,21 @@ from autotune.answering.push import result_to_data
 from autotune.domain.codec import to_data
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import Illegal
-from autotune.domain.record import Record, Trial
+from autotune.domain.record import Trial
 from autotune.domain.store import KeyResult
-from autotune_db import SqlStore
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, until
+from tests.servers.service import until
 
 ABLE = Ability(kernels={"mm": "f00d"}, toolchain=question().toolchain)
 
 
-def body(*records: Record, trials: tuple[Trial, ...] = (), **changes: Any) -> dict[str, Any]:
+def body(*records, trials=(), **changes):
     results = [result_to_data(KeyResult(record=record, trials=trials)) for record in records]
     return {"kernels": [to_data(SPEC)], "results": results, **changes}
 
 
-def trial(number: int, bm: int) -> Trial:
+def trial(number, bm):
     config = replace(record().config, axes=(("bm", bm), ("unroll", True)))
     outcome = Illegal(reason="no")
     return Trial(
@@ -34,9 +33,7 @@ def trial(number: int, bm: int) -> Trial:
 
 
 class TestResults:
-    def test_they_are_published_at_once(
-        self, service: Running, store: SqlStore, writer: str
-    ) -> None:
+    def test_they_are_published_at_once(self, service, store, writer):
         pushed = body(record(question(512)), trials=(trial(0, 8), trial(1, 16)))
         status, answer = service.post("/v1/results", pushed, writer)
         assert (status, answer) == (
@@ -49,9 +46,7 @@ class TestResults:
         again = service.post("/v1/results", pushed, writer)[1]
         assert again == {"records": 0, "trials": 0, "lost": 0, "snapshot": 3, "trusted": True}
 
-    def test_what_older_clients_say_of_the_space_is_taken_and_left(
-        self, service: Running, writer: str
-    ) -> None:
+    def test_what_older_clients_say_of_the_space_is_taken_and_left(self, service, writer):
         result = result_to_data(KeyResult(record=record(question(512))))
         result["refusals"] = {"values": [["bm", [8]]], "reasons": [], "cells": []}
         status, answer = service.post("/v1/results", {**body(), "results": [result]}, writer)
@@ -101,7 +96,7 @@ class TestResults:
             {"key": replace(question(), problem=replace(question().problem, options=()))},
             "lacks the options causal",
         ),
-        "another value": ({"key": question(causal=7)}, "option causal"),  # type: ignore[arg-type]
+        "another value": ({"key": question(causal=7)}, "option causal"),
         "another dimension": (
             {"key": replace(question(), problem=replace(question().problem, dims=(("z", 1),)))},
             "unknown dimension 'z'",
@@ -109,9 +104,7 @@ class TestResults:
     }
 
     @pytest.mark.parametrize("name", BAD)
-    def test_what_cannot_be_true_is_refused_as_a_whole(
-        self, service: Running, store: SqlStore, writer: str, name: str
-    ) -> None:
+    def test_what_cannot_be_true_is_refused_as_a_whole(self, service, store, writer, name):
         changes, says = self.BAD[name]
         bad = replace(record(question(512)), **changes)
         status, answer = service.post("/v1/results", body(record(question(256)), bad), writer)
@@ -120,9 +113,7 @@ class TestResults:
         assert answer["error"]["field"] == "results[1]"
         assert latest_snapshot(store) == 2
 
-    def test_a_trial_whose_config_cannot_be_is_refused_too(
-        self, service: Running, writer: str
-    ) -> None:
+    def test_a_trial_whose_config_cannot_be_is_refused_too(self, service, writer):
         pushed = body(record(question(512)), trials=(trial(0, bm=-9),))
         status, answer = service.post("/v1/results", pushed, writer)
         assert (status, answer["error"]["code"]) == (422, "contradiction")
@@ -151,11 +142,9 @@ class TestResults:
         ],
         ids=str,
     )
-    def test_every_field_is_checked(
-        self, service: Running, store: SqlStore, writer: str, path: tuple[str, ...], value: Any
-    ) -> None:
+    def test_every_field_is_checked(self, service, store, writer, path, value):
         pushed = body(record(question(512)))
-        place: Any = pushed["results"][0]["record"]
+        place = pushed["results"][0]["record"]
         for name in path[:-1]:
             place = place[name]
         place[path[-1]] = value
@@ -166,11 +155,11 @@ class TestResults:
 
 
 class TestJobs:
-    def ask(self, **changes: Any) -> dict[str, Any]:
+    def ask(self, **changes):
         key = question(512)
         return {"kernel": "mm", "problem": to_data(key.problem), "chip": "v5e", **changes}
 
-    def test_from_asking_to_done(self, service: Running, store: SqlStore, writer: str) -> None:
+    def test_from_asking_to_done(self, service, store, writer):
         status, made = service.post("/v1/jobs", self.ask(trials=7), writer)
         assert (status, made["state"], made["created_by"]) == (201, "queued", "ci")
         assert service.post("/v1/jobs", self.ask(trials=7), writer) == (200, made)
@@ -194,17 +183,13 @@ class TestJobs:
         assert (status, answer["state"]) == (200, "cancelled")
 
     @pytest.mark.parametrize("options", ["junk", "--flagfile=/etc/passwd", "--fromenv=HOME"])
-    def test_options_that_are_none_reach_no_worker(
-        self, service: Running, writer: str, options: str
-    ) -> None:
+    def test_options_that_are_none_reach_no_worker(self, service, writer, options):
         versions = {**to_data(question().toolchain), "options": options}
         status, answer = service.post("/v1/jobs", self.ask(toolchain=versions), writer)
         assert (status, answer["error"]["code"]) == (422, "invalid_field")
         assert service.get("/v1/jobs")[1]["jobs"] == []
 
-    def test_from_a_miss_with_one_call(
-        self, service: Running, store: SqlStore, writer: str
-    ) -> None:
+    def test_from_a_miss_with_one_call(self, service, store, writer):
         service.lookup(question(2048), question(9, 9))
         until(lambda: len(service.get("/v1/misses")[1]["misses"]) == 2)
         listed = {miss["answer"]: miss for miss in service.get("/v1/misses")[1]["misses"]}
@@ -243,27 +228,19 @@ class TestJobs:
             ({"command": "rm"}, 422, "invalid_field", "command"),
         ],
     )
-    def test_what_cannot_be_asked_for(
-        self,
-        service: Running,
-        writer: str,
-        changes: dict[str, Any],
-        status: int,
-        code: str,
-        field: str,
-    ) -> None:
+    def test_what_cannot_be_asked_for(self, service, writer, changes, status, code, field):
         answered, data = service.post("/v1/jobs", self.ask(**changes), writer)
         assert (answered, data["error"]["code"], data["error"]["field"]) == (status, code, field)
 
     @pytest.mark.parametrize(
         "path", ["/v1/jobs/99", "/v1/jobs/0", f"/v1/jobs/{2**70}", "/v1/jobs/x"]
     )
-    def test_no_such_job(self, service: Running, path: str) -> None:
+    def test_no_such_job(self, service, path):
         assert service.get(path)[0] in (404, 422)
 
 
 class TestFleet:
-    def test_pin_and_roll_back(self, service: Running, store: SqlStore, admin: str) -> None:
+    def test_pin_and_roll_back(self, service, store, admin):
         store.save_record(record(question(1024), 128))
         until(lambda: service.lookup(question(1024))[0] == 3)
         assert block(service) == 128
@@ -281,18 +258,16 @@ class TestFleet:
         assert (made["note"], made["made_by"]) == ("rolled back to snapshot 1", "boss")
 
     @pytest.mark.parametrize("path", ["/v1/records/99/pin", "/v1/snapshots/99/rollback"])
-    def test_what_is_not_there(self, service: Running, admin: str, path: str) -> None:
+    def test_what_is_not_there(self, service, admin, path):
         assert service.post(path, token=admin)[0] == 404
 
 
-def block(service: Running) -> int:
+def block(service):
     return int(service.lookup(question(1024))[1][0]["config"]["axes"]["bm"])
 
 
 class TestAudit:
-    def test_every_write_says_whose_it_is_and_what_changed(
-        self, service: Running, store: SqlStore, writer: str, admin: str
-    ) -> None:
+    def test_every_write_says_whose_it_is_and_what_changed(self, service, store, writer, admin):
         service.post("/v1/results", body(record(question(512))), writer)
         service.post("/v1/results", body(record(question(512))), writer)  # changes nothing
         service.post("/v1/records/1/pin", {}, admin)
@@ -305,7 +280,7 @@ class TestAudit:
         assert {entry.action for entry in before} == {"publish", "token"}
         assert {entry.author.token for entry in before} == {None}
 
-    def test_pages_of_it_over_http(self, service: Running, store: SqlStore, admin: str) -> None:
+    def test_pages_of_it_over_http(self, service, store, admin):
         for number in range(3):
             store.pin(1 + number % 2)
         assert service.get("/v1/audit")[0] == 401
@@ -317,10 +292,8 @@ class TestAudit:
             cursor = page["next"]
         assert numbers == [entry.number for entry in store.audit.entries()]
 
-    def test_only_administrators_see_the_page(
-        self, service: Running, writer: str, admin: str
-    ) -> None:
-        def status(**headers: str) -> int:
+    def test_only_administrators_see_the_page(self, service, writer, admin):
+        def status(**headers):
             return service.raw("GET", "/audit", **headers)[0]
 
         assert status() == 401
@@ -333,9 +306,9 @@ class TestAudit:
 class TestPages:
     """Cursors: each page begins behind the one before, and together they are all."""
 
-    def numbers(self, service: Running, path: str, name: str) -> list[int]:
-        numbers: list[int] = []
-        cursor: str | None = ""
+    def numbers(self, service, path, name):
+        numbers = []
+        cursor = ""
         while cursor is not None:
             page = service.get(f"{path}?limit=2{cursor and f'&cursor={cursor}'}")[1]
             assert len(page[name]) <= 2 and len(numbers) < 10  # it ends
@@ -343,7 +316,7 @@ class TestPages:
             cursor = page["next"]
         return numbers
 
-    def test_records_snapshots_and_jobs(self, service: Running, store: SqlStore) -> None:
+    def test_records_snapshots_and_jobs(self, service, store):
         for number in range(3):
             store.save_record(record(question(512 * (number + 1)), 64))
             problem = question(64 * (number + 1)).problem
@@ -352,9 +325,7 @@ class TestPages:
             assert self.numbers(service, f"/v1/{name}", name) == [5, 4, 3, 2, 1]
         assert self.numbers(service, "/v1/jobs", "jobs") == [3, 2, 1]
 
-    def test_misses_that_come_and_go_meanwhile_shift_nothing(
-        self, service: Running, store: SqlStore
-    ) -> None:
+    def test_misses_that_come_and_go_meanwhile_shift_nothing(self, service, store):
         """What was there all the time is seen once, in its order."""
         store.save_misses({(question(8 * n), "default"): 10 - n for n in range(1, 7)})
         numbers = [miss.number for miss in store.misses()]

@@ -4,9 +4,7 @@ import json
 import sys
 from collections import Counter
 from os import system
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from autotune.domain.errors import CompilerUnavailableError, InvalidInputError, 
 from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import ProblemSpec
-from autotune.tables.audit import Reach, RowAudit, RowStanding, TableAudit, _Judge, _Row
+from autotune.tables.audit import Reach, RowStanding, TableAudit, _Judge
 from autotune.tables.formats import find_tables
 from tests.samples.tables import FLASH, LIBRARY, QUANTIZED
 
@@ -26,7 +24,7 @@ FLASH_NAME = "tpu-inference-flash-attention"
 FILE = "tpu_inference/kernels/quantized_matmul/tuned_block_sizes.py"
 
 
-def library(folder: Path) -> Path:
+def library(folder):
     """Where its table is to be; beside it a JAX that has devices and nothing else."""
     (folder / "jax.py").write_text("devices = None")
     file = folder / FILE
@@ -35,7 +33,7 @@ def library(folder: Path) -> Path:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(tmp_path, monkeypatch):
     """A package whose lookup rounds rows up to a power of two."""
     file = library(tmp_path)
     file.write_text(LIBRARY)
@@ -48,14 +46,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _audited(name: str, chip: Chip, form: str | None = None) -> dict[str, RowAudit]:
+def _audited(name, chip, form=None):
     tables = find_tables(name, form, sys.executable)
     ((_, rows),) = TableAudit(python=sys.executable).reaches(tables, [chip])
     return {row.audit.place: row.audit for row in rows}
 
 
 @pytest.mark.usefixtures("site")
-def test_each_row_is_asked_for_under_the_named_chip() -> None:
+def test_each_row_is_asked_for_under_the_named_chip():
     rows = _audited(NAME, Chip.V6E)
     said = {place: (row.reach, row.why) for place, row in rows.items()}
     assert said == {
@@ -76,12 +74,12 @@ def test_each_row_is_asked_for_under_the_named_chip() -> None:
         ("layers/linear.py", "from ..kernels.quantized_matmul import util"),
     ],
 )
-def test_a_table_that_no_layer_uses(site: Path, file: str, source: str) -> None:
+def test_a_table_that_no_layer_uses(site, file, source):
     (site / "tpu_inference" / file).write_text(source)
     assert {row.reach for row in _audited(NAME, Chip.V7X).values()} == {Reach.NOT_USED}
 
 
-def test_a_file_is_asked_for_without_being_executed(site: Path) -> None:
+def test_a_file_is_asked_for_without_being_executed(site):
     proof = site / "executed"
     (site / "theirs.py").write_text(f"open({str(proof)!r}, 'w')\n{QUANTIZED}")
     rows = _audited(str(site / "theirs.py"), Chip.V6E, NAME)
@@ -89,13 +87,13 @@ def test_a_file_is_asked_for_without_being_executed(site: Path) -> None:
     assert not proof.exists()
 
 
-def test_a_library_that_is_not_there(tmp_path: Path) -> None:
+def test_a_library_that_is_not_there(tmp_path):
     (tmp_path / "t.py").write_text(QUANTIZED)
     with pytest.raises(CompilerUnavailableError, match="No module named 'tpu_inference'"):
         _audited(str(tmp_path / "t.py"), Chip.V6E, NAME)
 
 
-def test_jax_rounds_what_it_asks_for() -> None:
+def test_jax_rounds_what_it_asks_for():
     """Its keys are reached exactly where every size is a power of two."""
     tables = find_tables("jax-rpa", None, sys.executable)
     ((_, rows),) = TableAudit(python=sys.executable).reaches(tables, [Chip.V6E])
@@ -108,7 +106,7 @@ def test_jax_rounds_what_it_asks_for() -> None:
     assert min(Counter(audited.audit.reach for audited in rows).values()) > 100
 
 
-def test_a_table_names_no_function_and_no_file(tmp_path: Path) -> None:
+def test_a_table_names_no_function_and_no_file(tmp_path):
     """A library calls what stands in its table: only its own classes, with their own fields."""
     proof = tmp_path / "executed"
     params = "TunableParams(block_q=640, block_k_major=2560, block_k=512, block_b=1)"
@@ -121,26 +119,26 @@ def test_a_table_names_no_function_and_no_file(tmp_path: Path) -> None:
     request = {"classes": [], "variable": "T", "function": "ask"}
     made = {"made": "system", "fields": {"command": f"touch {proof}"}}
     with pytest.raises(KeyError):
-        _row(module, request, {"value": made, "asks": [{}], "path": [1]})  # type: ignore[arg-type]
+        _row(module, request, {"value": made, "asks": [{}], "path": [1]})
     with pytest.raises(UnknownNameError):
         named_kernel(f"{tmp_path / 't.py'}:KERNEL")
     assert not proof.exists()
 
 
-def _rows(tmp_path: Path, *rows: dict[str, str]) -> list[_Row]:
+def _rows(tmp_path, *rows):
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
     tables = find_tables(str(tmp_path / "t.jsonl"), None, sys.executable)
     ((_, reached),) = TableAudit(python=sys.executable).reaches(tables, [Chip.V6E])
     return reached
 
 
-def test_a_kernel_that_is_not_there_costs_its_row_only(tmp_path: Path) -> None:
+def test_a_kernel_that_is_not_there_costs_its_row_only(tmp_path):
     (tmp_path / "evil.py").write_text("KERNEL = None")
     given = {"problem": "m=8", "config": "block_m=8"}
     names = (f"{tmp_path / 'evil.py'}:KERNEL", "no_such")
     rows = _rows(tmp_path, *({**given, "kernel": name} for name in names))
     work = TableAudit(python=sys.executable, limit=2)
-    nothing: Any = SimpleNamespace(size=1)
+    nothing = SimpleNamespace(size=1)
     audits = work.compiled(rows, Chip.V6E, nothing, nothing, nothing, lambda _: None)
     assert [audit.standing for audit in audits] == [RowStanding.NO_PROBLEM] * 2
     assert all(audit.why.startswith("unknown kernel") for audit in audits)
@@ -150,9 +148,9 @@ def test_a_kernel_that_is_not_there_costs_its_row_only(tmp_path: Path) -> None:
     ("said", "why"),
     [("m=8,splits=2", "unknown option 'splits'"), ("m=x", "m=x is not a whole number")],
 )
-def test_a_row_has_to_mean_all_that_it_says(tmp_path: Path, said: str, why: str) -> None:
+def test_a_row_has_to_mean_all_that_it_says(tmp_path, said, why):
     spec = ProblemSpec(dims=("m",), dtypes=("bfloat16",))
-    nothing: Any = None
+    nothing = None
     for problem, assumed in ((said, {}), ("m=8", {"seqs": "64"})):
         given = {"kernel": "matmul", "problem": problem, "config": "a=1"}
         (row,) = _rows(tmp_path, given)
@@ -165,7 +163,7 @@ def test_a_row_has_to_mean_all_that_it_says(tmp_path: Path, said: str, why: str)
                 judge._problem(spec, row.known)
 
 
-def test_markdown_has_what_was_not_read(tmp_path: Path) -> None:
+def test_markdown_has_what_was_not_read(tmp_path):
     (tmp_path / "t.jsonl").write_text("{")
     tables = find_tables(str(tmp_path / "t.jsonl"), None, sys.executable)
     _write(tmp_path / "found.md", tables, [])

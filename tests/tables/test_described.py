@@ -12,10 +12,9 @@ import pytest
 
 from autotune.declaring.discovery import installed_kernels
 from autotune.domain.key import Chip
-from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, Problem
-from autotune.domain.record import Evidence, Record
-from autotune.tables.description import Description, descriptions
+from autotune.domain.record import Evidence
+from autotune.tables.description import descriptions
 from autotune.tables.export import TableExport
 from autotune.tables.levels import leaf, path_of, read_python
 from autotune.tables.table import TableRow
@@ -27,13 +26,13 @@ BY_NAME = {table.name: table for table in descriptions()}
 FOR_REASONS = "asks for another key", "does not look", "Error:", "no argument", "drops the whole"
 
 
-def test_meanings_are_of_the_catalogue() -> None:
+def test_meanings_are_of_the_catalogue():
     kernels = {meaning.kernel for table in descriptions() for meaning in table.kernels}
     assert kernels <= set(installed_kernels())
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_recorded_rows_are_what_the_lookup_returned(name: str) -> None:
+def test_recorded_rows_are_what_the_lookup_returned(name):
     """``python -m benchmarks tables --sample`` has asked the lookups of the field."""
     table, recorded = BY_NAME[name], RECORDED[name]
     rows = list(read_python(table, recorded["text"], "sample"))
@@ -45,7 +44,7 @@ def test_recorded_rows_are_what_the_lookup_returned(name: str) -> None:
         _is_written_as_it_was_read(table, row)
 
 
-def _is_written_as_it_was_read(table: Description, row: TableRow) -> None:
+def _is_written_as_it_was_read(table, row):
     ((config,), _) = replace(table, kernels=()).configs(row)
     (pair,) = table.rows_of(config)
     again = TableRow(place=row.place, key=pair[0], value=pair[1])
@@ -54,7 +53,7 @@ def _is_written_as_it_was_read(table: Description, row: TableRow) -> None:
 
 
 @pytest.mark.parametrize("name", ["sglang-jax-rpa-v3", "tpu-inference-rpa-hd64"])
-def test_a_row_with_a_window_is_of_a_problem_with_that_window(name: str) -> None:
+def test_a_row_with_a_window_is_of_a_problem_with_that_window(name):
     table, windows = BY_NAME[name], set()
     for row in read_python(table, RECORDED[name]["text"], "sample"):
         assert isinstance(row, TableRow)
@@ -68,7 +67,7 @@ def test_a_row_with_a_window_is_of_a_problem_with_that_window(name: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", descriptions(), ids=lambda table: table.name)
-def test_every_row_of_the_field(table: Description) -> None:
+def test_every_row_of_the_field(table):
     """Under the packages of an interpreter: what a lookup returns for the key of a row is what was
     read, or there is a reason for which it never gets there."""
     python = os.environ.get("AUTOTUNE_FIELD_PYTHON")
@@ -91,7 +90,7 @@ WRITTEN = [table for table in descriptions() if table.kernels and table.syntax !
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", WRITTEN, ids=lambda table: table.name)
-def test_a_package_of_the_field_takes_our_blocks(table: Description, tmp_path: Path) -> None:
+def test_a_package_of_the_field_takes_our_blocks(table, tmp_path):
     """On the contents of its wheel under ``git init``: the patch is applied, and what the library
     then returns for the key is what we published."""
     python = os.environ.get("AUTOTUNE_FIELD_PYTHON")
@@ -117,7 +116,7 @@ def test_a_package_of_the_field_takes_our_blocks(table: Description, tmp_path: P
     assert again.of([record], exact=True).text == ""
 
 
-def _record_of(known: KnownConfig) -> Record:
+def _record_of(known):
     """With another first block than the table has."""
     (first, size), *others = known.axes
     config = Config(axes=((first, int(size) // 2), *others))

@@ -6,16 +6,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, Key
-from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import Config, Problem
-from autotune.domain.record import Evidence, Record
-from autotune.tables.export import Export, TableExport, known_config
+from autotune.domain.record import Evidence
+from autotune.tables.export import TableExport, known_config
 from autotune.tables.formats import find_tables
 from autotune.tables.python_source import with_rows
 from autotune_db import open_store
@@ -28,9 +26,7 @@ QUANTIZED = {"m": 640, "k": 4096, "n": 1024}
 SPLASH = {"heads": 32, "kv_heads": 8, "seq": 2048, "head_dim": 128}
 
 
-def _record(
-    kernel: str, dims: dict[str, int], axes: dict[str, int], chip: Chip, **options: str
-) -> Record:
+def _record(kernel, dims, axes, chip, **options):
     problem = Problem(dims=tuple(dims.items()), dtype="bfloat16", options=tuple(options.items()))
     toolchain = records.key().toolchain
     key = Key(kernel=kernel, fingerprint="f", problem=problem, chip=chip, toolchain=toolchain)
@@ -38,7 +34,7 @@ def _record(
     return replace(records.record(key), config=config, default=Evidence(config=config, time_us=9))
 
 
-def _quantized(chip: Chip = Chip.V6E, m: int = 640, first: int = 256) -> Record:
+def _quantized(chip=Chip.V6E, m=640, first=256):
     axes = {"batch_block_size": first, "out_block_size": 512, "in_block_size": 4096}
     return _record("vllm_quantized_matmul", {**QUANTIZED, "m": m}, axes, chip, weights="int8")
 
@@ -52,12 +48,12 @@ SPLASHED = _record(
 )
 
 
-def _exported(name: str, *given: Record, table: Path | None = None) -> Export:
+def _exported(name, *given, table=None):
     export = TableExport(name=name, python=sys.executable, table=table and str(table))
     return export.of(given)
 
 
-def _imported(path: Path, form: str | None = None) -> list[KnownConfig]:
+def _imported(path, form=None):
     (source,) = find_tables(str(path), form, sys.executable)
     assert not source.unread
     return [source.format.known(row)[0] for row in source.rows]
@@ -66,7 +62,7 @@ def _imported(path: Path, form: str | None = None) -> list[KnownConfig]:
 @pytest.mark.parametrize(
     ("name", "ending"), [("json", "jsonl"), ("csv", "csv"), ("maxtext", "yml")]
 )
-def test_what_is_written_is_read_again(name: str, ending: str, tmp_path: Path) -> None:
+def test_what_is_written_is_read_again(name, ending, tmp_path):
     given = [SPLASHED] if name == "maxtext" else [SPLASHED, _quantized()]
     path = tmp_path / f"t.{ending}"
     path.write_text(_exported(name, *given).text)
@@ -80,7 +76,7 @@ def test_what_is_written_is_read_again(name: str, ending: str, tmp_path: Path) -
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(tmp_path, monkeypatch):
     file = library(tmp_path)
     text = LIBRARY.replace("import jax\n", "import jax  # é\x0c\n")
     file.write_text(text)
@@ -88,7 +84,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_patch_changes_the_table_and_nothing_else(site: Path) -> None:
+def test_a_patch_changes_the_table_and_nothing_else(site):
     before = (site / FILE).read_text()
     given = [_quantized(m=640, first=512), _quantized(m=4096), _quantized(Chip.V7X, m=64)]
     export = _exported("tpu-inference", *given)
@@ -106,7 +102,7 @@ def test_a_patch_changes_the_table_and_nothing_else(site: Path) -> None:
     assert len(known) == 6
 
 
-def test_what_has_no_place_is_refused(site: Path) -> None:
+def test_what_has_no_place_is_refused(site):
     limited = _quantized(m=512)
     limited = replace(limited, config=limited.config.replace(vmem_limit_bytes=1 << 20))
     export = _exported("tpu-inference", limited, SPLASHED)
@@ -122,7 +118,7 @@ def test_what_has_no_place_is_refused(site: Path) -> None:
         _exported("tpu-inference", _quantized(m=4))
 
 
-def test_a_lookup_that_does_not_find_its_row_refuses_the_patch(site: Path) -> None:
+def test_a_lookup_that_does_not_find_its_row_refuses_the_patch(site):
     """A guard in front of a table shuts rows out: nothing of that is given out."""
     text = (site / FILE).read_text()
     guard = (
@@ -133,7 +129,7 @@ def test_a_lookup_that_does_not_find_its_row_refuses_the_patch(site: Path) -> No
         _exported("tpu-inference", _quantized(m=4096))
 
 
-def test_keys_without_a_chip_are_for_one(tmp_path: Path) -> None:
+def test_keys_without_a_chip_are_for_one(tmp_path):
     dims = {"batch": 8, "heads": 16, "seq": 2560, "head_dim": 128}
     axes = dict.fromkeys(("block_q", "block_k_major", "block_k"), 512)
     both = [_record("vllm_flash_attention", dims, axes, chip) for chip in (Chip.V6E, Chip.V7X)]
@@ -155,17 +151,17 @@ def test_keys_without_a_chip_are_for_one(tmp_path: Path) -> None:
         ("T = {\n  3: (4  # )\n  )}", "T = {\n  3: (4  # )\n  ), 1: 2,}"),
     ],
 )
-def test_a_new_row_stands_behind_the_last(before: str, after: str) -> None:
+def test_a_new_row_stands_behind_the_last(before, after):
     assert with_rows(before, "T", [((1,), 2)]) == after
 
 
-def test_a_bundle_is_not_called_like_a_text(tmp_path: Path) -> None:
+def test_a_bundle_is_not_called_like_a_text(tmp_path):
     done = autotune_here("export", "tuned.json", cwd=tmp_path)
     assert_one_sentence(done, "say --format json, or call it tuned.bundle")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_our_own_forms_have_what_every_kernel_has() -> None:
+def test_our_own_forms_have_what_every_kernel_has():
     config = Config(
         axes=(("block_m", 8),),
         grid_order=("n", "m"),
@@ -177,14 +173,14 @@ def test_our_own_forms_have_what_every_kernel_has() -> None:
     assert line["config"] == "block_m=8,order=n>m,semantics=PA,vmem=3145728B"
 
 
-def _gradient(**options: str) -> Record:
+def _gradient(**options):
     axes = {"block_q": 1024, "block_kv": 2048, "block_kv_compute": 512}
     axes |= {"block_q_dkv": 256, "block_kv_dkv": 512, "block_kv_dkv_compute": 128}
     kernel = "tokamax_splash_attention_gradient"
     return _record(kernel, SPLASH, axes, Chip.V6E, **options)
 
 
-def test_flags_are_those_of_all_kernels_of_a_run(tmp_path: Path) -> None:
+def test_flags_are_those_of_all_kernels_of_a_run(tmp_path):
     text = _exported("maxtext", SPLASHED, _gradient(mask="causal")).text
     assert {"use_tokamax_splash: true", "sa_block_q_dkv: 256", "sa_block_q: 1024"} <= {
         *text.splitlines()
@@ -201,14 +197,14 @@ def test_flags_are_those_of_all_kernels_of_a_run(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def repository(site: Path) -> Path:
+def repository(site):
     """Which has the package below ``src``."""
     (site / "checkout" / "src").mkdir(parents=True)
     (site / "tpu_inference").rename(site / "checkout" / "src" / "tpu_inference")
     return site / "checkout"
 
 
-def test_a_repository_takes_the_patch(repository: Path) -> None:
+def test_a_repository_takes_the_patch(repository):
     export = TableExport(name=NAME, python=sys.executable, repository=repository)
     (change,) = export.of([_quantized(m=4096)], exact=True).changes
     assert change.file == f"src/{FILE}"
@@ -221,13 +217,13 @@ def test_a_repository_takes_the_patch(repository: Path) -> None:
 
 
 @pytest.mark.usefixtures("site")
-def test_the_name_of_the_format_may_be_whole(tmp_path: Path) -> None:
+def test_the_name_of_the_format_may_be_whole(tmp_path):
     assert _exported(NAME, _quantized()).rows == 1
     with pytest.raises(InvalidInputError, match="unknown format 'triton'"):
         _exported("triton", _quantized())
 
 
-def _formatted(repository: Path) -> tuple[str, str]:
+def _formatted(repository):
     """The table after `apply`, and what it says of formatters."""
     database = repository.parent / "records.db"
     with open_store(str(database), create=True) as store:
@@ -237,7 +233,7 @@ def _formatted(repository: Path) -> tuple[str, str]:
     return (repository / "src" / FILE).read_text(), done.stderr
 
 
-def _formatter(repository: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+def _formatter(repository, monkeypatch, code):
     """One on the path that is called yapf."""
     program = repository.parent / "bin" / "yapf"
     program.parent.mkdir()
@@ -246,9 +242,7 @@ def _formatter(repository: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> 
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-def test_the_formatter_of_the_commits_of_a_project_is_run(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_formatter_of_the_commits_of_a_project_is_run(repository, monkeypatch):
     hooks = "hooks:\n  - id: ruff\n  - id: yapf\n    args: [--in-place]\n"
     (repository / ".pre-commit-config.yaml").write_text(hooks)
     changed = "sys.stdout.write(text + '# formatted\\n' * ('4096, 1024' in text))"
@@ -258,9 +252,7 @@ def test_the_formatter_of_the_commits_of_a_project_is_run(
     assert "formatted by yapf" in said
 
 
-def test_what_its_formatter_would_have_written_otherwise_stays(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_its_formatter_would_have_written_otherwise_stays(repository, monkeypatch):
     (repository / "pyproject.toml").write_text("[tool.yapf]\n")
     _formatter(repository, monkeypatch, "sys.stdout.write(text + '# formatted\\n')")
     text, said = _formatted(repository)
@@ -269,12 +261,9 @@ def test_what_its_formatter_would_have_written_otherwise_stays(
 
 
 @pytest.mark.parametrize(
-    ("project", "said"),
-    [("[tool.yapf]\n", "yapf is not installed, or"), ("", "names no")],
+    ("project", "said"), [("[tool.yapf]\n", "yapf is not installed, or"), ("", "names no")]
 )
-def test_where_there_is_no_formatter_it_says_so(
-    repository: Path, project: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_there_is_no_formatter_it_says_so(repository, project, said, monkeypatch):
     (repository / "pyproject.toml").write_text(project)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert said in _formatted(repository)[1]

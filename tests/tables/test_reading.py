@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -10,33 +9,25 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.problem import Problem
-from autotune.tables.description import Description
-from autotune.tables.formats import FoundTable, find_tables, format_named
+from autotune.tables.formats import find_tables, format_named
 from autotune.tables.python_source import entries
-from autotune.tables.table import TableRow
-from tests.samples.tables import (
-    FLAGS,
-    PAGED,
-    QUANTIZED,
-    RAGGED_CONFIG,
-    RAGGED_KEY,
-)
+from tests.samples.tables import FLAGS, PAGED, QUANTIZED, RAGGED_CONFIG, RAGGED_KEY
 
 JAX = "jax-rpa"
 
 
-def _found(path: Path, text: str, form: str | None = None) -> FoundTable:
+def _found(path, text, form=None):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     (source,) = find_tables(str(path), form, sys.executable)
     return source
 
 
-def _known(source: FoundTable) -> list[KnownConfig | str]:
+def _known(source):
     return [_first(source.format, row) for row in source.rows]
 
 
-def _first(form: Description, row: TableRow) -> KnownConfig | str:
+def _first(form, row):
     try:
         configs, why = form.configs(row)
     except ValueError as error:
@@ -44,21 +35,18 @@ def _first(form: Description, row: TableRow) -> KnownConfig | str:
     return why or configs[0]
 
 
-def test_rows_have_their_problem_config_chip_and_place(tmp_path: Path) -> None:
+def test_rows_have_their_problem_config_chip_and_place(tmp_path):
     source = _found(tmp_path / "t.py", QUANTIZED, "tpu-inference-quantized-matmul")
     first, second, third = _known(source)
     assert isinstance(first, KnownConfig)
     assert isinstance(second, KnownConfig)
     assert str(first).startswith("vllm_quantized_matmul m=1024,k=4096,n=1024,weights=int8: batch_")
-    assert (first.chips, first.source) == (
-        (Chip.V6E,),
-        "tpu-inference-quantized-matmul line 4",
-    )
+    assert (first.chips, first.source) == ((Chip.V6E,), "tpu-inference-quantized-matmul line 4")
     assert dict(second.axes)["out_block_size"] == 512  # 256 * 2
     assert third == "the catalogue has no n_lane_multiplier=2"
 
 
-def test_a_key_of_another_form_is_listed(tmp_path: Path) -> None:
+def test_a_key_of_another_form_is_listed(tmp_path):
     source = _found(tmp_path / "t.py", PAGED, "tpu-inference-rpa")
     (row,), (unread,) = source.rows, source.unread
     heads = row.key["actual_num_q_heads"]
@@ -67,24 +55,24 @@ def test_a_key_of_another_form_is_listed(tmp_path: Path) -> None:
     assert unread.reason.startswith("the key 4096 is not of the form max_model_len-")
 
 
-def test_the_last_of_equal_keys_counts_at_every_depth() -> None:
+def test_the_last_of_equal_keys_counts_at_every_depth():
     text = "T = {'a': {1: 1, 2: 2}, 'b': {1: 1, 1: 9}, 'a': {1: 7}}"
     read, unread = entries(text, "T", "t.py")
     assert {entry.path: entry.value for entry in read} == {("b", 1): 9, ("a", 1): 7}
     assert len(unread) == 3
-    namespace: dict[str, object] = {}
+    namespace = {}
     exec(text, namespace)
     assert namespace["T"] == {"a": {1: 7}, "b": {1: 9}}
 
 
-def test_the_installed_table_of_jax() -> None:
+def test_the_installed_table_of_jax():
     (source,) = find_tables(JAX, None, sys.executable)
     assert len(source.rows) > 1000
     assert not source.unread
     assert all(isinstance(known, KnownConfig) for known in _known(source))
 
 
-def test_tokamax_caches_and_results(tmp_path: Path) -> None:
+def test_tokamax_caches_and_results(tmp_path):
     times = {"evaluation_times_ms": [2.0, 1.0, 9.0], "metadata": {}}
     data = {RAGGED_KEY: {RAGGED_CONFIG: times}, "{}": {}, "no json": {}}
     path = tmp_path / "tpu_v5_lite" / "pallas_mosaic_tpu_ragged_dot.json"
@@ -108,7 +96,7 @@ def test_tokamax_caches_and_results(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("times", [{"evaluation_times_ms": []}, {"evaluation_times_ms": [-1.0]}])
-def test_no_time_is_made_up(tmp_path: Path, times: dict[str, object]) -> None:
+def test_no_time_is_made_up(tmp_path, times):
     estimated = {"evaluation_times_ms": [1.0], "metadata": {"estimated": True}}
     for timed in (times, estimated):
         path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_ragged_dot.json"
@@ -116,7 +104,7 @@ def test_no_time_is_made_up(tmp_path: Path, times: dict[str, object]) -> None:
         assert source.rows[0].time_us is None
 
 
-def test_flags_are_cut_as_maxtext_cuts_them(tmp_path: Path) -> None:
+def test_flags_are_cut_as_maxtext_cuts_them(tmp_path):
     (known,) = _known(_found(tmp_path / "run.yml", FLAGS))
     assert isinstance(known, KnownConfig)
     assert named(known.axes) == "block_q=1024,block_kv=2048,block_kv_compute=512"
@@ -125,7 +113,7 @@ def test_flags_are_cut_as_maxtext_cuts_them(tmp_path: Path) -> None:
     assert "max_target_length" in why
 
 
-def test_our_own_plain_forms(tmp_path: Path) -> None:
+def test_our_own_plain_forms(tmp_path):
     row = {"kernel": "matmul", "chip": "v5e", "problem": "m=8,k=128", "config": "block_m=8"}
     lines = [{**row, "time_us": 2.5}, {**row, "time_us": -1}, {"kernel": "matmul"}]
     text = "\n".join([*map(json.dumps, lines), "{"])
@@ -139,12 +127,12 @@ def test_our_own_plain_forms(tmp_path: Path) -> None:
     assert (known.problem, known.axes, known.time_us) == (other.problem, other.axes, 2.5)
 
 
-def _plain(tmp_path: Path, **changed: object) -> FoundTable:
+def _plain(tmp_path, **changed):
     row = {"kernel": "matmul", "problem": "m=8", "config": "block_m=8", **changed}
     return _found(tmp_path / "t.jsonl", json.dumps(row))
 
 
-def test_a_problem_is_spelt_as_on_a_command_line(tmp_path: Path) -> None:
+def test_a_problem_is_spelt_as_on_a_command_line(tmp_path):
     (known,) = _known(_plain(tmp_path, problem="m=8, dtype=bf16, residuals=true, mode=0"))
     assert isinstance(known, KnownConfig)
     options = (("residuals", True), ("mode", "0"))
@@ -165,7 +153,7 @@ class TestForeignInput:
             {"time_us": 10**400},
         ],
     )
-    def test_a_plain_row(self, tmp_path: Path, changed: dict[str, object]) -> None:
+    def test_a_plain_row(self, tmp_path, changed):
         assert len(_plain(tmp_path, **changed).unread) == 1
 
     @pytest.mark.parametrize(
@@ -177,7 +165,7 @@ class TestForeignInput:
             ("jax-rpa", "'TPU v6': {('b', 'b', 1, 1, 1, 'x', 1, 8): (1, 1)}"),
         ],
     )
-    def test_a_row_of_other_values(self, tmp_path: Path, name: str, row: str) -> None:
+    def test_a_row_of_other_values(self, tmp_path, name, row):
         form = format_named(name)
         source = _found(tmp_path / "t.py", f"{form.variable} = {{{row}}}", name)
         (only,) = source.rows
@@ -185,21 +173,19 @@ class TestForeignInput:
         assert len(form.asks(only)) <= 1
 
     @pytest.mark.parametrize("changed", [{"kernel": "\ud800"}, {"config": "a=\0"}])
-    def test_a_text_that_no_database_keeps(
-        self, tmp_path: Path, changed: dict[str, object]
-    ) -> None:
+    def test_a_text_that_no_database_keeps(self, tmp_path, changed):
         source = _plain(tmp_path, **changed)
         assert isinstance(_first(source.format, source.rows[0]), str)
 
     @pytest.mark.parametrize(
         "times", [{"evaluation_times_ms": [10**400]}, {"evaluation_times_ms": 1}, [], "x"]
     )
-    def test_a_tokamax_entry(self, tmp_path: Path, times: object) -> None:
+    def test_a_tokamax_entry(self, tmp_path, times):
         path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_ragged_dot.json"
         source = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: times}}))
         assert (len(source.rows), len(source.unread)) == (0, 1)
 
-    def test_nothing_is_executed(self, tmp_path: Path) -> None:
+    def test_nothing_is_executed(self, tmp_path):
         proof = tmp_path / "executed"
         text = f"open({str(proof)!r}, 'w').close()\n{QUANTIZED}"
         text += f"TUNED_BLOCK_SIZES_RAW[open({str(proof)!r}, 'w')] = 1\n"
@@ -229,14 +215,14 @@ class TestForeignInput:
             ("t.bin", b"", "is called like no table: say with --format"),
         ],
     )
-    def test_one_sentence(self, tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    def test_one_sentence(self, tmp_path, name, content, says):
         (tmp_path / name).write_bytes(content)
         form = "tpu-inference-megablox" if name == "t.py" else None
         with pytest.raises(InvalidInputError, match=says):
             find_tables(str(tmp_path / name), form, sys.executable)
 
     @pytest.mark.parametrize("value", ["9**9**9", "10**100 * 2", "2**63 * 2", "1 // 0", "-'a'"])
-    def test_arithmetic_is_bounded(self, value: str) -> None:
+    def test_arithmetic_is_bounded(self, value):
         read, unread = entries(f"T = {{1: {value}}}", "T", "t.py")
         assert not read
         assert len(unread) == 1

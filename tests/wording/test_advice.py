@@ -21,12 +21,12 @@ SUM = SourceLine(file="/k.py", line=9, function="body", text="jnp.sum(x, axis=1)
 LOAD = SourceLine(file="/k.py", line=3, function="body", text="x = x_ref[...]")
 
 
-def row(frame: SourceLine, **cycles: int) -> ProfileRow:
+def row(frame, **cycles):
     counted = tuple((Cause[name], n) for name, n in cycles.items())
     return ProfileRow(frames=(frame,), cycles=counted, runs=1)
 
 
-def profile(*rows: ProfileRow) -> Profile:
+def profile(*rows):
     cycles = sum(each.total for each in rows)
     return Profile(kernel="body", cycles=cycles, clock_hz=1e9, rows=rows)
 
@@ -41,7 +41,7 @@ CALL = profile(
 )
 
 
-def finding(kind: ChangeKind, before_us: float | None = 10.0, **more: object) -> SourceFinding:
+def finding(kind, before_us=10.0, **more):
     place = Place(file="/k.py", line=7, column=0, end_line=7, end_column=9)
     proof = Proof(standard=Standard.DEFAULT)
     return SourceFinding(
@@ -51,12 +51,12 @@ def finding(kind: ChangeKind, before_us: float | None = 10.0, **more: object) ->
         after_us=8.0,
         margin=0.04,
         verdict=Verdict(ok=True, reason="3 runs of m=256", runs=3, proof=proof),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
 
 
-def said(**more: object) -> list[str]:
-    advice = Advice(time_us=10.0, together=None, tried=3, **{"findings": (), "wrong": (), **more})  # type: ignore[arg-type]
+def said(**more):
+    advice = Advice(time_us=10.0, together=None, tried=3, **{"findings": (), "wrong": (), **more})
     return list(advice_lines(advice))
 
 
@@ -124,5 +124,5 @@ def test_what_compiles_only_so_says_so():
     assert any("it compiles, and takes 8.0 µs ± 4%" in line for line in lines)
 
 
-def _fields(value: SourceFinding) -> dict[str, object]:
+def _fields(value):
     return {name: getattr(value, name) for name in SourceFinding.__dataclass_fields__}

@@ -13,14 +13,14 @@ from autotune.wording.publication import in_words
 from tests.samples.matching import record
 
 
-def test_the_texts_of_an_older_version_are_shown_as_they_are() -> None:
+def test_the_texts_of_an_older_version_are_shown_as_they_are():
     old = replace(record(), reason="twice as fast", verification="seen", decision=None)
     assert (in_words(old).reason, in_words(old).verification) == ("twice as fast", "seen")
     refused = OutOfVmem(reason="too big", used_bytes=2, allowed_bytes=1)
     assert reason_of(refused) == reason_of(Illegal(reason="too big")) == "too big"
 
 
-def test_facts_are_sent_with_their_sentences_and_come_back() -> None:
+def test_facts_are_sent_with_their_sentences_and_come_back():
     default = Evidence(config=None, time_us=None, failure=Illegal(reason="no"))
     new = replace(
         record(),

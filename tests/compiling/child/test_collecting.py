@@ -2,7 +2,6 @@
 
 import importlib
 from pathlib import Path
-from typing import Any
 
 import jax
 import pytest
@@ -14,7 +13,6 @@ from autotune.compiling.child import known_kernels
 from autotune.compiling.child.collecting import collect
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.declaring.discovery import installed_kernels
-from autotune.domain.compilers import Collected
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.workload import read_workload
@@ -179,9 +177,7 @@ def broken(x):
 """
 
 
-def collected(
-    folder: Path, function: str, call: str, chip: Chip | None = None, *, declare: bool = False
-) -> Collected:
+def collected(folder, function, call, chip=None, *, declare=False):
     path = folder / "model.py"
     path.write_text(MODEL)
     known = (
@@ -197,13 +193,13 @@ def collected(
     return collect(Loader(), ref, chip, refs, declare=declare)
 
 
-def weights(found: Collected) -> dict[str, float]:
+def weights(found):
     return {Path(one.kernel).name: one.weight for one in found.problems} | {
         one.name: one.weight for one in found.undeclared
     }
 
 
-def test_calls_are_counted_through_all_that_a_model_is_made_of(tmp_path: Path) -> None:
+def test_calls_are_counted_through_all_that_a_model_is_made_of(tmp_path):
     found = collected(tmp_path, "step", "x=f32[256,256], layers=5")
     assert weights(found) == {
         "model.py:double": 5,
@@ -220,7 +216,7 @@ def test_calls_are_counted_through_all_that_a_model_is_made_of(tmp_path: Path) -
     assert (other.vmem_bytes, other.limit_bytes) == (2 * 2 * 128 * 256 * 4, 1 << 25)
 
 
-def test_a_gradient_counts_its_own_calls_and_vmap_its_batch(tmp_path: Path) -> None:
+def test_a_gradient_counts_its_own_calls_and_vmap_its_batch(tmp_path):
     assert weights(collected(tmp_path, "gradient", "x=f32[256,256]")) == {"model.py:double": 2}
     again = weights(collected(tmp_path, "rematted", "x=f32[256,256]"))
     assert again == {"model.py:double": 4 + 4 + 4}  # forward, recomputed, backward
@@ -230,13 +226,13 @@ def test_a_gradient_counts_its_own_calls_and_vmap_its_batch(tmp_path: Path) -> N
     assert found == {"model.py:double": 3 + 3 * 4, "matmul.py:KERNEL": 3}
 
 
-def test_problems_that_differ_in_an_option_have_their_own_calls(tmp_path: Path) -> None:
+def test_problems_that_differ_in_an_option_have_their_own_calls(tmp_path):
     found = collected(tmp_path, "activated", "x=f32[256,256]")
     by_option = {one.options: one.weight for one in found.problems}
     assert sorted(by_option.values()) == [1, 2 + 5], by_option
 
 
-def test_a_scale_is_no_part_of_a_problem(tmp_path: Path) -> None:
+def test_a_scale_is_no_part_of_a_problem(tmp_path):
     for scale in ("1.0", "0.3"):
         (found,) = collected(tmp_path, "attention", f"q=bf16[1,2,512,128], scale={scale}").problems
         assert (found.kernel, found.options) == ("jax_flash_attention", ("causal=true",))
@@ -244,7 +240,7 @@ def test_a_scale_is_no_part_of_a_problem(tmp_path: Path) -> None:
     assert trained >= {"jax_flash_attention_dq", "jax_flash_attention_dkv"}
 
 
-def test_attention_of_packed_documents_and_its_gradient_are_problems(tmp_path: Path) -> None:
+def test_attention_of_packed_documents_and_its_gradient_are_problems(tmp_path):
     found = collected(tmp_path, "packed", "q=bf16[3,2,1024,128], ids=i32[3,1024]")
     options = "mask=local", "stored=true", "segments=true", "soft_cap=true"
     assert found.undeclared == []
@@ -257,9 +253,7 @@ def test_attention_of_packed_documents_and_its_gradient_are_problems(tmp_path: P
     assert "residuals=true" in forward.options
 
 
-def test_groups_are_seen_in_a_gradient_and_tiles_may_be_larger_than_the_whole(
-    tmp_path: Path,
-) -> None:
+def test_groups_are_seen_in_a_gradient_and_tiles_may_be_larger_than_the_whole(tmp_path):
     call = "x=bf16[1024,512], weights=bf16[4,512,384], sizes=i32[4]"
     found = collected(tmp_path, "grouped", call)
     assert found.undeclared == []
@@ -269,12 +263,12 @@ def test_groups_are_seen_in_a_gradient_and_tiles_may_be_larger_than_the_whole(
     assert {one.shape for one in found.problems} >= {"m=1024,k=512,n=384,groups=4"}
 
 
-def test_a_declaration_of_a_call_makes_the_same_call(tmp_path: Path) -> None:
+def test_a_declaration_of_a_call_makes_the_same_call(tmp_path):
     found = collected(tmp_path, "product", "x=f32[512,512]", declare=True)
     (made,) = found.declarations
     assert (made.name, made.weight, found.undeclared) == ("matmul", 3, [])
     assert made.args == "x=float32[512,512], y=float32[512,512]"
-    home: dict[str, Any] = {"autotune": autotune, "__name__": "found"}
+    home = {"autotune": autotune, "__name__": "found"}
     home |= {name.partition(".")[0]: importlib.import_module("jax") for name in made.imports[1:]}
     exec(compile(made.code.format(name=made.name), __file__, "exec"), home)
     kernel = home["matmul"].declaration
@@ -283,12 +277,12 @@ def test_a_declaration_of_a_call_makes_the_same_call(tmp_path: Path) -> None:
     assert "grid=(2, 4, 1)" in str(jax.make_jaxpr(home["matmul"])(x, x))
 
 
-def test_whose_blocks_are_no_argument_is_not_declared(tmp_path: Path) -> None:
+def test_whose_blocks_are_no_argument_is_not_declared(tmp_path):
     found = collected(tmp_path, "attention", "q=f32[1,1,128,64], scale=1.0", Chip.V5E, declare=True)
     assert not found.declarations
 
 
-def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path: Path) -> None:
+def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path):
     (found,) = collected(tmp_path, "pipelined", "x=f32[256,128]", Chip.V5E).undeclared
     assert found.scratch == ("float32[2,64,128]",) * 2
     assert found.vmem_bytes == 2 * 2 * 64 * 128 * 4
@@ -298,21 +292,19 @@ def test_buffers_of_a_pipeline_and_its_place_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(pl, "kernel"), reason="this JAX has no kernels for SparseCores")
-def test_kernels_for_sparse_cores_are_listed(tmp_path: Path) -> None:
+def test_kernels_for_sparse_cores_are_listed(tmp_path):
     (found,) = collected(tmp_path, "scattered", "x=f32[256]", Chip.V6E).undeclared
     assert (found.name, found.core, found.grid) == ("copy", "SparseCore", (2, 16))
 
 
 @pytest.mark.parametrize("function", ["meshed", "made", "entered", "placed"])
-def test_a_model_with_a_mesh_of_its_own_is_told_that_it_has_the_chip(
-    tmp_path: Path, function: str
-) -> None:
+def test_a_model_with_a_mesh_of_its_own_is_told_that_it_has_the_chip(tmp_path, function):
     found = collected(tmp_path, function, "x=f32[512,256]", Chip.V5E)
     assert weights(found) == {"model.py:double": 1}
     assert jax.devices()[0].platform == "cpu"
 
 
-def test_a_model_that_cannot_be_traced_says_why_and_what_was_found(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_traced_says_why_and_what_was_found(tmp_path):
     found = collected(tmp_path, "broken", "x=f32[256,256]")
     assert found.error == "RuntimeError: there is no layer 7"
     assert weights(found) == {"model.py:double": 1}
@@ -320,7 +312,7 @@ def test_a_model_that_cannot_be_traced_says_why_and_what_was_found(tmp_path: Pat
         collected(tmp_path, "missing", "")
 
 
-def test_kernels_of_an_hlo_module_are_named_and_counted() -> None:
+def test_kernels_of_an_hlo_module_are_named_and_counted():
     call = '%{} = f32[8] custom-call(%x), custom_call_target="tpu_custom_call", metadata={{{}}}'
     lines = [
         call.format("closed_call.1", 'op_name="jit(f)/jit(main)/scale/pallas_call"'),
@@ -339,9 +331,7 @@ def test_kernels_of_an_hlo_module_are_named_and_counted() -> None:
     ]
 
 
-def test_a_user_collects_from_python_what_the_command_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_collects_from_python_what_the_command_does(tmp_path, monkeypatch):
     (tmp_path / "my_model.py").write_text(MODEL)
     monkeypatch.syspath_prepend(str(tmp_path))
     my_model = importlib.import_module("my_model")
@@ -365,7 +355,7 @@ def test_a_user_collects_from_python_what_the_command_does(
     assert {Path(one.kernel).name: one.weight for one in workload.workload.problems} == found
 
 
-def test_a_workload_that_nobody_could_load_is_not_saved(tmp_path: Path) -> None:
+def test_a_workload_that_nobody_could_load_is_not_saved(tmp_path):
     with autotune.collect() as workload:
         nested = autotune.collect()
         with pytest.raises(InvalidInputError, match="__main__"):
@@ -400,9 +390,7 @@ def attend(queries, cache, kv_lens, page_indices, *, block_sizes: "tuple[int, in
 """
 
 
-def test_sizes_that_a_function_chooses_itself_are_axes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sizes_that_a_function_chooses_itself_are_axes(tmp_path, monkeypatch):
     (tmp_path / "choosing.py").write_text(CHOOSING)
     monkeypatch.syspath_prepend(tmp_path)
     call = "queries=f32[512,128], cache=f32[64,16,2,128], kv_lens=i32[4], page_indices=i32[32]"
@@ -456,9 +444,7 @@ def model(queries, cache, kv_lens, page_indices, blocks):
 
 
 @pytest.mark.parametrize(("blocks", "config"), [("64, 256", (64, 256)), ("16, 512", (16, 512))])
-def test_what_a_jitted_function_is_given_says_its_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: str, config: tuple[int, int]
-) -> None:
+def test_what_a_jitted_function_is_given_says_its_problem(tmp_path, monkeypatch, blocks, config):
     """A cache has any number of pages, and one call of the function makes two kernels; the second
     blocks are those that it has on the chip."""
     (tmp_path / "choosing.py").write_text(CHOOSING)
@@ -504,9 +490,7 @@ built, NAMED, UNNAMED = [], declared(True), declared(False)
 
 
 @pytest.mark.parametrize("kernel", ["NAMED", "UNNAMED"])
-def test_a_call_with_a_number_that_no_option_lists_is_given_up_soon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: str
-) -> None:
+def test_a_call_with_a_number_that_no_option_lists_is_given_up_soon(tmp_path, monkeypatch, kernel):
     monkeypatch.setattr(known_kernels, "_MOST_TRACED", 16)
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "windows.py").write_text(WINDOWED)
@@ -514,7 +498,7 @@ def test_a_call_with_a_number_that_no_option_lists_is_given_up_soon(
     place = {"path": "", "module": "windows", "root": str(tmp_path)}
     known = {"windowed": KernelRef(attribute=kernel, **place)}
 
-    def collected(window: int, rows: int) -> Collected:
+    def collected(window, rows):
         call = f"x=f32[384,128], window={window}, rows={rows}, named={kernel == 'NAMED'}"
         return collect(Loader(), KernelRef(attribute="windowed", call=call, **place), None, known)
 
@@ -543,9 +527,7 @@ def step(x):
 
 
 @pytest.mark.skipif(not hasattr(jax, "shard_map"), reason="this JAX has another name for it")
-def test_a_function_that_is_given_a_mesh_is_declared_with_its_axes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_function_that_is_given_a_mesh_is_declared_with_its_axes(tmp_path, monkeypatch):
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "divided.py").write_text(DIVIDED)
     monkeypatch.syspath_prepend(tmp_path)

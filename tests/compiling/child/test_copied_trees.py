@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from autotune.domain.key import KernelRef
 
 
 @pytest.fixture
-def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+def trees(tmp_path, monkeypatch):
     """The tree, from which modules are imported, and its copy."""
     tree, copy = tmp_path / "tree", tmp_path / "copy"
     for root in (tree, copy):
@@ -33,25 +32,25 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pat
         del sys.modules[name]
 
 
-def origin(name: str) -> str:
+def origin(name):
     found = importlib.util.find_spec(name)
     assert found is not None and found.origin is not None
     return found.origin
 
 
-def test_what_lies_in_the_tree_comes_from_the_copy(trees: tuple[Path, Path]) -> None:
+def test_what_lies_in_the_tree_comes_from_the_copy(trees):
     _, copy = trees
     assert origin("copied_module") == str(copy / "src/copied_module.py")
     assert origin("copied_pkg.impl") == str(copy / "src/copied_pkg/impl.py")
 
 
-def test_what_the_copy_lacks_comes_from_the_tree(trees: tuple[Path, Path]) -> None:
+def test_what_the_copy_lacks_comes_from_the_tree(trees):
     tree, _ = trees
     assert origin("fresh_module") == str(tree / "src/fresh_module.py")
     assert origin("copied_pkg._version") == str(tree / "src/copied_pkg/_version.py")
 
 
-def test_this_program_itself_is_not_what_is_compared(tmp_path: Path) -> None:
+def test_this_program_itself_is_not_what_is_compared(tmp_path):
     """As when its own repository is checked."""
     file = Path(loading.__file__)
     copied = tmp_path / "copy" / file.relative_to(file.parents[2])
@@ -63,20 +62,19 @@ def test_this_program_itself_is_not_what_is_compared(tmp_path: Path) -> None:
     assert finder.strays() == []
 
 
-def place_of(name: str) -> str:
-    place: str = importlib.import_module(name).PLACE
-    return place
+def place_of(name):
+    return importlib.import_module(name).PLACE
 
 
-def written(root: Path, name: str) -> None:
+def written(root, name):
     file = root / "src" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(f"PLACE = {str(root)!r}\n")
 
 
 def test_a_namespace_package_comes_from_the_copy_whatever_sys_path_says(
-    trees: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    trees, tmp_path, monkeypatch
+):
     tree, copy = trees
     for root in trees:
         written(root, "copied_space/deep/a.py")
@@ -88,7 +86,7 @@ def test_a_namespace_package_comes_from_the_copy_whatever_sys_path_says(
     assert place_of("copied_space.generated") == str(tree)
 
 
-def test_a_folder_that_has_become_a_package_since(trees: tuple[Path, Path]) -> None:
+def test_a_folder_that_has_become_a_package_since(trees):
     tree, copy = trees
     for name in ("copied_pkg/inner", "copied_top"):
         for root in trees:
@@ -97,13 +95,13 @@ def test_a_folder_that_has_become_a_package_since(trees: tuple[Path, Path]) -> N
         assert place_of(f"{name.replace('/', '.')}.a") == str(copy)
 
 
-def test_what_is_no_longer_in_the_tree_is_found_in_the_copy(trees: tuple[Path, Path]) -> None:
+def test_what_is_no_longer_in_the_tree_is_found_in_the_copy(trees):
     _, copy = trees
     written(copy, "copied_gone/__init__.py")
     assert place_of("copied_gone") == str(copy)
 
 
-def test_what_was_imported_before_the_copy_was_known(trees: tuple[Path, Path]) -> None:
+def test_what_was_imported_before_the_copy_was_known(trees):
     """The rest of the package is that of the copy, and the kernel is refused."""
     tree, copy = trees
     written(copy, "copied_kernel.py")

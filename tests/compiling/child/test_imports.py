@@ -8,7 +8,7 @@ MAY_IMPORT = {"jax", "jaxlib", "libtpu", "numpy"}
 WHOSE_TABLE_IT_IS = {"tokamax"}  # asked in the interpreter that has it
 
 
-def test_the_child_imports_nothing_that_another_interpreter_may_lack() -> None:
+def test_the_child_imports_nothing_that_another_interpreter_may_lack():
     """Wherever the import stands, in functions too; however long the way to it."""
     graph = grimp.build_graph(
         "autotune",

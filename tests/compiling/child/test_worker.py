@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,17 +16,12 @@ from autotune.compiling.client import Compiler
 from autotune.compiling.libtpu import clear
 from autotune.compiling.process import CompilerProcess
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.compilers import (
-    CheckDeclaration,
-    DescribeKernel,
-    DescribeToolchain,
-    Traces,
-)
+from autotune.domain.compilers import CheckDeclaration, DescribeKernel, DescribeToolchain, Traces
 from autotune.domain.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
-from autotune.domain.key import Chip, KernelRef
+from autotune.domain.key import Chip
 from autotune.domain.outcome import CompileFailed, Illegal
 from autotune.domain.problem import make_config
-from tests.samples.questions import Case, case_of
+from tests.samples.questions import case_of
 from tests.servers.service import until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,7 +30,7 @@ slow = pytest.mark.slow
 
 
 @pytest.fixture
-def compiler(temporary: Path) -> Iterator[Compiler]:
+def compiler(temporary):
     found = Compiler(CompilerProcess(), limit_s=60)
     yield found
     found.close()
@@ -49,13 +43,13 @@ ADDED = "n=65536", "float32"
 BLOCK = make_config({"block_n": 4096}, grid_order=("n",))
 
 
-def compile_vector_add(compiler: Compiler) -> object:
+def compile_vector_add(compiler):
     case = case_of(compiler, VECTOR_ADD, *ADDED)
     assert isinstance(case.trace(BLOCK), Traces)
     return case.compile(BLOCK)
 
 
-def declaration(folder: Path, text: str) -> KernelRef:
+def declaration(folder, text):
     path = folder / "my kernel.py"
     path.write_text(text)
     return find_kernel(f"{path}:KERNEL")
@@ -87,14 +81,12 @@ KERNEL = Kernel(
 
 
 @slow
-def test_what_was_traced_last_is_compiled_without_tracing_it_again(
-    compiler: Compiler, tmp_path: Path
-) -> None:
+def test_what_was_traced_last_is_compiled_without_tracing_it_again(compiler, tmp_path):
     case = case_of(compiler, declaration(tmp_path, COUNTED), "n=64", "float32")
     small, large = (make_config({"rows": rows}) for rows in (8, 16))
     count = Path(case.ref.path).with_suffix(".count")
 
-    def traced() -> int:
+    def traced():
         return count.read_text().count("traced")
 
     for config, expected in ((small, 1), (large, 2), (small, 3)):
@@ -105,7 +97,7 @@ def test_what_was_traced_last_is_compiled_without_tracing_it_again(
     assert traced() == 4  # another chip
 
 
-def other_interpreter() -> Path:
+def other_interpreter():
     """The other of the two environments that `.ci/run` makes: another Python, another JAX."""
     for name in (".venv", ".venv-newest"):
         python = ROOT / name / "bin" / "python"
@@ -116,9 +108,7 @@ def other_interpreter() -> Path:
 
 @slow
 @pytest.mark.parametrize("which", ["other", "link"])
-def test_another_interpreter_compiles(
-    temporary: Path, tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_interpreter_compiles(temporary, tmp_path, which, monkeypatch):
     """Even where JAX was imported before, which names its own libtpu in the environment."""
     import jax
 
@@ -141,9 +131,7 @@ def test_another_interpreter_compiles(
 
 
 @slow
-def test_decoys_in_the_current_folder_are_not_imported(
-    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decoys_in_the_current_folder_are_not_imported(compiler, tmp_path, monkeypatch):
     for name in ("autotune", "kernels", "db", "jax", "numpy", "json"):
         (tmp_path / "decoys" / name).mkdir(parents=True)
         (tmp_path / "decoys" / name / "__init__.py").write_text("raise SystemExit('a decoy')")
@@ -163,9 +151,7 @@ def test_decoys_in_the_current_folder_are_not_imported(
         ("import os; os.abort()", "died of SIGABRT"),
     ],
 )
-def test_a_broken_declaration_is_a_sentence(
-    compiler: Compiler, tmp_path: Path, text: str, words: str
-) -> None:
+def test_a_broken_declaration_is_a_sentence(compiler, tmp_path, text, words):
     kind = CompilerUnavailableError if "SIGABRT" in words else KernelImportError
     with pytest.raises(kind, match=words) as raised:
         compiler.ask(DescribeKernel(ref=declaration(tmp_path, text)))
@@ -192,9 +178,7 @@ KERNEL = dataclasses.replace(KERNEL, build=_asking)
 
 
 @pytest.mark.parametrize(("chip", "cores"), [(Chip.V5E, 1), (Chip.V5P, 2)])
-def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(
-    compiler: Compiler, tmp_path: Path, chip: Chip, cores: int
-) -> None:
+def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(compiler, tmp_path, chip, cores):
     asking = declaration(tmp_path, VECTOR_ADD_SOURCE + ASKS_FOR_THE_TPU.format(cores=cores))
     plain, told = (
         case_of(compiler, ref, *ADDED).trace(BLOCK, chip) for ref in (VECTOR_ADD, asking)
@@ -225,9 +209,7 @@ KERNEL = dataclasses.replace(KERNEL, build=_asking)
 
 
 @pytest.mark.parametrize("before", ["check", "compile"])
-def test_what_a_kernel_has_asked_for_before_counts(
-    compiler: Compiler, tmp_path: Path, before: str
-) -> None:
+def test_what_a_kernel_has_asked_for_before_counts(compiler, tmp_path, before):
     """JAX keeps what ``get_tpu_info`` and inner functions have given, and asks no more."""
     asking = case_of(compiler, declaration(tmp_path, VECTOR_ADD_SOURCE + ASKS_INSIDE), *ADDED)
     if before == "check":
@@ -241,9 +223,7 @@ def test_what_a_kernel_has_asked_for_before_counts(
 
 @slow
 @pytest.mark.parametrize("holding", [False, True], ids=["idle", "holding the lock in C"])
-def test_the_child_dies_with_its_parent_and_takes_its_folder(
-    temporary: Path, tmp_path: Path, holding: bool
-) -> None:
+def test_the_child_dies_with_its_parent_and_takes_its_folder(temporary, tmp_path, holding):
     ref = declaration(
         tmp_path,
         "import ctypes, sys\nprint('here', file=sys.stderr, flush=True)\n"
@@ -276,7 +256,7 @@ def test_the_child_dies_with_its_parent_and_takes_its_folder(
     until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_what_compilations_leave_is_removed_and_logs_are_cut(tmp_path: Path) -> None:
+def test_what_compilations_leave_is_removed_and_logs_are_cut(tmp_path):
     (tmp_path / "log").mkdir()
     log = tmp_path / "log" / "tpu_driver.INFO"
     log.write_text("line\n" * 1000)
@@ -288,7 +268,7 @@ def test_what_compilations_leave_is_removed_and_logs_are_cut(tmp_path: Path) -> 
     assert log.stat().st_size == 0
 
 
-def test_the_protocol_is_one_line_of_json_each_way(temporary: Path) -> None:
+def test_the_protocol_is_one_line_of_json_each_way(temporary):
     """As a program in another language would speak it. stdin and stdout of the worker's own code
     are not those of the protocol."""
     folder = temporary / "given"
@@ -328,16 +308,12 @@ KERNEL = Kernel(
 """
 
 
-def constrained(
-    compiler: Compiler, folder: Path, text: str = CONSTRAINED, default: int = 128
-) -> Case:
+def constrained(compiler, folder, text=CONSTRAINED, default=128):
     ref = declaration(folder, text.replace("DEFAULT", str(default)))
     return case_of(compiler, ref, "n=256")
 
 
-def test_what_a_constraint_refuses_is_illegal_and_not_built(
-    compiler: Compiler, tmp_path: Path
-) -> None:
+def test_what_a_constraint_refuses_is_illegal_and_not_built(compiler, tmp_path):
     case = constrained(compiler, tmp_path)
     good, bad = (make_config({"block": block, "part": 64}) for block in (128, 256))
     built, refused = case.trace(good), case.trace(bad)
@@ -347,7 +323,7 @@ def test_what_a_constraint_refuses_is_illegal_and_not_built(
     assert case.compile(bad) == refused
 
 
-def test_an_assertion_without_words_speaks_for_itself(compiler: Compiler, tmp_path: Path) -> None:
+def test_an_assertion_without_words_speaks_for_itself(compiler, tmp_path):
     raised = 'raise AssertionError("it must not be built")'
     bare = CONSTRAINED.replace(raised, 'assert config["block"] % 48 == 0')
     found = constrained(compiler, tmp_path, bare).trace(make_config({"block": 128, "part": 64}))
@@ -355,7 +331,7 @@ def test_an_assertion_without_words_speaks_for_itself(compiler: Compiler, tmp_pa
     assert 'AssertionError: assert config["block"] % 48 == 0' in found.reason
 
 
-def test_a_default_that_is_no_choice_is_said_at_once(compiler: Compiler, tmp_path: Path) -> None:
+def test_a_default_that_is_no_choice_is_said_at_once(compiler, tmp_path):
     case = constrained(compiler, tmp_path, default=100)
     with pytest.raises(KernelImportError, match="its default block=100 is not among the choices"):
         case.ask(CheckDeclaration, chip=Chip.V5E)

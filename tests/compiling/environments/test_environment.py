@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ from tests.servers.commands import assert_one_sentence, autotune_here
 LIBTPU_9 = "0.10.2+libtpu.9.9"
 
 
-def made(folder: Path, jax: str) -> Environment:
+def made(folder, jax):
     """As one that was created, without its packages."""
     (folder / jax).mkdir(parents=True)
     one = Environment(
@@ -41,12 +40,12 @@ def made(folder: Path, jax: str) -> Environment:
     return one
 
 
-def test_what_was_made_is_read_back_the_newest_first(tmp_path: Path) -> None:
+def test_what_was_made_is_read_back_the_newest_first(tmp_path):
     old, new = made(tmp_path, "0.9.2"), made(tmp_path, "0.10.2")
     assert environments(tmp_path) == [new, old]
 
 
-def test_a_folder_without_its_note_was_not_finished(tmp_path: Path) -> None:
+def test_a_folder_without_its_note_was_not_finished(tmp_path):
     one = made(tmp_path, "0.9.2")
     (tmp_path / "0.10.2" / "bin").mkdir(parents=True)
     assert environments(tmp_path) == [one]
@@ -55,7 +54,7 @@ def test_a_folder_without_its_note_was_not_finished(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("note", ["", "[]", '{"name": "0.9.2"}', '{"toolchain": 3}'])
-def test_a_note_that_is_not_ours_is_passed_over(note: str, tmp_path: Path) -> None:
+def test_a_note_that_is_not_ours_is_passed_over(note, tmp_path):
     made(tmp_path, "0.9.2")
     (tmp_path / "0.9.2" / "autotune-environment.json").write_text(note)
     assert environments(tmp_path) == []
@@ -64,9 +63,7 @@ def test_a_note_that_is_not_ours_is_passed_over(note: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("wanted", "found"), [("0.12", "0.12.0.1"), ("0.1", None), ("0.12.0.1", "0.12.0.1")]
 )
-def test_a_short_version_means_the_newest_of_it(
-    wanted: str, found: str | None, tmp_path: Path
-) -> None:
+def test_a_short_version_means_the_newest_of_it(wanted, found, tmp_path):
     made(tmp_path, "0.12.0")
     made(tmp_path, "0.12.0.1")
     made(tmp_path, "0.10.2")
@@ -77,19 +74,19 @@ def test_a_short_version_means_the_newest_of_it(
         assert find_environment(tmp_path, wanted).name == found
 
 
-def test_the_running_python_is_taken_where_it_fits() -> None:
+def test_the_running_python_is_taken_where_it_fits():
     path, version = fitting_interpreter(">=3.8", "jax 0.1")
     assert (path, version) == (sys.executable, sys.version.split()[0])
 
 
-def test_the_sentence_names_what_is_needed_and_what_there_is() -> None:
+def test_the_sentence_names_what_is_needed_and_what_there_is():
     with pytest.raises(InvalidInputError, match=r"jax 99 needs Python .*>=3\.99.*--python"):
         fitting_interpreter(">=3.99", "jax 99")
     with pytest.raises(InvalidInputError, match=r"/no/such/python is no Python 3"):
         fitting_interpreter(">=3.11", "jax 99", "/no/such/python")
 
 
-def test_commands_use_the_environment_that_jax_names(tmp_path: Path) -> None:
+def test_commands_use_the_environment_that_jax_names(tmp_path):
     own = replace(made(tmp_path, "0.9.2"), python="/no/such/interpreter")
     keep(tmp_path, own)
     search = ("search", "matmul", "--shape", "1x1x1", "--chip", "v5e")
@@ -103,11 +100,11 @@ def test_commands_use_the_environment_that_jax_names(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+def installed(monkeypatch):
     """What is installed: nothing but the name of a libtpu 9.9."""
-    installed: list[tuple[str, ...]] = []
+    installed = []
 
-    def install(tool: Any, *packages: str) -> None:
+    def install(tool, *packages):
         installed.append(packages)
         (place,) = tool.python.parents[1].glob("lib/*/site-packages")
         (place / "libtpu-9.9.dist-info").mkdir(exist_ok=True)
@@ -118,8 +115,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 
 def test_another_libtpu_stands_before_the_packages_of_an_interpreter(
-    tmp_path: Path, installed: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, installed, monkeypatch
+):
     made = create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
     assert (made.toolchain.jax, made.toolchain.libtpu) == (version("jax"), "9.9")
     assert installed[0] == ("--no-deps", "libtpu==9.9")
@@ -128,9 +125,7 @@ def test_another_libtpu_stands_before_the_packages_of_an_interpreter(
     assert (again, len(installed), made.base) == (made, 2, sys.executable)
 
 
-def test_environments_of_other_bases_stand_beside_each_other(
-    tmp_path: Path, installed: list[tuple[str, ...]]
-) -> None:
+def test_environments_of_other_bases_stand_beside_each_other(tmp_path, installed):
     older = made(tmp_path, LIBTPU_9)  # of a version that noted no base
     first = create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
     second = create.create_environment(tmp_path, LIBTPU_9, python=first.python)
@@ -146,9 +141,7 @@ def test_environments_of_other_bases_stand_beside_each_other(
     assert f"on {sys.executable}" in listed.stdout
 
 
-def test_an_environment_whose_base_has_another_jax_now_is_not_used(
-    tmp_path: Path, installed: list[tuple[str, ...]]
-) -> None:
+def test_an_environment_whose_base_has_another_jax_now_is_not_used(tmp_path, installed):
     now = create.create_environment(tmp_path, LIBTPU_9, python=sys.executable)
     keep(tmp_path, replace(now, toolchain=replace(now.toolchain, jax="0.1")))
     with pytest.raises(InvalidInputError, match=rf"jax 0\.1, .* env remove .*{now.name[-8:]}"):
@@ -158,14 +151,14 @@ def test_an_environment_whose_base_has_another_jax_now_is_not_used(
     assert_one_sentence(done, "was made with jax 0.1,")
 
 
-def test_nothing_is_replaced_by_what_it_is_built_on(tmp_path: Path) -> None:
+def test_nothing_is_replaced_by_what_it_is_built_on(tmp_path):
     inside = tmp_path / made(tmp_path, "0.9.2").name / "bin" / "python"
     with pytest.raises(InvalidInputError, match=r"lies in the environment 0\.9\.2"):
         create.create_environment(tmp_path, "0.9.2", extra=["more"], python=str(inside))
     assert len(environments(tmp_path)) == 1
 
 
-def test_the_commands_list_and_remove(tmp_path: Path) -> None:
+def test_the_commands_list_and_remove(tmp_path):
     place = {FOLDER_VARIABLE: str(tmp_path)}
     assert "none yet" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
     made(tmp_path, "0.9.2")
@@ -177,7 +170,7 @@ def test_the_commands_list_and_remove(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("release", ["torch==2", "jax==0.9.*"])
-def test_what_is_no_release_is_a_sentence(release: str, tmp_path: Path) -> None:
+def test_what_is_no_release_is_a_sentence(release, tmp_path):
     done = autotune_here(
         "env", "create", release, cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)}
     )

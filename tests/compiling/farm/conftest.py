@@ -1,8 +1,6 @@
 """Ray clusters on this machine: a head that compiles nothing, and nodes that share its cores."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,7 @@ PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def cluster(tmp_path, monkeypatch):
     """Its nodes import what is installed, not what lies in the current folder."""
     from ray.cluster_utils import Cluster
 
@@ -23,7 +21,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     made.shutdown()
 
 
-def add_nodes(cluster: Any, *slots: int, **more: Any) -> list[Any]:
+def add_nodes(cluster, *slots, **more):
     nodes = [
         cluster.add_node(num_cpus=count, memory=count * 8 << 30, wait=False, **more)
         for count in slots

@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 DRIVER = Path(__file__).with_name("driver.py")
 
 
-def compiled(pool: RayPool, count: int, **axes: int) -> list[Any]:
+def compiled(pool, count, **axes):
     return [
         pool.submit(
             CompileConfig(
@@ -43,13 +42,13 @@ def compiled(pool: RayPool, count: int, **axes: int) -> list[Any]:
     ]
 
 
-def start_driver(cluster: Any, database: Path) -> subprocess.Popen[str]:
+def start_driver(cluster, database):
     surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, str(DRIVER), cluster.address, str(database)]
     return subprocess.Popen(command, env=surroundings, stdout=subprocess.PIPE, text=True)
 
 
-def test_who_cannot_help_says_why_and_the_others_go_on(cluster: Any, tmp_path: Path) -> None:
+def test_who_cannot_help_says_why_and_the_others_go_on(cluster, tmp_path):
     for name, text in (
         ("without", "raise ModuleNotFoundError(\"No module named 'autotune'\")"),
         ("broken", "raise ValueError('broken there')"),
@@ -65,7 +64,7 @@ def test_who_cannot_help_says_why_and_the_others_go_on(cluster: Any, tmp_path: P
         add_nodes(cluster, 1, env_vars={"PYTHONPATH": str(tmp_path / name)})
     add_nodes(cluster, 2)
     cluster.add_node(num_cpus=1, memory=2 << 30)
-    said: list[str] = []
+    said = []
     with RayPool(cluster.address, announce=said.append, worker=SLEEPING) as pool:
         assert pool.size == 2
         answers = [future.result().answer for future in compiled(pool, 4)]
@@ -80,7 +79,7 @@ def test_who_cannot_help_says_why_and_the_others_go_on(cluster: Any, tmp_path: P
     assert all(any(reason in line for line in said) for reason in reasons)
 
 
-def test_what_dies_costs_nothing_that_is_finished(cluster: Any) -> None:
+def test_what_dies_costs_nothing_that_is_finished(cluster):
     first, *_ = add_nodes(cluster, 2, 1, 1)
     with RayPool(cluster.address, worker=SLEEPING) as pool:
         (killer,) = compiled(pool, 1, kill=1)
@@ -92,9 +91,7 @@ def test_what_dies_costs_nothing_that_is_finished(cluster: Any) -> None:
         assert {future.result().answer.message for future in futures} == {"asleep"}
 
 
-def test_no_node_that_is_left_is_one_sentence(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_node_that_is_left_is_one_sentence(cluster, monkeypatch):
     monkeypatch.setattr("autotune.compiling.farm.slots._PATIENCE_S", 1.0)
     (node,) = add_nodes(cluster, 1)
     with RayPool(cluster.address, worker=SLEEPING) as pool:
@@ -104,7 +101,7 @@ def test_no_node_that_is_left_is_one_sentence(
         assert "start nodes" in str(future.exception(timeout=1200))
 
 
-def test_drivers_take_turns(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drivers_take_turns(cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_SLEEP_MS", "1000")  # 72 of them, in one slot
     add_nodes(cluster, 1)
     with start_driver(cluster, tmp_path / "long.db") as long:
@@ -116,9 +113,7 @@ def test_drivers_take_turns(cluster: Any, tmp_path: Path, monkeypatch: pytest.Mo
         long.kill()
 
 
-def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(cluster, tmp_path, monkeypatch):
     asked = tmp_path / "asked"
     monkeypatch.setenv("FAKE_ASKED", str(asked))
     monkeypatch.setenv("FAKE_SLEEP_MS", "15000")
@@ -134,9 +129,7 @@ def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
     assert set(Counter(asked.read_text().splitlines()).values()) == {1}
 
 
-def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(cluster, monkeypatch):
     monkeypatch.setattr("autotune.compiling.farm.slots._AGAIN_S", 6.0)
     add_nodes(cluster, 1)
     with RayPool(cluster.address, worker=SLEEPING) as pool:
@@ -149,12 +142,12 @@ def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(
         assert "ok" in ask({"kind": "hello"}, 60.0)
 
 
-def test_a_node_that_lacks_a_kernel_is_asked_about_others(cluster: Any, tmp_path: Path) -> None:
+def test_a_node_that_lacks_a_kernel_is_asked_about_others(cluster, tmp_path):
     lacking = tmp_path / "without" / "autotune_kernels"
     lacking.mkdir(parents=True)
     (lacking / "__init__.py").write_text("")
     add_nodes(cluster, 1, env_vars={"PYTHONPATH": str(lacking.parent)})
-    said: list[str] = []
+    said = []
     with RayPool(cluster.address, announce=said.append, worker=SLEEPING) as pool:
         (future,) = compiled(pool, 1)
         with pytest.raises(KernelImportError, match="it has no kernel"):
@@ -166,8 +159,8 @@ def test_a_node_that_lacks_a_kernel_is_asked_about_others(cluster: Any, tmp_path
 
 
 def test_a_driver_that_is_killed_goes_on_and_compiles_nothing_twice_but_what_was_under_way(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cluster, tmp_path, monkeypatch
+):
     asked, database = tmp_path / "asked", tmp_path / "trials.db"
     monkeypatch.setenv("FAKE_ASKED", str(asked))
     monkeypatch.setenv("FAKE_SLEEP_MS", "50")
@@ -185,7 +178,7 @@ def test_a_driver_that_is_killed_goes_on_and_compiles_nothing_twice_but_what_was
     assert sum(times.values()) - 72 <= 2  # as many as there are slots
 
 
-def test_a_search_over_a_cluster_names_the_jax_of_its_nodes(cluster: Any, tmp_path: Path) -> None:
+def test_a_search_over_a_cluster_names_the_jax_of_its_nodes(cluster, tmp_path):
     add_nodes(cluster, 1)
     done = autotune(
         *("search", "vector_add", "--shape", "n=4096", "--chip", "v5e", "--trials", "1"),

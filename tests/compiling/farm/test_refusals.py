@@ -2,7 +2,6 @@
 
 import socket
 import sys
-from typing import Any
 
 import pytest
 
@@ -26,15 +25,13 @@ NEW = Toolchain(jax="0.12.0.1", jaxlib="0.12.0", libtpu="0.0.50")
         ("1.2", "x86_64", NEW, ""),
     ],
 )
-def test_a_node_is_used_or_says_why_not(
-    version: Any, machine: str, toolchain: Any, said: str
-) -> None:
+def test_a_node_is_used_or_says_why_not(version, machine, toolchain, said):
     facts = NodeFacts(version=version, machine=machine, toolchain=toolchain)
     refused = unusable(facts, NEW, "1.2")
     assert said in refused and bool(refused) == bool(said)
 
 
-def test_the_toolchain_is_the_one_that_is_named_else_that_of_most_nodes() -> None:
+def test_the_toolchain_is_the_one_that_is_named_else_that_of_most_nodes():
     facts = [NodeFacts(version="1", toolchain=one) for one in (OLD, OLD, NEW, None)]
     assert wanted_toolchain(None, facts) == OLD
     assert wanted_toolchain("0.12", facts) == NEW
@@ -45,14 +42,14 @@ def test_the_toolchain_is_the_one_that_is_named_else_that_of_most_nodes() -> Non
     assert wanted_toolchain(None, []) is None
 
 
-def test_ray_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_that_is_not_installed_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(CompilerUnavailableError, match=r"pallas-autotune\[ray\]"):
         RayCluster("auto")
 
 
 @pytest.mark.slow
-def test_a_cluster_that_cannot_be_reached_is_one_sentence() -> None:
+def test_a_cluster_that_cannot_be_reached_is_one_sentence():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(CompilerUnavailableError, match="Connection refused"):

@@ -3,10 +3,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 import pytest
 
@@ -23,12 +21,12 @@ PID = {"kind": "pid"}
 
 
 @pytest.fixture
-def given_up() -> Event:
+def given_up():
     return Event()
 
 
 @pytest.fixture
-def slot(temporary: Path, given_up: Event) -> Iterator[CompilerSlot]:
+def slot(temporary, given_up):
     made = CompilerSlot(
         str(SLEEPING), {"gone"}.__contains__, given_up.is_set, end=lambda: None
     )  # it would end the tests
@@ -38,33 +36,30 @@ def slot(temporary: Path, given_up: Event) -> Iterator[CompilerSlot]:
     assert list(temporary.iterdir()) == []
 
 
-def ask(slot: CompilerSlot, driver: str, request: Any, sources: Any = None) -> dict[str, Any]:
+def ask(slot, driver, request, sources=None):
     return slot.ask(driver, request, sources, 60.0, 8 << 30)
 
 
-def pid(slot: CompilerSlot, driver: str) -> int:
-    found: int = ask(slot, driver, PID)["answer"]["ok"]
-    return found
+def pid(slot, driver):
+    return ask(slot, driver, PID)["answer"]["ok"]
 
 
-def test_each_driver_has_a_child_of_its_own_that_stays_warm(slot: CompilerSlot) -> None:
+def test_each_driver_has_a_child_of_its_own_that_stays_warm(slot):
     first, second = pid(slot, "a"), pid(slot, "b")
     assert first != second and pid(slot, "a") == first and pid(slot, "b") == second
 
 
-def test_the_child_that_rests_longest_makes_room(slot: CompilerSlot) -> None:
+def test_the_child_that_rests_longest_makes_room(slot):
     first, second = pid(slot, "a"), pid(slot, "b")
     pid(slot, "c")
     assert pid(slot, "b") == second and pid(slot, "a") != first
 
 
-def test_what_is_given_up_ends_without_an_answer(
-    slot: CompilerSlot, given_up: Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_given_up_ends_without_an_answer(slot, given_up, tmp_path, monkeypatch):
     asked = tmp_path / "asked"
     monkeypatch.setenv("FAKE_ASKED", str(asked))
     child = Path("/proc", str(pid(slot, "a")))
-    found: list[dict[str, Any]] = []
+    found = []
     long = {"kind": "compile", "config": {"axes": {"sleep_ms": 3_600_000}}}
     thread = Thread(target=lambda: found.append(ask(slot, "a", long)))
     thread.start()
@@ -78,12 +73,12 @@ def test_what_is_given_up_ends_without_an_answer(
     assert "answer" in ask(slot, "a", PID)
 
 
-def test_a_question_that_waited_is_not_answered_for_who_has_left(slot: CompilerSlot) -> None:
+def test_a_question_that_waited_is_not_answered_for_who_has_left(slot):
     assert ask(slot, "gone", PID) == {"interrupted": True}
     assert not slot._children and "answer" in ask(slot, "a", PID)
 
 
-def test_a_child_that_takes_too_long_is_data(slot: CompilerSlot) -> None:
+def test_a_child_that_takes_too_long_is_data(slot):
     pid(slot, "a")
     late = slot.ask(
         "a", {"kind": "compile", "config": {"axes": {"sleep_ms": 60_000}}}, None, 0.1, 1 << 33
@@ -91,9 +86,7 @@ def test_a_child_that_takes_too_long_is_data(slot: CompilerSlot) -> None:
     assert "no answer within" in late["timed out"]
 
 
-def test_a_file_comes_with_all_that_it_imports_from_beside_it(
-    slot: CompilerSlot, tmp_path: Path
-) -> None:
+def test_a_file_comes_with_all_that_it_imports_from_beside_it(slot, tmp_path):
     home = tmp_path / "there"
     (home / "parts").mkdir(parents=True)
     (home / "kernel.py").write_text("import shown\nfrom parts import body\nKERNEL = body.run\n")
@@ -112,9 +105,7 @@ def test_a_file_comes_with_all_that_it_imports_from_beside_it(
 
 
 @pytest.mark.parametrize("how", ["from .parts import run", "from pkg.parts import run"])
-def test_a_file_of_a_package_comes_with_its_packages(
-    slot: CompilerSlot, tmp_path: Path, how: str
-) -> None:
+def test_a_file_of_a_package_comes_with_its_packages(slot, tmp_path, how):
     home = tmp_path / "there" / "pkg" / "inner"
     home.mkdir(parents=True)
     (home.parent / "__init__.py").write_text("from . import shared\n")
@@ -133,14 +124,14 @@ def test_a_file_of_a_package_comes_with_its_packages(
     subprocess.run([sys.executable, "-c", loads, found["home"]], check=True, timeout=600)
 
 
-def test_a_driver_that_the_cluster_has_forgotten_is_told() -> None:
+def test_a_driver_that_the_cluster_has_forgotten_is_told():
     forgetful = CompilerSlot(has_left=lambda _: True)
     answer = forgetful.ask("a", {"kind": "echo"}, None, 60.0, 1 << 33)
     with pytest.raises(CompilerUnavailableError, match="give the command again"):
         read_answer(answer, {}, None)
 
 
-def test_an_installed_kernel_is_the_one_of_the_node_if_it_is_the_same(slot: CompilerSlot) -> None:
+def test_an_installed_kernel_is_the_one_of_the_node_if_it_is_the_same(slot):
     here = find_kernel("vector_add")
     elsewhere = KernelRef(
         path="/there/k.py", attribute=here.attribute, module=here.module, root="/there"

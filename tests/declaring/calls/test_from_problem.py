@@ -1,7 +1,5 @@
 """A problem and the form of its call are enough to make the call again."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -15,11 +13,11 @@ X = jax.ShapeDtypeStruct((256, 512), jnp.bfloat16)
 W = jax.ShapeDtypeStruct((1, 512), jnp.float32)
 
 
-def anything(x: Any, *more: Any, how: Any = None, block: int = 8, **others: Any) -> None:
+def anything(x, *more, how=None, block=8, **others):
     del x, more, how, block, others
 
 
-def half_of(x: Any) -> Any:
+def half_of(x):
     return x / 2
 
 
@@ -46,9 +44,7 @@ ANYTHING = FunctionKernel(name="anything", function=anything, axes={"block": [8]
         (ANYTHING, (X,), {"how": jnp.float32, "flag": True, "text": "it's", "negative": -2}),
     ],
 )
-def test_the_call_is_made_again_from_its_problem(
-    declaration: FunctionKernel, args: Any, kwargs: Any
-) -> None:
+def test_the_call_is_made_again_from_its_problem(declaration, args, kwargs):
     arguments = declaration.arguments(args, kwargs)
     kernel, problem = declaration.kernel(arguments), declaration.problem(arguments)
     again = declaration.read(call_text(kernel.form, problem))
@@ -56,7 +52,7 @@ def test_the_call_is_made_again_from_its_problem(
     assert declaration.kernel(again).form == kernel.form
 
 
-def test_a_search_that_was_given_contents_is_called_with_them_again() -> None:
+def test_a_search_that_was_given_contents_is_called_with_them_again():
     key = question(512)
     given = "pool.py:pooled --args 'x=f32[8,128],lengths=i32[2]@[5,9]' --chip v5e"
     assert call_of([], key, given) == "x=f32[8,128],lengths=i32[2]@[5,9]"

@@ -2,8 +2,6 @@
 
 import sys
 import types
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,21 +10,21 @@ from autotune.domain.errors import InvalidInputError
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
+def script(tmp_path):
     return tmp_path / "script.py"
 
 
-def test_the_part_of_a_script_has_what_a_star_brings(script: Path) -> None:
+def test_the_part_of_a_script_has_what_a_star_brings(script):
     script.write_text("from math import *\nprint('searches')\ndef f(x):\n    return pi * x\n")
-    found: dict[str, Any] = {}
+    found = {}
     exec(place_of("f", "__main__", str(script)).source, found)
     assert found["f"](2) > 6
 
 
 @pytest.mark.parametrize("odd", ["\f", "\v", "\x85", "\u2028"])
-def test_only_line_ends_end_a_line(script: Path, odd: str) -> None:
+def test_only_line_ends_end_a_line(script, odd):
     script.write_bytes(f"# {odd} odd\r\nA = '{odd}'\r\ndef f():\r\n    return A\r\n".encode())
-    found: dict[str, Any] = {}
+    found = {}
     exec(place_of("f", "__main__", str(script)).source, found)
     assert found["f"]() == odd
 
@@ -34,12 +32,12 @@ def test_only_line_ends_end_a_line(script: Path, odd: str) -> None:
 @pytest.mark.parametrize(
     ("module", "file"), [("no.such.module", ""), (".".join("a" * 99), __file__)]
 )
-def test_what_no_other_process_finds_is_a_sentence(module: str, file: str) -> None:
+def test_what_no_other_process_finds_is_a_sentence(module, file):
     with pytest.raises(InvalidInputError):
         place_of("f", module, file)
 
 
-def test_an_instance_with_slots_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instance_with_slots_is_a_sentence(monkeypatch):
     code = "class Slotted:\n    __slots__ = ()\nONE = Slotted()\n"
     module = types.ModuleType("typed_in")
     exec(code, module.__dict__)

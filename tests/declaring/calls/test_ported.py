@@ -2,7 +2,6 @@
 
 import doctest
 import textwrap
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +33,7 @@ CELLS = [
 
 
 @pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> Any:
+def notebook(monkeypatch):
     """A module whose cells have no file, as IPython runs them."""
     import linecache
     import sys
@@ -43,7 +42,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
 
-    def run(cells: list[str]) -> Any:
+    def run(cells):
         for number, cell in enumerate(cells):
             name = f"<ipython-input-{number}-f00>"
             linecache.cache[name] = (len(cell), None, cell.splitlines(keepends=True), name)
@@ -53,7 +52,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_the_cells_of_a_notebook_reach_the_compiler_process(notebook: Any) -> None:
+def test_the_cells_of_a_notebook_reach_the_compiler_process(notebook):
     module = notebook([*CELLS, "raise_if_run = print", "tuned_mha"])
     q = jax.ShapeDtypeStruct((1, 2, 512, 128), jnp.bfloat16)
     ref = module.tuned_mha.ref(q, q, q, segment_ids=None)
@@ -65,7 +64,7 @@ def test_the_cells_of_a_notebook_reach_the_compiler_process(notebook: Any) -> No
     assert jax.eval_shape(run, q, q, q).shape == q.shape
 
 
-def test_what_a_notebook_rests_on_is_taken_from_its_other_cells(notebook: Any) -> None:
+def test_what_a_notebook_rests_on_is_taken_from_its_other_cells(notebook):
     module = notebook(
         [
             "import jax.numpy as np_, autotune\nFACTOR = 3\nLIST = [1, 2]",
@@ -78,12 +77,12 @@ def test_what_a_notebook_rests_on_is_taken_from_its_other_cells(notebook: Any) -
     x = jax.ShapeDtypeStruct((8,), jnp.float32)
     source = module.f.ref(x).source
     assert "FACTOR = 4" in source and "FACTOR = 3" not in source
-    space: dict[str, Any] = {}
+    space = {}
     exec(source, space)
     assert float(space["f"](jnp.zeros(()), n=2)) == 0.0
 
 
-def test_what_cannot_be_told_is_said(notebook: Any) -> None:
+def test_what_cannot_be_told_is_said(notebook):
     module = notebook(
         [
             "import autotune\nTHING = object()",
@@ -94,10 +93,10 @@ def test_what_cannot_be_told_is_said(notebook: Any) -> None:
         module.f.ref(jnp.zeros(3))
 
 
-def test_in_a_doctest(notebook: Any) -> None:
+def test_in_a_doctest(notebook):
     """Its examples are files that there are not, too."""
 
-    def example() -> None:
+    def example():
         """
         >>> import autotune
         >>> @autotune.tunable(n=[1, 2])

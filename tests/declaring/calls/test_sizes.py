@@ -7,7 +7,7 @@ from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError
 
 
-def call(x: object, w: object, *, factor: int = 2, bias: object = None, block: int = 8) -> None:
+def call(x, w, *, factor=2, bias=None, block=8):
     """Any function of two arrays."""
 
 
@@ -34,8 +34,8 @@ NAMED = FunctionKernel(
         (NAMED, {"call": "x=f32[8,16], w=f32[16,4]"}, "x=f32[8,16], w=f32[16,4]"),
     ],
 )
-def test_sizes_mean_a_call(kernel: FunctionKernel, words: dict[str, str], means: str) -> None:
-    asked = kernel.read(kernel.call(ProblemWords(**words)))  # type: ignore[arg-type]
+def test_sizes_mean_a_call(kernel, words, means):
+    asked = kernel.read(kernel.call(ProblemWords(**words)))
     assert asked == kernel.read(means)
     problem = kernel.problem(asked)
     sizes = ",".join(f"{name}={size}" for name, size in problem.dims)
@@ -61,7 +61,7 @@ def test_sizes_mean_a_call(kernel: FunctionKernel, words: dict[str, str], means:
         ({"call": "x=f32(8,8), w=f32[8]"}, "f32(8, 8) is no value: an array is written f32[8,128]"),
     ],
 )
-def test_what_does_not_fit_shows_the_form(words: dict[str, str], says: str) -> None:
+def test_what_does_not_fit_shows_the_form(words, says):
     with pytest.raises(InvalidInputError) as refused:
-        PLAIN.read(PLAIN.call(ProblemWords(**words)))  # type: ignore[arg-type]
+        PLAIN.read(PLAIN.call(ProblemWords(**words)))
     assert says in str(refused.value) and "\n" not in str(refused.value)

@@ -1,6 +1,5 @@
 """Arguments as text are read, and nothing but dataclasses and named tuples is called."""
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -19,14 +18,14 @@ class Refusing(NamedTuple):
 
     one: Any
 
-    def __neg__(self) -> Any:
+    def __neg__(self):
         raise ArithmeticError("it has no sign")
 
 
 HOME = {"Options": Options, "Weights": Weights, "Refusing": Refusing}
 
 
-def test_records_are_made() -> None:
+def test_records_are_made():
     read = read_arguments("o=Options(negate=True), w=Weights(scale=1)", HOME)
     assert read == {"o": Options(negate=True), "w": Weights(scale=1)}
 
@@ -55,18 +54,18 @@ def test_records_are_made() -> None:
         "x=" + "-" * 5000 + "1",
     ],
 )
-def test_what_cannot_be_read_is_a_sentence(text: str) -> None:
+def test_what_cannot_be_read_is_a_sentence(text):
     with pytest.raises(InvalidInputError):
         read_arguments(text, HOME)
 
 
-def total(x: Any, block: int = 8, *rest: Any, scale: float = 1.0) -> Any:
+def total(x, block=8, *rest, scale=1.0):
     return plain_scaled(x, sum(rest) * scale, block_rows=block)
 
 
-def test_a_function_with_more_arguments_by_place_is_read_and_called() -> None:
+def test_a_function_with_more_arguments_by_place_is_read_and_called():
     x, w = jax.ShapeDtypeStruct((64, 256), jnp.float32), jax.ShapeDtypeStruct((1, 256), jnp.float32)
-    function: Any = autotune.tunable(block=[8, 16])(total).declaration
+    function = autotune.tunable(block=[8, 16])(total).declaration
     arguments = function.arguments((x, 8, w, w), {"scale": 2.0})
     assert function.read(function.text(arguments)) == arguments
     problem, kernel = function.problem(arguments), function.kernel(arguments)
@@ -76,7 +75,7 @@ def test_a_function_with_more_arguments_by_place_is_read_and_called() -> None:
         function.read("scale=1.0")
 
 
-def test_integers_are_written_behind_an_array_or_come_from_a_file(tmp_path: Path) -> None:
+def test_integers_are_written_behind_an_array_or_come_from_a_file(tmp_path):
     path = tmp_path / "lengths.npy"
     np.save(path, np.array([[5, -1], [9, 0]], np.int32))
     text = with_contents(f"n=i32[2,2]@{path}, x=f32[4], o=(i32[1]@[7], 2)")
@@ -94,7 +93,7 @@ def test_integers_are_written_behind_an_array_or_come_from_a_file(tmp_path: Path
 @pytest.mark.parametrize(
     ("dtype", "number"), [("int32", 2**31), ("int64", -(2**31) - 1), ("uint8", -1), ("int4", 8)]
 )
-def test_integers_that_no_array_of_a_tpu_has_are_refused(dtype: str, number: int) -> None:
+def test_integers_that_no_array_of_a_tpu_has_are_refused(dtype, number):
     array = AbstractArray((2,), dtype)
     with pytest.raises(InvalidInputError, match="on a TPU it has"):
         array.of([0, number])
@@ -102,13 +101,13 @@ def test_integers_that_no_array_of_a_tpu_has_are_refused(dtype: str, number: int
     assert array.of([0, nearest]).contents == (0, nearest)
 
 
-def rows_of(lengths: Any, x: Any, *, block: int = 8) -> Any:
+def rows_of(lengths, x, *, block=8):
     return x[: block + lengths[0]]
 
 
-def declared(**words: Any) -> tuple[Any, Any]:
+def declared(**words):
     """Such a function and its declaration for a call with integers."""
-    function: Any = autotune.tunable(block=[8, 16], **words)(rows_of)
+    function = autotune.tunable(block=[8, 16], **words)(rows_of)
     read = function.declaration.read("lengths=i32[2]@[3,4], x=f32[64,128]")
     return function.declaration.problem(read), function.declaration.kernel(read)
 
@@ -122,21 +121,21 @@ def declared(**words: Any) -> tuple[Any, Any]:
         ({"lengths": lambda lengths: 1 // 0}, "raised ZeroDivisionError"),
     ],
 )
-def test_contents_that_do_not_fit_are_refused_with_their_call(values: Any, words: str) -> None:
-    function: Any = autotune.tunable(block=[8, 16], values=values)(rows_of)
+def test_contents_that_do_not_fit_are_refused_with_their_call(values, words):
+    function = autotune.tunable(block=[8, 16], values=values)(rows_of)
     arguments = function.declaration.read("lengths=i32[2], x=f32[64,128]")
     with pytest.raises(InvalidInputError, match=words):
         function.declaration.kernel(arguments)
 
 
 @pytest.mark.parametrize("given", [{"mesh": 4}, {"mesh": {"x": "4"}}, {"values": {"lengths": 4}}])
-def test_what_is_about_the_kernel_is_named_where_it_is_something_else(given: Any) -> None:
+def test_what_is_about_the_kernel_is_named_where_it_is_something_else(given):
     (name,) = given
     with pytest.raises(ValueError, match=f"{name}= is about the kernel, and takes"):
         autotune.tunable(block=[8, 16], **given)
 
 
-def test_integers_that_are_given_are_those_of_the_call_alone() -> None:
+def test_integers_that_are_given_are_those_of_the_call_alone():
     problem, kernel = declared()
     lengths, x = kernel.inputs(problem)
     assert lengths.values().tolist() == [3, 4] and x.values is None
@@ -146,7 +145,7 @@ def test_integers_that_are_given_are_those_of_the_call_alone() -> None:
     assert [array.values for array in kernel.inputs(smaller)] == [None, None]
 
 
-def test_a_decorated_function_says_what_a_declaration_says() -> None:
+def test_a_decorated_function_says_what_a_declaration_says():
     problem, kernel = declared(
         baseline=lambda x: x * 2,
         check=lambda lengths, x: f"{lengths.shape} of {x.shape[0]}" if x.shape[0] < 32 else None,

@@ -1,14 +1,13 @@
 """What measured programs ask of the error bar: few or equal ones never make it narrower."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from autotune.answering.matching import match_in
 from autotune.cli.show import find_trial
-from autotune.domain.calibration import MeasuredBars, MeasuredProgram
-from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.calibration import MeasuredProgram
+from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.error_bars import measured_bars, with_measured_bars
 from autotune.estimating.simulator import MODEL
@@ -17,7 +16,7 @@ from autotune_db import open_store
 from tests.samples import estimates, records
 
 
-def row(family: int, number: int, off: float = 0.02, limit: str = "compute") -> MeasuredProgram:
+def row(family, number, off=0.02, limit="compute"):
     return MeasuredProgram(
         key=records.key(f"kernel{family}"),
         config=make_config({"b": number}),
@@ -31,17 +30,17 @@ def row(family: int, number: int, off: float = 0.02, limit: str = "compute") -> 
     )
 
 
-def rows(families: int, each: int, off: float = 0.02) -> list[MeasuredProgram]:
+def rows(families, each, off=0.02):
     return [row(family, number, off) for family in range(families) for number in range(each)]
 
 
-def bars(given: list[MeasuredProgram]) -> MeasuredBars:
+def bars(given):
     measured = measured_bars(given)
     assert measured is not None
     return measured
 
 
-def shown(given: list[MeasuredProgram], error: float | None = 0.05) -> Estimate:
+def shown(given, error=0.05):
     """Of a kernel alone, with the bar of the product."""
     e = estimates.estimate(estimates.parts(issue=8.0), error=error)
     return with_measured_bars(e, measured_bars(given), "v5e")
@@ -59,12 +58,12 @@ def shown(given: list[MeasuredProgram], error: float | None = 0.05) -> Estimate:
         rows(10, 10, off=0.0),  # narrower than the product's
     ],
 )
-def test_few_equal_old_or_good_programs_change_nothing(given: list[MeasuredProgram]) -> None:
+def test_few_equal_old_or_good_programs_change_nothing(given):
     e = shown([])
     assert shown(given) == e and e.error == 0.05
 
 
-def test_no_limit_gets_narrower_by_rows_of_another() -> None:
+def test_no_limit_gets_narrower_by_rows_of_another():
     """Ten good of HBM and five bad of short steps."""
     given = [row(f, 0, 0.01, "HBM") for f in range(10)]
     given += [row(f, 1, 0.6, "step overhead") for f in range(5)]
@@ -72,21 +71,21 @@ def test_no_limit_gets_narrower_by_rows_of_another() -> None:
     assert shown(given, error=1.7).error == 1.7  # as that of a remote DMA
 
 
-def test_what_is_not_known_stays_so() -> None:
+def test_what_is_not_known_stays_so():
     assert shown(rows(6, 4, off=0.4), error=None).error is None
 
 
-def test_a_family_that_is_left_out_makes_it_as_wide_as_that_asks() -> None:
+def test_a_family_that_is_left_out_makes_it_as_wide_as_that_asks():
     """Its factor on what it makes itself would be 450 %: no error is larger than 30."""
     given = rows(4, 4) + [row(4, n, 0.3) for n in range(4)]
     assert bars(given).kernels == pytest.approx(0.3, abs=0.01)
 
 
-def test_five_of_two_kernels_make_it_wider() -> None:
+def test_five_of_two_kernels_make_it_wider():
     assert shown(rows(2, 3, off=0.4)).error == pytest.approx(0.4)
 
 
-def test_a_file_makes_it_only_wider_and_is_named() -> None:
+def test_a_file_makes_it_only_wider_and_is_named():
     own = rows(2, 3, off=0.4)
     good = [replace(row(f, 9, 0.0), from_file=True) for f in range(2, 40)]
     bad = [replace(each, estimate_us=180.0) for each in good]
@@ -98,14 +97,14 @@ def test_a_file_makes_it_only_wider_and_is_named() -> None:
     assert "file" not in programs_of(bars(own + copies))
 
 
-def test_an_estimate_takes_its_bar_once() -> None:
+def test_an_estimate_takes_its_bar_once():
     e = estimates.estimate(estimates.parts(issue=8.0, xla=2.0), xla_us=2.0, error=0.08)
     wide = with_measured_bars(e, bars(rows(2, 3, off=0.4)), "v5e")
     assert wide.error == pytest.approx((8 * 0.4 + 2 * 0.08 * 10 / 2) / 10, abs=0.05)
     assert with_measured_bars(wide, bars(rows(2, 3, off=0.4)), "v5e") == wide
 
 
-def test_a_database_shows_its_bar_and_stores_that_of_the_product(tmp_path: Path) -> None:
+def test_a_database_shows_its_bar_and_stores_that_of_the_product(tmp_path):
     e, key = estimates.estimate(estimates.parts(issue=8.0), error=0.05), records.key("kernel0")
     with open_store(str(tmp_path / "test.db"), create=True) as store:
         store.save_kernel(records.spec(key.kernel))

@@ -1,13 +1,11 @@
 """From a simulated schedule to an estimate with its parts and a name for what limits it."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
-from autotune.domain.outcome import Estimate, Estimated, NotEstimated
+from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.estimating.cost_model.estimate import estimate
 from autotune.estimating.simulator.constants import error_bar, start_us, xla_error
 from autotune.wording.outcome import reason_of
@@ -16,7 +14,7 @@ from tests.samples.simulations import compiled, simulation
 from tests.samples.traces import V5E, operand, trace
 
 
-def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
+def run(total_us, hbm_us=1.0, **parts):
     x = operand((8, 128), (8, 128), hbm_bytes=round(hbm_us * V5E.hbm_bytes_per_s / 1e6))
     outcome = estimate(trace(x), compiled(simulation(total_us, **parts)), V5E)
     assert isinstance(outcome, Estimated)
@@ -33,13 +31,13 @@ def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
         ({"fill": 50, "latency": 10}, "pipeline fill"),
     ],
 )
-def test_what_limits(parts: dict[str, float], limit: str) -> None:
+def test_what_limits(parts, limit):
     found = run(100, **parts)
     assert found.limited_by == limit
     assert found.error == pytest.approx(error_bar("v5e", limit))
 
 
-def test_the_parts_add_up_to_the_time() -> None:
+def test_the_parts_add_up_to_the_time():
     e = run(100, 20, scalar=10, matrix=5, lanes=4, hbm=3, latency=2, fill=1)
     assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us) == 100
     assert e.explanation.part_us("vector and matrix issue") == pytest.approx(75)
@@ -48,7 +46,7 @@ def test_the_parts_add_up_to_the_time() -> None:
     assert e.vmem_allowed_bytes == V5E.scoped_vmem_bytes
 
 
-def test_a_chip_of_which_little_was_measured_has_a_wider_error_bar() -> None:
+def test_a_chip_of_which_little_was_measured_has_a_wider_error_bar():
     """On v4 one family was, and libtpu says nothing of its stalls."""
     bars = {}
     for chip in (V5E, replace(V5E, chip=Chip.V4)):
@@ -58,7 +56,7 @@ def test_a_chip_of_which_little_was_measured_has_a_wider_error_bar() -> None:
     assert bars[Chip.V4] > bars[Chip.V5E]
 
 
-def test_short_bodies_of_v4_have_a_wide_bar_or_none() -> None:
+def test_short_bodies_of_v4_have_a_wide_bar_or_none():
     """183 cycles of a step may be missing there: 0.17 us."""
     bars = []
     for total_us in (0.4, 4.0, 40.0):  # of four steps
@@ -71,12 +69,12 @@ def test_short_bodies_of_v4_have_a_wide_bar_or_none() -> None:
     assert bars[1:] == pytest.approx([base + 0.174, base + 0.0174], abs=1e-3)
 
 
-def test_a_refusal_gives_no_number() -> None:
+def test_a_refusal_gives_no_number():
     outcome = estimate(trace(), compiled(None, refusal="unknown opcode"), V5E)
     assert outcome == NotEstimated(reason="unknown opcode", vmem_used_bytes=1, program="p")
 
 
-def test_operands_that_xla_put_in_vmem_move_nothing_in_the_kernel() -> None:
+def test_operands_that_xla_put_in_vmem_move_nothing_in_the_kernel():
     placed = operand((1024, 1024), (128, 1024), hbm_bytes=1 << 40)
     other = operand((8, 128), (8, 128), hbm_bytes=820_000)
     run_it = {**simulation(10), "vmem_operands": (1,)}
@@ -89,9 +87,7 @@ def test_operands_that_xla_put_in_vmem_move_nothing_in_the_kernel() -> None:
     ("fields", "run_fields"),
     [({}, {}), ({"exact": False}, {}), ({}, {"vmem_operands": (0,)}), ({"space": "any"}, {})],
 )
-def test_a_time_below_what_its_bytes_take_is_no_estimate(
-    fields: dict[str, Any], run_fields: dict[str, Any]
-) -> None:
+def test_a_time_below_what_its_bytes_take_is_no_estimate(fields, run_fields):
     """Unless nobody knows whether they move."""
     x = operand(
         (8, 128), (8, 128), **{"hbm_bytes": round(20 * V5E.hbm_bytes_per_s / 1e6), **fields}
@@ -106,9 +102,7 @@ def test_a_time_below_what_its_bytes_take_is_no_estimate(
 
 
 @pytest.mark.parametrize(("written_us", "bound_us"), [(0.0, 0.01), (10.0, 10.01)])
-def test_what_a_kernel_writes_by_hand_counts_by_its_transfers(
-    written_us: float, bound_us: float
-) -> None:
+def test_what_a_kernel_writes_by_hand_counts_by_its_transfers(written_us, bound_us):
     """It may write a few rows of a result and leave the rest: the whole is no bound."""
     cache = operand((8, 128), (8, 128), space="any")
     whole = round(20 * V5E.hbm_bytes_per_s / 1e6)
@@ -123,7 +117,7 @@ def test_what_a_kernel_writes_by_hand_counts_by_its_transfers(
 @pytest.mark.parametrize(
     ("dtype", "times"), [("bfloat16", 1), ("float32", 1), ("int8", 2), ("int4", 4)]
 )
-def test_a_time_below_what_its_operations_take_is_no_estimate(dtype: str, times: int) -> None:
+def test_a_time_below_what_its_operations_take_is_no_estimate(dtype, times):
     flops = round(20e-6 * V5E.bf16_ops_per_s * times)
     for share, kind in ((0.98, NotEstimated), (1.0, Estimated)):
         made = compiled(simulation(20 * share))
@@ -133,14 +127,14 @@ def test_a_time_below_what_its_operations_take_is_no_estimate(dtype: str, times:
         assert isinstance(estimate(uncertain, made, V5E), Estimated)
 
 
-def around(*operations: ScheduledOperation) -> Estimate:
+def around(*operations):
     made = replace(compiled(simulation(100)), schedule=operations)
     outcome = estimate(trace(), made, V5E)
     assert isinstance(outcome, Estimated)
     return outcome.estimate
 
 
-def test_what_xla_does_around_the_kernel_is_in_the_time_and_named() -> None:
+def test_what_xla_does_around_the_kernel_is_in_the_time_and_named():
     e = around(operation("copy.1", simulated_us=25.0, hbm_bytes=4096), KERNEL)
     xla_us = 25 + start_us()
     assert (e.time_us, e.kernel_us, e.xla_us) == pytest.approx((100 + xla_us, 100, xla_us))
@@ -154,7 +148,7 @@ def test_what_xla_does_around_the_kernel_is_in_the_time_and_named() -> None:
     assert e.error == pytest.approx((kernel * 100 + xla * xla_us) / e.time_us)
 
 
-def test_a_libtpu_without_constants_of_its_own_has_a_wider_bar() -> None:
+def test_a_libtpu_without_constants_of_its_own_has_a_wider_bar():
     fitted = simulation(10)
     bars = [
         estimate(trace(), compiled(run_it), V5E).estimate.error
@@ -163,7 +157,7 @@ def test_a_libtpu_without_constants_of_its_own_has_a_wider_bar() -> None:
     assert bars[1] > bars[0]
 
 
-def test_what_depends_on_data_leaves_no_error_bar() -> None:
+def test_what_depends_on_data_leaves_no_error_bar():
     e = around(operation("gather.7", runs=None, simulated_us=25.0), KERNEL)
     assert e.error is None and "gather.7" in e.notes[-1]
     e = around(operation("all-reduce", transfer=SUM, hbm_bytes=1 << 30), KERNEL)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.domain.explanation import Phase, ScheduledOperation
+from autotune.domain.explanation import Phase
 from autotune.estimating.cost_model.operation import hbm_bytes_per_us, xla_time
 from autotune.estimating.simulator.constants import start_us
 from tests.samples.operations import KERNEL, SUM, operation
@@ -13,7 +13,7 @@ from tests.samples.traces import V5E
 RATE = hbm_bytes_per_us(V5E)
 
 
-def moved(us: float) -> int:
+def moved(us):
     """Bytes that take so long."""
     return round(us * RATE)
 
@@ -22,49 +22,47 @@ START = operation("copy-start", opcode="copy", phase=Phase.START, hbm_bytes=move
 DONE = operation("copy-done", opcode="copy", phase=Phase.DONE, awaits="copy-start")
 
 
-def time_us(*schedule: ScheduledOperation, kernel_us: float = 100.0) -> float:
+def time_us(*schedule, kernel_us=100.0):
     """Beside the start of the program."""
     return xla_time(schedule, [kernel_us], V5E).time_us - start_us()
 
 
-def test_a_program_takes_its_time_to_start() -> None:
+def test_a_program_takes_its_time_to_start():
     """Products of 128 and 256 cubed on a real v7x take 0.30 and 0.40 us more than their fusions."""
     assert xla_time([KERNEL], [100.0], V5E).time_us == start_us() == 0.3
     assert xla_time([], [], V5E).time_us == 0
 
 
-def test_by_its_own_schedule_or_else_by_its_bytes() -> None:
+def test_by_its_own_schedule_or_else_by_its_bytes():
     assert time_us(operation("a", simulated_us=7.0, hbm_bytes=moved(500))) == pytest.approx(7)
     assert time_us(operation("a", hbm_bytes=moved(500))) == pytest.approx(500)
     assert time_us(operation("a", simulated_us=7.0, runs=3), KERNEL) == pytest.approx(21)
 
 
-def test_what_was_started_ahead_hides_behind_the_kernel() -> None:
+def test_what_was_started_ahead_hides_behind_the_kernel():
     assert time_us(START, KERNEL, DONE) == pytest.approx(0)
     assert time_us(START, DONE, KERNEL) == pytest.approx(30)
     assert time_us(START, KERNEL, DONE, kernel_us=10) == pytest.approx(20)
 
 
-def test_what_the_program_before_fetches_is_there() -> None:
+def test_what_the_program_before_fetches_is_there():
     assert time_us(replace(START, is_ahead=True), DONE, KERNEL) == pytest.approx(0)
 
 
 @pytest.mark.parametrize(("its_bytes_us", "waited_us"), [(0, 10), (20, 30), (15, 25), (5, 15)])
-def test_a_copy_on_its_way_waits_for_what_an_operation_moves(
-    its_bytes_us: float, waited_us: float
-) -> None:
+def test_a_copy_on_its_way_waits_for_what_an_operation_moves(its_bytes_us, waited_us):
     """30 us of bytes beside an operation of 20 us, which leaves HBM for the rest of them."""
     other = operation("a", simulated_us=20.0, hbm_bytes=moved(its_bytes_us))
     assert time_us(START, other, DONE) == pytest.approx(20 + waited_us)
 
 
-def test_copies_ahead_follow_each_other() -> None:
+def test_copies_ahead_follow_each_other():
     more = operation("more-start", opcode="copy", phase=Phase.START, hbm_bytes=moved(30))
     both = (START, more, DONE, operation("d", phase=Phase.DONE, awaits="more-start"))
     assert time_us(*both) == pytest.approx(60)
 
 
-def test_only_what_matters_is_unknown() -> None:
+def test_only_what_matters_is_unknown():
     large = operation("large", runs=None, simulated_us=50.0)
     small = operation("small", refusal="a scalar decides", hbm_bytes=moved(0.1))
     assert xla_time([KERNEL, large, small], [100.0], V5E).unknown == ("large",)
@@ -72,12 +70,12 @@ def test_only_what_matters_is_unknown() -> None:
     assert xla_time([KERNEL, refused], [100.0], V5E).unknown == ("refused",)
 
 
-def test_what_cannot_be_simulated_takes_the_longer_of_its_bytes_and_what_xla_expects() -> None:
+def test_what_cannot_be_simulated_takes_the_longer_of_its_bytes_and_what_xla_expects():
     refused = operation("r", refusal="a scalar decides", hbm_bytes=moved(5), expected_cycles=10**6)
     assert time_us(refused) > 100
     assert time_us(operation("r", hbm_bytes=moved(5), expected_cycles=10**6)) == pytest.approx(5)
 
 
-def test_collectives_are_named_and_not_timed() -> None:
+def test_collectives_are_named_and_not_timed():
     found = xla_time([operation("r", transfer=SUM, hbm_bytes=moved(50))], [], V5E)
     assert (found.time_us, found.collectives) == (start_us(), ("r",))

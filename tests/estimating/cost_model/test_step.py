@@ -1,24 +1,15 @@
 """A step is the sum of its parts, and never faster than its arithmetic or its traffic."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.errors import InvalidInputError
-from autotune.domain.explanation import LinkTransfer, Phase, Route, ScheduledOperation
+from autotune.domain.explanation import LinkTransfer, Phase, Route
 from autotune.domain.key import Chip
-from autotune.domain.step import (
-    Basis,
-    Step,
-    StepChangeKind,
-    StepKind,
-    changes,
-    slice_bounds,
-    tuned_step,
-)
+from autotune.domain.step import Basis, StepChangeKind, StepKind, changes, slice_bounds, tuned_step
 from autotune.estimating.cost_model.links import Links
 from autotune.estimating.cost_model.step import step_time
 from autotune.estimating.simulator.constants import start_us, xla_error
@@ -29,11 +20,11 @@ GATHER = LinkTransfer(route=Route.GATHER, size_bytes=100_000_000, devices=8)
 PRODUCT = operation("product", flops=10**11, dtype="bfloat16")
 
 
-def step(*schedule: ScheduledOperation, **fields: Any) -> Step:
+def step(*schedule, **fields):
     return step_time(compiled_step(*schedule, **fields), V5E, tokens=1000)
 
 
-def sharded(*schedule: ScheduledOperation) -> Step:
+def sharded(*schedule):
     return step(*schedule, devices=8, bounds=(2, 4))
 
 
@@ -50,10 +41,10 @@ OPERATIONS = st.builds(
 
 
 @given(st.lists(OPERATIONS, max_size=12))
-def test_the_parts_are_the_step_and_physics_is_a_bound(schedule: list[ScheduledOperation]) -> None:
+def test_the_parts_are_the_step_and_physics_is_a_bound(schedule):
     found = step(*schedule)
     for key in ("kind", "basis", "scope", "line"):
-        sums = found.sums(lambda part, key=key: getattr(part, key))  # type: ignore[misc]
+        sums = found.sums(lambda part, key=key: getattr(part, key))
         assert sum(us for _, us, _ in sums) == pytest.approx(found.time_us, rel=1e-12)
     assert sum(found.share_us(basis) for basis in Basis) == pytest.approx(found.time_us)
     fastest = max(V5E.int8_ops_per_s, V5E.bf16_ops_per_s)
@@ -63,7 +54,7 @@ def test_the_parts_are_the_step_and_physics_is_a_bound(schedule: list[ScheduledO
     assert found.time_us >= moved_us * (1 - 1e-9)
 
 
-def test_a_loop_of_layers_is_so_many_times_a_layer() -> None:
+def test_a_loop_of_layers_is_so_many_times_a_layer():
     layer = [
         operation("start", phase=Phase.START, hbm_bytes=10**7),
         PRODUCT,
@@ -74,7 +65,7 @@ def test_a_loop_of_layers_is_so_many_times_a_layer() -> None:
     assert many.time_us - start_us() == pytest.approx(32 * (one.time_us - start_us()))
 
 
-def test_a_collective_hides_behind_what_runs_meanwhile() -> None:
+def test_a_collective_hides_behind_what_runs_meanwhile():
     start = operation("start", phase=Phase.START, transfer=GATHER)
     done = operation("done", phase=Phase.DONE, awaits="start")
     alone, beside = sharded(start, done), sharded(start, PRODUCT, done)
@@ -86,9 +77,7 @@ def test_a_collective_hides_behind_what_runs_meanwhile() -> None:
 
 
 @given(st.lists(OPERATIONS, max_size=12), st.lists(OPERATIONS, max_size=12))
-def test_in_short_a_step_takes_as_long(
-    before: list[ScheduledOperation], after: list[ScheduledOperation]
-) -> None:
+def test_in_short_a_step_takes_as_long(before, after):
     sides = step(*before), step(*after)
     short = tuned_step(*sides)
     assert [short.before_us, short.after_us] == pytest.approx([side.time_us for side in sides])
@@ -96,35 +85,35 @@ def test_in_short_a_step_takes_as_long(
         assert sum(t.after_us for t in short.times if t.kind == kind) == pytest.approx(us)
 
 
-def test_a_line_that_matters_on_one_side_is_listed_on_both() -> None:
+def test_a_line_that_matters_on_one_side_is_listed_on_both():
     long = operation("long", simulated_us=900.0, line="long")
     sides = (step(long, operation("a", simulated_us=us, line="a")) for us in (5.0, 1.0))
     (short,) = (t for t in tuned_step(*sides).times if t.line == "a")
     assert (short.before_us - short.after_us) == pytest.approx(4.0)
 
 
-def test_what_waits_behind_another_hides_nothing() -> None:
+def test_what_waits_behind_another_hides_nothing():
     begun = [operation(n, phase=Phase.START, transfer=GATHER, line=n) for n in ("first", "second")]
     done = operation("done", phase=Phase.DONE, awaits="second")
     (part,) = (part for part in sharded(*begun, done).parts if part.line == "second")
     assert part.time_us > 0 == part.hidden_us
 
 
-def test_of_a_conditional_the_longest_branch_counts() -> None:
+def test_of_a_conditional_the_longest_branch_counts():
     long = operation("long", simulated_us=50.0, branches=(("cond", 0),))
     short = operation("short", simulated_us=5.0, branches=(("cond", 1),))
     found = step(short, long)
     assert found.time_us == pytest.approx(50 + start_us()) and found.alternatives == 1
 
 
-def test_a_loop_that_data_end_leaves_no_bar() -> None:
+def test_a_loop_that_data_end_leaves_no_bar():
     found = step(operation("a", runs=None, undecided="m.py:7", simulated_us=50.0))
     assert (found.error, found.undecided) == (None, ("m.py:7",))
     known, found = xla_error("v5e"), step(operation("a", simulated_us=50.0))
     assert known and found.error == pytest.approx(known * 50 / found.time_us)
 
 
-def test_of_a_kernel_that_is_not_simulated_the_reason_is_said_once() -> None:
+def test_of_a_kernel_that_is_not_simulated_the_reason_is_said_once():
     kernels = [operation(n, is_kernel=True, refusal="data decide", hbm_bytes=9) for n in "ab"]
     assert step(*kernels, operation("c", refusal="of XLA", hbm_bytes=9)).refused == (
         "b: data decide",
@@ -132,7 +121,7 @@ def test_of_a_kernel_that_is_not_simulated_the_reason_is_said_once() -> None:
 
 
 @pytest.mark.parametrize("why", [{"sends": True}, {"is_unsized": True}, {"refusal": "data decide"}])
-def test_a_kernel_that_may_take_any_time_leaves_no_bar(why: dict[str, Any]) -> None:
+def test_a_kernel_that_may_take_any_time_leaves_no_bar(why):
     kernel = operation("a", is_kernel=True, hbm_bytes=9)
     guess = replace(kernel, **why)
     assert step(kernel).error is not None  # not compiled yet
@@ -141,7 +130,7 @@ def test_a_kernel_that_may_take_any_time_leaves_no_bar(why: dict[str, Any]) -> N
     assert step(replace(guess, is_kernel=False)).error is not None
 
 
-def test_what_is_told_by_less_has_a_wider_bar() -> None:
+def test_what_is_told_by_less_has_a_wider_bar():
     simulated = replace(PRODUCT, simulated_us=700.0)
     first, refined = step(PRODUCT), step(simulated)
     assert first.share_us(Basis.FLOPS) > 0 == refined.share_us(Basis.FLOPS)
@@ -151,7 +140,7 @@ def test_what_is_told_by_less_has_a_wider_bar() -> None:
 
 
 @pytest.mark.parametrize(("rows", "gb_per_s"), [(64, 71.77), (1024, 161.90), (16384, 178.77)])
-def test_gathers_of_a_real_v7x(rows: int, gb_per_s: float) -> None:
+def test_gathers_of_a_real_v7x(rows, gb_per_s):
     """Its benchmark counts twice what a device receives: both devices of a chip do (2x2x1; each has
     the others of its group on other chips, and half of the links)."""
     shard = rows * 8 * 128 * 4
@@ -161,7 +150,7 @@ def test_gathers_of_a_real_v7x(rows: int, gb_per_s: float) -> None:
     assert found_us is not None and abs(found_us / real_us - 1) < 0.5
 
 
-def test_what_is_reduced_moves_twice_and_permutes_use_one_link() -> None:
+def test_what_is_reduced_moves_twice_and_permutes_use_one_link():
     links = Links(Chip.V6E, (2, 4), 8)
     times = {
         route: links.time_us(LinkTransfer(route=route, size_bytes=10**9, devices=8)) or 0.0
@@ -173,18 +162,18 @@ def test_what_is_reduced_moves_twice_and_permutes_use_one_link() -> None:
     assert Links(Chip.V2, (2, 2), 8).time_us(GATHER) is None
 
 
-def test_a_slice_in_words() -> None:
+def test_a_slice_in_words():
     assert slice_bounds("2X4") == (2, 4) and slice_bounds("") == ()
     for text in ("2x", "x", "0x2", "2*4", "-2x4", "9999x9999"):
         with pytest.raises(InvalidInputError):
             slice_bounds(text)
 
 
-def compared(before: Step, after: Step) -> dict[str, StepChangeKind]:
+def compared(before, after):
     return {change.line: change.what for change in changes(before, after)}
 
 
-def test_what_an_upgrade_has_done_to_each_line() -> None:
+def test_what_an_upgrade_has_done_to_each_line():
     """What is timed by other means is not called slower."""
     timed = {line: operation(line, line=f"/a/site-packages/{line}") for line in "abcde"}
     before = [replace(timed[line], simulated_us=10.0) for line in "abcd"]
@@ -209,7 +198,7 @@ def test_what_an_upgrade_has_done_to_each_line() -> None:
     assert not changes(first, first)
 
 
-def test_a_copy_that_nobody_hides_any_more() -> None:
+def test_a_copy_that_nobody_hides_any_more():
     start = operation("start", phase=Phase.START, hbm_bytes=10**9)
     done = operation("done", phase=Phase.DONE, awaits="start")
     hidden, exposed = step(start, PRODUCT, PRODUCT, done), step(PRODUCT, PRODUCT, start, done)

@@ -11,7 +11,7 @@ CAUSAL = "v6e-0.10.2-causal_1_4_8192_128_128_128"  # 4 heads of 64 x 64 blocks, 
 ZERO = RunningTotals(*[0.0] * len(RunningTotals._fields))
 
 
-def run(steps: list[float], left: int | None) -> tuple[Timeline, Recording]:
+def run(steps, left):
     """A run whose passes take these cycles, ``left`` of them not walked."""
     points, clock = [ZERO], 0.0
     for cycles in steps:
@@ -21,7 +21,7 @@ def run(steps: list[float], left: int | None) -> tuple[Timeline, Recording]:
     return line, Recording([], (clock, 0, 0, 0, ()), len(steps), left)
 
 
-def listing(*grid: int) -> Listing:
+def listing(*grid):
     return Listing(bundles=(), operands=(), grid=grid, pipelined=False, spill_bundles=0)
 
 

@@ -96,8 +96,7 @@ def test_kernels_move_exactly_their_blocks(name, steps, dmas, read, written):
 
 @pytest.mark.parametrize("max_steps", [20, 50, 100, 300])
 @pytest.mark.parametrize(
-    "name",
-    ["v5e-0.10.2-mm_1024_1024_1024_128_128_128", "v4-0.10.2-mm_1024_1024_1024_128_128_128"],
+    "name", ["v5e-0.10.2-mm_1024_1024_1024_128_128_128", "v4-0.10.2-mm_1024_1024_1024_128_128_128"]
 )
 def test_extrapolation_agrees_with_the_whole_run(name, max_steps):
     whole, part = recordings.run(name), recordings.run_to(name, max_steps)

@@ -11,7 +11,7 @@ from autotune.publishing.checking.fail_on import parse_fail_on
 from tests.samples.matching import NOON, question, record
 
 
-def one(verdict: CheckVerdict = CheckVerdict.SAME, **fields: object) -> Check:
+def one(verdict=CheckVerdict.SAME, **fields):
     known = Check(
         key=question(),
         config=record().config,
@@ -24,7 +24,7 @@ def one(verdict: CheckVerdict = CheckVerdict.SAME, **fields: object) -> Check:
         before_vmem_bytes=1000,
         vmem_bytes=1050,
     )
-    return replace(known, **fields)  # type: ignore[arg-type]
+    return replace(known, **fields)
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def one(verdict: CheckVerdict = CheckVerdict.SAME, **fields: object) -> Check:
         ("slower:5%", CheckVerdict.WRONG, 1),
     ],
 )
-def test_the_exit_code(text: str | None, verdict: CheckVerdict, code: int) -> None:
+def test_the_exit_code(text, verdict, code):
     fail_on = parse_fail_on(text)
     assert fail_on.exit_code(fail_on.told([one(verdict)])) == code
 
 
-def test_the_verdict_is_by_the_share_that_was_asked_for() -> None:
+def test_the_verdict_is_by_the_share_that_was_asked_for():
     assert parse_fail_on("slower:5%").told([one()])[0].verdict is CheckVerdict.SLOWER
     assert parse_fail_on("slower:8%").told([one(CheckVerdict.SLOWER)])[0].verdict == "same"
     assert parse_fail_on("slower:5%").told([one(after_us=90.0)])[0].verdict == "faster"
@@ -68,9 +68,7 @@ def test_the_verdict_is_by_the_share_that_was_asked_for() -> None:
         ("broken", 90.0, 0),
     ],
 )
-def test_what_its_default_beats_may_be_slower_too(
-    text: str, before_us: float | None, code: int
-) -> None:
+def test_what_its_default_beats_may_be_slower_too(text, before_us, code):
     estimate = replace(record().estimate, resolution=0.1)
     won = Estimated(estimate=estimate, program="")
     check = one(CheckVerdict.DEFAULT_WINS, winner=won, before_us=before_us)
@@ -79,13 +77,13 @@ def test_what_its_default_beats_may_be_slower_too(
     assert (told.verdict, fail_on.exit_code([told])) == (CheckVerdict.DEFAULT_WINS, code)
 
 
-def test_what_is_new_fails_nothing() -> None:
+def test_what_is_new_fails_nothing():
     new = one(CheckVerdict.NOT_CHECKED, cause=Unchecked.NO_BASELINE)
     assert parse_fail_on(None).exit_code([new]) == 0
     assert parse_fail_on(None).exit_code([new, one(CheckVerdict.NOT_CHECKED)]) == 3
 
 
 @pytest.mark.parametrize("text", ["", "slow", "broken:5%", "slower:5", "slower:-1%", "vmem:nan%"])
-def test_what_cannot_be_read_says_what_can(text: str) -> None:
+def test_what_cannot_be_read_says_what_can(text):
     with pytest.raises(InvalidInputError, match=r"slower"):
         parse_fail_on(text)

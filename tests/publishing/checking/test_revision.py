@@ -12,18 +12,18 @@ from autotune.publishing.checking.against import checked_out, kernels_here, work
 from tests.samples.repository import commit, git, repository
 
 
-def ref(tree: Path, name: str = "k.py") -> KernelRef:
+def ref(tree, name="k.py"):
     return KernelRef(path=str(tree / name), attribute="KERNEL")
 
 
-def old_text(tree: Path, revision: str = "main", name: str = "k.py") -> str:
+def old_text(tree, revision="main", name="k.py"):
     with checked_out(tree, revision) as found:
         there = found.ref(ref(tree, name))
         assert there is not None and (there.copy, there.copy_of) == (str(found.folder), str(tree))
         return Path(there.path).read_text()
 
 
-def test_what_is_not_committed_is_the_change_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_what_is_not_committed_is_the_change_and_stays_as_it_is(tmp_path):
     tree = repository(tmp_path / "r", {"k.py": "old = 1\n", "other.py": "x = 1\n"})
     (tree / "k.py").write_text("new = 2\n")
     (tree / "other.py").write_text("staged = 3\n")
@@ -35,7 +35,7 @@ def test_what_is_not_committed_is_the_change_and_stays_as_it_is(tmp_path: Path) 
     assert git(tree, "worktree", "list").count("\n") == 0
 
 
-def test_a_branch_that_has_gone_on_is_taken_where_the_work_began(tmp_path: Path) -> None:
+def test_a_branch_that_has_gone_on_is_taken_where_the_work_began(tmp_path):
     tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
     git(tree, "switch", "-q", "-c", "work")
     git(tree, "switch", "-q", "main")
@@ -45,7 +45,7 @@ def test_a_branch_that_has_gone_on_is_taken_where_the_work_began(tmp_path: Path)
     assert old_text(tree) == "old = 1\n"
 
 
-def test_a_tag_or_a_commit_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_tag_or_a_commit_is_taken_as_it_is(tmp_path):
     tree = repository(tmp_path / "r", {"k.py": "began = 1\n"})
     git(tree, "switch", "-q", "-c", "release")
     released = commit(tree, {"k.py": "released = 2\n"})
@@ -57,7 +57,7 @@ def test_a_tag_or_a_commit_is_taken_as_it_is(tmp_path: Path) -> None:
     assert old_text(tree, "release") == "began = 1\n"
 
 
-def test_a_renamed_file_is_found_under_its_old_name(tmp_path: Path) -> None:
+def test_a_renamed_file_is_found_under_its_old_name(tmp_path):
     tree = repository(tmp_path / "r", {"k.py": "".join(f"line = {n}\n" for n in range(30))})
     git(tree, "mv", "k.py", "moved.py")
     assert old_text(tree, name="moved.py").startswith("line = 0\n")
@@ -67,7 +67,7 @@ def test_a_renamed_file_is_found_under_its_old_name(tmp_path: Path) -> None:
         assert there is not None and (there.module, there.root) == ("k", str(found.folder))
 
 
-def test_a_new_file_is_not_there(tmp_path: Path) -> None:
+def test_a_new_file_is_not_there(tmp_path):
     tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
     (tree / "fresh.py").write_text("new = 2\n")
     assert working_tree(tree / "fresh.py") == tree
@@ -75,7 +75,7 @@ def test_a_new_file_is_not_there(tmp_path: Path) -> None:
         assert found.ref(ref(tree, "fresh.py")) is None
 
 
-def test_a_shallow_clone_has_the_branch_of_its_remote_only(tmp_path: Path) -> None:
+def test_a_shallow_clone_has_the_branch_of_its_remote_only(tmp_path):
     origin = repository(tmp_path / "origin", {"k.py": "old = 1\n"})
     commit(origin, {"k.py": "newer = 2\n"})
     git(tmp_path, "clone", "-q", "--depth=1", f"file://{origin}", "clone")
@@ -88,7 +88,7 @@ def test_a_shallow_clone_has_the_branch_of_its_remote_only(tmp_path: Path) -> No
         old_text(clone, "release")
 
 
-def test_submodules_are_those_of_the_revision(tmp_path: Path) -> None:
+def test_submodules_are_those_of_the_revision(tmp_path):
     inner = repository(tmp_path / "inner", {"lib.py": "version = 1\n"})
     tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
     git(tree, "submodule", "add", "-q", str(inner), "deps/inner")
@@ -103,9 +103,7 @@ def test_submodules_are_those_of_the_revision(tmp_path: Path) -> None:
         assert found.missing == ("deps/inner",)
 
 
-def test_what_git_says_inside_a_hook_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_git_says_inside_a_hook_is_not_believed(tmp_path, monkeypatch):
     other = repository(tmp_path / "other", {"k.py": "wrong = 1\n"})
     tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
     monkeypatch.setenv("GIT_DIR", str(other / ".git"))
@@ -113,21 +111,19 @@ def test_what_git_says_inside_a_hook_is_not_believed(
     assert old_text(tree) == "old = 1\n"
 
 
-def test_a_revision_that_could_be_an_option(tmp_path: Path) -> None:
+def test_a_revision_that_could_be_an_option(tmp_path):
     tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
     with pytest.raises(InvalidInputError, match="no revision"):
         old_text(tree, "--help")
 
 
-def test_where_there_is_no_repository(tmp_path: Path) -> None:
+def test_where_there_is_no_repository(tmp_path):
     (tmp_path / "k.py").write_text("")
     with pytest.raises(InvalidInputError, match="not a git repository"):
         working_tree(tmp_path / "k.py")
 
 
-def test_an_installed_kernel_that_is_reached_through_a_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_kernel_that_is_reached_through_a_link(tmp_path, monkeypatch):
     tree = repository(tmp_path / "r", {"linked_pkg/__init__.py": "", "linked_pkg/k.py": "old = 1"})
     (tree / "linked_pkg/k.py").write_text("new = 2")
     (tmp_path / "site/linked-0.dist-info").mkdir(parents=True)
@@ -142,7 +138,7 @@ def test_an_installed_kernel_that_is_reached_through_a_link(
         assert Path(there.path).read_text() == "old = 1"
 
 
-def test_installed_kernels_of_the_working_tree_alone(tmp_path: Path) -> None:
+def test_installed_kernels_of_the_working_tree_alone(tmp_path):
     tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
     (tree / ".gitignore").write_text(".venv\n")
     (tree / ".venv").mkdir()

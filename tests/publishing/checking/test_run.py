@@ -1,15 +1,12 @@
 """Checks of records with a scripted compiler and a real database."""
 
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.compilers import Compiled, DescribeChip, DescribeKernel
+from autotune.domain.compilers import DescribeChip, DescribeKernel
 from autotune.domain.errors import (
     CompilerUnavailableError,
     InvalidInputError,
@@ -23,15 +20,11 @@ from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
     Estimated,
-    Failure,
     NotEstimated,
-    Outcome,
     OutOfVmem,
     TimedOut,
 )
-from autotune.domain.problem import Config
-from autotune.domain.record import Check, CheckVerdict, Record, Trial, Unchecked
-from autotune.domain.trace import Trace
+from autotune.domain.record import Check, CheckVerdict, Trial, Unchecked
 from autotune.estimating.simulator import MODEL
 from autotune.publishing.checking.against import compare_revision
 from autotune.publishing.checking.fail_on import ALL_WRONG, UNKNOWN
@@ -41,7 +34,6 @@ from autotune.publishing.publish import Publication
 from autotune.publishing.task import Plan, TuningObserver
 from autotune.searching.subject import SearchLimits
 from autotune.wording.match import action, finding
-from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
 from tests.samples import matching, simulations
 from tests.samples.database import new_store
@@ -53,45 +45,36 @@ from tests.samples.traces import MIB, V5E, scratch, trace
 REF = KernelRef(path="mm.py", attribute="MM")
 REFS = {"mm": REF}
 OWN = Choices(
-    axes={"bm": [128, 256], "unroll": [True]},
-    default={"bm": 128, "unroll": True},
-    grid=("m",),
+    axes={"bm": [128, 256], "unroll": [True]}, default={"bm": 128, "unroll": True}, grid=("m",)
 )
 OLD = Toolchain(jax="0.1", jaxlib="0.1", libtpu="0.1")
 
 
-def published(time_us: float = 50.0, *, model: str = MODEL, chip: Chip = Chip.V5E) -> Record:
+def published(time_us=50.0, *, model=MODEL, chip=Chip.V5E):
     own = matching.record(matching.question(chip=chip))
     estimate = replace(own.estimate, time_us=time_us, model=model, resolution=0.05)
     return replace(own, key=replace(own.key, toolchain=OLD), estimate=estimate)
 
 
-def times(**by_block: float) -> dict[int, float]:
+def times(**by_block):
     return {int(name[2:]): time for name, time in by_block.items()}
 
 
-def needs(config: Config, mib: int = 4) -> Trace:
+def needs(config, mib=4):
     return trace(
         scratch=(scratch((mib * MIB // 512, 128)),), vmem_limit_bytes=config.vmem_limit_bytes
     )
 
 
-def compilers(
-    taking: dict[int, float],
-    *,
-    mib: dict[int, int] | None = None,
-    refused: dict[int, Failure] | None = None,
-    passes_limit: bool = True,
-    meanwhile: dict[int, Callable[[], object]] | None = None,
-) -> FakeCompilers:
+def compilers(taking, *, mib=None, refused=None, passes_limit=True, meanwhile=None):
     """``taking``: microseconds by block; ``mib``: of VMEM, for certain; ``meanwhile``: what happens
     while a block is compiled."""
 
-    def traced(config: Config) -> list[Trace] | Failure:
+    def traced(config):
         kept = config if passes_limit else config.replace(vmem_limit_bytes=None)
         return [needs(kept, (mib or {}).get(config["bm"], 4))]
 
-    def compiled(config: Config) -> tuple[Trace, Compiled] | Failure:
+    def compiled(config):
         block = config["bm"]
         (meanwhile or {}).get(block, lambda: None)()
         if block in (refused or {}):
@@ -112,14 +95,12 @@ def compilers(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path):
     with new_store(tmp_path / "checks.db") as opened:
         yield opened
 
 
-def check(
-    store: SqlStore, fake: FakeCompilers, *records: Record, chips: tuple[Chip, ...] = ()
-) -> list[Check]:
+def check(store, fake, *records, chips=()):
     known = {record.key for record in store.records()}
     for record in records:
         if record.key not in known:
@@ -138,15 +119,13 @@ def check(
         (times(bm128=30, bm256=50), CheckVerdict.DEFAULT_WINS),
     ],
 )
-def test_the_verdict_is_of_the_times(
-    store: SqlStore, taking: dict[int, float], verdict: CheckVerdict
-) -> None:
+def test_the_verdict_is_of_the_times(store, taking, verdict):
     (found,) = check(store, compilers(taking), published())
     assert found.verdict is verdict
     assert (found.after_us, found.default_us) == (taking[256], taking[128])
 
 
-def test_a_trial_is_kept_beside_those_of_another_thread_on_the_same_key(store: SqlStore) -> None:
+def test_a_trial_is_kept_beside_those_of_another_thread_on_the_same_key(store):
     """As when records of two chips are checked on one: both have the same key there."""
     record = published()
     target = replace(record.key, toolchain=TOOLCHAIN)
@@ -168,7 +147,7 @@ def test_a_trial_is_kept_beside_those_of_another_thread_on_the_same_key(store: S
     ]
 
 
-def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: SqlStore) -> None:
+def test_what_cannot_fit_by_arithmetic_is_not_compiled(store):
     fake = compilers(times(bm128=90, bm256=50), mib={256: 200})
     (found,) = check(store, fake, published())
     assert found.verdict is CheckVerdict.BROKEN
@@ -176,7 +155,7 @@ def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: SqlStore) -> None:
     assert [config["bm"] for config in fake.compiled_configs] == [128]
 
 
-def test_what_needs_a_limit_is_compiled_once_under_the_least(store: SqlStore) -> None:
+def test_what_needs_a_limit_is_compiled_once_under_the_least(store):
     fake = compilers(times(bm128=90, bm256=50), mib={256: 20})
     (found,) = check(store, fake, published())
     assert (found.verdict, found.least_limit_bytes) == (CheckVerdict.NEEDS_LIMIT, 20 * MIB)
@@ -185,7 +164,7 @@ def test_what_needs_a_limit_is_compiled_once_under_the_least(store: SqlStore) ->
     assert limits == [20 * MIB]
 
 
-def test_a_kernel_that_passes_no_limit_is_told_the_least(store: SqlStore) -> None:
+def test_a_kernel_that_passes_no_limit_is_told_the_least(store):
     fake = compilers(times(bm128=90, bm256=50), mib={256: 20}, passes_limit=False)
     (found,) = check(store, fake, published())
     assert (found.verdict, found.least_limit_bytes) == (CheckVerdict.NEEDS_LIMIT, 20 * MIB)
@@ -193,12 +172,12 @@ def test_a_kernel_that_passes_no_limit_is_told_the_least(store: SqlStore) -> Non
     assert [config["bm"] for config in fake.compiled_configs] == [128]
 
 
-def test_times_of_two_models_are_not_compared(store: SqlStore) -> None:
+def test_times_of_two_models_are_not_compared(store):
     (found,) = check(store, compilers(times(bm128=90, bm256=60)), published(model="an older one"))
     assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, Unchecked.OTHER_MODEL)
 
 
-def test_what_an_older_model_estimated_is_estimated_again(store: SqlStore) -> None:
+def test_what_an_older_model_estimated_is_estimated_again(store):
     record = published()
     target = replace(record.key, toolchain=TOOLCHAIN)
     stale = Estimated(estimate=replace(record.estimate, time_us=1.0, model="old"), program="")
@@ -213,7 +192,7 @@ def test_what_an_older_model_estimated_is_estimated_again(store: SqlStore) -> No
     assert trial.estimate is not None and trial.estimate.time_us == 50
 
 
-def test_what_is_kept_is_not_compiled_again(store: SqlStore) -> None:
+def test_what_is_kept_is_not_compiled_again(store):
     first, second = (compilers(times(bm128=90, bm256=50)) for _ in range(2))
     check(store, first, published())
     CheckRun(compilers=second, store=store, refs=REFS, again=True).run(
@@ -223,7 +202,7 @@ def test_what_is_kept_is_not_compiled_again(store: SqlStore) -> None:
     assert second.compiled_configs == []
 
 
-def test_all_that_is_found_is_one_snapshot(store: SqlStore) -> None:
+def test_all_that_is_found_is_one_snapshot(store):
     records = [published(), published(chip=Chip.V6E)]
     check(store, compilers(times(bm128=90, bm256=50)), *records)
     assert store.snapshots(1)[0].number == 3
@@ -232,7 +211,7 @@ def test_all_that_is_found_is_one_snapshot(store: SqlStore) -> None:
     assert store.snapshots(1)[0].number == 3
 
 
-def test_what_is_published_after_a_check_has_the_default_with_its_config(store: SqlStore) -> None:
+def test_what_is_published_after_a_check_has_the_default_with_its_config(store):
     record = published()
     fails = {128: CompileFailed(reason="no such thing")}
     fake = compilers(times(bm256=50), refused=fails)
@@ -244,11 +223,11 @@ def test_what_is_published_after_a_check_has_the_default_with_its_config(store: 
     assert kept.default.failure == CompileFailed(reason="no such thing")
 
 
-def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore) -> None:
+def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store):
     """As jax 0.6 does not know v7x."""
 
     class WithoutV7x(FakeCompilers):
-        def answer(self, question: Any) -> Any:
+        def answer(self, question):
             if isinstance(question, DescribeChip) and question.chip is Chip.V7X:
                 raise CompilerUnavailableError("this libtpu cannot compile for v7x")
             return super().answer(question)
@@ -261,14 +240,14 @@ def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore)
     assert "cannot compile for v7x" in action(unknown)
 
 
-def test_another_chip_is_checked_under_the_toolchain_that_searched(store: SqlStore) -> None:
+def test_another_chip_is_checked_under_the_toolchain_that_searched(store):
     fake = compilers(times(bm128=90, bm256=50))
     searched = replace(published(), key=replace(published().key, toolchain=fake.toolchain))
     (found,) = check(store, fake, searched, chips=(searched.key.chip, Chip.V6E))
     assert (found.chip, found.verdict) == (Chip.V6E, CheckVerdict.SAME)
 
 
-def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> None:
+def test_that_a_problem_has_no_legal_config_there_is_kept(store):
     record, said = published(), list[Publication | NoLegalConfigError]()
     fake = compilers(times(), mib={128: 200, 256: 200})
     found = check(store, fake, record)
@@ -282,13 +261,13 @@ def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> No
     assert served is not None and served.checks[0].detail == kept.detail
 
 
-def compared(store: SqlStore, fake: FakeCompilers, prior: PriorConfig) -> Check:
+def compared(store, fake, prior):
     run = CheckRun(compilers=fake, store=store, refs=REFS, against="main (abc)")
     (found,) = run.run([prior], (), lambda _: None)
     return found
 
 
-def test_another_source_is_compared_only_where_that_is_asked_for(store: SqlStore) -> None:
+def test_another_source_is_compared_only_where_that_is_asked_for(store):
     own = published()
     record = replace(own, key=replace(own.key, fingerprint="older"))
     fake = compilers(times(bm128=10, bm256=60))
@@ -303,7 +282,7 @@ def test_another_source_is_compared_only_where_that_is_asked_for(store: SqlStore
     assert [one.checks for one in store.records()] == [()]
 
 
-def test_a_decorated_function_is_searched_again_by_its_call(store: SqlStore) -> None:
+def test_a_decorated_function_is_searched_again_by_its_call(store):
     """As the place of this machine has it; a service is not told where that is."""
     own = published()
     record = replace(own, key=replace(own.key, fingerprint="older"))
@@ -316,7 +295,7 @@ def test_a_decorated_function_is_searched_again_by_its_call(store: SqlStore) -> 
     assert "mm.py" not in action(from_data(Check, to_data(found, sent=True)))
 
 
-def test_the_default_of_a_source_is_compared_with_its_own(store: SqlStore) -> None:
+def test_the_default_of_a_source_is_compared_with_its_own(store):
     before = prior_of(published(50.0)).outcome
     prior = PriorConfig(key=published().key, config=None, outcome=before, is_default=True)
     found = compared(store, compilers(times(bm128=90, bm256=50)), prior)
@@ -332,12 +311,10 @@ def test_the_default_of_a_source_is_compared_with_its_own(store: SqlStore) -> No
         (CompileFailed(reason="no"), False, CheckVerdict.NOT_CHECKED),
     ],
 )
-def test_what_has_nothing_to_be_compared_with(
-    store: SqlStore, before: Outcome | None, works: bool, verdict: CheckVerdict
-) -> None:
+def test_what_has_nothing_to_be_compared_with(store, before, works, verdict):
     own = published()
     prior = PriorConfig(key=own.key, config=own.config, outcome=before, why="it had another name")
-    refused: dict[int, Failure] = {} if works else {256: CompileFailed(reason="no such thing")}
+    refused = {} if works else {256: CompileFailed(reason="no such thing")}
     found = compared(store, compilers(times(bm256=50), refused=refused), prior)
     assert found.verdict is verdict
     if verdict is CheckVerdict.NOT_CHECKED:
@@ -355,9 +332,7 @@ def test_what_has_nothing_to_be_compared_with(
         (NotEstimated(reason="a loop", vmem_used_bytes=1, program="p"), Unchecked.NO_ESTIMATE),
     ],
 )
-def test_a_baseline_that_is_not_known_is_not_one_that_failed(
-    store: SqlStore, before: Outcome, cause: Unchecked
-) -> None:
+def test_a_baseline_that_is_not_known_is_not_one_that_failed(store, before, cause):
     own = published()
     prior = PriorConfig(key=own.key, config=own.config, outcome=before)
     found = compared(store, compilers(times(bm256=50)), prior)
@@ -375,10 +350,10 @@ def test_a_baseline_that_is_not_known_is_not_one_that_failed(
     ],
 )
 def test_a_revision_that_cannot_be_loaded_is_not_one_without_the_kernel(
-    tmp_path: Path, raised: Exception, cause: Unchecked, code: int
-) -> None:
+    tmp_path, raised, cause, code
+):
     class Refusing(FakeCompilers):
-        def answer(self, question: Any) -> Any:
+        def answer(self, question):
             if isinstance(question, DescribeKernel):
                 raise raised
             return super().answer(question)
@@ -419,9 +394,7 @@ def test_a_revision_that_cannot_be_loaded_is_not_one_without_the_kernel(
         ),
     ],
 )
-def test_what_the_gate_says_of_a_source(
-    store: SqlStore, said: Verdict, time_us: float, verdict: CheckVerdict, code: int
-) -> None:
+def test_what_the_gate_says_of_a_source(store, said, time_us, verdict, code):
     fake = compilers(times(bm256=time_us))
     fake._verified = lambda _: said
     run = CheckRun(compilers=fake, store=store, refs=REFS, against="main", hear=print)
@@ -435,7 +408,7 @@ def test_what_the_gate_says_of_a_source(
         assert found.cause is Unchecked.NOT_VERIFIED and action(found)
 
 
-def test_what_does_not_compile_is_not_verified(store: SqlStore) -> None:
+def test_what_does_not_compile_is_not_verified(store):
     fake = compilers({}, refused={256: CompileFailed(reason="no")})
     run = CheckRun(compilers=fake, store=store, refs=REFS, against="main", hear=print)
     (found,) = run.run([prior_of(published())], (), lambda _: None)

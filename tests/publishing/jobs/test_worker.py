@@ -2,9 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from autotune.cli import job_watch
 from autotune.cli.job_watch import JobWatch
 from autotune.domain.errors import NoLegalConfigError, StoreError
-from autotune.domain.job import Job, Progress, Request, State
+from autotune.domain.job import Progress, Request, State
 from autotune.domain.key import Chip
 from autotune.domain.outcome import Estimated, TimedOut
 from autotune.publishing import task
@@ -21,7 +20,6 @@ from autotune.publishing.jobs import worker as module
 from autotune.publishing.jobs.worker import Worker
 from autotune.publishing.task import Plan, Timing
 from autotune.searching.subject import same_problem
-from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.database import new_store
 from tests.samples.matching import NOON, SPEC, question
@@ -34,14 +32,14 @@ LEASE_S = 1.0
 class Script:
     """Stands for tuning; ``during`` runs in it, with the observer of the job."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch):
         self.during: Callable[[Any], object] = lambda watch: None
         self.published: list[str] = []
         self.record: object | None = SimpleNamespace(reason="twice as fast")
         self.tasks: list[Any] = []
         monkeypatch.setattr(module, "tune_one", self._tune)
 
-    def _tune(self, compilers: Any, store: Any, task: Any, plan: Any, watch: Any) -> Any:
+    def _tune(self, compilers, store, task, plan, watch):
         same_problem(SPEC, task.problem)
         self.tasks.append((task, plan))
         self.during(watch)
@@ -52,7 +50,7 @@ class Script:
         return SimpleNamespace(publication=publication)
 
 
-def until_stopped(watch: Any) -> None:
+def until_stopped(watch):
     deadline = time.monotonic() + 120
     while not watch.is_stopped():
         assert time.monotonic() < deadline, "it was never told to stop"
@@ -60,26 +58,24 @@ def until_stopped(watch: Any) -> None:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+def script(monkeypatch):
     return Script(monkeypatch)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path):
     with new_store(tmp_path / "jobs.db") as store:
         yield store
 
 
-def ask(store: SqlStore, m: int = 1024, **changes: Any) -> Job:
+def ask(store, m=1024, **changes):
     key = question(m)
     asked = Request(kernel="mm", problem=key.problem, chip=key.chip, **changes)
     return store.jobs.add(asked)[0]
 
 
-def new_worker(
-    store: SqlStore, name: str = "w1", timing: Timing | None = None, jobs: Any = None, **more: Any
-) -> Worker:
-    refs: Any = {"mm": object()}
+def new_worker(store, name="w1", timing=None, jobs=None, **more):
+    refs = {"mm": object()}
     return Worker(
         FakeCompilers(spec=SPEC),
         store,
@@ -94,19 +90,19 @@ def new_worker(
     )
 
 
-def job(store: SqlStore, number: int = 1) -> Job:
+def job(store, number=1):
     known = store.jobs.get(number)
     assert known is not None
     return known
 
 
-def said(store: SqlStore, number: int = 1) -> list[str]:
+def said(store, number=1):
     """The log of the last attempt, without the times at which it was said."""
     *_, log = store.jobs.logs(number)
     return [line.partition(" ")[2] for line in log.text.splitlines()]
 
 
-def test_all_jobs_one_after_another(store: SqlStore, script: Script) -> None:
+def test_all_jobs_one_after_another(store, script):
     ask(store, 1), ask(store, 2)
     assert new_worker(store).run(drain=True) == 2
     assert [one.state for one in store.jobs.list()] == [State.DONE, State.DONE]
@@ -114,13 +110,13 @@ def test_all_jobs_one_after_another(store: SqlStore, script: Script) -> None:
     assert store.kernels() == [SPEC]  # so that jobs for it can be asked for
 
 
-def test_a_profile_comes_first_where_the_database_is(store: SqlStore, script: Script) -> None:
+def test_a_profile_comes_first_where_the_database_is(store, script):
     """And is no search: none is done for it, and who has jobs from a service leaves it."""
     ask(store), ask(store, trial=7)
     assert new_worker(store).run(drain=True) == 1
     ask(store, 2)
 
-    def profile(_: Any, number: int, __: Any) -> str:
+    def profile(_, number, __):
         assert job(store, 3).state is State.QUEUED
         return f"profiled {number}"
 
@@ -130,15 +126,15 @@ def test_a_profile_comes_first_where_the_database_is(store: SqlStore, script: Sc
     assert len(script.published) == 2
 
 
-def test_nothing_to_publish_is_a_failure(store: SqlStore, script: Script) -> None:
+def test_nothing_to_publish_is_a_failure(store, script):
     ask(store)
     script.record = None
     new_worker(store).run(drain=True)
     assert (job(store).state, job(store).message) == (State.FAILED, "twice as fast")
 
 
-def test_progress_is_told(store: SqlStore, script: Script) -> None:
-    def search(watch: Any) -> None:
+def test_progress_is_told(store, script):
+    def search(watch):
         watch.announce("compiling \udc80")
         for number, time_us in enumerate((9.0, 3.0, None)):
             slow = TimedOut(reason="60 s", limit_s=60.0)
@@ -161,16 +157,11 @@ def test_progress_is_told(store: SqlStore, script: Script) -> None:
     assert "best 3.0 µs, before verification (3.00×)" in second
 
 
-def test_a_log_that_cannot_be_written_stops_nothing(
-    store: SqlStore,
-    script: Script,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_log_that_cannot_be_written_stops_nothing(store, script, monkeypatch, caplog):
     """As by a service of an older version. It is told once."""
     again = threading.Event()
 
-    def refused(*_: Any) -> bool:
+    def refused(*_):
         again.set()
         raise StoreError("it answered with status 404")
 
@@ -182,12 +173,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(
     assert caplog.text.count("status 404") == 1
 
 
-def test_a_job_that_another_one_ended_is_not_called_done(
-    store: SqlStore,
-    script: Script,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_job_that_another_one_ended_is_not_called_done(store, script, monkeypatch, caplog):
     caplog.set_level("INFO", "autotune.worker")
     ask(store, 1), ask(store, 2)
     finish = store.jobs.finish
@@ -199,8 +185,8 @@ def test_a_job_that_another_one_ended_is_not_called_done(
     assert "job 2 is done" in caplog.text and "job 1 is done" not in caplog.text
 
 
-def test_cancelled_while_it_runs(store: SqlStore, script: Script) -> None:
-    def search(watch: Any) -> None:
+def test_cancelled_while_it_runs(store, script):
+    def search(watch):
         store.jobs.cancel(1)
         until_stopped(watch)
 
@@ -212,13 +198,11 @@ def test_cancelled_while_it_runs(store: SqlStore, script: Script) -> None:
     assert script.published == []
 
 
-def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(
-    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(store, script, monkeypatch):
     """It could not be heard for longer than its lease; another one has taken the job."""
     real = store.jobs.heartbeat
 
-    def search(watch: Any) -> None:
+    def search(watch):
         deaf = threading.Event()
         monkeypatch.setattr(
             store.jobs, "heartbeat", lambda *a: (_ for _ in ()).throw(StoreError("gone"))
@@ -236,15 +220,13 @@ def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(
     assert (job(store).state, job(store).worker, job(store).attempt) == (State.RUNNING, "w2", 2)
 
 
-def test_one_that_nobody_hears_stops(
-    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_nobody_hears_stops(store, script, monkeypatch):
     """It cannot know whether another one has its job by now."""
 
-    def gone(*_: Any) -> bool:
+    def gone(*_):
         raise StoreError("gone")
 
-    def search(watch: Any) -> None:
+    def search(watch):
         monkeypatch.setattr(store.jobs, "heartbeat", gone)
         until_stopped(watch)
 
@@ -255,8 +237,8 @@ def test_one_that_nobody_hears_stops(
     assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)  # no attempt that failed
 
 
-def test_a_second_ctrl_c_gives_the_job_back_too(store: SqlStore, script: Script) -> None:
-    def search(watch: Any) -> None:
+def test_a_second_ctrl_c_gives_the_job_back_too(store, script):
+    def search(watch):
         raise KeyboardInterrupt
 
     ask(store)
@@ -266,12 +248,10 @@ def test_a_second_ctrl_c_gives_the_job_back_too(store: SqlStore, script: Script)
     assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)
 
 
-def test_one_that_lost_it_at_the_very_end_publishes_nothing(
-    store: SqlStore, script: Script
-) -> None:
+def test_one_that_lost_it_at_the_very_end_publishes_nothing(store, script):
     """Between two heartbeats: it asks once more before it publishes."""
 
-    def search(watch: Any) -> None:
+    def search(watch):
         store.jobs.give_back(job(store), "", counts=False)
 
     ask(store)
@@ -284,23 +264,23 @@ def test_one_that_lost_it_at_the_very_end_publishes_nothing(
 class _Once:
     """A queue that gives one job."""
 
-    def __init__(self, jobs: Any) -> None:
+    def __init__(self, jobs):
         self._jobs, self._given = jobs, False
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._jobs, name)
 
-    def claim(self, *arguments: Any) -> Any:
+    def claim(self, *arguments):
         if self._given:
             return None
         self._given = True
         return self._jobs.claim(*arguments)
 
 
-def test_one_that_is_stopped_gives_its_job_back(store: SqlStore, script: Script) -> None:
+def test_one_that_is_stopped_gives_its_job_back(store, script):
     one = new_worker(store)
 
-    def search(watch: Any) -> None:
+    def search(watch):
         one.stop()
         until_stopped(watch)
 
@@ -322,16 +302,11 @@ def test_one_that_is_stopped_gives_its_job_back(store: SqlStore, script: Script)
     ],
 )
 def test_what_goes_wrong_is_said_and_tried_again_where_it_may_pass(
-    store: SqlStore,
-    script: Script,
-    error: Exception,
-    attempts: int,
-    message: str,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    runs: list[int] = []
+    store, script, error, attempts, message, caplog
+):
+    runs = []
 
-    def search(watch: Any) -> None:
+    def search(watch):
         runs.append(1)
         raise error
 
@@ -343,12 +318,10 @@ def test_what_goes_wrong_is_said_and_tried_again_where_it_may_pass(
     assert (caplog.records[-1].levelname, caplog.messages[-1]) == ("WARNING", f"job 1: {message}")
 
 
-def test_a_database_that_is_away_is_waited_for(
-    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_away_is_waited_for(store, script, monkeypatch):
     real, calls = store.jobs.claim, []
 
-    def claim(*arguments: Any) -> Job | None:
+    def claim(*arguments):
         calls.append(1)
         if len(calls) < 3:
             raise StoreError("gone")
@@ -369,13 +342,7 @@ def test_a_database_that_is_away_is_waited_for(
         ([Chip.V6E], ". Estimated, not measured: a v6e is attached, no v5e."),
     ],
 )
-def test_an_estimate_says_why_it_is_one(
-    store: SqlStore,
-    script: Script,
-    monkeypatch: pytest.MonkeyPatch,
-    attached: list[Chip],
-    says: str,
-) -> None:
+def test_an_estimate_says_why_it_is_one(store, script, monkeypatch, attached, says):
     for room in (task, job_watch):
         monkeypatch.setattr(room, "attached_chips", lambda: attached)
     ask(store)
@@ -387,12 +354,12 @@ def test_an_estimate_says_why_it_is_one(
 
 
 @pytest.fixture
-def leases_pass(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def leases_pass(store, monkeypatch):
     """Waits for three leases by a clock that goes on when the holder was heard, so that no machine
     is too busy for it; nobody else gets the job."""
     now, heard, beat = [NOON], [NOON], store.jobs.heartbeat
 
-    def heartbeat(*given: Any) -> bool:
+    def heartbeat(*given):
         at = now[0]
         is_heard = beat(*given)
         heard.append(at)
@@ -403,7 +370,7 @@ def leases_pass(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     monkeypatch.setattr(module, "_BEATS", 6000)
     monkeypatch.setattr(f"{__name__}.LEASE_S", 600.0)
 
-    def pass_by() -> None:
+    def pass_by():
         for _ in range(5):
             now[0] += timedelta(seconds=400)
             until(lambda: heard[-1] == now[0])
@@ -412,16 +379,11 @@ def leases_pass(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> Callable[[]
     return pass_by
 
 
-def test_a_job_stays_its_worker_s_while_its_end_is_told(
-    store: SqlStore,
-    script: Script,
-    monkeypatch: pytest.MonkeyPatch,
-    leases_pass: Callable[[], None],
-) -> None:
+def test_a_job_stays_its_worker_s_while_its_end_is_told(store, script, monkeypatch, leases_pass):
     """Over HTTP that sends the record and its trials, which may take longer than a lease."""
     finish = store.jobs.finish
 
-    def slowly(mine: Job, state: State, message: str) -> bool:
+    def slowly(mine, state, message):
         leases_pass()
         return finish(mine, state, message)
 
@@ -431,9 +393,9 @@ def test_a_job_stays_its_worker_s_while_its_end_is_told(
     assert (job(store).state, job(store).worker, job(store).attempt) == (State.DONE, "w1", 1)
 
 
-def test_it_lives_while_its_queue_answers(store: SqlStore, script: Script) -> None:
+def test_it_lives_while_its_queue_answers(store, script):
     """Only what the queue has answered counts: a worker without one does nothing."""
-    answers: list[int] = []
+    answers = []
     worker = new_worker(store, answered=lambda: answers.append(1))
     worker.run(drain=True)
     assert len(answers) == 1

@@ -4,7 +4,6 @@ somebody's are read, and each fact that they name is compared."""
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ from autotune_service.pages.states import WORDS
 from tests.samples.dashboard import html, plain
 from tests.samples.database import new_store
 from tests.samples.states import every_state
-from tests.servers.service import Running, running
+from tests.servers.service import running
 
 _EMPTY = {"br", "img", "input", "link", "meta", "line", "circle", "rect", "path"}
 _NOT_PAGES = ("/export/", "/v1/", "/static/", "/session", "/openapi.json", "/readyz", "/docs")
@@ -26,30 +25,30 @@ _NOT_PAGES = ("/export/", "/v1/", "/static/", "/session", "/openapi.json", "/rea
 class Facts(HTMLParser):
     """What a page says: the texts of each fact."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self._open: list[str] = []
         self.said: defaultdict[str, list[str]] = defaultdict(list)
         self.feed(text)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         if tag not in _EMPTY:
             name = dict(attrs).get("data-fact") or ""
             self._open.append(name)
             if name:
                 self.said[name].append("")
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         if tag not in _EMPTY:
             self._open.pop()
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         for name in filter(None, self._open):
             self.said[name][-1] += data
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def site(tmp_path_factory):
     file = str(tmp_path_factory.mktemp("states") / "all.db")
     new_store(file, every_state).close()
     with running(file, recheck=False) as service:
@@ -57,9 +56,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def pages(site: Running) -> Mapping[str, str]:
+def pages(site):
     """All that links lead to, by their addresses; each order of a table once."""
-    read: dict[str, str] = {}
+    read = {}
     waiting = ["/"]
     while waiting:
         path = waiting.pop()
@@ -70,14 +69,14 @@ def pages(site: Running) -> Mapping[str, str]:
     return read
 
 
-def is_page(link: str) -> bool:
+def is_page(link):
     at = urlsplit(link)
     once = "hide=" not in at.query and ("order=" not in at.query or at.path == "/problems")
     return once and not at.path.startswith(_NOT_PAGES)
 
 
-def test_no_two_pages_contradict_each_other(pages: Mapping[str, str]) -> None:
-    said: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+def test_no_two_pages_contradict_each_other(pages):
+    said = defaultdict(lambda: defaultdict(set))
     for path, text in pages.items():
         for name, texts in Facts(text).said.items():
             for one in texts:
@@ -90,11 +89,11 @@ def test_no_two_pages_contradict_each_other(pages: Mapping[str, str]) -> None:
     assert compared >= kinds - {"check"}  # checks stand on one page
 
 
-def _pages(texts: Mapping[str, set[str]]) -> int:
+def _pages(texts):
     return len(set().union(*texts.values()))
 
 
-def test_files_say_what_pages_say(site: Running, pages: Mapping[str, str]) -> None:
+def test_files_say_what_pages_say(site, pages):
     said = Facts(pages["/problems"]).said
     rows = site.get("/export/kernel.json")[1]
     assert len(rows) == len([name for name in said if name.startswith("states/")]) > 10
@@ -105,7 +104,7 @@ def test_files_say_what_pages_say(site: Running, pages: Mapping[str, str]) -> No
         assert (served or ["–"]) == [micros(row["published_estimated_us"])]
 
 
-def test_each_state_is_shown_somewhere_and_nothing_denies_it(pages: Mapping[str, str]) -> None:
+def test_each_state_is_shown_somewhere_and_nothing_denies_it(pages):
     others = [text for path, text in pages.items() if path != "/states"]
     shown = set(re.findall(r'<span class="state [^>]*>([^<]+)</span>', "".join(others)))
     assert set(WORDS) - shown == set()
@@ -123,7 +122,7 @@ def test_each_state_is_shown_somewhere_and_nothing_denies_it(pages: Mapping[str,
 
 class TestTables:
     @pytest.mark.parametrize("figure", ["time", "best", "gain", "xla", "trials"])
-    def test_a_column_is_in_order_both_ways_and_says_so(self, site: Running, figure: str) -> None:
+    def test_a_column_is_in_order_both_ways_and_says_so(self, site, figure):
         """What is claimed only goes by its trials."""
         name = "served" if figure == "time" else figure
         for order, arrow in ((figure, "ascending"), (f"-{figure}", "descending")):
@@ -144,9 +143,7 @@ class TestTables:
             *(("kernel", "kernel", "kernel"), ("kernel", "chip", "chip")),
         ],
     )
-    def test_a_list_and_its_file_are_in_order_both_ways(
-        self, site: Running, name: str, order: str, field: str
-    ) -> None:
+    def test_a_list_and_its_file_are_in_order_both_ways(self, site, name, order, field):
         page = "/problems" if name == "kernel" else f"/{name}"
         for sign, arrow in (("", "ascending"), ("-", "descending")):
             rows = site.get(f"/export/{name}.json?order={sign}{order}")[1]
@@ -155,14 +152,14 @@ class TestTables:
             text = html(site, f"{page}?order={sign}{order}")
             assert re.findall(r'aria-sort="(\w+)"', text) == [arrow] and "ignored" not in text
 
-    def test_toolchains_and_verdicts_are_in_order(self, site: Running) -> None:
+    def test_toolchains_and_verdicts_are_in_order(self, site):
         for order, times in (("best", ["4.7 µs", "9.0 µs"]), ("-best", ["9.0 µs", "4.7 µs"])):
             text = html(site, f"/toolchains/1?order={order}")
             assert re.findall(r'data-fact="best/\d+">([^<]+)', text) == times
         verdicts = [row["verdict"] for row in site.get("/export/upgrades.json?order=-verdict")[1]]
         assert verdicts == [verdict.value for verdict in CheckVerdict][::-1]
 
-    def test_limits_go_by_what_is_shown(self, site: Running) -> None:
+    def test_limits_go_by_what_is_shown(self, site):
         """Also of a record that came without trials; what is served is not the best trial."""
         keys = {row["key"]: row for row in site.get("/export/kernel.json?q=gain+>+5")[1]}
         assert keys and all((row["times_default"] or 6) > 5 for row in keys.values())
@@ -170,14 +167,14 @@ class TestTables:
         slow = site.get("/export/kernel.json?q=time+<+9+kernel:splash")[1]
         assert [row["published_estimated_us"] for row in slow] == []
 
-    def test_columns_are_chosen_in_the_address(self, site: Running) -> None:
+    def test_columns_are_chosen_in_the_address(self, site):
         text = html(site, "/problems?hide=xla,config")
         assert 'data-fact="xla/' not in text and 'data-fact="gain/' in text
         usual, whole = html(site, "/problems"), html(site, "/problems?hide=none")
         assert 'data-fact="config/' not in usual and 'data-fact="config/' in whole
         assert 'href="/problems?hide=config" role="checkbox" aria-checked="false"' in text
 
-    def test_trials_are_sorted_and_limited_by_each_part(self, site: Running) -> None:
+    def test_trials_are_sorted_and_limited_by_each_part(self, site):
         number = next(r["key"] for r in site.get("/export/kernel.json")[1] if r["trials"] == 11)
         path = f"/keys/{number}?is.block_kv=512&order=-block_q"
         shown = re.findall(r'data-label="block_q" class="num">(\d+)<', html(site, path))

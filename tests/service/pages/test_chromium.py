@@ -3,39 +3,34 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import expect
 
 from autotune.domain.key import Chip
 from autotune.domain.token import READER, WRITER
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.dashboard import CHECKS, estimated, evil_key, trial, wanted
 from tests.samples.database import key_id
 from tests.samples.matching import question
 from tests.samples.records import save_trial
-from tests.servers.browser import Seen, seen_in
-from tests.servers.service import Running, running, until
+from tests.servers.browser import seen_in
+from tests.servers.service import running, until
 
 pytestmark = pytest.mark.slow
 
-SEARCHES = (
-    ("matmul", "512x512x512", "v5e", "16"),
-    ("matmul", "512x512x512", "v6e", "2"),
-)
+SEARCHES = (("matmul", "512x512x512", "v5e", "16"), ("matmul", "512x512x512", "v6e", "2"))
 
 
-def search(database: str, kernel: str, shape: str, chip: str, trials: str) -> list[str]:
+def search(database, kernel, shape, chip, trials):
     command = [sys.executable, "-m", "autotune", "search", kernel, "--shape", shape]
     return [*command, "--chip", chip, "--trials", trials, "--full", "--db", database]
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> str:
+def real(tmp_path_factory):
     """A database with the results of real searches, and a miss."""
     file = str(tmp_path_factory.mktemp("real") / "real.db")
     for arguments in SEARCHES:
@@ -48,22 +43,22 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def site(real: str) -> Iterator[Running]:
+def site(real):
     with running(real) as service:
         yield service
 
 
 @pytest.fixture
-def seen(browser: Browser, site: Running) -> Iterator[Seen]:
+def seen(browser, site):
     yield from seen_in(browser, site)
 
 
-def _place(of: Locator) -> Any:
+def _place(of):
     of.scroll_into_view_if_needed()
     return of.bounding_box()
 
 
-def test_filters_and_links(seen: Seen) -> None:
+def test_filters_and_links(seen):
     page = seen.open("/")
     page.get_by_role("article").get_by_role("link", name="matmul").click()
     expect(page.get_by_role("heading", name="matmul", exact=True)).to_be_visible()
@@ -85,7 +80,7 @@ def test_filters_and_links(seen: Seen) -> None:
     expect(page.get_by_role("heading", name="Search")).to_be_visible()
 
 
-def test_a_click_on_a_dot_opens_its_trial(seen: Seen) -> None:
+def test_a_click_on_a_dot_opens_its_trial(seen):
     page = seen.open("/keys/1")
     box = _place(page.locator("[data-plot=trials] .scatterlayer .point").nth(3))
     place = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -95,7 +90,7 @@ def test_a_click_on_a_dot_opens_its_trial(seen: Seen) -> None:
     page.wait_for_url("**/trials/*")
 
 
-def test_the_theme_is_kept_and_paper_is_white(seen: Seen) -> None:
+def test_the_theme_is_kept_and_paper_is_white(seen):
     page = seen.open("/")
     page.get_by_role("button", name="Theme: system").click()
     page.get_by_role("button", name="Theme: light").click()
@@ -110,7 +105,7 @@ def test_the_theme_is_kept_and_paper_is_white(seen: Seen) -> None:
     page.wait_for_function(f"() => {drawn} === '{dark_on_white}'")
 
 
-def test_a_plot_is_saved_as_an_image(seen: Seen) -> None:
+def test_a_plot_is_saved_as_an_image(seen):
     page = seen.open("/keys/1")
     with page.expect_download() as download:
         page.get_by_role("button", name="Save as image: Roofline").click()
@@ -118,7 +113,7 @@ def test_a_plot_is_saved_as_an_image(seen: Seen) -> None:
     assert download.value.suggested_filename.endswith("roofline.png")
 
 
-def test_without_scripts_the_tables_are_there(browser: Browser, site: Running) -> None:
+def test_without_scripts_the_tables_are_there(browser, site):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(site.url + "/keys/1")
@@ -126,7 +121,7 @@ def test_without_scripts_the_tables_are_there(browser: Browser, site: Running) -
     context.close()
 
 
-def test_a_live_search_is_watched_to_its_end(browser: Browser, tmp_path: Path) -> None:
+def test_a_live_search_is_watched_to_its_end(browser, tmp_path):
     file = str(tmp_path / "live.db")
     open_store(file, create=True).close()
     command = search(file, "matmul", "256x512x512", "v5e", "12")
@@ -152,7 +147,7 @@ def test_a_live_search_is_watched_to_its_end(browser: Browser, tmp_path: Path) -
 
 
 class TestOwnDatabase:
-    def test_a_miss_is_requested_with_a_token(self, own_seen: Seen, store: SqlStore) -> None:
+    def test_a_miss_is_requested_with_a_token(self, own_seen, store):
         secret = store.tokens.create("ci", WRITER, None)[1]
         page = own_seen.open("/")
         button = page.get_by_role("button", name="Request tuning of mm m=77")
@@ -171,9 +166,7 @@ class TestOwnDatabase:
         assert job is not None
         assert (job.created_by, job.request.problem["m"]) == ("ci", 77)
 
-    def test_a_search_begins_on_the_page_of_its_problem(
-        self, own_seen: Seen, store: SqlStore
-    ) -> None:
+    def test_a_search_begins_on_the_page_of_its_problem(self, own_seen, store):
         """Who waits for it sees its plots and trials, and need not give the token again."""
         key = question(77, 5, chip=Chip.V6E)
         page = own_seen.open(f"/keys/{key_id(store, key)}")
@@ -189,9 +182,7 @@ class TestOwnDatabase:
         save_trial(store, key, trial(0, estimated(5.0)))
         expect(page.get_by_role("heading", name="Trials", exact=True)).to_be_visible()
 
-    def test_searches_are_requested_for_all_that_an_upgrade_breaks(
-        self, own_seen: Seen, store: SqlStore
-    ) -> None:
+    def test_searches_are_requested_for_all_that_an_upgrade_breaks(self, own_seen, store):
         secret = store.tokens.create("ci", WRITER, None)[1]
         before = len(store.jobs.list())
         page = own_seen.open("/upgrades")
@@ -208,7 +199,7 @@ class TestOwnDatabase:
         made = {(job.created_by, job.request.chip.value) for job in jobs[: len(jobs) - before]}
         assert made == {("ci", "v5e"), ("ci", "v6e")}
 
-    def test_no_text_from_outside_runs(self, own_seen: Seen, store: SqlStore) -> None:
+    def test_no_text_from_outside_runs(self, own_seen, store):
         number = key_id(store, evil_key())
         paths = ["/", "/upgrades", f"/kernels/{quote(evil_key().kernel, safe='')}"]
         paths += [f"/keys/{number}", f"/toolchains/{number}"]
@@ -218,9 +209,7 @@ class TestOwnDatabase:
             assert page.evaluate("window.evil") is None, path
             assert page.locator("main img").count() == 0, path
 
-    def test_a_closed_service_is_opened_with_a_token(
-        self, browser: Browser, store: SqlStore, database: str
-    ) -> None:
+    def test_a_closed_service_is_opened_with_a_token(self, browser, store, database):
         secret = store.tokens.create("reader", READER, None)[1]
         with running(database, closed=True) as service:
             until(lambda: service.get("/v1/misses", secret)[0] == 200)
@@ -233,7 +222,7 @@ class TestOwnDatabase:
                 seen.wrong[:] = [line for line in seen.wrong if "401" not in line]
 
 
-def test_the_reference_of_the_http_interface(seen: Seen) -> None:
+def test_the_reference_of_the_http_interface(seen):
     """Swagger UI, under the policy of the pages; what is asked there is answered."""
     page = seen.open("/docs")
     operation = page.locator("#operations-operation-healthz")

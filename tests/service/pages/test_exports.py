@@ -9,16 +9,14 @@ import pytest
 
 import autotune_service.pages
 from autotune.domain.outcome import Illegal
-from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, html, trial
 from tests.samples.matching import question
 from tests.samples.records import save_trial
-from tests.servers.service import Running
 
 # --- exports ------------------------------------------------------------------------------------
 
 
-def test_trials_as_csv_and_json(service: Running) -> None:
+def test_trials_as_csv_and_json(service):
     _, headers, body = service.raw("GET", "/export/keys/1/trials.csv")
     lines = body.decode().splitlines()
     assert headers["content-disposition"] == 'attachment; filename="trials.csv"'
@@ -30,7 +28,7 @@ def test_trials_as_csv_and_json(service: Running) -> None:
     assert [trial["number"] for trial in crashed] == [7]
 
 
-def test_the_same_configs_under_each_toolchain(service: Running) -> None:
+def test_the_same_configs_under_each_toolchain(service):
     trials = service.get("/export/toolchains/1.json")[1]
     outcomes = {(line["key"], line["number"]): line["outcome"] for line in trials}
     assert outcomes[2, 2] == "compile failed"
@@ -49,7 +47,7 @@ def test_the_same_configs_under_each_toolchain(service: Running) -> None:
         "/export/toolchains/1",
     ],
 )
-def test_every_table_can_be_taken_away(service: Running, path: str) -> None:
+def test_every_table_can_be_taken_away(service, path):
     query = "?name=mm" if path.endswith("kernel") else ""
     rows = service.get(f"{path}.json{query}")[1]
     assert rows
@@ -58,7 +56,7 @@ def test_every_table_can_be_taken_away(service: Running, path: str) -> None:
     assert service.raw("GET", f"{path}.xml{query}")[0] == 404
 
 
-def test_every_export_of_a_page_is_there(service: Running) -> None:
+def test_every_export_of_a_page_is_there(service):
     for page in ("/", "/misses", "/kernels/mm", "/keys/1", "/toolchains/1", "/trials/1"):
         links = re.findall(r'href="(/export/[^"]+)"', html(service, page))
         assert links
@@ -81,16 +79,14 @@ def test_every_export_of_a_page_is_there(service: Running) -> None:
         ("trials/7", "kind=crashed"),
     ],
 )
-def test_a_filter_that_is_not_understood_is_refused(
-    service: Running, path: str, given: str
-) -> None:
+def test_a_filter_that_is_not_understood_is_refused(service, path, given):
     """In a file nobody sees a note: the whole table would be taken for what was asked for."""
     status, answer = service.get(f"/export/{path}.json?{given}")
     assert (status, answer["error"]["code"]) == (422, "invalid_field")
     assert answer["error"]["field"] == given.rpartition("&")[2].partition("=")[0]
 
 
-def test_a_file_has_what_its_page_lists(service: Running) -> None:
+def test_a_file_has_what_its_page_lists(service):
     """With its filters, in its order."""
     trials = service.get("/export/keys/1/trials.json?is.unroll=1&order=-time")[1]
     page = html(service, "/keys/1?is.unroll=1&order=-time")
@@ -104,13 +100,13 @@ def test_a_file_has_what_its_page_lists(service: Running) -> None:
     assert {line["jax"] for line in covered} == {"0.12.0"}
 
 
-def test_a_spreadsheet_gets_no_formula(fresh: Running, store: SqlStore) -> None:
+def test_a_spreadsheet_gets_no_formula(fresh, store):
     save_trial(store, question(), trial(40, Illegal(reason="=cmd|' /C calc'!A0")))
     text = fresh.raw("GET", "/export/keys/1/trials.csv?kind=illegal")[2].decode()
     assert ",'=cmd|" in text
 
 
-def test_one_trial_as_json(service: Running) -> None:
+def test_one_trial_as_json(service):
     answer = service.get("/export/trials/7.json")[1]
     assert answer["outcome"]["message"].endswith("second line")
     listed = service.get("/export/keys/1/trials.json")[1][6]
@@ -123,7 +119,7 @@ def test_one_trial_as_json(service: Running) -> None:
 # --- scripts and styles -------------------------------------------------------------------------
 
 
-def test_plotly_is_served_compressed_and_kept_for_ever(service: Running) -> None:
+def test_plotly_is_served_compressed_and_kept_for_ever(service):
     path = re.search(r"/static/\w+/plotly-cartesian\.min\.js", html(service, "/keys/1"))
     assert path is not None
     status, headers, body = service.raw("GET", path[0], **{"Accept-Encoding": "gzip"})
@@ -136,7 +132,7 @@ def test_plotly_is_served_compressed_and_kept_for_ever(service: Running) -> None
 
 
 @pytest.mark.parametrize("name", ["none.js", "..%2fpages.py", "pages.py"])
-def test_no_other_file_is_served(service: Running, name: str) -> None:
+def test_no_other_file_is_served(service, name):
     assert service.raw("GET", f"/static/0/{name}")[0] == 404
 
 
@@ -146,7 +142,7 @@ STATIC = Path(autotune_service.pages.__file__).parent / "static"
 @pytest.mark.parametrize(
     ("name", "licence"), [("swagger-ui", "Apache License"), ("plotly", "MIT License")]
 )
-def test_files_of_others_are_as_they_were_published(name: str, licence: str) -> None:
+def test_files_of_others_are_as_they_were_published(name, licence):
     folder = STATIC / name
     sums = dict(reversed(line.split()) for line in (folder / "SHA256SUMS").read_text().splitlines())
     for file, digest in sums.items():
@@ -156,7 +152,7 @@ def test_files_of_others_are_as_they_were_published(name: str, licence: str) -> 
 
 
 @pytest.mark.parametrize("name", ["swagger-ui-bundle.js", "swagger-ui.css", "docs.js"])
-def test_the_page_loads_nothing_from_elsewhere(service: Running, name: str) -> None:
+def test_the_page_loads_nothing_from_elsewhere(service, name):
     status, headers, page = service.raw("GET", "/docs")
     assert status == 200 and "script-src 'self'" in headers["content-security-policy"]
     (address,) = (

@@ -1,44 +1,37 @@
 """The figures as plain data."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from autotune.domain.browsing import Improvement, NumberedTrial
-from autotune.domain.outcome import Outcome
 from autotune_service.pages import plots
-from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
+from autotune_service.pages.candidates import candidates, wrapped
 from autotune_service.pages.plots import bandwidth, peak, roofline
 from autotune_service.pages.render import as_json
-from tests.samples.dashboard import (
-    OUTCOMES,
-    config,
-    published,
-    trial,
-)
+from tests.samples.dashboard import OUTCOMES, config, published, trial
 from tests.samples.matching import question
 
 
-def shown_trials(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[ShownTrial]:
+def shown_trials(outcomes=OUTCOMES, winner=2):
     trials = [NumberedTrial(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
     return candidates(trials, replace(published(question()), config=config(winner)))
 
 
-def test_hover_texts_are_lines_and_escaped() -> None:
+def test_hover_texts_are_lines_and_escaped():
     lines = wrapped("a<b> & " * 40)
     assert len(lines) > 2 and max(map(len, lines)) < 200
     assert "<" not in "".join(lines)
 
 
-def test_nothing_in_json_ends_its_element() -> None:
+def test_nothing_in_json_ends_its_element():
     text = as_json({"a": "</script><!--&\u2028", "b": float("inf")})
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == {"a": "</script><!--&\u2028", "b": None}
 
 
-def test_the_best_so_far_and_the_lines() -> None:
+def test_the_best_so_far_and_the_lines():
     shown = shown_trials()
     steps = [
         Improvement(number=c.trial.number, at=c.trial.created_at, time_us=c.time_us or 0.0)
@@ -56,7 +49,7 @@ def test_the_best_so_far_and_the_lines() -> None:
     assert timed["layout"]["xaxis"]["title"]["text"] == "time since the first trial (s)"
 
 
-def test_the_roof_is_that_of_the_estimates() -> None:
+def test_the_roof_is_that_of_the_estimates():
     estimates = [c.estimate for c in shown_trials(OUTCOMES[:4]) if c.estimate]
     assert bandwidth(estimates) == (4 << 20) / 4.0
     assert peak(estimates) == 10**9 / 6.0
@@ -70,14 +63,14 @@ def test_the_roof_is_that_of_the_estimates() -> None:
 @pytest.mark.parametrize(
     "outcomes", [(), OUTCOMES[4:9], OUTCOMES[:1]], ids=["none", "failed", "one"]
 )
-def test_few_trials_break_no_figure(outcomes: Sequence[Outcome]) -> None:
+def test_few_trials_break_no_figure(outcomes):
     shown = shown_trials(outcomes)
     roofline(shown)
     plots.vmem(shown)
     plots.over_trials(shown, [], ())
 
 
-def test_ticks_are_plain_numbers() -> None:
+def test_ticks_are_plain_numbers():
     assert plots.plain_ticks(9.0, 250.0) == [10.0, 20.0, 50.0, 100.0, 200.0]
     assert plots.plain_ticks(0.01, 3e4) == [0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4]
     assert plots.log_ticks(9.0, 9000.0)["ticktext"][-1] == "10,000"

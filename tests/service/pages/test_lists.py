@@ -14,7 +14,6 @@ from autotune.domain.codec import from_data
 from autotune.domain.job import State
 from autotune.domain.problem import Config
 from autotune.domain.token import ADMIN, READER, WRITER
-from autotune_db import SqlStore
 from autotune_service.pages.compare import MOST
 from autotune_service.pages.problem import taken
 from tests.samples.dashboard import (
@@ -31,10 +30,10 @@ from tests.samples.dashboard import (
 from tests.samples.database import key_id
 from tests.samples.matching import NOON, question
 from tests.samples.records import save_trial
-from tests.servers.service import Running, publish, running, until
+from tests.servers.service import publish, running, until
 
 
-def listed(text: str) -> list[int]:
+def listed(text):
     """The problems of a list, in order."""
     return [int(link) for link in re.findall(r'name="key" value="(\d+)"', text)]
 
@@ -52,19 +51,19 @@ class TestFind:
             ("V5E MM 0.10.2", {1}),
         ],
     )
-    def test_each_word_narrows(self, service: Running, words: str, wanted: set[int]) -> None:
+    def test_each_word_narrows(self, service, words, wanted):
         text = html(service, f"/problems?q={quote_plus(words)}&order=kernel")
         shown = set(listed(text)) & {1, 2}
         assert shown == wanted
 
-    def test_so_many_words_are_looked_for(self, service: Running) -> None:
+    def test_so_many_words_are_looked_for(self, service):
         words = "+".join(["mm"] * 9 + [f"w{n}" for n in range(9)])
         assert "Only the first 6 words were looked for" in html(service, f"/problems?q={words}")
         assert listed(html(service, "/problems?q=" + "+".join(["bfloat16"] * 9 + ["v5e"]))) == (
             listed(html(service, "/problems?q=bfloat16+v5e"))
         )
 
-    def test_a_token_is_found_by_what_it_brought(self, fresh: Running, store: SqlStore) -> None:
+    def test_a_token_is_found_by_what_it_brought(self, fresh, store):
         store.save_record(
             replace(published(question(5, 5)), pushed_by="night-ci", checked_by="own")
         )
@@ -72,9 +71,7 @@ class TestFind:
         status, headers, _ = fresh.raw("GET", "/problems?q=night-ci", **HTML)
         assert (status, headers["location"]) == (303, f"/keys/{number}")
 
-    def test_limits_may_have_spaces_and_names_may_have_signs(
-        self, fresh: Running, store: SqlStore
-    ) -> None:
+    def test_limits_may_have_spaces_and_names_may_have_signs(self, fresh, store):
         unnamed = replace(question(6, 6), kernel="<lambda>")
         save_trial(store, unnamed, trial(0, estimated(44.0)))
         address = f"/keys/{key_id(store, unnamed)}"
@@ -83,9 +80,7 @@ class TestFind:
             assert (status, headers.get("location")) == (303, address), words
 
 
-def test_what_was_never_searched_says_so_and_its_button_makes_a_job(
-    fresh: Running, store: SqlStore
-) -> None:
+def test_what_was_never_searched_says_so_and_its_button_makes_a_job(fresh, store):
     path = f"/keys/{key_id(store, store.misses()[0].key)}"
     text = html(fresh, path)
     assert "older version" not in text
@@ -99,7 +94,7 @@ def test_what_was_never_searched_says_so_and_its_button_makes_a_job(
 
 
 class TestTaken:
-    def test_each_form_is_the_config(self) -> None:
+    def test_each_form_is_the_config(self):
         record = replace(published(question()), config=config(2).replace(vmem_limit_bytes=1 << 20))
         stored = dict(taken(record, "http://host/v1/configs/mm?shape='m'"))
         assert eval(stored["Python"], {"autotune": autotune}) == record.config
@@ -109,7 +104,7 @@ class TestTaken:
             "TUNED.config(TUNED.problem(dtype='bfloat16', m=1024, k=128, causal=False))"
         )
 
-    def test_the_page_has_them_beside_their_buttons(self, service: Running) -> None:
+    def test_the_page_has_them_beside_their_buttons(self, service):
         text = html(service, "/keys/1")
         for name in ("Python", "JSON", "curl", "Tuned"):
             assert f'data-copy="take-{name}"' in text
@@ -120,12 +115,12 @@ class TestTaken:
 
 
 class TestJobs:
-    def test_it_waits_for_a_worker_that_is_busy(self, fresh: Running, store: SqlStore) -> None:
+    def test_it_waits_for_a_worker_that_is_busy(self, fresh, store):
         store.jobs.add(wanted(question()))
         claimed_job(store, question())
         assert "1 worker is busy with other jobs" in plain(html(fresh, "/jobs?state=queued"))
 
-    def test_all_states_with_what_can_be_done(self, fresh: Running, store: SqlStore) -> None:
+    def test_all_states_with_what_can_be_done(self, fresh, store):
         store.jobs.add(wanted(question(), trials=7))
         job = claimed_job(store, question())
         assert f'data-post="/v1/jobs/{job.number}/cancel"' in html(fresh, "/jobs?state=running")
@@ -141,7 +136,7 @@ class TestJobs:
         status, made = fresh.post("/v1/jobs", json.loads(unescape(again)), secret)
         assert (status, made["request"]["trials"]) == (201, 7)
 
-    def test_what_workers_said_stands_with_the_job(self, fresh: Running, store: SqlStore) -> None:
+    def test_what_workers_said_stands_with_the_job(self, fresh, store):
         """The newest attempt first; whatever they said, it is text."""
         made, _ = store.jobs.add(wanted(question()))
         path = f"/jobs/{made.number}"
@@ -163,7 +158,7 @@ class TestJobs:
 
 
 class TestSnapshots:
-    def test_what_changed_from_one_to_another(self, fresh: Running, store: SqlStore) -> None:
+    def test_what_changed_from_one_to_another(self, fresh, store):
         other = replace(
             published(question()), config=config(3), pushed_by="night-ci", checked_by="own"
         )
@@ -180,9 +175,7 @@ class TestSnapshots:
         for pair in ("from=1&to=99", "from=99&to=1"):
             html(fresh, f"/snapshots?{pair}", 404)
 
-    def test_a_problem_tells_who_published_and_offers_what_was_before(
-        self, fresh: Running, store: SqlStore
-    ) -> None:
+    def test_a_problem_tells_who_published_and_offers_what_was_before(self, fresh, store):
         later = replace(
             published(question()), config=config(3), pushed_by="night-ci", checked_by="own"
         )
@@ -201,7 +194,7 @@ class TestSnapshots:
 
 
 class TestCompare:
-    def test_configs_and_times_stand_side_by_side(self, service: Running) -> None:
+    def test_configs_and_times_stand_side_by_side(self, service):
         text = html(service, "/compare?trial=1&trial=3&trial=5")
         assert re.search(r'<tr class="differs"><th scope="row">unroll', text)
         assert not re.search(r'<tr class="differs"><th scope="row">chip', text)
@@ -212,9 +205,7 @@ class TestCompare:
         assert "out of VMEM: needs 32 MiB" in text
         assert "issue 60.0 µs, 60.0% 5.7 µs, 60.0% –" in plain(text)  # where the cycles go
 
-    def test_what_is_served_has_the_parts_that_its_trial_knows(
-        self, fresh: Running, store: SqlStore
-    ) -> None:
+    def test_what_is_served_has_the_parts_that_its_trial_knows(self, fresh, store):
         """A record keeps none. Of another time its trial says nothing."""
         for time_us, known in ((9.5, True), (9.6, False)):
             record = published(question())
@@ -225,17 +216,17 @@ class TestCompare:
             assert ("It needs 54.3 µs less" in html(fresh, "/keys/1")) is known
             assert f"{100 / time_us:.2f} times as fast as default" in html(fresh, "/keys/1")
 
-    def test_what_is_not_there_is_said(self, service: Running) -> None:
+    def test_what_is_not_there_is_said(self, service):
         text = html(service, "/compare?trial=99&trial=x&key=1")
         assert text.count("was ignored") == 2
 
-    def test_no_more_are_looked_for_than_stand_side_by_side(self, service: Running) -> None:
+    def test_no_more_are_looked_for_than_stand_side_by_side(self, service):
         text = html(service, "/compare?" + "&".join(f"trial={n}" for n in range(90, 99)))
         assert text.count("was ignored") == MOST
         assert f"Only the first {MOST} are compared" in text
 
 
-def test_an_axis_matters_by_what_changing_it_alone_does(fresh: Running, store: SqlStore) -> None:
+def test_an_axis_matters_by_what_changing_it_alone_does(fresh, store):
     key = question(3, 3)
     for number in range(24):
         slow = 100.0 * (1 + number // 3 % 4)
@@ -246,7 +237,7 @@ def test_an_axis_matters_by_what_changing_it_alone_does(fresh: Running, store: S
 
 
 class TestSignIn:
-    def test_people_are_asked_in_their_words(self, store: SqlStore, database: str) -> None:
+    def test_people_are_asked_in_their_words(self, store, database):
         with running(database, closed=True) as closed:
             text = html(closed, "/", 401)
             said = plain(text[text.index("<main") :])

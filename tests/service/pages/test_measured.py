@@ -2,21 +2,18 @@
 
 import csv
 import io
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from autotune_db import SqlStore
 from tests.samples.dashboard import EVIL, RUN, fill, html, plain, timed_record
 from tests.samples.database import new_store
 from tests.samples.matching import question
-from tests.servers.service import Running, publish, running
+from tests.servers.service import publish, running
 
 
 @pytest.fixture(scope="module")
-def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def timed(tmp_path_factory):
     """For tests that only read."""
     file = str(tmp_path_factory.mktemp("measured") / "timed.db")
     with new_store(file, fill) as store:
@@ -25,7 +22,7 @@ def timed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield service
 
 
-def table(service: Running, path: str) -> list[dict[str, str]]:
+def table(service, path):
     text = service.raw("GET", path)[2].decode()
     return list(csv.DictReader(io.StringIO(text)))
 
@@ -58,7 +55,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("path", SAYS)
-def test_what_was_measured_stands_beside_what_was_estimated(timed: Running, path: str) -> None:
+def test_what_was_measured_stands_beside_what_was_estimated(timed, path):
     text = html(timed, path)
     assert "<script>window" not in text
     for words in SAYS[path]:
@@ -76,15 +73,13 @@ def test_what_was_measured_stands_beside_what_was_estimated(timed: Running, path
         ({"ratio": 1.0, "low": 0.9, "high": 1.1}, "Plain XLA was measured, and cannot be told"),
     ],
 )
-def test_plain_xla_is_put_into_words(
-    fresh: Running, store: SqlStore, changes: dict[str, Any], says: str
-) -> None:
+def test_plain_xla_is_put_into_words(fresh, store, changes, says):
     rows = tuple(replace(t, **changes) if t.config is None else t for t in RUN.timed)
     publish(fresh, store, timed_record(question(), replace(RUN, timed=rows)))
     assert says in plain(html(fresh, "/keys/1"))
 
 
-def test_a_void_run_is_shown_and_decides_nothing(fresh: Running, store: SqlStore) -> None:
+def test_a_void_run_is_shown_and_decides_nothing(fresh, store):
     run = replace(RUN, void=f"the device changed {EVIL}")
     publish(fresh, store, timed_record(question(), run, "estimated"))
     text = html(fresh, "/keys/1")
@@ -96,7 +91,7 @@ def test_a_void_run_is_shown_and_decides_nothing(fresh: Running, store: SqlStore
     )
 
 
-def test_exports_have_both(timed: Running) -> None:
+def test_exports_have_both(timed):
     row, *_ = sorted(table(timed, "/export/kernel.csv?name=mm"), key=lambda r: int(r["key"]))
     names = ("published_estimated_us", "published_measured_us", "method", "measured_by", "device")
     values = ["9.5", "8.25", "measured", "device time", "TPU v5 lite 0"]
@@ -108,8 +103,8 @@ def test_exports_have_both(timed: Running) -> None:
     assert trials[5]["measured_us"] == ""
 
 
-def test_json_has_every_sample(timed: Running) -> None:
-    trials: list[dict[str, Any]] = timed.get("/export/keys/1/trials.json")[1]
+def test_json_has_every_sample(timed):
+    trials = timed.get("/export/keys/1/trials.json")[1]
     trial = timed.get("/export/trials/3.json")[1]
     assert trial.pop("key")["kernel"] == "mm"
     assert trial == trials[2]

@@ -4,9 +4,7 @@ import gzip
 import json
 import re
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -16,7 +14,6 @@ from autotune.domain.job import Progress
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.record import Evidence
 from autotune.domain.token import WRITER
-from autotune_db import SqlStore
 from autotune_service.pages import event_stream, problem
 from tests.samples.dashboard import (
     EVIL,
@@ -34,7 +31,7 @@ from tests.samples.dashboard import (
 from tests.samples.database import key_id, latest_snapshot
 from tests.samples.matching import question
 from tests.samples.records import save_trial
-from tests.servers.service import Failing, Running, publish, running, until
+from tests.servers.service import Failing, publish, running, until
 
 PAGES = (
     "/",
@@ -57,7 +54,7 @@ PAGES = (
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_brings_its_own_policy(service: Running, path: str) -> None:
+def test_a_page_brings_its_own_policy(service, path):
     status, headers, body = service.raw("GET", path, **HTML)
     assert status == 200
     assert headers["content-type"] == "text/html; charset=utf-8"
@@ -68,7 +65,7 @@ def test_a_page_brings_its_own_policy(service: Running, path: str) -> None:
     assert b"https://" not in body
 
 
-SAY: dict[str, tuple[str, ...]] = {
+SAY = {
     "/": (
         'href="/kernels/mm?chip=v5e&amp;toolchain=0.10.2%2C0.10.2%2C0.0.42"',
         ">1/1</a>",  # published of searched
@@ -112,7 +109,7 @@ SAY: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("path", SAY)
-def test_what_a_page_says(service: Running, path: str) -> None:
+def test_what_a_page_says(service, path):
     text = html(service, path)
     for words in SAY[path]:
         assert words in text
@@ -120,7 +117,7 @@ def test_what_a_page_says(service: Running, path: str) -> None:
     assert ("Sign out" in text, "≥" in answer, evil_key().kernel in text) == (False,) * 3
 
 
-def test_pages_are_compressed_for_those_who_say_so(service: Running) -> None:
+def test_pages_are_compressed_for_those_who_say_so(service):
     plain = html(service, "/keys/1")
     _, headers, body = service.raw("GET", "/keys/1", **HTML, **{"Accept-Encoding": "gzip"})
     assert headers["content-encoding"] == "gzip"
@@ -142,7 +139,7 @@ def test_pages_are_compressed_for_those_who_say_so(service: Running) -> None:
         ("/problems?order=slowest", "order=slowest was ignored"),
     ],
 )
-def test_bad_filters_are_ignored_with_a_note(service: Running, path: str, note: str) -> None:
+def test_bad_filters_are_ignored_with_a_note(service, path, note):
     text = html(service, path)
     assert note in text
     assert "<script>window" not in text
@@ -161,24 +158,24 @@ def test_bad_filters_are_ignored_with_a_note(service: Running, path: str, note: 
         f"/kernels/{quote(EVIL)}",
     ],
 )
-def test_what_is_not_there_is_a_page_with_a_way_back(service: Running, path: str) -> None:
+def test_what_is_not_there_is_a_page_with_a_way_back(service, path):
     text = html(service, path, 404)
     assert '<a href="/">To the overview</a>' in text
     assert "<script>window" not in text
 
 
-def test_a_program_gets_json_for_what_is_not_there(service: Running) -> None:
+def test_a_program_gets_json_for_what_is_not_there(service):
     assert service.get("/keys/99")[1]["error"]["code"] == "unknown_key"
     status, headers, _ = service.raw("GET", "/v1/nothing", **HTML)
     assert (status, headers["content-type"]) == (404, "application/json")
 
 
-def figures(text: str) -> dict[str, Any]:
+def figures(text):
     drawn = re.findall(r'<script type="application/json" data-figure="(\w+)">(.*?)</script>', text)
     return {name: json.loads(data) for name, data in drawn}
 
 
-def test_every_outcome_is_told_apart(service: Running) -> None:
+def test_every_outcome_is_told_apart(service):
     text = html(service, "/keys/1")
     for outcome in OUTCOMES:
         count = 4 if outcome.kind == "estimated" else 1
@@ -188,7 +185,7 @@ def test_every_outcome_is_told_apart(service: Running) -> None:
     assert set(wanted) < set(names)
 
 
-def test_big_tables_are_paged_and_links_keep_the_filters(fresh: Running, store: SqlStore) -> None:
+def test_big_tables_are_paged_and_links_keep_the_filters(fresh, store):
     for number in range(20, 140):
         save_trial(store, question(), trial(number, Illegal(reason=f"r{number}")))
     text = html(fresh, "/keys/1?kind=illegal&page=2")
@@ -200,9 +197,7 @@ def test_big_tables_are_paged_and_links_keep_the_filters(fresh: Running, store: 
 # --- what came from outside ---------------------------------------------------------------------
 
 
-def test_a_default_that_was_not_compiled_is_called_predicted(
-    fresh: Running, store: SqlStore
-) -> None:
+def test_a_default_that_was_not_compiled_is_called_predicted(fresh, store):
     of = question(kernel="untried")
     predicted = Evidence(
         config=None, time_us=None, expected_us=19.0, expected_error=0.25, note="not compiled"
@@ -218,7 +213,7 @@ def test_a_default_that_was_not_compiled_is_called_predicted(
     assert "2.00× the default (predicted)</span>" in page
 
 
-def evil_pages(store: SqlStore) -> list[str]:
+def evil_pages(store):
     number = key_id(store, evil_key())
     ids = [
         trial.id
@@ -233,7 +228,7 @@ def evil_pages(store: SqlStore) -> list[str]:
     ]
 
 
-def test_no_text_from_outside_becomes_markup(fresh: Running, store: SqlStore) -> None:
+def test_no_text_from_outside_becomes_markup(fresh, store):
     running_job(store, note=EVIL)
     seen = 0
     for path in evil_pages(store):
@@ -249,7 +244,7 @@ def test_no_text_from_outside_becomes_markup(fresh: Running, store: SqlStore) ->
     assert seen > 30  # it is shown, as text
 
 
-def test_events_cannot_be_forged_by_a_text(fresh: Running, store: SqlStore) -> None:
+def test_events_cannot_be_forged_by_a_text(fresh, store):
     running_job(store, note="a\n\nevent: progress\ndata: {}")
     number = key_id(store, evil_key())
     first = next(events(fresh, f"/keys/{number}/events"))
@@ -259,7 +254,7 @@ def test_events_cannot_be_forged_by_a_text(fresh: Running, store: SqlStore) -> N
 # --- live ---------------------------------------------------------------------------------------
 
 
-def events(service: Running, path: str) -> Iterator[dict[str, Any]]:
+def events(service, path):
     """Each as it comes, for as long as the stream lives or somebody asks."""
     with urllib.request.urlopen(service.url + path, timeout=300) as answer:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -268,7 +263,7 @@ def events(service: Running, path: str) -> Iterator[dict[str, Any]]:
                 yield json.loads(line.removeprefix(b"data: "))
 
 
-def test_a_stream_tells_what_the_terminal_shows(fresh: Running, store: SqlStore) -> None:
+def test_a_stream_tells_what_the_terminal_shows(fresh, store):
     progress = Progress(done=3, goal=9, note="compiling")
     store.searches.report(question(), "9 points", progress, over=False)
     assert "The space: 9 points." in html(fresh, "/keys/1")
@@ -285,7 +280,7 @@ def test_a_stream_tells_what_the_terminal_shows(fresh: Running, store: SqlStore)
     assert second["search"] is None
 
 
-def test_a_stream_ends_by_itself(fresh: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_ends_by_itself(fresh, monkeypatch):
     monkeypatch.setattr(event_stream, "_LIFE_S", 1.0)
     assert len(list(events(fresh, "/keys/1/events"))) == 1
 
@@ -294,19 +289,17 @@ def test_a_stream_ends_by_itself(fresh: Running, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture
-def closed(store: SqlStore, database: str) -> Iterator[Running]:
+def closed(store, database):
     with running(database, closed=True) as service:
         yield service
 
 
 class TestClosed:
-    def test_scripts_and_styles_are_open(self, closed: Running) -> None:
+    def test_scripts_and_styles_are_open(self, closed):
         for path in re.findall(r"/static/\w+/[\w.]+", html(closed, "/", 401)):
             assert closed.raw("GET", path)[0] == 200
 
-    def test_a_session_opens_pages_and_nothing_that_writes(
-        self, closed: Running, store: SqlStore
-    ) -> None:
+    def test_a_session_opens_pages_and_nothing_that_writes(self, closed, store):
         secret = store.tokens.create("boss", WRITER, None)[1]
         until(lambda: closed.get("/v1/misses", secret)[0] == 200)
         status, headers, _ = closed.raw("GET", "/session", Authorization=f"Bearer {secret}")
@@ -325,20 +318,20 @@ class TestClosed:
     @pytest.mark.parametrize(
         "cookie", ["autotune_token=wrong", "autotune_token", "a=b", "=;;", "a/b=c"]
     )
-    def test_no_other_cookie_does(self, closed: Running, cookie: str) -> None:
+    def test_no_other_cookie_does(self, closed, cookie):
         html(closed, "/", 401, Cookie=cookie)
 
 
 class TestDatabaseGone:
     @pytest.fixture
-    def gone(self, store: SqlStore) -> Iterator[Running]:
+    def gone(self, store):
         failing = Failing(store)
-        with running("", opened=lambda: failing) as service:  # type: ignore[arg-type,return-value]
+        with running("", opened=lambda: failing) as service:
             failing.gone = True
             yield service
 
     @pytest.mark.parametrize("path", [*PAGES, "/keys/1/events"])
-    def test_a_page_says_so(self, gone: Running, path: str) -> None:
+    def test_a_page_says_so(self, gone, path):
         text = html(gone, path, 503)
         assert "The database cannot be used" in text
         assert "secret-host" not in text
@@ -350,10 +343,8 @@ class TestBug:
     """An exception that no code expects, anywhere in a page or a route."""
 
     @pytest.fixture
-    def broken(
-        self, store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch
-    ) -> Iterator[Running]:
-        def raises(*_: Any, **__: Any) -> None:
+    def broken(self, store, database, monkeypatch):
+        def raises(*_, **__):
             raise ZeroDivisionError(f"a secret of {EVIL}")
 
         with running(database) as service:
@@ -367,7 +358,7 @@ class TestBug:
             yield service
 
     @pytest.mark.parametrize("path", ["/", "/keys/1", "/trials/1"])
-    def test_a_page_is_a_page_with_a_way_back_and_the_id(self, broken: Running, path: str) -> None:
+    def test_a_page_is_a_page_with_a_way_back_and_the_id(self, broken, path):
         status, headers, body = broken.raw("GET", path, **HTML, **{"X-Request-Id": "mine-7"})
         text = body.decode()
         assert (status, headers["content-type"]) == (500, "text/html; charset=utf-8")
@@ -380,7 +371,7 @@ class TestBug:
         html(broken, "/kernels/mm")  # the rest goes on
 
     @pytest.mark.parametrize("path", ["/v1/misses", "/"])
-    def test_a_program_gets_the_envelope(self, broken: Running, path: str) -> None:
+    def test_a_program_gets_the_envelope(self, broken, path):
         status, headers, body = broken.raw("GET", path, **{"X-Request-Id": "mine-8"})
         assert (status, headers["content-type"]) == (500, "application/json")
         error = json.loads(body)["error"]
@@ -388,7 +379,7 @@ class TestBug:
         assert "mine-8" in error["message"] and "secret" not in error["message"]
 
 
-def test_an_empty_database_says_what_to_do(tmp_path: Any) -> None:
+def test_an_empty_database_says_what_to_do(tmp_path):
     from autotune_db import open_store
 
     file = str(tmp_path / "empty.db")
@@ -399,9 +390,7 @@ def test_an_empty_database_says_what_to_do(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("time_us", [0.0, 5e-324, 1e-9, 1e18])
 @pytest.mark.parametrize("other", [0, 10**15])
-def test_numbers_that_nobody_expects_break_no_page(
-    fresh: Running, store: SqlStore, time_us: float, other: int
-) -> None:
+def test_numbers_that_nobody_expects_break_no_page(fresh, store, time_us, other):
     """Older versions took a push with any numbers that are not below zero."""
     explained = Explanation(
         parts_us=(("HBM waits", time_us), ("another", 1.0)),
@@ -448,7 +437,7 @@ def test_numbers_that_nobody_expects_break_no_page(
     assert fresh.raw("GET", f"/v1/snapshots/{latest_snapshot(store)}")[0] == 200
 
 
-def test_a_key_without_trials_or_without_a_time_says_so(fresh: Running, store: SqlStore) -> None:
+def test_a_key_without_trials_or_without_a_time_says_so(fresh, store):
     save_trial(store, question(6, 6), trial(0, OUTCOMES[4]))
     text = html(fresh, f"/keys/{key_id(store, question(6, 6))}")
     assert "No trial has a time: " in text and "No trial has a time yet." in text

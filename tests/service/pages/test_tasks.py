@@ -2,30 +2,27 @@
 every page at every width, in both schemes, without what axe finds."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import expect
 
 from autotune.domain.job import Ability, Progress
 from autotune.domain.token import ADMIN, WRITER
-from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, running_job, trial
 from tests.samples.database import key_id, new_store
 from tests.samples.line_profiles import profiled
 from tests.samples.matching import NOON, question
 from tests.samples.records import save_trial
 from tests.samples.states import every_state
-from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
-from tests.servers.service import Running, running
+from tests.servers.browser import LAPTOP, PHONE, seen_in, violations
+from tests.servers.service import running
 
 pytestmark = pytest.mark.slow
 
 
-def busy(store: SqlStore) -> None:
+def busy(store):
     """What ``fill`` has; a record of another on top; a search that runs."""
     fill(store)
     later = replace(published(question()), config=config(3), estimate=estimated(10.0).estimate)
@@ -39,7 +36,7 @@ def busy(store: SqlStore) -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def site(tmp_path_factory):
     file = str(tmp_path_factory.mktemp("tasks") / "busy.db")
     new_store(file, busy).close()
     with running(file) as service:
@@ -47,12 +44,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture
-def seen(browser: Browser, site: Running) -> Iterator[Seen]:
+def seen(browser, site):
     yield from seen_in(browser, site)
 
 
 @pytest.fixture
-def store(database: str) -> Iterator[SqlStore]:
+def store(database):
     with new_store(database, busy) as store:
         yield store
 
@@ -60,19 +57,19 @@ def store(database: str) -> Iterator[SqlStore]:
 class Visitor:
     """Counts clicks."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.clicks = 0
 
-    def click(self, what: Locator) -> None:
+    def click(self, what):
         self.clicks += 1
         what.click()
 
 
-def published_dot(seen: Seen) -> Locator:
+def published_dot(seen):
     return seen.page.locator('.kernel a[href="/keys/1"] circle.default')
 
 
-def test_what_is_served_is_copied_with_two_clicks(browser: Browser, site: Running) -> None:
+def test_what_is_served_is_copied_with_two_clicks(browser, site):
     allowed = ["clipboard-read", "clipboard-write"]
     for seen in seen_in(browser, site, permissions=allowed):
         page, visitor = seen.open("/"), Visitor()
@@ -85,7 +82,7 @@ def test_what_is_served_is_copied_with_two_clicks(browser: Browser, site: Runnin
 
 
 @pytest.mark.parametrize("command", [True, False])
-def test_copying_without_a_clipboard(seen: Seen, command: bool) -> None:
+def test_copying_without_a_clipboard(seen, command):
     """As on plain HTTP of another host."""
     seen.page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     page = seen.open("/keys/1")
@@ -100,7 +97,7 @@ def test_copying_without_a_clipboard(seen: Seen, command: bool) -> None:
 
 
 @pytest.fixture(scope="module")
-def states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def states(tmp_path_factory):
     file = str(tmp_path_factory.mktemp("tasks") / "states.db")
     new_store(file, every_state).close()
     with running(file) as service:
@@ -111,13 +108,13 @@ class TestTenTasks:
     """From the first page, in at most three clicks each."""
 
     @pytest.fixture
-    def first(self, browser: Browser, states: Running) -> Iterator[tuple[Page, Visitor]]:
+    def first(self, browser, states):
         for seen in seen_in(browser, states):
             visitor = Visitor()
             yield seen.open("/"), visitor
             assert visitor.clicks <= 3
 
-    def test_what_should_i_do_next(self, own_seen: Seen, store: SqlStore) -> None:
+    def test_what_should_i_do_next(self, own_seen, store):
         """And do it: with the token asked for in place."""
         secret = store.tokens.create("ci", WRITER, None)[1]
         page = own_seen.open("/")
@@ -129,14 +126,14 @@ class TestTenTasks:
         page.keyboard.press("Enter")
         expect(first.get_by_role("link", name=re.compile("job . is queued"))).to_be_visible()
 
-    def test_two_trials_side_by_side(self, first: tuple[Page, Visitor]) -> None:
+    def test_two_trials_side_by_side(self, first):
         page, visitor = first
         visitor.click(problem(page, "splash_attention 4x16x16x4096x128 bfloat16", "v5e"))
         visitor.click(page.get_by_role("region", name="Table of trials").locator("tbody a").first)
         visitor.click(page.get_by_role("link", name="Compare with what is served"))
         expect(page.get_by_role("row", name="block_q")).to_have_class("differs")
 
-    def test_a_bad_record_is_rolled_back(self, own_seen: Seen, store: SqlStore) -> None:
+    def test_a_bad_record_is_rolled_back(self, own_seen, store):
         secret = store.tokens.create("boss", ADMIN, None)[1]
         page, visitor = own_seen.open("/"), Visitor()
         page.evaluate("secret => sessionStorage.setItem('token', secret)", secret)
@@ -149,7 +146,7 @@ class TestTenTasks:
         served = store.record(question())
         assert served is not None and served.config == config(2)
 
-    def test_a_search_is_watched(self, first: tuple[Page, Visitor]) -> None:
+    def test_a_search_is_watched(self, first):
         page, visitor = first
         going = page.locator("[data-live=running]")
         expect(going).to_contain_text("3 of 9 trials")
@@ -157,13 +154,13 @@ class TestTenTasks:
         expect(page.locator("[data-said]")).to_contain_text("3 of 9: at 3")
 
 
-def problem(page: Page, name: str, chip: str) -> Locator:
+def problem(page, name, chip):
     """Of the latest searches."""
     rows = page.get_by_role("region", name="latest searches").get_by_role("row")
     return rows.filter(has_text=name).filter(has_text=chip).get_by_role("link").first
 
 
-def test_a_view_has_a_name_in_this_browser_only(seen: Seen) -> None:
+def test_a_view_has_a_name_in_this_browser_only(seen):
     page = seen.open("/problems?q=kernel%3Amm&order=-gain&hide=config")
     page.get_by_text("Views").click()
     page.get_by_label("A name for what is shown now").fill("<b>mine</b>")
@@ -177,7 +174,7 @@ def test_a_view_has_a_name_in_this_browser_only(seen: Seen) -> None:
     expect(page.locator("[data-views] li")).to_have_count(0)
 
 
-def test_paper_has_all_sections_and_a_phone_sorts(browser: Browser, states: Running) -> None:
+def test_paper_has_all_sections_and_a_phone_sorts(browser, states):
     for seen in seen_in(browser, states, viewport=PHONE):
         page = seen.open("/keys/1")
         expect(page.locator("details.fold:not([open])")).not_to_have_count(0)
@@ -188,7 +185,7 @@ def test_paper_has_all_sections_and_a_phone_sorts(browser: Browser, states: Runn
         expect(page).to_have_url(re.compile("order=state"))
 
 
-def test_what_a_worker_says_is_followed_with_one_click(own_seen: Seen, store: SqlStore) -> None:
+def test_what_a_worker_says_is_followed_with_one_click(own_seen, store):
     job = store.jobs.get(1)
     assert job is not None
     visitor, page = Visitor(), own_seen.open("/")
@@ -210,7 +207,7 @@ def test_what_a_worker_says_is_followed_with_one_click(own_seen: Seen, store: Sq
     expect(said).to_be_focused()
 
 
-def test_what_did_not_change_is_not_drawn_again(seen: Seen) -> None:
+def test_what_did_not_change_is_not_drawn_again(seen):
     page = seen.open("/jobs/1")
     page.evaluate("$('[data-live=job]').firstElementChild.isOld = true")
     assert page.locator("[data-live=job] time[title]").count()
@@ -218,7 +215,7 @@ def test_what_did_not_change_is_not_drawn_again(seen: Seen) -> None:
     assert page.evaluate("$('[data-live=job]').firstElementChild.isOld")
 
 
-def test_a_trial_is_profiled_with_a_click(own_seen: Seen, store: SqlStore) -> None:
+def test_a_trial_is_profiled_with_a_click(own_seen, store):
     """Its page shows it as soon as a worker has made it; the field for the token stays."""
     secret = store.tokens.create("ci", WRITER, None)[1]
     page = own_seen.open("/trials/2")
@@ -237,7 +234,7 @@ def test_a_trial_is_profiled_with_a_click(own_seen: Seen, store: SqlStore) -> No
     assert lines.get_attribute("data-poll") == ""
 
 
-def test_a_phone_shows_the_answer_and_opens_the_rest(browser: Browser, site: Running) -> None:
+def test_a_phone_shows_the_answer_and_opens_the_rest(browser, site):
     for seen in seen_in(browser, site, viewport=PHONE):
         page = seen.open("/keys/1")
         assert page.evaluate("document.documentElement.scrollHeight") < 4_000
@@ -273,9 +270,7 @@ PAGES = (
 
 
 @pytest.mark.parametrize("path", [*PAGES, "unsearched", "failed"])
-def test_nothing_keeps_anybody_out(
-    browser: Browser, site: Running, path: str, tmp_path: Any
-) -> None:
+def test_nothing_keeps_anybody_out(browser, site, path, tmp_path):
     """In the light, then in the dark; what is narrow is laid out in another way, in the same
     colours."""
     if not path.startswith("/"):

@@ -9,19 +9,18 @@ from re import findall
 
 import pytest
 
-from autotune_db import SqlStore
 from tests.samples.dashboard import CHECKS, EVIL, html, published
 from tests.samples.matching import question
-from tests.servers.service import Running, until
+from tests.servers.service import until
 
 
-def rows(text: str) -> list[str]:
+def rows(text):
     """Of the table of configs."""
     table = text.partition('aria-label="Checked configs"')[2]
     return findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2].replace("\n", " "))
 
 
-def test_the_worst_comes_first_each_with_what_to_change(service: Running) -> None:
+def test_the_worst_comes_first_each_with_what_to_change(service):
     shown = rows(html(service, "/upgrades"))
     assert [CHECKS[place].verdict.value in row for place, row in zip((2, 0, 1), shown, strict=True)]
     assert "pass vmem_limit_bytes &gt;= 25_427_968 to pallas_call" in shown[1]
@@ -29,7 +28,7 @@ def test_the_worst_comes_first_each_with_what_to_change(service: Running) -> Non
     assert "on v5e" in shown[2] and "v6e, " in shown[2]
 
 
-def test_what_costs_most_comes_first(fresh: Running, store: SqlStore) -> None:
+def test_what_costs_most_comes_first(fresh, store):
     """A call, beside what it took before or what the default takes there."""
     slower = [replace(CHECKS[0], toolchain=question(jax=f"0.12.{n}").toolchain) for n in range(3)]
     for check, after_us in zip(slower, (14.0, 19.0, 12.0), strict=True):
@@ -38,7 +37,7 @@ def test_what_costs_most_comes_first(fresh: Running, store: SqlStore) -> None:
     assert findall(r'"costs" class="num">(.*?)<', shown) == ["9.0 µs", "4.0 µs", "2.0 µs"]
 
 
-def test_what_comes_from_outside_is_text(service: Running) -> None:
+def test_what_comes_from_outside_is_text(service):
     text = html(service, "/upgrades")
     assert EVIL not in text
     assert EVIL in unescape(text)
@@ -54,7 +53,7 @@ def test_what_comes_from_outside_is_text(service: Running) -> None:
         ("kernel=mm&verdict=broken", []),
     ],
 )
-def test_filters_stand_in_the_address(service: Running, query: str, places: list[int]) -> None:
+def test_filters_stand_in_the_address(service, query, places):
     text = html(service, f"/upgrades?{query}")
     assert "was ignored" not in text
     shown = rows(text)
@@ -65,14 +64,14 @@ def test_filters_stand_in_the_address(service: Running, query: str, places: list
     assert [line["verdict"] for line in lines] == [CHECKS[place].verdict.value for place in places]
 
 
-def test_what_is_not_known_is_ignored_and_said(service: Running) -> None:
+def test_what_is_not_known_is_ignored_and_said(service):
     text = html(service, "/upgrades?verdict=fine&to=1&page=9")
     assert text.count("was ignored") == 3
     assert len(rows(text)) == 3
 
 
 class TestRequests:
-    def test_what_the_button_sends_is_a_job(self, fresh: Running, store: SqlStore) -> None:
+    def test_what_the_button_sends_is_a_job(self, fresh, store):
         secret = store.tokens.create("ci", "writer", None)[1]
         (asked,) = findall('data-body="([^"]+)"', html(fresh, "/upgrades?kernel=mm&chip=v5e"))
         status, job = fresh.post("/v1/jobs", json.loads(unescape(asked)), secret)
@@ -82,12 +81,12 @@ class TestRequests:
         assert made.request.toolchain == CHECKS[0].toolchain
         assert made.request.problem == CHECKS[0].key.problem
 
-    def test_what_was_tuned_since_is_not_asked_for(self, fresh: Running, store: SqlStore) -> None:
+    def test_what_was_tuned_since_is_not_asked_for(self, fresh, store):
         store.save_record(published(CHECKS[0].target))
         until(lambda: "published for it" in html(fresh, "/upgrades?kernel=mm&chip=v5e"))
         assert "data-body" not in html(fresh, "/upgrades?kernel=mm&chip=v5e")
 
-    def test_a_check_of_an_earlier_config_says_so(self, fresh: Running, store: SqlStore) -> None:
+    def test_a_check_of_an_earlier_config_says_so(self, fresh, store):
         other = published(question())
         store.save_record(replace(other, config=other.config.replace(vmem_limit_bytes=1 << 20)))
         words = "another config is published by now"

@@ -17,11 +17,11 @@ backend_config={"used_scoped_memory_configs":[{"memory_space":"1","offset":"0","
 """
 
 
-def test_metadata_over_several_lines_belongs_to_the_call() -> None:
+def test_metadata_over_several_lines_belongs_to_the_call():
     (call,) = hlo.kernel_calls(MODULE)
     assert (call.name, call.vmem_bytes, call.results) == ("call.1", 4096, ((8, 128),))
 
 
-def test_without_a_kernel_there_is_nothing_to_say() -> None:
+def test_without_a_kernel_there_is_nothing_to_say():
     plain = MODULE.replace("tpu_custom_call", "Sharding")
     assert hlo.kernel_calls(plain) == []

@@ -6,19 +6,17 @@ from pathlib import Path
 import pytest
 
 from autotune.compiling.child.compile.module import schedule, shared
-from autotune.domain.explanation import Phase, ScheduledOperation
+from autotune.domain.explanation import Phase
 
 RECORDED = Path(__file__).parents[3] / "recorded" / "modules"
 
 
 @pytest.fixture(params=["0.6.2", "0.10.2", "0.12.0.1"])
-def recorded(request: pytest.FixtureRequest) -> tuple[ScheduledOperation, ...]:
+def recorded(request):
     return schedule(gzip.decompress((RECORDED / f"{request.param}.hlo.gz").read_bytes()).decode())
 
 
-def test_kernel_and_operations_are_in_the_order_of_the_schedule(
-    recorded: tuple[ScheduledOperation, ...],
-) -> None:
+def test_kernel_and_operations_are_in_the_order_of_the_schedule(recorded):
     """The transposed result of the kernel is computed and copied after it."""
     names = [one.name for one in recorded]
     kernel = next(one for one in recorded if one.name in ("main.1", "function.1"))
@@ -26,21 +24,19 @@ def test_kernel_and_operations_are_in_the_order_of_the_schedule(
     assert kernel.opcode == "custom-call"
 
 
-def test_loops_run_as_often_as_they_count_and_open_ones_are_not_known(
-    recorded: tuple[ScheduledOperation, ...],
-) -> None:
+def test_loops_run_as_often_as_they_count_and_open_ones_are_not_known(recorded):
     runs = {one.name: one.runs for one in recorded}
     assert (runs["fusion.11"], runs["fusion.2"], runs["copy.1"]) == (5, None, 1)
 
 
-def test_bytes_are_padded_and_only_those_of_hbm(recorded: tuple[ScheduledOperation, ...]) -> None:
+def test_bytes_are_padded_and_only_those_of_hbm(recorded):
     moved = {one.name: one.hbm_bytes for one in recorded}
     assert moved["add_bitcast_fusion"] == 0  # from VMEM to VMEM
     assert moved["copy.1"] == 32768 * 512 * 2  # from VMEM
     assert moved["slice_multiply_fusion"] == 304 * 1024 * 4  # [999, 297], columns first
 
 
-def test_a_start_knows_its_done(recorded: tuple[ScheduledOperation, ...]) -> None:
+def test_a_start_knows_its_done(recorded):
     starts = {one.name for one in recorded if one.phase is Phase.START}
     done = [one for one in recorded if one.phase is Phase.DONE]
     assert {one.awaits for one in done} == starts
@@ -66,13 +62,13 @@ ENTRY %main (x: f32[1000,300], y: f32[8,300]) -> f32[1000,300] {{
 """
 
 
-def test_what_is_updated_in_place_moves_only_what_changes() -> None:
+def test_what_is_updated_in_place_moves_only_what_changes():
     read, updated = schedule(SLICED.format(tiled=TILED))
     assert read.hbm_bytes == 2 * 8 * 384 * 4
     assert updated.hbm_bytes == 2 * 8 * 384 * 4
 
 
-def test_a_slice_in_a_fusion_within_is_all_that_is_read() -> None:
+def test_a_slice_in_a_fusion_within_is_all_that_is_read():
     """As a product has it that takes a block of the weights in each turn of a loop."""
     within = """%within (b: f32[8,300], a: f32[1000,300]) -> f32[8,300] {{
   %b = f32[8,300]{{1,0:T(8,128)}} parameter(0)
@@ -145,19 +141,17 @@ MORE = "ROOT %more = pred[]{:T(512)} compare(%limit, %i.1), direction=GT"
         ("1", SEVEN, BOTH, None),
     ],
 )
-def test_a_loop_in_equal_steps_between_constants_has_a_known_length(
-    step: str, limit: str, root: str, runs: int | None
-) -> None:
+def test_a_loop_in_equal_steps_between_constants_has_a_known_length(step, limit, root, runs):
     found = schedule(LOOP.format(step=step, limit=limit, root=root))
     assert {one.name: one.runs for one in found}["work"] == runs
 
 
-def test_a_loop_whose_length_depends_on_data_is_named() -> None:
+def test_a_loop_whose_length_depends_on_data_is_named():
     open_loop = LOOP.format(step="1", limit=SEVEN, root=BOTH)
     assert {one.name: one.undecided for one in schedule(open_loop)}["work"] == "w"
 
 
-def test_a_counter_that_is_copied_before_it_is_raised_counts() -> None:
+def test_a_counter_that_is_copied_before_it_is_raised_counts():
     """As a loop within a loop has it."""
     module = LOOP.format(step="1", limit="s32[]{:T(128)} constant(7)", root=LESS)
     copied = "%c = s32[]{:T(128)} copy(%i)\n  %next = s32[]{:T(128)} add(%c, %step)"
@@ -165,7 +159,7 @@ def test_a_counter_that_is_copied_before_it_is_raised_counts() -> None:
     assert {one.name: one.runs for one in schedule(module)}["work"] == 7
 
 
-def test_a_slice_that_is_started_with_an_index_moves_what_it_returns() -> None:
+def test_a_slice_that_is_started_with_an_index_moves_what_it_returns():
     started = SLICED.format(tiled=TILED).replace(
         "ROOT %in_place = ",
         f"%n = s32[]{{:T(128)}} constant(0)\n  %d-start = (({TILED}, s32[]{{:T(128)}}), "
@@ -176,7 +170,7 @@ def test_a_slice_that_is_started_with_an_index_moves_what_it_returns() -> None:
     assert moved["d-start"] == 8 * 384 * 4
 
 
-def test_xla_has_no_idea_of_a_gather() -> None:
+def test_xla_has_no_idea_of_a_gather():
     """It writes the largest 64-bit number then: no estimate, rather than 292 years."""
     module = SLICED.format(tiled=TILED).replace(
         "kind=kLoop", f'kind=kLoop, backend_config={{"estimated_cycles":"{2**63 - 1}"}}'
@@ -204,7 +198,7 @@ ENTRY %main (x: f32[8,128]) -> f32[8,128] {{
 """
 
 
-def test_equal_operations_share_the_program_that_is_listed_once() -> None:
+def test_equal_operations_share_the_program_that_is_listed_once():
     """Not with another place for the result, nor with another operation inside."""
     same = shared(TWINS.format(inner="multiply"), {"a": "listing"})
     assert {name: same.get(name) for name in "abc"} == {"a": "listing", "b": "listing", "c": None}
@@ -212,7 +206,7 @@ def test_equal_operations_share_the_program_that_is_listed_once() -> None:
     assert shared(TWINS.format(inner="multiply"), {"a": "one", "b": "two"})["b"] == "two"
 
 
-def test_what_is_fetched_by_the_program_before_is_marked() -> None:
+def test_what_is_fetched_by_the_program_before_is_marked():
     start = (
         "ENTRY %main (x: f32[8,128]) -> f32[8,128] {{\n"
         "  %x = f32[8,128]{{1,0:T(8,128)}} parameter(0)\n"
@@ -225,7 +219,7 @@ def test_what_is_fetched_by_the_program_before_is_marked() -> None:
     assert found == [False, True]
 
 
-def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end() -> None:
+def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end():
     """As libtpu 0.0.50 writes a change of layout on v7x: the update names the operand in its result
     too, and counted three arrays that nothing hid."""
     array, result = "f32[256,256]{1,0:T(8,128)}", "f32[256,256]{0,1:T(8,128)}"

@@ -2,9 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,31 +17,31 @@ SIGNATURES = {"a": "multiply", "twin": "multiply", "b": "add", "c": "copy"}
 class Compiler:
     """Has made code of these instructions since it was asked last."""
 
-    def __init__(self, **made: str | AssemblyError | None) -> None:
+    def __init__(self, **made):
         self._made = made
 
-    def more(self, *, is_last: bool) -> Iterator[tuple[str, Any]]:
+    def more(self, *, is_last):
         for name, text in self._made.items():
             yield name, FinalListing(text, False, text) if isinstance(text, str) else text
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
         operation_times, "simulated", lambda text, *_: 1.5 if text == "code" else f"no {text}"
     )
 
 
-def times(options: str = "", chip: Chip = Chip.V5E) -> OperationTimes:
+def times(options="", chip=Chip.V5E):
     return OperationTimes(SIGNATURES, chip, {}, options)
 
 
-def hear(known: OperationTimes, **made: str | AssemblyError | None) -> None:
-    known.hear(Compiler(**made))  # type: ignore[arg-type]
+def hear(known, **made):
+    known.hear(Compiler(**made))
 
 
-def test_what_another_run_has_simulated_is_known_by_what_it_does() -> None:
+def test_what_another_run_has_simulated_is_known_by_what_it_does():
     first = times()
     assert (first.total, first.left) == (3, 3)
     hear(first, a="code", c="queue", elsewhere="code")
@@ -55,18 +52,18 @@ def test_what_another_run_has_simulated_is_known_by_what_it_does() -> None:
     assert times("xla_x=1").left == times(chip=Chip.V6E).left == 3
 
 
-def test_what_has_no_code_is_not_waited_for_again() -> None:
+def test_what_has_no_code_is_not_waited_for_again():
     first = times()
     hear(first, a=None, b=AssemblyError("torn"))
     assert first.left == 2  # the compiler may not have come to its end
     torn = Compiler(b=AssemblyError("torn"))
-    first.hear(torn, is_last=True, is_running=False)  # type: ignore[arg-type]
+    first.hear(torn, is_last=True, is_running=False)
     first.end()
     again = times()
     assert again.left == 0 and again.get("b") == "torn" and isinstance(again.get("a"), str)
 
 
-def test_a_line_that_was_cut_short_is_not_believed(tmp_path: Path) -> None:
+def test_a_line_that_was_cut_short_is_not_believed(tmp_path):
     hear(times(), a="code")
     (file,) = tmp_path.rglob("*.operations")
     whole = file.read_text()
@@ -77,10 +74,8 @@ def test_a_line_that_was_cut_short_is_not_believed(tmp_path: Path) -> None:
         assert times().get("a") is None and times().get("b") == 1.5
 
 
-def test_what_no_step_has_used_for_long_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def files() -> set[str]:
+def test_what_no_step_has_used_for_long_is_forgotten(tmp_path, monkeypatch):
+    def files():
         return {file.name for file in folder.iterdir()}
 
     hear(times(), a="code")

@@ -1,13 +1,11 @@
 """Names and lines of the model, products and transfers, from the text of a module."""
 
-from typing import Any
-
 import pytest
 
 from autotune.compiling.child.compile import origins
 from autotune.compiling.child.compile.module import schedule, signatures
 from autotune.compiling.child.compile.origins import scope_of
-from autotune.domain.explanation import Phase, Route, ScheduledOperation
+from autotune.domain.explanation import Phase, Route
 
 HEAD = """HloModule m, is_scheduled=true
 
@@ -32,12 +30,12 @@ StackFrames
 """
 
 
-def module(*instructions: str, inside: str = "") -> str:
+def module(*instructions, inside=""):
     lines = "\n".join(f"  {line}" for line in instructions)
     return f"{HEAD}{inside}ENTRY %main (x: f32[8]) -> f32[8] {{\n{lines}\n}}\n"
 
 
-def one(*instructions: str, **more: Any) -> ScheduledOperation:
+def one(*instructions, **more):
     return schedule(module(*instructions, **more))[-1]
 
 
@@ -57,27 +55,25 @@ def one(*instructions: str, **more: Any) -> ScheduledOperation:
         ("w['v']", ""),
     ],
 )
-def test_scopes_are_the_models_own(op_name: str, scope: str) -> None:
+def test_scopes_are_the_models_own(op_name, scope):
     assert scope_of(op_name) == scope
 
 
-def test_a_line_of_a_library_is_told_by_the_models_line_that_calls_it() -> None:
+def test_a_line_of_a_library_is_told_by_the_models_line_that_calls_it():
     found = one('ROOT %a = f32[8] negate(%x), metadata={op_name="jit(f)/mlp/neg" stack_frame_id=2}')
     assert (found.scope, found.line) == ("mlp", "/models/small.py:13")
     old = one('ROOT %a = f32[8] negate(%x), metadata={source_file="/m.py" source_line=4}')
     assert old.line == "/m.py:4"
 
 
-def test_a_model_that_a_library_has_is_told_by_the_librarys_lines(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_model_that_a_library_has_is_told_by_the_librarys_lines(monkeypatch):
     """Frames of this package do not count, nor those of what the model calls."""
     monkeypatch.setattr(origins, "_OURS", "/models")
     found = one('ROOT %a = f32[8] negate(%x), metadata={op_name="jit(f)/neg" stack_frame_id=3}')
     assert found.line == "/env/site-packages/flax/linear.py:99"
 
 
-def test_kernels_are_alike_by_their_bodies_and_not_by_where_they_are_called() -> None:
+def test_kernels_are_alike_by_their_bodies_and_not_by_where_they_are_called():
     call = (
         '%k.{n} = f32[8] custom-call(%x), custom_call_target="tpu_custom_call", '
         'metadata={{op_name="jit(f)/{{{n}}}/k" stack_frame_id={n}}}, '
@@ -121,9 +117,7 @@ DOT = (
         (DOT, 2 * 64 * 32 * 16, "int8"),
     ],
 )
-def test_products_are_counted_by_what_they_multiply(
-    text: tuple[str, ...], flops: int, dtype: str
-) -> None:
+def test_products_are_counted_by_what_they_multiply(text, flops, dtype):
     found = one(*text)
     assert (found.flops, found.dtype) == (flops, dtype)
 
@@ -138,7 +132,7 @@ def test_products_are_counted_by_what_they_multiply(
         ("{}", 0),
     ],
 )
-def test_a_collective_says_who_takes_part(groups: str, devices: int) -> None:
+def test_a_collective_says_who_takes_part(groups, devices):
     text = f"ROOT %g = f32[1024]{{0}} all-gather(%x), replica_groups={groups}, dimensions={{0}}"
     found = one(text).transfer
     assert found is not None
@@ -160,7 +154,7 @@ INSIDE = """%started (p: f32[8]) -> (f32[8], f32[64]) {
 """
 
 
-def test_fused_collectives_start_end_and_scatter() -> None:
+def test_fused_collectives_start_end_and_scatter():
     start, done, scatter = schedule(
         module(
             "%x = f32[8]{0} parameter(0)",
@@ -180,7 +174,7 @@ def test_fused_collectives_start_end_and_scatter() -> None:
     assert (scatter.transfer.size_bytes, scatter.transfer.devices) == (256, 8)
 
 
-def test_what_lies_with_the_host_is_counted_by_the_slice_that_moves() -> None:
+def test_what_lies_with_the_host_is_counted_by_the_slice_that_moves():
     update = one(
         "%u = ((f32[32,1024]{1,0:S(5)}, f32[1,1024]{1,0}, s32[]), f32[32,1024]{1,0:S(5)}, u32[]) "
         "dynamic-update-slice-start(%a, %b, %i)"
@@ -194,6 +188,6 @@ def test_what_lies_with_the_host_is_counted_by_the_slice_that_moves() -> None:
         assert (found.transfer.size_bytes, found.hbm_bytes) == (4096, 0)
 
 
-def test_what_has_no_code_takes_no_time() -> None:
+def test_what_has_no_code_takes_no_time():
     call = 'custom-call(), custom_call_target="AllocateBuffer"'
     assert schedule(module(f"ROOT %b = f32[1024]{{0}} {call}")) == ()

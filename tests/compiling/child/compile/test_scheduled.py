@@ -11,7 +11,7 @@ from tests.samples.operations import KERNEL, operation
 _STATE = SCALAR.replace("<no memory space> [shape: s32[]", "smem [shape: s32[2]")
 
 
-def _time(*operands: str) -> float | str:
+def _time(*operands):
     text = listing(
         "%s1_s1 = sld [smem:[%s9_s9]]",
         "%p1_p1 = scmp.gt.s32.totalorder %s1_s1, 0",
@@ -26,16 +26,16 @@ def _time(*operands: str) -> float | str:
     return simulated(text.replace(SCALAR, "  ;;  ".join(operands)), None, Chip.V5E)
 
 
-def test_how_far_a_collective_is_that_goes_on_decides_nothing() -> None:
+def test_how_far_a_collective_is_that_goes_on_decides_nothing():
     assert isinstance(_time(_STATE, SEMAPHORE), float)
 
 
-def test_other_scalars_are_not_guessed() -> None:
+def test_other_scalars_are_not_guessed():
     assert "semaphore" in str(_time(_STATE))
     assert "operand 3" in str(_time(SCALAR, SEMAPHORE))
 
 
-def test_what_a_product_sends_for_a_collective_takes_no_time_in_it() -> None:
+def test_what_a_product_sends_for_a_collective_takes_no_time_in_it():
     """A recorded ring, given a semaphore as XLA's products with collectives are."""
     text = recordings.text("v5e-0.10.2-ring_gather_4_1024_512")
     alone = simulated(text, None, Chip.V5E)
@@ -46,6 +46,6 @@ def test_what_a_product_sends_for_a_collective_takes_no_time_in_it() -> None:
     assert given < alone / 2
 
 
-def test_of_a_kernel_without_its_call_nothing_is_known() -> None:
+def test_of_a_kernel_without_its_call_nothing_is_known():
     assert timed(replace(KERNEL, is_kernel=True), None).is_unsized
     assert not timed(operation("sum"), None).is_unsized

@@ -1,7 +1,6 @@
 """What stands between the profile and the parent: sentences, order, the check of the device."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import jax
 import numpy as np
@@ -33,12 +32,12 @@ from tests.samples.profiles import profile, tpu
         ("", "nothing was said"),
     ],
 )
-def test_a_device_that_cannot_be_opened_is_one_sentence(message: str, says: str) -> None:
+def test_a_device_that_cannot_be_opened_is_one_sentence(message, says):
     told = why_not(message)
     assert says in told and "\n" not in told
 
 
-def test_times_go_to_the_runs_that_they_are_of() -> None:
+def test_times_go_to_the_runs_that_they_are_of():
     """Two programs, shuffled: each run gets its own time."""
     modules, ops = [], []
     for place, (name, ps) in enumerate([("a", 500), ("b", 700), ("b", 710), ("a", 520)]):
@@ -48,7 +47,7 @@ def test_times_go_to_the_runs_that_they_are_of() -> None:
     assert read(["a", "b", "b", "a"], profile(tpu(0, modules, ops))) == [500, 700, 710, 520]
 
 
-def test_a_program_that_is_not_in_the_profile_costs_only_itself() -> None:
+def test_a_program_that_is_not_in_the_profile_costs_only_itself():
     modules, ops = [("jit_measured_a(1)", 0, 2000)], [("kernel", 10, 500)]
     times = read(["b", "a"], profile(tpu(0, modules, ops)))
     assert times[1] == 500 and isinstance(times[0], NotMeasured) and "no run of" in times[0].reason
@@ -56,11 +55,11 @@ def test_a_program_that_is_not_in_the_profile_costs_only_itself() -> None:
     assert read(["a", "a"], nothing) == [nothing, nothing]
 
 
-def _device(kind: str, cores: int = 1) -> Device:
+def _device(kind, cores=1):
     return Device(platform="tpu", kind=kind, id=0, cores=cores, count=4, method="device time")
 
 
-def test_another_chip_or_core_mode_than_what_was_compiled_for_is_refused() -> None:
+def test_another_chip_or_core_mode_than_what_was_compiled_for_is_refused():
     work = MeasuringTask(
         ref=KernelRef(path="k.py", attribute="K"),
         chip=Chip.V5P,
@@ -76,7 +75,7 @@ def test_another_chip_or_core_mode_than_what_was_compiled_for_is_refused() -> No
             _check(attached, work)
 
 
-KERNEL: Any = SimpleNamespace(
+KERNEL = SimpleNamespace(
     inputs=lambda _: [
         Array(name="x", shape=(8, 8), dtype="float32"),
         Array(name="y", shape=(8,), dtype="bfloat16"),
@@ -84,13 +83,11 @@ KERNEL: Any = SimpleNamespace(
 )
 
 
-def test_inputs_are_sets_of_different_random_numbers_from_the_seed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_inputs_are_sets_of_different_random_numbers_from_the_seed(monkeypatch):
     """As many sets as are more than a cache holds, two at least and eight at most."""
     cpu, problem = jax.devices("cpu")[0], ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8")
 
-    def sets(seed: int, cache_bytes: int) -> list[list[bytes]]:
+    def sets(seed, cache_bytes):
         monkeypatch.setattr(accelerator, "_ROTATED_BYTES", cache_bytes)
         found = accelerator.rotated_inputs(KERNEL, problem, seed, cpu)
         assert all(str(y.dtype) == "bfloat16" and y.devices() == {cpu} for _, y in found)
@@ -103,11 +100,11 @@ def test_inputs_are_sets_of_different_random_numbers_from_the_seed(
     assert sets(0, size * 8) == first and sets(1, size * 8) != first
 
 
-def test_no_two_runs_in_a_row_get_the_same_inputs() -> None:
+def test_no_two_runs_in_a_row_get_the_same_inputs():
     """Also over several groups of runs, whoever's turn it is."""
-    seen: list[Any] = []
+    seen = []
     programs = {name: lambda x: seen.append(x) or x for name in "ab"}
-    cpu: Any = SimpleNamespace(platform="cpu")
+    cpu = SimpleNamespace(platform="cpu")
     for start, order in ((0, "abba"), (4, "ba")):
         times = accelerator.timed(list(order), programs, [[1], [2], [3]], start, cpu)
         assert len(times) == len(order) and all(isinstance(t, int) and t > 0 for t in times)

@@ -6,28 +6,28 @@ from jax.profiler import ProfileData
 from autotune.compiling.child.measure.profile import call_times_ps
 from autotune.compiling.child.measure.xspace import UnreadableProfileError, planes
 from autotune.domain.evidence import NotMeasured
-from tests.samples.profiles import Row, calls, profile, serialized, text, tpu
+from tests.samples.profiles import calls, profile, serialized, text, tpu
 
 
-def refusal(*texts: str, count: int = 3) -> str:
+def refusal(*texts, count=3):
     found = call_times_ps(profile(*texts), "jit_k", count)
     assert isinstance(found, NotMeasured), found
     return found.reason
 
 
-def test_each_call_has_its_own_time_to_the_picosecond() -> None:
+def test_each_call_has_its_own_time_to_the_picosecond():
     modules = [("jit_k(9)", 0, 9000), ("jit_k(9)", 20_000, 9000), ("jit_k(9)", 40_000, 9000)]
     ops = [("kernel", 100, 5001), ("kernel", 20_100, 5002), ("kernel", 40_100, 7777)]
     assert call_times_ps(profile(tpu(0, modules, ops)), "jit_k", 3) == (5001, 5002, 7777)
 
 
-def test_the_slowest_of_several_devices_counts_and_idle_ones_do_not() -> None:
+def test_the_slowest_of_several_devices_counts_and_idle_ones_do_not():
     first, second = calls(2), calls(2, ps=5_000_500)
     found = profile(tpu(0, *first), tpu(1, *second), tpu(2, [], []))
     assert call_times_ps(found, "jit_k", 2) == (5_000_500, 5_000_500)
 
 
-def test_nested_scopes_and_halves_of_asynchronous_copies_count_once() -> None:
+def test_nested_scopes_and_halves_of_asynchronous_copies_count_once():
     ops = [
         ("while", 0, 6000),
         ("fusion.in.while", 1000, 2000),
@@ -45,52 +45,52 @@ def test_nested_scopes_and_halves_of_asynchronous_copies_count_once() -> None:
     assert call_times_ps(profile(text("/device:TPU:0", lines)), "jit_k", 1) == (7510,)
 
 
-def test_planes_that_only_resemble_a_device_are_passed_over() -> None:
+def test_planes_that_only_resemble_a_device_are_passed_over():
     other = text("/device:TPU:0 SparseCore 0", {"XLA Modules": [("jit_k", 0, 5)], "XLA Ops": []})
     assert "no plane of a device" in refusal(other)
     assert call_times_ps(profile(other, tpu(0, *calls(3))), "jit_k", 3) == (5_000_123,) * 3
 
 
-def test_a_profile_without_devices_or_runs_yields_nothing() -> None:
+def test_a_profile_without_devices_or_runs_yields_nothing():
     host = text("/host:CPU", {"python": [("jit_k", 0, 5)]})
     assert refusal(host) == "the profile has no plane of a device"
     assert refusal(host, tpu(0, [], [])) == "the profile shows no run of jit_k, 3 were made"
 
 
-def test_a_missing_run_voids_it() -> None:
+def test_a_missing_run_voids_it():
     modules, ops = calls(3)
     told = refusal(tpu(0, modules[2:], ops))
     assert told == "/device:TPU:0 shows 2 runs of jit_k, 3 were made"
 
 
-def test_a_doubled_run_voids_it() -> None:
+def test_a_doubled_run_voids_it():
     modules, ops = calls(3)
     assert "shows 4 runs of jit_k, 3 were made" in refusal(tpu(0, [*modules, modules[0]], ops))
     assert "an event is doubled" in refusal(tpu(0, [*modules, modules[0]], ops), count=4)
 
 
 @pytest.mark.parametrize(("drop", "times"), [(0, 0), (2, 1)])
-def test_a_lost_operation_voids_it(drop: int, times: int) -> None:
+def test_a_lost_operation_voids_it(drop, times):
     modules, ops = calls(3)
     told = refusal(tpu(0, modules, ops[:drop] + ops[drop + 1 :]))
     assert "kernel.1" in told or "no operation within" in told
 
 
-def test_a_doubled_operation_voids_it() -> None:
+def test_a_doubled_operation_voids_it():
     modules, ops = calls(3)
-    twin: Row = ("kernel.1", ops[2][1] + 100, 50)
+    twin = ("kernel.1", ops[2][1] + 100, 50)
     assert "kernel.1 1 times in run 0 of jit_k and 2 times in run 1" in refusal(
         tpu(0, modules, [*ops, twin])
     )
 
 
-def test_an_operation_that_outlasts_its_run_voids_it() -> None:
+def test_an_operation_that_outlasts_its_run_voids_it():
     modules, ops = calls(3)
-    long: Row = ("kernel.1", ops[0][1], 5_300_000)
+    long = ("kernel.1", ops[0][1], 5_300_000)
     assert "outlasts its run" in refusal(tpu(0, modules, [long, *ops[1:]]))
 
 
-def test_a_wrapped_clock_voids_it() -> None:
+def test_a_wrapped_clock_voids_it():
     modules, ops = calls(3)
     wrapped = [*modules[:2], ("jit_k(77)", modules[2][1], -modules[2][1]), *modules[3:]]
     assert "clock wrapped" in refusal(tpu(0, wrapped, ops))
@@ -98,7 +98,7 @@ def test_a_wrapped_clock_voids_it() -> None:
     assert "in run" in refusal(tpu(0, modules, [*ops[:4], *late]))
 
 
-def test_a_gpus_kernels_are_taken_by_module_and_call() -> None:
+def test_a_gpus_kernels_are_taken_by_module_and_call():
     streams = {
         "Stream #13(Compute)": [("gemm", 0, 500), ("gemm", 2000, 510)],
         "Stream #14(Compute)": [("add", 400, 300), ("add", 2400, 200)],
@@ -110,7 +110,7 @@ def test_a_gpus_kernels_are_taken_by_module_and_call() -> None:
     assert isinstance(call_times_ps(found, "jit_k", 3), NotMeasured)
 
 
-def test_a_gpus_copies_and_graphs_count_where_the_program_started_them() -> None:
+def test_a_gpus_copies_and_graphs_count_where_the_program_started_them():
     """A stream's line is named by all kinds of its events. What the runtime copies by itself names
     no module. No line says when a program ran: its kernels are counted off by calls."""
     streams = {
@@ -126,9 +126,9 @@ def test_a_gpus_copies_and_graphs_count_where_the_program_started_them() -> None
     assert call_times_ps(both, "jit_k", 2) == (600, 700)
 
 
-def test_a_gpus_lost_or_doubled_kernel_voids_it() -> None:
-    gemms: list[Row] = [("gemm", 2000 * n, 500) for n in range(3)]
-    adds: list[Row] = [("add", 2000 * n + 600, 100) for n in range(3)]
+def test_a_gpus_lost_or_doubled_kernel_voids_it():
+    gemms = [("gemm", 2000 * n, 500) for n in range(3)]
+    adds = [("add", 2000 * n + 600, 100) for n in range(3)]
     for kernels in ([*gemms, *adds[:2]], [*gemms, *adds, adds[0]]):
         found = profile(text("/device:GPU:0", {"Stream #1(Compute)": kernels}, module="jit_k"))
         assert "kernels of jit_k, which 3 calls cannot" in _reason(call_times_ps(found, "jit_k", 3))
@@ -137,12 +137,12 @@ def test_a_gpus_lost_or_doubled_kernel_voids_it() -> None:
     assert "times in run" in _reason(call_times_ps(found, "jit_k", 3))
 
 
-def _reason(found: object) -> str:
+def _reason(found):
     assert isinstance(found, NotMeasured), found
     return found.reason
 
 
-def test_the_bytes_are_read_as_jax_reads_them() -> None:
+def test_the_bytes_are_read_as_jax_reads_them():
     """Same names and, to the nanosecond that it keeps, the same times."""
     data = serialized(tpu(3, *calls(2), origin_ns=1000))
     ours, theirs = planes(data), list(ProfileData.from_serialized_xspace(data).planes)
@@ -156,6 +156,6 @@ def test_the_bytes_are_read_as_jax_reads_them() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 40, 200])
-def test_a_truncated_profile_is_no_profile(cut: int) -> None:
+def test_a_truncated_profile_is_no_profile(cut):
     with pytest.raises(UnreadableProfileError, match="cannot be read"):
         planes(serialized(tpu(0, *calls(3)))[:-cut])

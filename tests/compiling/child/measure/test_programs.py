@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.compilers import DescribeKernel, ListChoices, WriteExecutable
 from autotune.domain.evidence import Measurement, MeasurementCandidate
-from autotune.domain.key import Chip, KernelRef, KernelSpec
+from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.problem import ProblemSpec, make_config
 from autotune.measuring.process import MeasuringTask, measuring_process
@@ -21,11 +20,11 @@ from autotune.measuring.session import RaceLimits, Session
 pytestmark = pytest.mark.slow
 
 
-def _spec(pool: CompilerPool, ref: KernelRef) -> KernelSpec:
+def _spec(pool, ref):
     return pool.ask(DescribeKernel(ref=ref))
 
 
-def test_an_executable_for_a_tpu_is_written_without_one(pool: CompilerPool, tmp_path: Path) -> None:
+def test_an_executable_for_a_tpu_is_written_without_one(pool, tmp_path):
     ref = find_kernel("matmul")
     problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
     default = pool.ask(ListChoices(ref=ref, problem=problem, chip=Chip.V5E)).default
@@ -41,7 +40,7 @@ def test_an_executable_for_a_tpu_is_written_without_one(pool: CompilerPool, tmp_
         assert f"measured_{name}".encode() in path.read_bytes()
 
 
-def test_what_does_not_compile_is_an_outcome(pool: CompilerPool, tmp_path: Path) -> None:
+def test_what_does_not_compile_is_an_outcome(pool, tmp_path):
     ref = find_kernel("matmul")
     problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
     failure = pool.ask(
@@ -57,7 +56,7 @@ def test_what_does_not_compile_is_an_outcome(pool: CompilerPool, tmp_path: Path)
     assert isinstance(failure, CompileFailed) and not (tmp_path / "c0").exists()
 
 
-def _why_no_gpu() -> str:
+def _why_no_gpu():
     """Why nothing can be timed on a GPU here, or an empty text."""
     if shutil.which("nvidia-smi") is None:
         return "no GPU is attached to this machine (there is no nvidia-smi)"
@@ -78,7 +77,7 @@ def _why_no_gpu() -> str:
     return "" if done.returncode == 0 else f"JAX does not open the GPU: {''.join(said)[:200]}"
 
 
-def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: CompilerPool) -> None:
+def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool):
     reason = _why_no_gpu()
     if reason:
         pytest.skip(reason)
@@ -86,9 +85,7 @@ def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: Comp
         path=str(Path(__file__).parents[3] / "samples" / "plain_kernels.py"), attribute="KERNEL"
     )
     work = MeasuringTask(
-        ref=plain,
-        chip=None,
-        problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("512"),
+        ref=plain, chip=None, problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("512")
     )
     configs = [make_config({"repeats": n, "how": "right"}) for n in (1, 300)]
     session = Session(

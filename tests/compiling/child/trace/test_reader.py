@@ -157,7 +157,7 @@ def test_ragged_edges_move_whole_lanes_and_tiles_only():
 
 
 @pytest.mark.parametrize("switch", ["interpret", "debug"])
-def test_what_the_author_left_in_is_named(switch: str):
+def test_what_the_author_left_in_is_named(switch):
     x = [Array(name="x", shape=TILE, dtype="float32")]
 
     def copy(source, out):

@@ -72,8 +72,7 @@ def test_a_key_of_random_numbers_is_not_computed_ahead():
 
     def function(x):
         return jax.random.normal(jax.random.key(7), TILE) + pl.pallas_call(
-            lambda x, out: out.__setitem__(..., x[...]),
-            out_shape=jax.ShapeDtypeStruct(TILE, F32),
+            lambda x, out: out.__setitem__(..., x[...]), out_shape=jax.ShapeDtypeStruct(TILE, F32)
         )(x)
 
     x = [Array(name="x", shape=TILE, dtype="float32")]

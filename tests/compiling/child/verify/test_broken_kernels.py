@@ -2,14 +2,13 @@
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
-from tests.samples.broken.cases import CASES, Case
+from tests.samples.broken.cases import CASES
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_a_broken_config_is_refused_with_its_reason(pool: CompilerPool, case: Case) -> None:
+def test_a_broken_config_is_refused_with_its_reason(pool, case):
     verdict = case.verify(pool, case.wrong)
     assert verdict.ok is False, verdict
     assert verdict.check in case.checks, verdict
@@ -17,6 +16,6 @@ def test_a_broken_config_is_refused_with_its_reason(pool: CompilerPool, case: Ca
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_its_twin_passes(pool: CompilerPool, case: Case) -> None:
+def test_its_twin_passes(pool, case):
     verdict = case.verify(pool, case.right)
     assert verdict.ok is True, verdict

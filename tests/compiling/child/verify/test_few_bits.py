@@ -5,8 +5,6 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +14,13 @@ from jax.experimental.pallas import tpu as pltpu
 
 from autotune.compiling.child.verify import gate
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.evidence import Verdict
 from autotune.domain.problem import make_config
 
 ROWS, LANES = 32, 128
 F32, BF16 = jnp.float32, jnp.bfloat16
 
 
-def in_few_bits(x: Any, few: Any) -> Any:
+def in_few_bits(x, few):
     """Each row scaled by its largest number, rounded, and scaled back."""
     is_floating = jnp.issubdtype(few, jnp.floating)
     most = float((jnp.finfo if is_floating else jnp.iinfo)(few).max)
@@ -31,15 +28,15 @@ def in_few_bits(x: Any, few: Any) -> Any:
     return (x / scale if is_floating else jnp.round(x / scale)).astype(few).astype(F32) * scale
 
 
-def product(few: Any, before: Callable[[Any], Any], after: Callable[[Any], Any]) -> Kernel:
+def product(few, before, after):
     """Quantises what it is given in blocks of ``block`` columns; the reference whole rows."""
 
-    def build(problem: Any, config: Any) -> Any:
+    def build(problem, config):
         block, steps = config["block"], problem["k"] // config["block"]
 
-        def body(x: Any, w: Any, out: Any, total: Any) -> None:
+        def body(x, w, out, total):
             @pl.when(pl.program_id(1) == 0)
-            def _() -> None:
+            def _():
                 total[...] = jnp.zeros_like(total)
 
             given = x[...].astype(F32)
@@ -77,15 +74,15 @@ def product(few: Any, before: Callable[[Any], Any], after: Callable[[Any], Any])
     )
 
 
-def unchanged(x: Any) -> Any:
+def unchanged(x):
     return x
 
 
-def without_last_column(x: Any) -> Any:
+def without_last_column(x):
     return x * (jax.lax.broadcasted_iota(jnp.int32, x.shape, 1) < x.shape[1] - 8)
 
 
-def checked(few: Any, before: Any = unchanged, after: Any = unchanged) -> Verdict:
+def checked(few, before=unchanged, after=unchanged):
     made = product(few, before, after)
     return gate.check(made, made.problem_spec.parse("64x2048"), make_config({"block": 512}))
 
@@ -95,7 +92,7 @@ TYPES = [jnp.float8_e4m3fn, jnp.float8_e5m2, jnp.int8, jnp.int4]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("few", TYPES, ids=str)
-def test_another_block_is_another_rounding_and_no_fault(few: Any) -> None:
+def test_another_block_is_another_rounding_and_no_fault(few):
     verdict = checked(few)
     assert verdict.ok and "few bits" in verdict.reason, verdict
 
@@ -103,9 +100,9 @@ def test_another_block_is_another_rounding_and_no_fault(few: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [jnp.float8_e4m3fn, jnp.int8], ids=str)
 @pytest.mark.parametrize("fault", ["columns", "scale"])
-def test_a_fault_is_larger_than_what_is_rounded(few: Any, fault: str) -> None:
+def test_a_fault_is_larger_than_what_is_rounded(few, fault):
     """Eight of 512 columns that are lost are less than the rounding of random numbers."""
-    faults: dict[str, dict[str, Any]] = {
+    faults = {
         "columns": {"before": without_last_column},
         "scale": {"after": lambda total: total * 1.1},
     }
@@ -113,16 +110,16 @@ def test_a_fault_is_larger_than_what_is_rounded(few: Any, fault: str) -> None:
     assert verdict.ok is False, verdict
 
 
-def rounded_logits(x: Any) -> Any:
+def rounded_logits(x):
     logits = (8.0 * x.astype(F32)).astype(BF16)
     return jax.nn.softmax(logits.astype(F32), axis=1).astype(BF16)
 
 
-def softmax(right: bool) -> Kernel:
+def softmax(right):
     """With logits that are not rounded, unlike those of its reference."""
 
-    def build(problem: Any, _: Any) -> Any:
-        def body(x: Any, out: Any) -> None:
+    def build(problem, _):
+        def body(x, out):
             given = jax.nn.softmax(8.0 * x[...].astype(F32), axis=1)
             out[...] = (given if right else given * 1.03).astype(BF16)
 
@@ -145,7 +142,7 @@ def softmax(right: bool) -> Kernel:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
-def test_what_the_reference_rounds_is_no_fault_of_the_kernel(right: bool) -> None:
+def test_what_the_reference_rounds_is_no_fault_of_the_kernel(right):
     made = softmax(right)
     verdict = gate.check(made, made.problem_spec.parse("128"), make_config({"block": ROWS}))
     assert verdict.ok is right, verdict

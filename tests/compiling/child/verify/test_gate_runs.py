@@ -6,11 +6,9 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import inspect
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from math import inf
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +19,15 @@ from jax.experimental.pallas import tpu as pltpu
 
 from autotune.compiling.child.verify import gate, interpreter, reduced, reduced_case, work
 from autotune.declaring.kernel import Array, Axis, Kernel
-from autotune.domain.evidence import FailedCheck, ProofLevel, Verdict
+from autotune.domain.evidence import FailedCheck, ProofLevel
 from autotune.domain.key import Chip
-from autotune.domain.problem import Config, Problem, make_config
+from autotune.domain.problem import Problem, make_config
 from autotune.wording.publication import verification
 
 ROWS, LANES = 8, 128
 
 
-def kernel(build: Callable[[int], Any], reference: Any, dtype: str = "float32") -> Kernel:
+def kernel(build, reference, dtype="float32"):
     """A function of [rows, 128] in blocks of 8 rows; ``build`` gets the number of rows."""
     return Kernel(
         name="k",
@@ -43,15 +41,15 @@ def kernel(build: Callable[[int], Any], reference: Any, dtype: str = "float32") 
     )
 
 
-def checked(made: Kernel, rows: int = 64, chip: Chip | None = None) -> Verdict:
+def checked(made, rows=64, chip=None):
     return gate.check(made, made.problem_spec.parse(str(rows)), make_config({"block": ROWS}), chip)
 
 
-def with_spare_output(*, is_read: bool) -> Callable[[int], Any]:
+def with_spare_output(*, is_read):
     """Doubles x; a second output of one block is written by both cores."""
 
-    def build(rows: int) -> Any:
-        def body(x: Any, out: Any, spare: Any) -> None:
+    def build(rows):
+        def body(x, out, spare):
             spare[...] = 2 * x[...]
             out[...] = spare[...]
 
@@ -75,7 +73,7 @@ def with_spare_output(*, is_read: bool) -> Callable[[int], Any]:
 
 
 @pytest.mark.slow
-def test_what_nobody_reads_may_be_written_by_both_cores_and_what_is_read_may_not() -> None:
+def test_what_nobody_reads_may_be_written_by_both_cores_and_what_is_read_may_not():
     assert checked(kernel(with_spare_output(is_read=False), lambda x: 2 * x)).ok
     made = kernel(with_spare_output(is_read=True), lambda x: (2 * x, 2 * x[-ROWS:]))
     verdict = checked(made)
@@ -84,9 +82,9 @@ def test_what_nobody_reads_may_be_written_by_both_cores_and_what_is_read_may_not
 
 
 @pytest.mark.slow
-def test_a_race_in_a_call_before_the_last_is_one() -> None:
-    def build(rows: int) -> Any:
-        def twice(x: Any) -> Any:
+def test_a_race_in_a_call_before_the_last_is_one():
+    def build(rows):
+        def twice(x):
             doubled, spare = with_spare_output(is_read=True)(rows)(x)
             return by_hand(copy)(rows)(doubled), spare
 
@@ -99,9 +97,7 @@ def test_a_race_in_a_call_before_the_last_is_one() -> None:
 BLOCK = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
 
 
-def call_of(
-    body: Any, rows: int, *, dtype: Any = jnp.float32, scratch: bool = False, **compiler: Any
-) -> Any:
+def call_of(body, rows, *, dtype=jnp.float32, scratch=False, **compiler):
     """A call that sees each block of [8, 128] whole; with ``scratch`` beside one more in VMEM."""
     return pl.pallas_call(
         body,
@@ -114,24 +110,24 @@ def call_of(
     )
 
 
-def by_hand(body: Any, **more: Any) -> Callable[[int], Any]:
+def by_hand(body, **more):
     return lambda rows: call_of(body, rows, **more)
 
 
-def copy(x: Any, out: Any) -> None:
+def copy(x, out):
     out[...] = x[...]
 
 
-def doubling(*, right: bool) -> Any:
-    def body(x: Any, out: Any) -> None:
+def doubling(*, right):
+    def body(x, out):
         out[...] = x[...] * (2.0 if right else 3.0)
 
     return body
 
 
 @pytest.mark.slow
-def test_reading_through_a_reshaped_reference() -> None:
-    def body(x: Any, out: Any) -> None:
+def test_reading_through_a_reshaped_reference():
+    def body(x, out):
         out[...] = x.reshape(2, 4, LANES)[...].reshape(ROWS, LANES) + 1
 
     assert checked(kernel(by_hand(body), lambda x: x + 1)).ok
@@ -139,21 +135,21 @@ def test_reading_through_a_reshaped_reference() -> None:
 
 
 @pytest.mark.slow
-def test_what_the_interpreter_cannot_do_is_not_called_wrong(monkeypatch: Any) -> None:
+def test_what_the_interpreter_cannot_do_is_not_called_wrong(monkeypatch):
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 
-    def lacks(*_: Any, **__: Any) -> Any:
+    def lacks(*_, **__):
         raise NotImplementedError("this is not done yet")
 
-    lacks.__signature__ = inspect.signature(interpret_pallas_call.get)  # type: ignore[attr-defined]
+    lacks.__signature__ = inspect.signature(interpret_pallas_call.get)
     monkeypatch.setattr(interpret_pallas_call, "get", lacks)
     verdict = checked(kernel(by_hand(copy), lambda x: x))
     assert verdict.ok and verdict.proof.level is ProofLevel.PLAIN
     assert "this is not done yet" in verdict.proof.lacks
 
 
-def softmax(*, naive: bool) -> Callable[[int], Any]:
-    def body(x: Any, out: Any) -> None:
+def softmax(*, naive):
+    def body(x, out):
         top = 0.0 if naive else jnp.max(x[...], axis=-1, keepdims=True)
         powers = jnp.exp(x[...] - top)
         out[...] = powers / powers.sum(axis=-1, keepdims=True)
@@ -163,7 +159,7 @@ def softmax(*, naive: bool) -> Callable[[int], Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("naive", [False, True])
-def test_a_softmax_without_its_maximum_is_wrong(naive: bool) -> None:
+def test_a_softmax_without_its_maximum_is_wrong(naive):
     """Its numbers are those of the reference as long as they are small."""
     verdict = checked(kernel(softmax(naive=naive), jax.nn.softmax))
     assert verdict.ok is not naive, verdict
@@ -171,26 +167,26 @@ def test_a_softmax_without_its_maximum_is_wrong(naive: bool) -> None:
 
 
 @pytest.mark.slow
-def test_who_does_not_take_a_maximum_does_not_ask_for_it() -> None:
+def test_who_does_not_take_a_maximum_does_not_ask_for_it():
     verdict = checked(
         kernel(softmax(naive=True), lambda x: jnp.exp(x) / jnp.exp(x).sum(-1, keepdims=True))
     )
     assert verdict.ok is True, verdict
 
 
-def test_integers_that_are_off_by_one_are_wrong() -> None:
+def test_integers_that_are_off_by_one_are_wrong():
     made = kernel(lambda _: lambda x: x + 1, lambda x: x, dtype="int32")
     assert checked(made).check == "values"
 
 
-def test_a_verdict_tells_what_was_run_and_how_long_it_took() -> None:
+def test_a_verdict_tells_what_was_run_and_how_long_it_took():
     verdict = checked(kernel(by_hand(copy), lambda x: x))
     assert verdict.ok and verdict.runs == 3 and verdict.seconds > 0
     assert "rows=16" in verdict.reason and "rows=24" in verdict.reason
     assert verdict.proof.covered and verdict.proof.covered.blocks == ((3, 8),)
 
 
-def test_what_leaves_out_borders_is_not_verified(monkeypatch: Any) -> None:
+def test_what_leaves_out_borders_is_not_verified(monkeypatch):
     """However the small problem has come about."""
     short = [Problem(dims=(("rows", 2 * ROWS),), dtype="float32", options=())]
     monkeypatch.setattr(gate, "reduced_problems", lambda *_, **__: short)
@@ -201,8 +197,8 @@ def test_what_leaves_out_borders_is_not_verified(monkeypatch: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those() -> None:
-    def build(rows: int) -> Any:
+def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those():
+    def build(rows):
         if rows < 64:
             raise ValueError("too short")
         return by_hand(copy)(rows)
@@ -213,10 +209,10 @@ def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
-def test_a_kernel_that_divides_by_a_constant_is_run_where_it_has_steps(right: bool) -> None:
+def test_a_kernel_that_divides_by_a_constant_is_run_where_it_has_steps(right):
     """Of two blocks each of four parts would have an empty grid, and leave its output unwritten."""
 
-    def build(rows: int) -> Any:
+    def build(rows):
         call = call_of(doubling(right=right), rows // 4)
         return lambda x: jax.vmap(call)(x.reshape(4, rows // 4, LANES)).reshape(x.shape)
 
@@ -225,16 +221,16 @@ def test_a_kernel_that_divides_by_a_constant_is_run_where_it_has_steps(right: bo
     assert "rows=64," in verdict.reason or not right
 
 
-def for_each_slot() -> Kernel:
+def for_each_slot():
     """Copies the rows of each token. Slots are drawn, one for each token, so that there must be as
     many."""
 
-    def slots(p: Problem) -> Any:
+    def slots(p):
         if p["slots"] < p["tokens"]:
             raise ValueError(f"{p['slots']} slots are too few for {p['tokens']} tokens")
         return np.arange(p["tokens"], dtype=np.int32)
 
-    def inputs(p: Problem) -> list[Array]:
+    def inputs(p):
         return [
             Array(name="at", shape=(p["tokens"],), dtype="int32", values=lambda: slots(p)),
             Array(name="x", shape=(p["tokens"] * ROWS, LANES), dtype="float32"),
@@ -251,9 +247,7 @@ def for_each_slot() -> Kernel:
 
 
 @pytest.mark.slow
-def test_what_the_values_of_a_kernel_ask_for_holds_in_the_small_problem(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_values_of_a_kernel_ask_for_holds_in_the_small_problem(monkeypatch):
     """A cache of eight blocks has no slot for each of twelve."""
     monkeypatch.setattr(reduced, "SHORT", 8)
     monkeypatch.setattr(gate, "_MOST_WORK", 1.0)
@@ -263,15 +257,15 @@ def test_what_the_values_of_a_kernel_ask_for_holds_in_the_small_problem(
     assert verdict.ok and "slots=16,tokens=12" in verdict.reason, verdict
 
 
-def counted(*, right: bool) -> Kernel:
+def counted(*, right):
     """Doubles as many blocks as its first argument says, in any order; the others are zero."""
 
-    def build(rows: int) -> Any:
-        def body(out_before: Any, x: Any, out: Any) -> None:
+    def build(rows):
+        def body(out_before, x, out):
             out[...] = x[...] * (2.0 if right else 3.0)
 
         @jax.jit
-        def double(count: Any, x: Any) -> Any:
+        def double(count, x):
             return pl.pallas_call(
                 body,
                 grid=(jnp.max(count) // 1,),
@@ -284,7 +278,7 @@ def counted(*, right: bool) -> Kernel:
 
         return double
 
-    def reference(count: Any, x: Any) -> Any:
+    def reference(count, x):
         return jnp.where(jnp.arange(len(x))[:, None] < count[0] * ROWS, 2 * x, 0.0)
 
     return replace(
@@ -299,17 +293,15 @@ def counted(*, right: bool) -> Kernel:
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("chip", [None, Chip.V6E])
-def test_a_grid_that_is_an_argument_is_run_with_the_given_numbers(
-    right: bool, chip: Chip | None
-) -> None:
+def test_a_grid_that_is_an_argument_is_run_with_the_given_numbers(right, chip):
     """Also where its code asks for the TPU, as vLLM's latent attention: what its integers say is
     computed while it is traced for a TPU that is not there."""
     made = counted(right=right)
 
-    def build(problem: Problem, config: Config) -> Any:
+    def build(problem, config):
         function = made.build(problem, config)
 
-        def asking(count: Any, x: Any) -> Any:
+        def asking(count, x):
             assert pltpu.get_tpu_info().vmem_capacity_bytes
             return function(count, x)
 
@@ -332,9 +324,9 @@ def test_a_grid_that_is_an_argument_is_run_with_the_given_numbers(
     ],
 )
 def test_a_row_ahead_is_read_where_the_kernel_turns_checks_off_and_does_not_use_it(
-    *, unchecked: bool, is_used: bool, check: FailedCheck
-) -> None:
-    def body(x: Any, out: Any, block: Any) -> None:
+    *, unchecked, is_used, check
+):
+    def body(x, out, block):
         block[...] = x[...]
         ahead = block[pl.program_id(0) * 0 + ROWS, :]
         out[...] = block[...]
@@ -347,11 +339,11 @@ def test_a_row_ahead_is_read_where_the_kernel_turns_checks_off_and_does_not_use_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [0, ROWS])
-def test_what_a_dma_reads_behind_the_end_is_out_of_bounds(size: int) -> None:
+def test_what_a_dma_reads_behind_the_end_is_out_of_bounds(size):
     """Not where it reads nothing, as vLLM's mixture of experts does behind its last block."""
 
-    def build(rows: int) -> Any:
-        def body(end: Any, x: Any, out: Any, block: Any, semaphore: Any) -> None:
+    def build(rows):
+        def body(end, x, out, block, semaphore):
             step = pl.program_id(0)
             for start, more in ((step * ROWS, ROWS), (end[0], end[1])):
                 here = pl.ds(start, more)
@@ -363,16 +355,10 @@ def test_what_a_dma_reads_behind_the_end_is_out_of_bounds(size: int) -> None:
         call = pl.pallas_call(
             body,
             grid=(rows // ROWS,),
-            in_specs=[
-                pl.BlockSpec(memory_space=pltpu.SMEM),
-                pl.BlockSpec(memory_space=pl.ANY),
-            ],
+            in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pl.ANY)],
             out_specs=pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
             out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-            scratch_shapes=[
-                pltpu.VMEM((ROWS, LANES), jnp.float32),
-                pltpu.SemaphoreType.DMA,
-            ],
+            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32), pltpu.SemaphoreType.DMA],
         )
         return lambda x: call(jnp.array([rows, size], jnp.int32), x)
 
@@ -383,10 +369,10 @@ def test_what_a_dma_reads_behind_the_end_is_out_of_bounds(size: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
-def test_a_kernel_under_vmap_is_run(right: bool) -> None:
+def test_a_kernel_under_vmap_is_run(right):
     """Also where the axis that ``vmap`` adds is divided between the cores."""
 
-    def build(rows: int) -> Any:
+    def build(rows):
         arbitrary = {"dimension_semantics": ("arbitrary",)}
         return jax.vmap(call_of(doubling(right=right), rows, **arbitrary))
 
@@ -400,10 +386,10 @@ def test_a_kernel_under_vmap_is_run(right: bool) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
-def test_a_store_through_a_bitcast_is_run(right: bool) -> None:
+def test_a_store_through_a_bitcast_is_run(right):
     """Rows in pairs, as the compiler packs them: a copy of the words is a copy of the rows."""
 
-    def body(x: Any, out: Any, words: Any) -> None:
+    def body(x, out, words):
         pairs = words.bitcast(jnp.int32)
         words[...] = x[...]
         held = pairs[...]
@@ -416,8 +402,8 @@ def test_a_store_through_a_bitcast_is_run(right: bool) -> None:
     assert verdict.ok is right, verdict
 
 
-def test_random_numbers_cannot_be_compared() -> None:
-    def body(x: Any, out: Any) -> None:
+def test_random_numbers_cannot_be_compared():
+    def body(x, out):
         pltpu.prng_seed(0)
         noise = pltpu.bitcast(pltpu.prng_random_bits((ROWS, LANES)), jnp.int32)
         out[...] = jnp.where(noise > 0, x[...], 0.0)
@@ -428,9 +414,9 @@ def test_random_numbers_cannot_be_compared() -> None:
 
 
 @pytest.mark.slow
-def test_a_dma_that_moves_nothing_is_not_waited_for_and_races_with_nobody() -> None:
-    def build(rows: int) -> Any:
-        def body(x: Any, out: Any, done: Any) -> None:
+def test_a_dma_that_moves_nothing_is_not_waited_for_and_races_with_nobody():
+    def build(rows):
+        def body(x, out, done):
             size = jnp.where(pl.program_id(0) == 0, rows, 0)
             part = pl.ds(0, size)
             copy = pltpu.make_async_copy(x.at[part], out.at[part], done)
@@ -453,7 +439,7 @@ def test_a_dma_that_moves_nothing_is_not_waited_for_and_races_with_nobody() -> N
     assert not verdict.proof.level
 
 
-def test_what_ended_a_thread_is_the_cause() -> None:
+def test_what_ended_a_thread_is_the_cause():
     """JAX says in all other threads that one has failed, and quotes it."""
     failed = (
         "INTERNAL: CpuCallback error\nRuntimeError: Computation failed on (4, 0) with exception:"
@@ -462,13 +448,13 @@ def test_what_ended_a_thread_is_the_cause() -> None:
     assert interpreter._root_cause(quoted) == "AssertionError: clock"
 
 
-def running_sums() -> Kernel:
+def running_sums():
     """Along columns that no axis cuts, in blocks of 128."""
 
-    def build(problem: Problem, _: Config) -> Any:
-        def body(x: Any, out: Any, total: Any) -> None:
+    def build(problem, _):
+        def body(x, out, total):
             @pl.when(pl.program_id(1) == 0)
-            def _() -> None:
+            def _():
                 total[...] = jnp.zeros_like(total)
 
             total[...] += x[...]
@@ -484,27 +470,25 @@ def running_sums() -> Kernel:
             scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32)],
         )
 
-    def sums(x: Any) -> Any:
+    def sums(x):
         return x.reshape(len(x), -1, LANES).cumsum(1).reshape(x.shape)
 
     return replace(
-        kernel(build, sums),  # type: ignore[arg-type]
+        kernel(build, sums),
         dims=("rows", "columns"),
         inputs=lambda p: [Array(name="x", shape=(p["rows"], p["columns"]), dtype=p.dtype)],
         build=build,
     )
 
 
-def summed(columns: int) -> Verdict:
+def summed(columns):
     made = running_sums()
     problem = made.problem_spec.parse(f"rows=64,columns={columns}")
     return gate.check(made, problem, make_config({"block": ROWS}))
 
 
 @pytest.mark.slow
-def test_a_long_dimension_is_whole_where_that_is_little_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_long_dimension_is_whole_where_that_is_little_work(monkeypatch):
     verdict = summed(2048)
     assert verdict.ok and "columns=2048" in verdict.reason, verdict
     monkeypatch.setattr(gate, "_MOST_WORK", 100.0)
@@ -513,7 +497,7 @@ def test_a_long_dimension_is_whole_where_that_is_little_work(
 
 
 @pytest.mark.slow
-def test_the_cores_of_a_run_share_a_program(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_cores_of_a_run_share_a_program(caplog):
     """To compile it is most of what a verification takes."""
     jax.config.update("jax_log_compiles", True)  # the context of that name is of one thread
     try:
@@ -529,7 +513,7 @@ def test_the_cores_of_a_run_share_a_program(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.slow
-def test_a_busy_machine_proves_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_proves_as_much(monkeypatch):
     """A clock by which everything takes an hour."""
     expected = summed(384)
     hours = count(step=3600)
@@ -539,11 +523,11 @@ def test_a_busy_machine_proves_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
     assert replace(found, seconds=0.0) == replace(expected, seconds=0.0)
 
 
-def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work() -> None:
+def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work():
     """What passed on a short problem would be lost where the whole one ran into the limit."""
 
-    def build(problem: Problem, _: Config) -> Any:
-        def body(x: Any, out: Any) -> None:
+    def build(problem, _):
+        def body(x, out):
             out[...] = jax.lax.while_loop(lambda y: y[0, 0] < 9.0, lambda y: y + 1.0, x[...])
 
         block = pl.BlockSpec((ROWS, LANES), lambda i, j: (i, j))
@@ -559,12 +543,12 @@ def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work() -> None:
     assert known < unknown == inf
 
 
-def counting(*, is_known: bool) -> Kernel:
+def counting(*, is_known):
     """Adds one to each block 20 times, in its memory."""
 
-    def build(rows: int) -> Any:
-        def body(x: Any, out: Any) -> None:
-            def add(step: Any) -> Any:
+    def build(rows):
+        def body(x, out):
+            def add(step):
                 out[...] = out[...] + 1.0
                 return step + 1
 
@@ -579,9 +563,7 @@ def counting(*, is_known: bool) -> Kernel:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_known", [True, False])
-def test_what_is_more_work_than_its_budget_is_not_verified(
-    is_known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_more_work_than_its_budget_is_not_verified(is_known, monkeypatch):
     """By the trace before it runs, or by what it has done, where the trace does not know."""
     monkeypatch.setattr(work, "_TELL_S", 0.0)
     monkeypatch.setattr(work, "_PER_SECOND", 50.0)  # so that a short loop takes long
@@ -596,11 +578,11 @@ def test_what_is_more_work_than_its_budget_is_not_verified(
 
 
 @pytest.mark.slow
-def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
+def test_what_is_wrong_for_short_lengths_only_is_wrong():
     """``cols``, which no axis cuts, is 256 in the first runs, and then as long as it is."""
 
-    def build(rows: int, cols: int) -> Any:
-        def body(x: Any, out: Any) -> None:
+    def build(rows, cols):
+        def body(x, out):
             out[...] = x[...] * (3.0 if cols == 256 else 2.0)
 
         block = pl.BlockSpec((ROWS, cols), lambda i: (i, 0))
@@ -613,7 +595,7 @@ def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
         )
 
     made = replace(
-        kernel(build, lambda x: 2 * x),  # type: ignore[arg-type]
+        kernel(build, lambda x: 2 * x),
         dims=("rows", "cols"),
         inputs=lambda p: [Array(name="x", shape=(p["rows"], p["cols"]), dtype=p.dtype)],
         build=lambda p, _: build(p["rows"], p["cols"]),
@@ -624,18 +606,18 @@ def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("masked", [True, False])
-def test_a_pipeline_reads_the_padding_of_the_last_tile_and_must_not_use_it(masked: bool) -> None:
+def test_a_pipeline_reads_the_padding_of_the_last_tile_and_must_not_use_it(masked):
     """``emit_pipeline`` copies whole tiles: 64 columns of the second block are none."""
     columns = 192
 
-    def build(rows: int) -> Any:
-        def step(place: Any, x: Any, out: Any) -> None:
+    def build(rows):
+        def step(place, x, out):
             lane = place[0] * LANES + jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
             block = jnp.where(lane < columns, x[...], 0) if masked else x[...]
             total = jnp.broadcast_to(block.sum(axis=1, keepdims=True), out.shape)
             out[...] = jnp.where(place[0] == 0, total, out[...] + total)
 
-        def body(x: Any, out: Any) -> None:
+        def body(x, out):
             pltpu.emit_pipeline(
                 lambda ids, x, out: step(ids, x, out),
                 grid=(2,),
@@ -651,7 +633,7 @@ def test_a_pipeline_reads_the_padding_of_the_last_tile_and_must_not_use_it(maske
             out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
         )
 
-    def summed(x: Any) -> Any:
+    def summed(x):
         return jnp.broadcast_to(x.sum(axis=1, keepdims=True), (x.shape[0], LANES))
 
     made = replace(

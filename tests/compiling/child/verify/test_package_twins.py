@@ -7,21 +7,20 @@ the others, with this repository on its path, runs theirs.
 import pytest
 
 from autotune.compiling.child.verify import gate
-from autotune.domain.evidence import Verdict
-from tests.samples.twins.packages import CASES, CHIP, Case, Edit, declared, edits
+from tests.samples.twins.packages import CASES, CHIP, declared, edits
 
 pytestmark = pytest.mark.slow
 TWINS = edits()
 USED = tuple(dict.fromkeys(edit.case for edit in TWINS))
 
 
-def verdict_on(case: Case, source: str) -> Verdict:
+def verdict_on(case, source):
     with declared(case, source) as (kernel, problem, config):
         return gate.check(kernel, problem, config, CHIP)
 
 
 @pytest.mark.parametrize("name", USED)
-def test_a_kernel_of_a_package_passes(name: str) -> None:
+def test_a_kernel_of_a_package_passes(name):
     if not CASES[name].source:
         pytest.skip(f"{CASES[name].module} is not installed here")
     verdict = verdict_on(CASES[name], CASES[name].source)
@@ -29,7 +28,7 @@ def test_a_kernel_of_a_package_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("edit", TWINS, ids=str)
-def test_a_copy_with_a_fault_does_not(edit: Edit) -> None:
+def test_a_copy_with_a_fault_does_not(edit):
     """Refused; or it cannot be run, which is not verified either."""
     mutation = edit.mutation()
     if mutation is None:
@@ -38,6 +37,6 @@ def test_a_copy_with_a_fault_does_not(edit: Edit) -> None:
     assert verdict.ok is not True, verdict
 
 
-def test_the_corpus_is_what_it_says() -> None:
+def test_the_corpus_is_what_it_says():
     assert len(TWINS) >= 40
     assert len({edit.fault for edit in TWINS}) >= 10

@@ -4,8 +4,6 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +15,18 @@ from autotune.compiling.child.verify.repairs import repaired
 
 
 @pytest.fixture(autouse=True)
-def _repaired() -> Iterator[None]:
+def _repaired():
     with repaired():
         yield
 
 
-def numbers(dtype: str) -> list[np.ndarray]:
+def numbers(dtype):
     drawn = np.random.default_rng(0).normal(scale=3e4, size=(2, 8, 128)).astype(dtype)
     return list(drawn)
 
 
 @pytest.mark.parametrize(("wide", "packed"), [("float32", "bfloat16"), ("int32", "int16")])
-def test_what_was_packed_lies_side_by_side_and_comes_back(wide: str, packed: str) -> None:
+def test_what_was_packed_lies_side_by_side_and_comes_back(wide, packed):
     parts = numbers(wide)
     narrow = [part.astype(jnp.dtype(packed)) for part in parts]
     found = jax.jit(lambda *xs: pltpu.pack_elementwise(xs, packed_dtype=jnp.dtype(packed)))(*parts)
@@ -43,7 +41,7 @@ def test_what_was_packed_lies_side_by_side_and_comes_back(wide: str, packed: str
 
 
 @pytest.mark.parametrize("space", [pltpu.SMEM, pltpu.VMEM, pltpu.HBM], ids=str)
-def test_an_array_of_any_memory_is_taken_by_the_interpreter(space: Any) -> None:
+def test_an_array_of_any_memory_is_taken_by_the_interpreter(space):
     """``pl.kernel`` says where each is."""
     from jax._src import core
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call

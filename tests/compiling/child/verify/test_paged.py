@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 from autotune.compiling.child.verify import gate
-from autotune.compiling.child.verify.coverage import BlockSize, CallBorders, borders
+from autotune.compiling.child.verify.coverage import CallBorders, borders
 from autotune.compiling.child.verify.numbers import operands_that_name_rows
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.key import Chip
@@ -24,7 +23,7 @@ PAGES = ("kv_lens", 16 * 64)
 """A block of 16 pages."""
 
 
-def covered(small: Problem, real: Problem, *sizes: BlockSize, count: int = 3) -> bool:
+def covered(small, real, *sizes, count=3):
     naming = operands_that_name_rows(integers, real)
     traces = [
         borders(jax.make_jaxpr(lambda: ())(), integers.inputs(p), None, sizes, naming)[0]
@@ -36,7 +35,7 @@ def covered(small: Problem, real: Problem, *sizes: BlockSize, count: int = 3) ->
 integers = replace(vllm.KERNEL, inputs=vllm.integer_inputs)
 
 
-def test_a_page_is_no_block_of_pages_however_it_is_declared() -> None:
+def test_a_page_is_no_block_of_pages_however_it_is_declared():
     small = vllm.reduced(REAL)
     few, enough = small.with_dims(kv_len=4 * 64), small.with_dims(kv_len=3 * 16 * 64)
     assert not operands_that_name_rows(integers, REAL)
@@ -48,7 +47,7 @@ def test_a_page_is_no_block_of_pages_however_it_is_declared() -> None:
     )
 
 
-def test_sequences_of_all_kinds_are_wanted_where_there_are_such() -> None:
+def test_sequences_of_all_kinds_are_wanted_where_there_are_such():
     small, ragged = vllm.reduced(REAL).with_dims(kv_len=3 * 16 * 64), vllm.reduced(REAL)
     assert covered(small, ragged, PAGES)
     assert not covered(small.with_options(lengths="full").with_dims(tokens=6), ragged, PAGES)
@@ -58,7 +57,7 @@ def test_sequences_of_all_kinds_are_wanted_where_there_are_such() -> None:
     assert covered(vllm.reduced(prefill).with_dims(tokens=160), prefill, queries)
 
 
-def test_a_window_begins_in_another_block_than_it_ends_in() -> None:
+def test_a_window_begins_in_another_block_than_it_ends_in():
     real = REAL.with_options(window=512)
     assert (vllm.window(REAL), vllm.window(real)) == (None, 512)
     block = 128
@@ -72,7 +71,7 @@ def test_a_window_begins_in_another_block_than_it_ends_in() -> None:
 
 @pytest.mark.parametrize("batch", ["decode", "prefill"])
 @pytest.mark.parametrize("blocks", [2, 3])
-def test_a_window_begins_at_the_end_of_a_block(batch: str, blocks: int) -> None:
+def test_a_window_begins_at_the_end_of_a_block(batch, blocks):
     """A kernel that begins a token too late, with the next block, loses one."""
     real = REAL.with_options(window=512, batch=batch).with_dims(
         tokens=64 if batch == "decode" else 512
@@ -109,30 +108,27 @@ WINDOWED = (
 )
 
 
-def paged_sum(fault: str = "", *, windowed: bool = False, **declaration: Any) -> Kernel:
+def paged_sum(fault="", *, windowed=False, **declaration):
     """Of ``strangers.py``, as somebody declares it whose block table is counted in pages;
     ``windowed``: with the lengths and the window that vLLM's attention has."""
     module, source = ModuleType("strangers"), STRANGERS.read_text()
     head, body = source.split("def _paged_body(")
-    for old, new in (
-        *(WINDOWED if windowed else ()),
-        {**FAULTS, **LATE}.get(fault, ("", "")),
-    ):
+    for old, new in (*(WINDOWED if windowed else ()), {**FAULTS, **LATE}.get(fault, ("", ""))):
         assert old in body
         body = body.replace(old, new)
     vars(module)["window_of"] = lambda length: vllm.window(lasting(length))
     exec(compile(f"{head}def _paged_body({body}", "s", "exec"), vars(module))
 
-    def lasting(length: int) -> Problem:
+    def lasting(length):
         return vllm.reduced(REAL.with_options(window=512)).with_dims(kv_len=length)
 
-    def pages(p: Problem) -> int:
+    def pages(p):
         return -(-p["length"] // p["page"])
 
-    def given(p: Problem, name: str, values: Any) -> Array:
+    def given(p, name, values):
         return Array(name=name, shape=values.shape, dtype="int32", values=lambda: values)
 
-    def inputs(p: Problem) -> list[Array]:
+    def inputs(p):
         count, parts = p["seqs"] * pages(p), [p["length"], p["length"] - 3, 0, p["length"] // 2]
         table = np.random.default_rng(0).permutation(count)
         parts = vllm._lengths(lasting(p["length"])).tolist() if windowed else parts
@@ -163,13 +159,13 @@ SUMS = Problem(dims=(("seqs", 64), ("length", 16 * 64), ("page", 16)), dtype="fl
 
 
 @pytest.mark.parametrize("unit", [1, 8, "seqs"])
-def test_a_wrong_unit_is_refused(unit: int | str) -> None:
+def test_a_wrong_unit_is_refused(unit):
     verdict = gate.check(paged_sum(unit=unit), SUMS, make_config({"pages": 4}), Chip.V6E)
     assert verdict.ok is None and "by their units" in verdict.reason
 
 
 @pytest.mark.parametrize("unit", ["page_size", 1, "pages"])
-def test_jax_own_attention_counts_pages(unit: int | str) -> None:
+def test_jax_own_attention_counts_pages(unit):
     """Its table has as many pages for each sequence however long these are."""
     keys, queries = RAGGED.axes
     keys = replace(keys, dim=None, unit=unit, lengths="kv_lens")
@@ -180,7 +176,7 @@ def test_jax_own_attention_counts_pages(unit: int | str) -> None:
     assert (wrong is None and is_sure) is (unit == "page_size")
 
 
-def test_a_flag_beside_the_blocks_hides_no_unit() -> None:
+def test_a_flag_beside_the_blocks_hides_no_unit():
     kernel = paged_sum()
     flag = Axis(name="unrolled", choices=lambda _: [False, True])
     config = make_config({"pages": 4, "unrolled": False})
@@ -188,10 +184,10 @@ def test_a_flag_beside_the_blocks_hides_no_unit() -> None:
     assert gate._miscounted(both, SUMS, config, Chip.V6E) == (None, True)
 
 
-def whole_pages(kernel: Kernel) -> Kernel:
+def whole_pages(kernel):
     """Refuses pages of eight tokens, and blocks of more than 16 pages."""
 
-    def build(problem: Problem, config: Any) -> Any:
+    def build(problem, config):
         if problem["page"] % 16 or config["pages"] > 16:
             raise ValueError("no such page or block")
         return kernel.build(problem, config)
@@ -203,9 +199,7 @@ def whole_pages(kernel: Kernel) -> Kernel:
 @pytest.mark.parametrize(
     "said", [{"unit": 1}, {"unit": 1, "lengths": None}, {"lengths": "table"}, {"lengths": "cache"}]
 )
-def test_what_cannot_be_seen_of_units_and_lengths_verifies_nothing(
-    pages: int, said: dict[str, Any]
-) -> None:
+def test_what_cannot_be_seen_of_units_and_lengths_verifies_nothing(pages, said):
     kernel = whole_pages(paged_sum("second block never", **said))
     verdict = gate.check(kernel, SUMS, make_config({"pages": pages}), Chip.V6E)
     assert verdict.ok is None and not verdict.proof.level
@@ -213,7 +207,7 @@ def test_what_cannot_be_seen_of_units_and_lengths_verifies_nothing(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", *FAULTS])
-def test_a_table_of_pages_in_a_kernel_of_somebody(fault: str) -> None:
+def test_a_table_of_pages_in_a_kernel_of_somebody(fault):
     verdict = gate.check(paged_sum(fault), SUMS, make_config({"pages": 4}), Chip.V6E)
     assert verdict.ok is (fault == ""), verdict
 
@@ -221,7 +215,7 @@ def test_a_table_of_pages_in_a_kernel_of_somebody(fault: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pages", [4, 32])
 @pytest.mark.parametrize("fault", ["", *LATE])
-def test_a_window_in_a_kernel_of_somebody(fault: str, pages: int) -> None:
+def test_a_window_in_a_kernel_of_somebody(fault, pages):
     """Of the longest sequence a quarter is a block, or a half."""
     verdict = gate.check(
         paged_sum(fault, windowed=True), SUMS, make_config({"pages": pages}), Chip.V6E
@@ -271,7 +265,7 @@ WINDOWS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", *EDITS, "window", *WINDOWS])
-def test_a_fault_in_the_attention_of_tpu_inference(fault: str) -> None:
+def test_a_fault_in_the_attention_of_tpu_inference(fault):
     """Where that is installed, with vLLM or ``tests/samples/models/absent.py`` for it."""
     if not CASE.source:
         pytest.skip("tpu-inference is not installed here")

@@ -5,7 +5,6 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,11 +16,11 @@ from tests.compiling.child.verify.test_gate_runs import by_hand, checked, doubli
 KERNEL = kernel(by_hand(doubling(right=True)), lambda x: 2 * x)
 
 
-def lacking(monkeypatch: pytest.MonkeyPatch, *levels: ProofLevel) -> None:
+def lacking(monkeypatch, *levels):
     """A JAX that cannot do these."""
     forced = interpreter._forced
 
-    def refusing(run: interpreter.Run, devices: int) -> Any:
+    def refusing(run, devices):
         if run.level in levels:
             raise NotImplementedError(f"no {run.level.name}")
         return forced(run, devices)
@@ -29,7 +28,7 @@ def lacking(monkeypatch: pytest.MonkeyPatch, *levels: ProofLevel) -> None:
     monkeypatch.setattr(interpreter, "_forced", refusing)
 
 
-def test_all_that_there_is_needs_no_label() -> None:
+def test_all_that_there_is_needs_no_label():
     verdict = checked(KERNEL)
     assert (verdict.ok, verdict.proof.level, verdict.proof.lacks) == (True, ProofLevel.FULL, "")
 
@@ -41,9 +40,7 @@ def test_all_that_there_is_needs_no_label() -> None:
         ([ProofLevel.FULL, ProofLevel.ONE_CORE], ProofLevel.PLAIN),
     ],
 )
-def test_what_is_missing_is_left_out_and_said(
-    monkeypatch: pytest.MonkeyPatch, lacks: list[ProofLevel], level: ProofLevel
-) -> None:
+def test_what_is_missing_is_left_out_and_said(monkeypatch, lacks, level):
     lacking(monkeypatch, *lacks)
     verdict = checked(KERNEL)
     assert verdict.ok, verdict.reason
@@ -53,9 +50,7 @@ def test_what_is_missing_is_left_out_and_said(
     assert "more could not be run: " in verification(verdict)
 
 
-def test_a_wrong_result_is_wrong_on_one_core_and_not_verified_in_plain_mode(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wrong_result_is_wrong_on_one_core_and_not_verified_in_plain_mode(monkeypatch):
     wrong = replace(KERNEL, reference=lambda _: lambda x: x * 3)
     with monkeypatch.context() as patch:
         lacking(patch, ProofLevel.FULL)
@@ -66,7 +61,7 @@ def test_a_wrong_result_is_wrong_on_one_core_and_not_verified_in_plain_mode(
     assert "instead of" in verdict.reason
 
 
-def test_without_any_of_them_the_first_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_of_them_the_first_reason_is_given(monkeypatch):
     lacking(monkeypatch, *ProofLevel)
     verdict = checked(KERNEL)
     assert verdict.ok is None

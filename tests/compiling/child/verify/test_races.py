@@ -7,7 +7,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import inspect
 from functools import partial
 from random import Random
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,13 +24,13 @@ from autotune.domain.evidence import FailedCheck
 BUFFER = ("vmem", 3, 0, 0)
 
 
-def state() -> Any:
+def state():
     known = inspect.signature(RaceDetectionState).parameters
-    more: dict[str, Any] = {"num_cores": 2, "on_race": "warn"}
+    more = {"num_cores": 2, "on_race": "warn"}
     return RaceDetectionState(**{name: more[name] for name in more if name in known})
 
 
-def clock(numbers: list[int]) -> Any:
+def clock(numbers):
     """Over JAX versions: an array, from jax 0.12 on an object with one."""
     if not hasattr(vector_clock, "NpVectorClock"):
         return np.array(numbers, np.int32)
@@ -40,7 +39,7 @@ def clock(numbers: list[int]) -> Any:
     return made
 
 
-def accesses(rng: Random, count: int) -> list[dict[str, Any]]:
+def accesses(rng, count):
     """Of two threads that learn of each other now and then; the last may be a race."""
     clocks, made = [[0, 0], [0, 0]], []
     for _ in range(count):
@@ -57,7 +56,7 @@ def accesses(rng: Random, count: int) -> list[dict[str, Any]]:
     return made
 
 
-def ask(checks: Any, access: dict[str, Any]) -> None:
+def ask(checks, access):
     check = getattr(checks, access["name"])
     names = inspect.signature(check).parameters
     values = {**access, "device_id": 0, "local_core_id": access["thread"], "buffer_key": BUFFER}
@@ -65,7 +64,7 @@ def ask(checks: Any, access: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_finds_the_races_that_jax_finds(seed: int) -> None:
+def test_it_finds_the_races_that_jax_finds(seed):
     made = accesses(Random(seed), 8 + seed % 5 * 40)
     theirs, ours, found = state(), state(), []
     for access in made:
@@ -77,7 +76,7 @@ def test_it_finds_the_races_that_jax_finds(seed: int) -> None:
             assert bool(raced) is expected
 
 
-def test_some_of_these_race_and_some_do_not() -> None:
+def test_some_of_these_race_and_some_do_not():
     ends = []
     for seed in range(20):
         checks = state()
@@ -87,9 +86,7 @@ def test_some_of_these_race_and_some_do_not() -> None:
     assert 3 <= sum(ends) <= 19
 
 
-def _send(
-    x: Any, out: Any, buffer: Any, other: Any, sent: Any, done: Any, *, is_late: bool
-) -> None:
+def _send(x, out, buffer, other, sent, done, *, is_late):
     """A buffer is used again while a copy of it may go on; twenty others have been waited for."""
     buffer[...] = x[...]
     first = pltpu.make_async_copy(buffer, out, sent)
@@ -105,11 +102,11 @@ def _send(
         first.wait()
 
 
-def test_a_copy_that_nobody_waits_for_shows_among_many_that_were() -> None:
+def test_a_copy_that_nobody_waits_for_shows_among_many_that_were():
     x = jnp.ones((8, 128), jnp.float32)
     scratch = [pltpu.VMEM(x.shape, x.dtype)] * 2 + [pltpu.SemaphoreType.DMA] * 2
 
-    def run(*, is_late: bool) -> list[Any]:
+    def run(*, is_late):
         body = partial(_send, is_late=is_late)
         call = partial(pl.pallas_call, body, out_shape=x, scratch_shapes=scratch)
         return outputs(call, [x], Run(seed=0, dmas=EAGER), None, {}, WorkMeter(60, lambda _: None))

@@ -1,8 +1,6 @@
 """The small problems keep what can go wrong: blocks on every axis, and ragged ends."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,20 +14,16 @@ from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
 from autotune.compiling.child.verify.coverage import CallBorders, Coverage, borders
 from autotune.compiling.child.verify.numbers import lengths_given, operands_that_name_rows
-from autotune.compiling.child.verify.reduced import (
-    BLOCK_COUNTS,
-    keeps_lengths,
-    reduced_problems,
-)
+from autotune.compiling.child.verify.reduced import BLOCK_COUNTS, keeps_lengths, reduced_problems
 from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.key import Chip, KernelRef
-from autotune.domain.problem import Config, Problem, make_config
+from autotune.domain.problem import Problem, make_config
 from tests.compiling.child.verify.test_strangers import SOURCE as STRANGERS
 
 
-def kernel(**parts: object) -> Kernel:
+def kernel(**parts):
     """Two block axes on n, one on m, one number that cuts nothing."""
-    made: dict[str, object] = {
+    made = {
         "name": "k",
         "dims": ("m", "n", "heads"),
         "dtypes": ("float32",),
@@ -48,26 +42,20 @@ def kernel(**parts: object) -> Kernel:
         "reference": lambda _: lambda x: x,
         **parts,
     }
-    return Kernel(**made)  # type: ignore[arg-type]
+    return Kernel(**made)
 
 
-def small_ones(
-    made: Kernel,
-    whole: Problem,
-    sizes: Any,
-    can_build: Callable[[Problem], bool] = lambda _: True,
-    **how: bool,
-) -> list[Problem]:
+def small_ones(made, whole, sizes, can_build=lambda _: True, **how):
     """Of a kernel that makes no call whose borders could be compared."""
     coverage = Coverage(lambda p: () if can_build(p) else None, whole)
     return reduced_problems(made, whole, sizes, coverage, **how)
 
 
-def problem(m: int, n: int, heads: int = 8) -> Problem:
+def problem(m, n, heads=8):
     return kernel().problem_spec.parse(f"{m}x{n}x{heads}")
 
 
-def config(block_m: int, block_q: int, block_kv: int) -> object:
+def config(block_m, block_q, block_kv):
     return make_config({"block_m": block_m, "block_q": block_q, "block_kv": block_kv, "buffers": 2})
 
 
@@ -76,8 +64,8 @@ sizes = st.integers(1, 40)
 
 @given(sizes, sizes, sizes, st.integers(1, 400), st.integers(1, 400))
 def test_as_many_blocks_as_asked_for_or_all_and_the_same_ragged_end(
-    block_m: int, block_q: int, block_kv: int, m: int, n: int
-) -> None:
+    block_m, block_q, block_kv, m, n
+):
     found = small_ones(kernel(), problem(m, n), config(block_m, block_q, block_kv))
     assert 1 <= len(found) <= len(BLOCK_COUNTS)
     for small, count in zip(found, BLOCK_COUNTS, strict=False):
@@ -90,7 +78,7 @@ def test_as_many_blocks_as_asked_for_or_all_and_the_same_ragged_end(
                 assert small["n"] % block == 0
 
 
-def test_a_kernel_reduces_what_no_axis_cuts() -> None:
+def test_a_kernel_reduces_what_no_axis_cuts():
     made = kernel(reduced=lambda p: p.with_dims(heads=2))
     found = small_ones(made, problem(1000, 1024), config(128, 128, 256))
     assert [str(p) for p in found] == [
@@ -99,26 +87,26 @@ def test_a_kernel_reduces_what_no_axis_cuts() -> None:
     ]
 
 
-def test_where_the_kernel_refuses_one_length_gets_as_long_as_the_longest() -> None:
+def test_where_the_kernel_refuses_one_length_gets_as_long_as_the_longest():
     made = kernel(check=lambda p: "too short" if p["n"] < p["m"] else None)
     found = small_ones(made, problem(4096, 8192), config(512, 128, 128))
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
 
 
-def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one() -> None:
+def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one():
     """JAX's kernels refuse inner blocks longer than the array, which ``check`` knows nothing of."""
     sizes = config(512, 128, 128)
     found = small_ones(kernel(), problem(4096, 8192), sizes, lambda p: p["n"] >= 1000)
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
 
 
-def test_what_the_constraint_refuses_with_the_config_has_one_block_more() -> None:
+def test_what_the_constraint_refuses_with_the_config_has_one_block_more():
     made = kernel(constraint=lambda p, c: "two" if p["m"] == 2 * c["block_m"] else None)
     found = small_ones(made, problem(4096, 8192), config(128, 128, 128))
     assert [(p["m"], p["n"]) for p in found] == [(384, 384)]
 
 
-def test_values_count_in_the_unit_of_their_axis() -> None:
+def test_values_count_in_the_unit_of_their_axis():
     axes = tuple(
         Axis(name=axis.name, choices=axis.choices, dim=axis.dim, unit=10) for axis in kernel().axes
     )
@@ -126,16 +114,16 @@ def test_values_count_in_the_unit_of_their_axis() -> None:
     assert [(small["m"], small["n"]) for small in found] == [(40, 40), (60, 60)]
 
 
-def test_each_device_of_a_mesh_gets_as_many_blocks() -> None:
+def test_each_device_of_a_mesh_gets_as_many_blocks():
     made = kernel(mesh=lambda _: {"x": 4})
     found = small_ones(made, problem(400, 400), config(8, 8, 8))
     assert [(small["m"], small["n"]) for small in found] == [(64, 64), (96, 96)]
 
 
-def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that() -> None:
+def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that():
     """Dividing their size, and not where ``reduced`` says what to do."""
 
-    def heads(size: int, **parts: Any) -> list[int]:
+    def heads(size, **parts):
         whole, sizes = problem(1024, 1024, size), config(128, 128, 128)
         found = small_ones(kernel(**parts), whole, sizes, shorten=True)
         assert [p["m"] for p in found] == [256, 384]
@@ -147,10 +135,10 @@ def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that
     assert heads(4096, reduced=lambda p: p) == [4096, 4096]
 
 
-def walking(axis: str, block: int, **parts: Any) -> Callable[[Problem], tuple[CallBorders, ...]]:
+def walking(axis, block, **parts):
     """What a call walks whose grid cuts ``axis`` into blocks, whatever the declaration names."""
 
-    def of(p: Problem) -> tuple[CallBorders, ...]:
+    def of(p):
         pair = (block, p[axis])
         made = {"loops": (), **parts}
         return (CallBorders(grid=(-(-p[axis] // block),), blocks=(pair,), **made),)
@@ -158,14 +146,14 @@ def walking(axis: str, block: int, **parts: Any) -> Callable[[Problem], tuple[Ca
     return of
 
 
-def heads_of(whole: Problem, trace: Callable[[Problem], Any]) -> list[int]:
+def heads_of(whole, trace):
     small = reduced_problems(
         kernel(), whole, config(128, 128, 128), Coverage(trace, whole), shorten=True
     )
     return [p["heads"] for p in small]
 
 
-def test_a_dimension_that_no_axis_names_keeps_three_blocks_and_its_ragged_end() -> None:
+def test_a_dimension_that_no_axis_names_keeps_three_blocks_and_its_ragged_end():
     whole = problem(1024, 1024, 4096)
     assert heads_of(whole, walking("heads", 16)) == [48, 48]
     assert heads_of(whole, walking("heads", 512)) == [1536, 1536]
@@ -173,14 +161,14 @@ def test_a_dimension_that_no_axis_names_keeps_three_blocks_and_its_ragged_end() 
     assert heads_of(ragged, walking("heads", 512)) == [1028, 1028]
 
 
-def test_a_loop_of_the_body_keeps_three_turns() -> None:
-    def turning(p: Problem) -> tuple[CallBorders, ...]:
+def test_a_loop_of_the_body_keeps_three_turns():
+    def turning(p):
         return walking("heads", 4096, loops=(p["heads"] // 512,))(p)
 
     assert heads_of(problem(1024, 1024, 4096), turning) == [2048, 2048]
 
 
-def test_what_a_declaration_makes_too_small_to_be_walked_is_three() -> None:
+def test_what_a_declaration_makes_too_small_to_be_walked_is_three():
     made = kernel(reduced=lambda p: p.with_dims(heads=1))
     whole = problem(1024, 1024, 64)
     coverage = Coverage(walking("heads", 1), whole)
@@ -188,8 +176,8 @@ def test_what_a_declaration_makes_too_small_to_be_walked_is_three() -> None:
     assert {p["heads"] for p in small} == {3}
 
 
-def test_a_ragged_block_is_wanted_only_where_the_real_problem_has_one() -> None:
-    def walked(extent: int) -> CallBorders:
+def test_a_ragged_block_is_wanted_only_where_the_real_problem_has_one():
+    def walked(extent):
         return CallBorders(grid=(-(-extent // 384),), blocks=((384, extent),), loops=())
 
     assert not walked(1152).covers(walked(2048), 3)  # three whole blocks
@@ -197,11 +185,11 @@ def test_a_ragged_block_is_wanted_only_where_the_real_problem_has_one() -> None:
     assert walked(1152).covers(walked(3840), 3)
 
 
-def test_what_was_covered_is_counted_over_all_small_problems() -> None:
+def test_what_was_covered_is_counted_over_all_small_problems():
     true, both, none = frozenset([True]), frozenset([True, False]), frozenset[bool]()
     whole, sizes = problem(256, 256, 100), [problem(256, 256, heads) for heads in (24, 36)]
 
-    def trace(p: Problem) -> tuple[CallBorders, ...]:
+    def trace(p):
         return walking("heads", 8, ways=(both if p["heads"] != 24 else true, true, none))(p)
 
     covered = Coverage(trace, whole).covered(sizes)
@@ -213,20 +201,20 @@ def test_what_was_covered_is_counted_over_all_small_problems() -> None:
     assert Coverage(lambda _: None, whole).covered(sizes) is None
 
 
-def called(**lengths: int) -> Problem:
+def called(**lengths):
     """Of a call that names no dimensions: ``x_1`` for the second of x."""
     return Problem(
         dims=tuple((dim.replace("_", "."), size) for dim, size in lengths.items()), dtype="float32"
     )
 
 
-def product_of(sizes: list[int], blocks: list[int]) -> list[Problem]:
+def product_of(sizes, blocks):
     """The small problems of x[m, k] @ y[k, n], of which the trace knows that each is cut into its
     blocks, and not that k is in both, where no axis says what it cuts."""
     m, k, n = sizes
     whole = called(x_0=m, x_1=k, y_0=k, y_1=n)
 
-    def trace(p: Problem) -> tuple[CallBorders, ...]:
+    def trace(p):
         extents = [p["x.0"], p["x.1"], p["y.1"]]
         pairs = tuple(zip(blocks, extents, strict=True))
         grid = tuple(-(-extent // block) for block, extent in pairs)
@@ -242,9 +230,7 @@ lengths = st.sampled_from([128, 200, 256, 512, 1024, 4096])
 
 
 @given(st.lists(lengths, min_size=3, max_size=3), st.lists(sizes, min_size=3, max_size=3))
-def test_what_is_as_long_in_a_call_is_cut_to_one_length(
-    sizes: list[int], blocks: list[int]
-) -> None:
+def test_what_is_as_long_in_a_call_is_cut_to_one_length(sizes, blocks):
     m, k, n = sizes
     for small, count in zip(product_of(sizes, blocks), BLOCK_COUNTS, strict=False):
         assert small["x.1"] == small["y.0"]
@@ -254,12 +240,12 @@ def test_what_is_as_long_in_a_call_is_cut_to_one_length(
             assert -(-small[dim] // block) >= min(count, -(-real // block))
 
 
-def test_a_square_product_is_a_smaller_square() -> None:
+def test_a_square_product_is_a_smaller_square():
     small = product_of([4096] * 3, [256, 128, 512])
     assert [set(dict(p.dims).values()) for p in small] == [{768}, {1536}]
 
 
-def test_numbers_and_names_of_a_call_say_what_belongs_together() -> None:
+def test_numbers_and_names_of_a_call_say_what_belongs_together():
     real = called(q_0=512, kv_0=512, q_1=64)
     assert keeps_lengths(real.with_dims(**{"q.0": 128, "kv.0": 128}), real)
     assert not keeps_lengths(real.with_dims(**{"q.0": 128}), real)
@@ -269,9 +255,7 @@ def test_numbers_and_names_of_a_call_say_what_belongs_together() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_wrong_where_lengths_differ_is_confirmed_where_they_do_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_wrong_where_lengths_differ_is_confirmed_where_they_do_not(monkeypatch):
     call = "x=f32[512,512], y=f32[512,512]"
     ref = KernelRef(path=str(STRANGERS), attribute="generated_product", call=call)
     made = Loader().kernel(ref)
@@ -282,13 +266,13 @@ def test_what_is_wrong_where_lengths_differ_is_confirmed_where_they_do_not(
     assert "2 runs of x.0=512,x.1=512,y.0=512,y.1=512" in verdict.reason
 
 
-def asks_what_is_as_long(*, is_right: bool) -> Kernel:
+def asks_what_is_as_long(*, is_right):
     """x plus the first row of y; a faulty one takes it off where x and y are as long."""
 
-    def build(problem: Problem, _: Config) -> Any:
+    def build(problem, _):
         is_wrong = not is_right and problem["x.0"] == problem["y.0"]
 
-        def body(x_ref: Any, y_ref: Any, out_ref: Any) -> None:
+        def body(x_ref, y_ref, out_ref):
             out_ref[...] = x_ref[...] - y_ref[:1] if is_wrong else x_ref[...] + y_ref[:1]
 
         block = pl.BlockSpec((8, 128), lambda i: (i, 0))
@@ -316,9 +300,7 @@ def asks_what_is_as_long(*, is_right: bool) -> Kernel:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_right", [True, False])
-def test_a_kernel_that_asks_what_is_as_long_is_run_where_it_is(
-    monkeypatch: pytest.MonkeyPatch, is_right: bool
-) -> None:
+def test_a_kernel_that_asks_what_is_as_long_is_run_where_it_is(monkeypatch, is_right):
     monkeypatch.setattr(gate, "_MOST_WORK", 1.0)
     whole = called(x_0=1024, y_0=1024)
     made = asks_what_is_as_long(is_right=is_right)
@@ -326,9 +308,9 @@ def test_a_kernel_that_asks_what_is_as_long_is_run_where_it_is(
     assert verdict.ok is is_right, verdict
 
 
-def test_pages_name_rows_and_lengths_do_not() -> None:
-    def inputs(p: Problem) -> list[Array]:
-        def given(name: str, dim: str, contents: Callable[[], Any]) -> Array:
+def test_pages_name_rows_and_lengths_do_not():
+    def inputs(p):
+        def given(name, dim, contents):
             return Array(name=name, shape=(p[dim],), dtype="int32", values=contents)
 
         each = p["table"] // p["seqs"] * 16
@@ -351,7 +333,7 @@ def test_pages_name_rows_and_lengths_do_not() -> None:
     assert naming == {"pages"}
     assert lengths_given(inputs(whole), naming) == [256, 255, 256]
 
-    def covered(small: Problem, sizes: tuple[int, ...] = (64,)) -> bool:
+    def covered(small, sizes=(64,)):
         given = [(None, size) for size in sizes]
         trace = borders(jax.make_jaxpr(lambda: ())(), inputs(small), None, given, naming)
         real = borders(jax.make_jaxpr(lambda: ())(), inputs(whole), None, given, naming)
@@ -363,10 +345,10 @@ def test_pages_name_rows_and_lengths_do_not() -> None:
     assert not covered(whole.with_dims(pages=2))  # each page is copied again and again
 
 
-def test_one_dimension_stays_long_where_a_block_needs_it() -> None:
+def test_one_dimension_stays_long_where_a_block_needs_it():
     made = kernel(axes=(), reduced=lambda p: p.with_dims(m=2, n=512))
 
-    def can_build(p: Problem) -> bool:
+    def can_build(p):
         return p["n"] >= 4096
 
     small = small_ones(made, problem(64, 4096), make_config({}), can_build)

@@ -19,23 +19,23 @@ pytestmark = pytest.mark.slow
 OfRows = Callable[[Any], Any]
 
 
-def top(x: Any, function: Any = jnp.max) -> Any:
+def top(x, function=jnp.max):
     return jnp.broadcast_to(function(x, axis=-1, keepdims=True).astype(x.dtype), x.shape)
 
 
-def last_of_equal(x: Any) -> Any:
+def last_of_equal(x):
     return x.shape[-1] - 1 - top(x[:, ::-1], jnp.argmax)
 
 
-def unit(x: Any, least: float) -> Any:
+def unit(x, least):
     return x * jax.lax.rsqrt(top(x * x, jnp.mean) + least)
 
 
-def scaled(x: Any, least: float) -> Any:
+def scaled(x, least):
     return x / jnp.maximum(top(jnp.abs(x)), least)
 
 
-CASES: dict[str, tuple[OfRows, OfRows]] = {
+CASES = {
     "a maximum that begins with zero": (top, lambda x: jnp.maximum(top(x), 0.0)),
     "a minimum that begins with zero": (
         lambda x: top(x, jnp.min),
@@ -52,9 +52,9 @@ CASES: dict[str, tuple[OfRows, OfRows]] = {
 
 
 @pytest.mark.parametrize(("right", "wrong"), CASES.values(), ids=CASES)
-def test_numbers_that_random_ones_never_are(right: OfRows, wrong: OfRows) -> None:
-    def verdict_on(function: OfRows) -> Any:
-        def body(x: Any, out: Any) -> None:
+def test_numbers_that_random_ones_never_are(right, wrong):
+    def verdict_on(function):
+        def body(x, out):
             out[...] = function(x[...])
 
         return checked(kernel(by_hand(body), right))
@@ -64,38 +64,38 @@ def test_numbers_that_random_ones_never_are(right: OfRows, wrong: OfRows) -> Non
     assert verdict_on(wrong).check is FailedCheck.SPECIAL
 
 
-def test_equal_numbers_are_rounded_alike() -> None:
+def test_equal_numbers_are_rounded_alike():
     """The mean error of a kernel that rounds twice is that of random numbers: one half, 1 and 2 are
     off by nearly the most both times."""
     first, second = 1 + 40.49 / 128, (1 + 0.49 / 128) / (1 + 40 / 128)
 
-    def body(x: Any, out: Any) -> None:
+    def body(x, out):
         once = (x[...].astype(jnp.float32) * first).astype(jnp.bfloat16)
         out[...] = (once.astype(jnp.float32) * second).astype(jnp.bfloat16)
 
-    def exact(x: Any) -> Any:
+    def exact(x):
         return (x.astype(jnp.float32) * (first * second)).astype(jnp.bfloat16)
 
     verdict = checked(kernel(by_hand(body, dtype=jnp.bfloat16), exact, "bfloat16"))
     assert verdict.ok is True, verdict
 
 
-def test_booleans_are_of_both_kinds() -> None:
+def test_booleans_are_of_both_kinds():
     """A mask that is left out was not seen: all were true."""
     drawn = values(Array(name="mask", shape=(8, 128), dtype="bool"), np.random.default_rng(0))
     assert drawn.any() and not drawn.all()
 
 
-def test_no_zero_is_negative() -> None:
+def test_no_zero_is_negative():
     """``lax.top_k`` takes zero first, and a kernel that compares them the first of both."""
     changed = special(set())(np.random.default_rng(0).standard_normal((64, 128)))
     assert not np.signbit(changed[changed == 0.0]).any()
 
 
 @pytest.mark.parametrize("waits", [1, 2])
-def test_what_is_signalled_is_waited_for(waits: int) -> None:
-    def body(x: Any, out: Any) -> None:
-        def signal(semaphore: Any) -> None:
+def test_what_is_signalled_is_waited_for(waits):
+    def body(x, out):
+        def signal(semaphore):
             pl.semaphore_signal(semaphore, 2)
             pl.semaphore_wait(semaphore, waits)
 

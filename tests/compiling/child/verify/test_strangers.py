@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.compiling.pool import CompilerPool
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compilers import ListChoices, ReadProblem, VerifyConfig
-from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import make_config
 
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.slow
 SOURCE = Path(__file__).parents[3] / "samples" / "twins" / "strangers.py"
 FAULTS = json.loads(SOURCE.with_suffix(".json").read_text())
 
-CALLS: dict[str, tuple[str, dict[str, int]]] = {
+CALLS = {
     "back_substitution": ("u=f32[1024,1024], b=f32[1024,256]", {"block": 32}),
     "segment_sum": ("ids=i32[1,8192], x=f32[8192,128]", {"rows": 128, "segments": 64}),
     "image_convolution": ("x=f32[256,128,128], w=f32[3,3,128]", {"block": 16}),
@@ -52,7 +50,7 @@ CALLS: dict[str, tuple[str, dict[str, int]]] = {
 """Of each kernel: a call, and a config that is not the default."""
 
 
-def verdict_on(pool: CompilerPool, kernel: str, source: Path) -> Verdict:
+def verdict_on(pool, kernel, source):
     call, config = CALLS[kernel]
     ref = KernelRef(path=str(source), attribute=kernel, call=call)
     problem = pool.ask(ReadProblem(ref=ref, words=ProblemWords(call=call))).problem
@@ -62,7 +60,7 @@ def verdict_on(pool: CompilerPool, kernel: str, source: Path) -> Verdict:
 
 
 @pytest.mark.parametrize("kernel", CALLS)
-def test_a_kernel_that_is_right_passes(pool: CompilerPool, kernel: str) -> None:
+def test_a_kernel_that_is_right_passes(pool, kernel):
     verdict = verdict_on(pool, kernel, SOURCE)
     assert verdict.ok is True, verdict
 
@@ -71,9 +69,7 @@ def test_a_kernel_that_is_right_passes(pool: CompilerPool, kernel: str) -> None:
     ("kernel", "old", "new"),
     [pytest.param(kernel, *edit, id=f"{kernel}-{fault}") for kernel, fault, *edit in FAULTS],
 )
-def test_one_with_a_fault_does_not(
-    pool: CompilerPool, tmp_path: Path, kernel: str, old: str, new: str
-) -> None:
+def test_one_with_a_fault_does_not(pool, tmp_path, kernel, old, new):
     source, broken = SOURCE.read_text(), tmp_path / f"{kernel}.py"
     assert source.count(old) == 1
     broken.write_text(source.replace(old, new))

@@ -18,7 +18,6 @@ import pytest
 from autotune.compiling.child.loading import Loader
 from autotune.compiling.child.verify import gate
 from autotune.domain.arguments import ProblemWords
-from autotune.domain.evidence import Verdict
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import AxisValue, make_config
 from tests.samples.twins.mutator import Mutation, mutations
@@ -48,13 +47,13 @@ class Twin(NamedTuple):
     style: Style
     mutation: Mutation
 
-    def __str__(self) -> str:
+    def __str__(self):
         where = f"{self.mutation.line}.{self.mutation.start % 1000}"
         return f"{self.style.kernel}-{self.mutation.fault.replace(' ', '_')}-{where}"
 
 
 @cache
-def twins() -> tuple[Twin, ...]:
+def twins():
     """Every copy with a fault that does harm."""
     source = STYLES.read_text()
     harmless = {tuple(entry) for entry in json.loads((FOLDER / "harmless.json").read_text())}
@@ -66,27 +65,27 @@ def twins() -> tuple[Twin, ...]:
     )
 
 
-def verdict_on(style: Style, path: Path) -> Verdict:
+def verdict_on(style, path):
     ref, loader = KernelRef(path=str(path), attribute=style.kernel, call=style.args), Loader()
     kernel, problem = loader.kernel(ref), loader.problem(ref, ProblemWords(call=ref.call)).problem
     axes = {**kernel.default_axes(problem, None), **style.config}
     return gate.check(kernel, problem, make_config(axes), Chip.V5E)
 
 
-def verdict_on_twin(twin: Twin, folder: Path) -> Verdict:
+def verdict_on_twin(twin, folder):
     file = folder / f"{twin.style.kernel}.py"
     file.write_text(twin.mutation.apply(STYLES.read_text()))
     return verdict_on(twin.style, file)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_a_kernel_that_is_right_passes(kernel: str) -> None:
+def test_a_kernel_that_is_right_passes(kernel):
     verdict = verdict_on(KERNELS[kernel], STYLES)
     assert verdict.ok is True, verdict
 
 
 @pytest.mark.parametrize("twin", twins(), ids=str)
-def test_a_copy_with_a_fault_does_not(twin: Twin, tmp_path: Path) -> None:
+def test_a_copy_with_a_fault_does_not(twin, tmp_path):
     """Refused; or it cannot be run, which is not verified either."""
     verdict = verdict_on_twin(twin, tmp_path)
     assert verdict.ok is not True, verdict
@@ -96,13 +95,13 @@ BETWEEN_BLOCKS = ("cleared in every step", "block of the neighbour", "first bloc
 
 
 @pytest.mark.parametrize("fault", BETWEEN_BLOCKS)
-def test_what_only_several_blocks_show_is_seen_in_a_long_scan(fault: str, tmp_path: Path) -> None:
+def test_what_only_several_blocks_show_is_seen_in_a_long_scan(fault, tmp_path):
     """The whole problem is too much work, and a dimension of two rows has one block."""
     style = KERNELS["prefix_sum"]._replace(args="x=f32[4096,64,128]", config={"block": 64})
     twin = next(t for t in twins() if t.style.kernel == "prefix_sum" and t.mutation.fault == fault)
     assert verdict_on_twin(twin._replace(style=style), tmp_path).ok is False
 
 
-def test_the_corpus_is_what_it_says() -> None:
+def test_the_corpus_is_what_it_says():
     assert len(twins()) >= 140
     assert len({twin.mutation.fault for twin in twins()}) >= 15
