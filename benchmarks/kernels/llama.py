@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernels
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -158,25 +159,46 @@ train = jax.jit(
     out_shardings=(jax.tree.map(lambda leaf: leaf.sharding, STATE), None),
 )
 
-SEQUENCES, CACHED = SET.get("sequences", 16), 2048
+SEQUENCES, CACHED, PAGE = SET.get("sequences", 16), 2048, 128
+PAGES_OF_BLOCK = SET.get("pages_per_compute_block", 0)  # 0: attention in jax.numpy, without pages
+_PAGES = np.arange(SEQUENCES * CACHED // PAGE, dtype=np.int32).reshape(SEQUENCES, -1)
 WEIGHTS = _weights(jnp.bfloat16, lambda _: None)
-CACHE = (jax.ShapeDtypeStruct((LAYERS, SEQUENCES, KV_HEADS, CACHED, HEAD), jnp.bfloat16),) * 2
+_OF_LAYER = (KV_HEADS, _PAGES.size, PAGE) if PAGES_OF_BLOCK else (SEQUENCES, KV_HEADS, CACHED)
+CACHE = (jax.ShapeDtypeStruct((LAYERS, *_OF_LAYER, HEAD), jnp.bfloat16),) * 2
 NEXT = jax.ShapeDtypeStruct((SEQUENCES,), jnp.int32)
 
 
 def _decoded(x: Any, w: dict[str, Any], cache: Any, places: Any) -> Any:
     with jax.named_scope("attention"):
-        h, each = _norm(x, w["norm1"]), jnp.arange(SEQUENCES)
-        q, k, v = ((h @ w[name]).reshape(SEQUENCES, -1, HEAD) for name in "qkv")
-        q = _rotated(q, places).reshape(SEQUENCES, KV_HEADS, -1, HEAD)
-        keys = cache[0].at[each, :, places].set(_rotated(k, places))
-        values = cache[1].at[each, :, places].set(v)
-        scores = jnp.einsum("bngh,bnsh->bngs", q, keys, preferred_element_type=jnp.float32)
-        scores = jnp.where(jnp.arange(CACHED) <= places[:, None, None, None], scores, -1e30)
-        shares = jax.nn.softmax(scores * HEAD**-0.5, -1).astype(x.dtype)
-        out = jnp.einsum("bngs,bnsh->bngh", shares, values).reshape(SEQUENCES, -1)
-        x = x + out @ w["o"]
-    return _mlp(x, w), (keys, values)
+        h, shape = _norm(x, w["norm1"]), (SEQUENCES, -1, HEAD)
+        q, k, v = ((h @ w[name]).reshape(shape) for name in "qkv")
+        attend = _paged if PAGES_OF_BLOCK else _plain
+        out, cache = attend(_rotated(q, places), _rotated(k, places), v, cache, places)
+        x = x + out.astype(x.dtype).reshape(SEQUENCES, -1) @ w["o"]
+    return _mlp(x, w), cache
+
+
+def _plain(q: Any, k: Any, v: Any, cache: Any, places: Any) -> Any:
+    q, each = q.reshape(SEQUENCES, KV_HEADS, -1, HEAD), jnp.arange(SEQUENCES)
+    keys, values = (c.at[each, :, places].set(n) for c, n in zip(cache, (k, v), strict=True))
+    scores = jnp.einsum("bngh,bnsh->bngs", q, keys, preferred_element_type=jnp.float32)
+    scores = jnp.where(jnp.arange(CACHED) <= places[:, None, None, None], scores, -1e30)
+    shares = jax.nn.softmax(scores * HEAD**-0.5, -1).astype(q.dtype)
+    return jnp.einsum("bngs,bnsh->bngh", shares, values), (keys, values)
+
+
+def _paged(q: Any, k: Any, v: Any, cache: Any, places: Any) -> Any:
+    """JAX's kernel; lengths and pages are constants: its time depends on them."""
+    page = jnp.take_along_axis(jnp.asarray(_PAGES), places[:, None] // PAGE, 1)[:, 0]
+    keys, values = (
+        c.at[:, page, places % PAGE].set(n.swapaxes(0, 1))
+        for c, n in zip(cache, (k, v), strict=True)
+    )
+    lengths, pages = jnp.full(SEQUENCES, CACHED, jnp.int32), jnp.asarray(_PAGES)
+    out = paged_attention(
+        q * HEAD**-0.5, keys, values, lengths, pages, pages_per_compute_block=PAGES_OF_BLOCK
+    )
+    return out, (keys, values)
 
 
 @partial(jax.jit, donate_argnums=1)

@@ -42,6 +42,9 @@ _NO_CODE = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Shar
 _ASYNC = ("-start", "-done")
 _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
+_SLICES = {"dynamic-slice", "dynamic-update-slice"}
+_WITH_PARTS = ("parameter", "dynamic-update-slice", "tuple")
+_FIRST_IS_OUTERMOST = re.compile(r"\[\d+,[\d,]+\]\{[\d,]+,0[:}]")
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
 _UP, _DOWN = ("LT", "LE", "NE"), ("GT", "GE", "NE")
 
@@ -124,9 +127,24 @@ class _Walk:
     def signature(self, instruction: HloInstruction, computation: Computation) -> str:
         given = [computation[name].result for name in instruction.operands if name in computation]
         inside = [self._body(name) for name in instruction.called]
-        return (
-            f"{instruction.opcode} {instruction.result} {given} {instruction.attributes} {inside}"
-        )
+        does = f"{instruction.opcode} {instruction.result} {given} {instruction.attributes}"
+        does += f" {inside}"
+        for shape in self._stacked(instruction, given):
+            does = does.replace(shape, re.sub(r"\[\d+", "[", shape))
+        return does
+
+    def _stacked(self, fusion: HloInstruction, given: list[str]) -> set[str]:
+        """Shapes of which it reads and writes parts alone, so that the length of their first axis
+        is of no consequence: weights of all layers in a scan."""
+        if fusion.opcode != "fusion" or not fusion.called:
+            return set()
+        inner, parts = self.computations.get(fusion.called[0], {}), set[str]()
+        whole = {_shape(i.result) for i in inner.values() if i.opcode not in _WITH_PARTS}
+        for number, text in enumerate(given):
+            readers = self._readers(fusion.called[0], number)
+            is_sliced = _FIRST_IS_OUTERMOST.search(text) and {r.opcode for r in readers} <= _SLICES
+            (parts if readers and is_sliced else whole).add(_shape(text))
+        return parts - whole
 
     def _body(self, name: str) -> list[str]:
         """A computation with its values by their place."""
@@ -277,6 +295,10 @@ class _Walk:
     def _named(self, what: str, loop: HloInstruction) -> Computation:
         match = re.search(rf"{what}=%([\w.-]+)", loop.text)
         return self.computations.get(match[1], {}) if match else {}
+
+
+def _shape(array: str) -> str:
+    return array.partition("{")[0]
 
 
 def _runs(instruction: HloInstruction) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.compiling.child.compile.module import schedule, shared
+from autotune.compiling.child.compile.module import schedule, shared, signatures
 from autotune.domain.explanation import Phase
 
 RECORDED = Path(__file__).parents[3] / "recorded" / "modules"
@@ -66,6 +66,20 @@ def test_what_is_updated_in_place_moves_only_what_changes():
     read, updated = schedule(SLICED.format(tiled=TILED))
     assert read.hbm_bytes == 2 * 8 * 384 * 4
     assert updated.hbm_bytes == 2 * 8 * 384 * 4
+
+
+@pytest.mark.parametrize(
+    ("tiled", "other", "is_same"),
+    [
+        (TILED, "", True),
+        (TILED.replace("1,0", "0,1"), "", False),  # its columns are farther apart
+        (TILED, "  %z = {tiled} negate(%u)\n", False),  # all of it is read
+    ],
+)
+def test_what_updates_a_part_is_known_whatever_the_whole_is_part_of(tiled, other, is_same):
+    text = SLICED.replace("}}\n\nE", f"{other}}}}}\n\nE").format(tiled=tiled)
+    longer = signatures(text.replace("1000", "1001"))
+    assert (signatures(text)["in_place"] == longer["in_place"]) is is_same
 
 
 def test_a_slice_in_a_fusion_within_is_all_that_is_read():
