@@ -4,16 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotune.cli.searched_source import kernel_of, source_now
-from autotune.cli.show import StoredTrial, find_trial
+from autotune.cli.show import StoredTrial
 from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain.compilers import Compilers, DescribeChip, DescribeToolchain, is_another_program
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.key import KernelRef
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.estimating.simulator.drawing.picture import ConfigProfile
-from autotune.searching.profiles import STEPS
 from autotune.wording.outcome import reason_of
-from autotune.wording.profile import config_profile, total
+from autotune.wording.profile import config_profile
 
 
 def profiles_again(
@@ -33,14 +32,6 @@ def profiles_again(
         info = pool.ask(DescribeChip(chip=trial.key.chip, options=options))
         named.append(config_profile(f"trial {trial.id}: {trial.trial.config}", answer, info))
     return named
-
-
-def profile_trial(store: Any, pool: Compilers, number: int, ref: KernelRef) -> str:
-    """Keeps the profile of a trial, with a picture, for its page. Raises ``AutotuneError``."""
-    trial = find_trial(store, number)
-    (config,) = profiles_again(pool, [trial], [ref], STEPS, lambda _: None)
-    store.profiles.save(number, config)
-    return "; ".join(f"{call.kernel}: {total(call)}" for call in config.calls)
 
 
 def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> KernelRef:

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -81,8 +80,7 @@ def worker(
     the database is then this machine's own.
 
     Workers with the database of a service also check what was pushed to it. What they confirm is
-    proven; what they refuse is in no later snapshot. And they compile trials again whose profile
-    by line is asked for on the dashboard.
+    proven; what they refuse is in no later snapshot.
 
     Ctrl-C and SIGTERM give the job back when what is being compiled is done; a second one stops at
     once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,
@@ -90,7 +88,6 @@ def worker(
     """
     from autotune.answering.http import Remote
     from autotune.answering.push import RemoteJobs
-    from autotune.cli.compiled_again import profile_trial
     from autotune.cli.job_watch import JobWatch
     from autotune.declaring.discovery import installed_kernels
     from autotune.publishing.jobs.worker import Worker
@@ -119,7 +116,6 @@ def worker(
             plan=Plan(timing=timing, python=python),
             answered=alive.touch if alive else lambda: None,
             recheck=_recheck if url is None else None,
-            profile=partial(profile_trial, store) if url is None else None,
         )
         _stop_gently(worker.stop)
         done = worker.run(drain=drain)

@@ -51,8 +51,7 @@ MOST_TRIALS = 10_000
 class Request:
     """What is to be searched. ``fingerprint`` and ``toolchain``: None for whatever the worker has;
     else only a worker that has exactly these takes it. ``trials``: as ``autotune search`` has it.
-    ``candidate``: the number of a pushed record that is to be checked in the place of a search;
-    ``trial``: of one that is to be compiled again, for the profile of its lines.
+    ``candidate``: the number of a pushed record that is to be checked in the place of a search.
     """
 
     kernel: str
@@ -62,11 +61,6 @@ class Request:
     toolchain: Toolchain | None = None
     trials: int = DEFAULT_TRIALS
     candidate: OmitNone[int | None] = None
-    trial: OmitNone[int | None] = None
-
-    @property
-    def is_search(self) -> bool:
-        return self.candidate is None and self.trial is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +125,7 @@ class JobLog:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
     """What a worker can run: the fingerprint of each kernel that it has, and its toolchain.
-    ``checks``: it may check what others have pushed, and profile trials, because it has the
-    database itself."""
+    ``checks``: it may check what others have pushed, because it has the database itself."""
 
     kernels: Mapping[str, str]
     toolchain: Toolchain

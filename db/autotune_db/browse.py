@@ -252,11 +252,6 @@ class SqlBrowse(SqlCheckPages):
         wanted = query.ordered(wanted, order, JOB_ORDER, JOBS.c.id.desc())
         return self._rows(wanted.offset(offset).limit(limit), rows.job_from_row)
 
-    def profile_job(self, trial_id: int) -> Job | None:
-        """The last one that was to profile the trial."""
-        asked = select(JOBS).where(JOBS.c.trial == trial_id).order_by(JOBS.c.id.desc())
-        return self._first(asked, rows.job_from_row)
-
     def open_jobs(self, limit: int) -> Sequence[Job]:
         return self.jobs((State.RUNNING, State.QUEUED), 0, limit)
 

@@ -183,9 +183,8 @@ def queue(connection: Connection, request: Request, by: str, now: datetime) -> t
         if row is not None:
             if is_new:
                 asked = f"queued job {row.id}: {request.kernel} {request.problem} on {request.chip}"
-                checked, profiled = request.candidate, request.trial
+                checked = request.candidate
                 why = "" if checked is None else f", to check candidate {checked}"
-                why += "" if profiled is None else f", to profile trial {profiled}"
                 note(connection, now, "job", asked + why)
             return row, is_new
 
@@ -204,9 +203,9 @@ def _claimed(
         ),
     )
     _expire(connection, silent, now)
-    kinds = [and_(JOBS.c.candidate.is_(None), JOBS.c.trial.is_(None))]
-    if able.checks:  # somebody waits for a profile, and nobody for a check
-        kinds = [JOBS.c.trial.is_not(None), *kinds, JOBS.c.candidate.is_not(None)]
+    kinds = [JOBS.c.candidate.is_(None)]
+    if able.checks:  # nobody waits for a check
+        kinds.append(JOBS.c.candidate.is_not(None))
     waiting = (connection.execute(_next(able, silent, kind)).first() for kind in kinds)
     row = next(filter(None, waiting), None)
     if row is None:

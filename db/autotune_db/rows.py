@@ -181,7 +181,6 @@ def job_values(request: Request) -> dict[str, Any]:
         **toolchain_values(replace(request.toolchain or _ANY, options="")),
         "request": to_text(to_data(request)),
         "candidate": request.candidate,
-        "trial": request.trial,
     }
 
 

@@ -316,7 +316,6 @@ JOBS = _table(
     Column("open_digest", String(32)),
     *_texts("kernel", "fingerprint", "jax", "jaxlib", "libtpu", "request"),
     Column("candidate", _ID),
-    Column("trial", _ID),
     _column("state"),
     _column("created_at", UtcDateTime),
     _column("created_by"),
@@ -331,13 +330,12 @@ JOBS = _table(
     *_texts("progress", "message"),
     UniqueConstraint("open_digest"),
     Index(None, "state", "id"),
-    Index(None, "trial"),
 )
 """``open_digest`` is that of the request while the job is open: only one such job is open at a
-time. Empty texts in ``fingerprint`` and versions: any. ``candidate`` or ``trial``: which one to
-check or to profile, where nothing is to be searched. ``lapses_at``: when the lease of the worker
-ends that has the job; NULL where it took the job before this column was there. ``claim``: what
-reports of it must have; empty where its worker is of an earlier version."""
+time. Empty texts in ``fingerprint`` and versions: any. ``candidate``: which one to check, where
+nothing is to be searched. ``lapses_at``: when the lease of the worker ends that has the job; NULL
+where it took the job before this column was there. ``claim``: what reports of it must have; empty
+where its worker is of an earlier version."""
 
 JOB_LOGS = _table(
     "job_logs",

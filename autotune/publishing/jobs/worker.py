@@ -32,10 +32,6 @@ _LOST = "it was cancelled, or may be another worker's by now"
 Recheck = Callable[[Compilers, Record, KernelRef, str], Rechecked]
 """As ``autotune.publishing.checking.record_check`` has it."""
 
-ProfileTrial = Callable[[Compilers, int, KernelRef], str]
-"""Compiles a trial again and keeps its profile; what is to be said of it. Raises
-``AutotuneError``."""
-
 
 class Lease:
     """Says that the worker lives, and what it has said, a few times in each lease; learns when it
@@ -133,9 +129,8 @@ class JobObserver(TuningObserver):
 class Worker:
     """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
     ``watching``: makes who watches a job. ``plan``: how jobs are tuned, but for their trials.
-    ``recheck``: how pushed records are checked, ``profile``: how trials are profiled; None: it
-    takes no such jobs. ``answered``: called whenever the queue has answered, for those who want to
-    know that this worker lives.
+    ``recheck``: how pushed records are checked; None: it takes no such jobs. ``answered``: called
+    whenever the queue has answered, for those who want to know that this worker lives.
 
     A job that a worker leaves, however it ends, is given to another one.
     """
@@ -153,12 +148,11 @@ class Worker:
         poll_s: float = 2.0,
         plan: Plan | None = None,
         recheck: Recheck | None = None,
-        profile: ProfileTrial | None = None,
         answered: Callable[[], object] = lambda: None,
     ) -> None:
         self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
         self._name, self._plan, self._watching = name, plan or Plan(), watching
-        self._recheck, self._profile, self._answered = recheck, profile, answered
+        self._recheck, self._answered = recheck, answered
         self._kernels: dict[str, tuple[KernelRef, KernelSpec]] = {}
         self._lease_s, self._poll_s = lease_s, poll_s
         self._stopping = threading.Event()
@@ -226,7 +220,7 @@ class Worker:
         lease.say(f"attempt {job.attempt}: {asked.kernel} {asked.problem} on {asked.chip}")
         try:
             with lease:
-                work = self._tune if asked.is_search else self._check_or_profile
+                work = self._tune if asked.candidate is None else self._check
                 state, message = work(job, lease)
                 if state is None:
                     self._give_back(job, lease, _STOPPED, counts=False)
@@ -263,16 +257,6 @@ class Worker:
         is_timed = plan.timing is None or plan.times(request.chip)
         state = State.DONE if publication.record else State.FAILED
         return state, observer.message(publication, None if is_timed else request.chip)
-
-    def _check_or_profile(self, job: Job, lease: Lease) -> tuple[State | None, str]:
-        """The same of a job that is about something that is there."""
-        request = job.request
-        if request.trial is None:
-            return self._check(job, lease)
-        assert self._profile is not None
-        ref = self._ref(request.kernel, request.problem)
-        said = self._profile(self._compilers, request.trial, ref)
-        return (State.DONE, said) if lease.holds() else (None, "")
 
     def _check(self, job: Job, lease: Lease) -> tuple[State | None, str]:
         """The same of a job that checks a pushed record."""

@@ -13,7 +13,7 @@ from autotune.answering.push import checked, possible_check
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Job
 from autotune.domain.job import Request as Wanted
-from autotune.domain.key import KernelSpec, Key
+from autotune.domain.key import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.record import Check
 from autotune.domain.store import KeyResult, Pushed, tell_of
@@ -137,25 +137,7 @@ _THEN: dict[str, Any] = {
 )
 async def new_job(request: Request, asked: JobRequest, response: Response) -> Answered[Job]:
     """Ask for a search. The same request while it is open is the same job, with status 200."""
-    return await _queued(request, await _wanted(request, asked), response)
-
-
-@router.post(
-    "/trials/{number}/profile",
-    status_code=201,
-    responses={200: {"model": Answered[Job], **_THEN}, 201: _THEN},
-)
-async def profile(request: Request, number: Number, response: Response) -> Answered[Job]:
-    """Ask for where the time of a trial goes, by line of its source: a worker that has the database
-    and the toolchain compiles it once more. Its page shows that then."""
-    stored = await ask(request, store(request).trial, number)
-    if stored is None:
-        raise HttpError(404, "unknown_trial", f"there is no trial {number}", "number")
-    wanted = replace(_of_key(stored[0], trials=1), trial=number)
-    return await _queued(request, wanted, response)
-
-
-async def _queued(request: Request, wanted: Wanted, response: Response) -> Job:
+    wanted = await _wanted(request, asked)
     job, is_new = await to_write(request, store(request).jobs.add, wanted, caller(request).name)
     response.status_code = 201 if is_new else 200
     return job
@@ -212,7 +194,18 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
         if given:
             message = f"a miss says all: leave out {', '.join(sorted(given))}"
             raise HttpError(422, "invalid_field", message, "miss")
-        return await _of_miss(request, asked.miss, asked.trials)
+        found = await ask(request, store(request).miss, asked.miss)
+        if found is None:
+            raise HttpError(404, "unknown_miss", f"there is no miss {asked.miss}", "miss")
+        key = found.key
+        return Wanted(
+            kernel=key.kernel,
+            problem=key.problem,
+            chip=key.chip,
+            fingerprint=key.fingerprint,
+            toolchain=key.toolchain,
+            trials=asked.trials,
+        )
     for field in ("kernel", "problem", "chip"):
         if getattr(asked, field) is None:
             raise HttpError(422, "missing_field", f"{field} is missing", field)
@@ -224,24 +217,6 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
         fingerprint=asked.fingerprint,
         toolchain=asked.toolchain,
         trials=asked.trials,
-    )
-
-
-async def _of_miss(request: Request, number: int, trials: int) -> Wanted:
-    found = await ask(request, store(request).miss, number)
-    if found is None:
-        raise HttpError(404, "unknown_miss", f"there is no miss {number}", "miss")
-    return _of_key(found.key, trials)
-
-
-def _of_key(key: Key, trials: int) -> Wanted:
-    return Wanted(
-        kernel=key.kernel,
-        problem=key.problem,
-        chip=key.chip,
-        fingerprint=key.fingerprint,
-        toolchain=key.toolchain,
-        trials=trials,
     )
 
 

@@ -15,14 +15,12 @@ from autotune.wording.facts import why
 from autotune.wording.outcome import kind_and_reason
 from autotune.wording.units import error_bar, micros
 from autotune_service.pages.call import PageCall
-from autotune_service.pages.jobs import lines
 from autotune_service.pages.problem import served
 from autotune_service.pages.speed import Line, bars, facts, parts
 from autotune_service.pages.states import states_of
 from autotune_service.pages.trial import by_line, find
 
 MOST = 6
-_NO_PROFILES: dict[str, Any] = {"profile": None, "unprofiled": {}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,21 +66,16 @@ def show(call: PageCall) -> dict[str, Any]:
         "are_alike": are_alike,
         "bars": bars([column.estimate for column in columns]),
         "sentences": _first_against_others(columns),
-        **(_by_line(call, columns) if are_alike else _NO_PROFILES),
+        **_by_line(call, columns if are_alike else ()),
     }
 
 
 def _by_line(call: PageCall, columns: Sequence[Compared]) -> dict[str, Any]:
-    """Of two trials: the lines of their source that differ the most come first. ``unprofiled``:
-    of those that have to be profiled for it, the last job that was to, if there is one."""
+    """Of ``two`` trials: the lines of their source that differ the most come first."""
     trials = [column.trial for column in columns if column.trial and column.estimate]
     if len({trial.id for trial in trials}) != 2 or len(columns) != 2:
-        return _NO_PROFILES
-    known = call.store.profiles.find([trial.id for trial in trials])
-    jobs = {t.id: call.browse.profile_job(t.id) for t in trials if t.id not in known}
-    asked = iter(lines(call, [job for job in jobs.values() if job]))
-    unprofiled = {number: next(asked) if job else None for number, job in jobs.items()}
-    return {"profile": by_line(call, trials), "unprofiled": unprofiled}
+        return {"profile": None, "two": ()}
+    return {"profile": by_line(call, trials), "two": trials}
 
 
 def _key(call: PageCall, number: int) -> Compared | None:

@@ -23,8 +23,8 @@ _OPEN = (State.QUEUED, State.RUNNING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """``link``: to the trial, or to the problem as far as the request says which. ``again``: the
-    body of the same request, empty while it is open. ``why``: what it waits for."""
+    """``link``: to the problem as far as the request says which. ``again``: the body of the same
+    request, empty while it is open. ``why``: what it waits for."""
 
     job: Job
     link: str
@@ -83,11 +83,10 @@ def _line(job: Job, workers: int) -> JobLine:
     """``workers``: how many have a job now."""
     asked = job.request
     words = " ".join(f"{name}={size}" for name, size in asked.problem.dims)
-    is_repeatable = job.state not in _OPEN and asked.is_search
-    problem = link(kernel_path(asked.kernel), chip=asked.chip.value, q=words)
+    is_repeatable = job.state not in _OPEN and asked.candidate is None
     return JobLine(
         job=job,
-        link=f"/trials/{asked.trial}" if asked.trial else problem,
+        link=link(kernel_path(asked.kernel), chip=asked.chip.value, q=words),
         again=_request_body(job) if is_repeatable else "",
         why=why_waiting(asked, workers) if job.state is State.QUEUED else "",
     )
@@ -127,7 +126,7 @@ def job_for(key: Key, jobs: Iterable[Job]) -> Job | None:
     for job in jobs:
         wanted = job.request
         if (
-            wanted.is_search
+            wanted.candidate is None
             and (wanted.kernel, wanted.problem, wanted.chip) == (key.kernel, key.problem, key.chip)
             and wanted.fingerprint in (None, key.fingerprint)
             and wanted.toolchain in (None, key.toolchain)

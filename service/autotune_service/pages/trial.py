@@ -19,7 +19,6 @@ from autotune_service.errors import HttpError
 from autotune_service.pages.call import PageCall
 from autotune_service.pages.candidates import WINNER, candidate
 from autotune_service.pages.filters import number_of
-from autotune_service.pages.jobs import lines
 from autotune_service.pages.speed import Facts, facts, measured_facts, parts, speed
 
 
@@ -38,7 +37,6 @@ def show(call: PageCall) -> dict[str, Any]:
     before, after = (
         call.browse.by_number(searched.id, trial.trial.number + step) for step in (-1, 1)
     )
-    job = call.browse.profile_job(trial.id)
     return {
         "candidate": shown,
         "searched": searched,
@@ -52,7 +50,6 @@ def show(call: PageCall) -> dict[str, Any]:
         "command": reproduce(searched.key, trial.trial, asked),
         "xla": speed(record).xla if record and shown.role == WINNER else "",
         "profile": by_line(call, [trial]),
-        "job": lines(call, [job])[0] if job else None,
         "before": before,
         "after": after,
     }

@@ -110,22 +110,6 @@ def test_all_jobs_one_after_another(store, script):
     assert store.kernels() == [SPEC]  # so that jobs for it can be asked for
 
 
-def test_a_profile_comes_first_where_the_database_is(store, script):
-    """And is no search: none is done for it, and who has jobs from a service leaves it."""
-    ask(store), ask(store, trial=7)
-    assert new_worker(store).run(drain=True) == 1
-    ask(store, 2)
-
-    def profile(_, number, __):
-        assert job(store, 3).state is State.QUEUED
-        return f"profiled {number}"
-
-    compilers_and_queue = {"recheck": lambda *_: None, "profile": profile}
-    assert new_worker(store, **compilers_and_queue).run(drain=True) == 2
-    assert (job(store, 2).state, job(store, 2).message) == (State.DONE, "profiled 7")
-    assert len(script.published) == 2
-
-
 def test_nothing_to_publish_is_a_failure(store, script):
     ask(store)
     script.record = None

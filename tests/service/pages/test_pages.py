@@ -91,9 +91,9 @@ SAY = {
         "&lt;/td&gt;&lt;script&gt;alert",
         "trial 1: the kernel was estimated at 100.0 µs, the simulator that made this profile says",
     ),
-    "/trials/2": ("/v1/trials/2/profile", "autotune explain 2 --keep"),
+    "/trials/2": ("autotune explain 2 --keep",),
     "/compare?trial=1&trial=3": ("first µs", "<td>1.54</td><td>3.54</td><td>+2.00</td>"),
-    "/compare?trial=1&trial=2": ("/v1/trials/2/profile",),
+    "/compare?trial=1&trial=2": ("autotune explain 1 2 --keep",),
     "/trials/7": (
         "second line",
         "autotune estimate mm --shape m=1024,k=128 --dtype bfloat16 --option causal=false "

@@ -8,11 +8,10 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import expect
 
-from autotune.domain.job import Ability, Progress
+from autotune.domain.job import Progress
 from autotune.domain.token import ADMIN, WRITER
 from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, running_job, trial
 from tests.samples.database import key_id, new_store
-from tests.samples.line_profiles import profiled
 from tests.samples.matching import NOON, question
 from tests.samples.records import save_trial
 from tests.samples.states import every_state
@@ -213,25 +212,6 @@ def test_what_did_not_change_is_not_drawn_again(seen):
     assert page.locator("[data-live=job] time[title]").count()
     page.evaluate("renew()")
     assert page.evaluate("$('[data-live=job]').firstElementChild.isOld")
-
-
-def test_a_trial_is_profiled_with_a_click(own_seen, store):
-    """Its page shows it as soon as a worker has made it; the field for the token stays."""
-    secret = store.tokens.create("ci", WRITER, None)[1]
-    page = own_seen.open("/trials/2")
-    page.get_by_role("button", name="Profile trial 2").click()
-    page.keyboard.type(secret)
-    page.keyboard.press("Enter")
-    lines = page.locator("[data-live=lines]")
-    expect(lines.get_by_role("link", name="Job 2")).to_be_visible()
-    key = question()
-    able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain, checks=True)
-    job = store.jobs.claim("w", able)
-    assert job is not None and job.request.trial == 2
-    store.profiles.save(2, profiled())
-    expect(lines.get_by_role("region", name="cycles by line")).to_be_visible()
-    expect(page.locator("#token")).to_be_visible()
-    assert lines.get_attribute("data-poll") == ""
 
 
 def test_a_phone_shows_the_answer_and_opens_the_rest(browser, site):

@@ -42,8 +42,6 @@ def upgrade() -> None:
     op.add_column(JOBS.name, Column("lapses_at", UtcDateTime))
     op.add_column(JOBS.name, Column("claim", String(64), nullable=False, server_default=""))
     op.add_column(JOB_LOGS.name, Column("ended", Text))
-    op.add_column(JOBS.name, Column("trial", _ID))
-    op.create_index(f"ix_{JOBS.name}_trial", JOBS.name, ["trial"])
     PROFILES.create(op.get_bind())
     CALIBRATIONS.create(op.get_bind())
     options = Column("compiler_options", Text, nullable=False, server_default="")
