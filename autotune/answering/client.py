@@ -29,17 +29,15 @@ from autotune.answering.generation import GENERATION, RETRY_AFTER_S
 from autotune.answering.http import Remote
 from autotune.answering.http_answers import read_answer
 from autotune.domain.arguments import ProblemWords
-from autotune.domain.codec import from_data, to_data
+from autotune.domain.codec import to_data
 from autotune.domain.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.domain.key import Identity, Key, Toolchain, identity_of
 from autotune.domain.problem import AxisValue, Config
-from autotune.domain.record import Check, CheckVerdict, Times
+from autotune.domain.record import Times
 
 _log = logging.getLogger("autotune")
 
 MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snapshot
-_CHECKS_AT_ONCE = 1_000
-_MOST_PAGES = 1_000
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
 _ALL = matching.beside_default(matching.KINDS)
@@ -175,40 +173,6 @@ class ServiceAnswers:
             return dict(json.loads(times))
         except (OSError, ValueError, TypeError):
             return {}
-
-    def checks(
-        self,
-        *,
-        kernel: str | None = None,
-        chip: str | None = None,
-        made_with: Toolchain | None = None,
-        toolchain: Toolchain | None = None,
-        verdict: CheckVerdict | None = None,
-    ) -> list[Check]:
-        """What became of published configs under other toolchains and on other chips, the last ones
-        first. ``made_with``, ``toolchain``: those of the records, and those of the checks.
-
-        For people: raises ``ServiceError`` with the sentence of the service.
-        """
-        asked = {"kernel": kernel, "chip": chip, "verdict": verdict}
-        asked |= {
-            name: ",".join(to_data(versions).values())
-            for name, versions in (("made_with", made_with), ("toolchain", toolchain))
-            if versions is not None
-        }
-        query = {name: value for name, value in asked.items() if value is not None}
-        checks: list[Check] = []
-        with self._for_people() as service:
-            for _ in range(_MOST_PAGES):
-                path = f"/v1/checks?{urlencode({**query, 'limit': _CHECKS_AT_ONCE})}"
-                page = json.loads(service.call("GET", path))
-                checks += [from_data(Check, row["check"]) for row in page["checks"]]
-                if page["next"] is None:
-                    return checks
-                if "cursor" in query and int(page["next"]) >= int(query["cursor"]):
-                    break
-                query["cursor"] = page["next"]
-        raise ServiceError("its list of checks does not end")
 
     @contextmanager
     def _for_people(self) -> Iterator[Remote]:

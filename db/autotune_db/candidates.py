@@ -1,6 +1,6 @@
 """Pushed records that wait until a worker with this database has checked them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 from sqlalchemy import Connection, and_, func, select, update
@@ -60,15 +60,6 @@ class SqlCandidates(Adapter):
     @reads
     def candidate(self, connection: Connection, number: int) -> RecordCandidate | None:
         return query.read(connection, CANDIDATES, number, rows.candidate_from_row)
-
-    def candidates(
-        self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
-    ) -> Sequence[RecordCandidate]:
-        """The newest first; ``before``: those with smaller numbers."""
-        wanted = query.page(select(CANDIDATES), CANDIDATES.c.id, before, limit)
-        if state is not None:
-            wanted = wanted.where(CANDIDATES.c.state == state)
-        return self._rows(wanted, rows.candidate_from_row)
 
     @writes
     def decide(self, connection: Connection, number: int, decision: CandidateDecision) -> None:

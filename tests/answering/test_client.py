@@ -331,19 +331,3 @@ def test_a_kind_that_there_is_not_is_the_callers_mistake(service, strict):
             ask(question(1024), ["near"])
     assert client.match(question(2048), ["nearest"]).kind == "nearest"
     assert client.match(question(1024), "exact").kind == "exact"
-
-
-@pytest.mark.parametrize("following", ["7", "8", "seven", 10**30])
-def test_a_list_of_checks_that_does_not_go_on_is_given_up(following):
-    page = json.dumps({"checks": [], "next": following}).encode()
-    with lying(http(page)) as url, pytest.raises(ServiceError):
-        Client(url).checks()
-
-
-def test_nor_is_one_that_goes_on_for_ever(monkeypatch):
-    cursors = count(10**6, -1)
-    monkeypatch.setattr(
-        Remote, "call", lambda *_: json.dumps({"checks": [], "next": str(next(cursors))}).encode()
-    )
-    with pytest.raises(ServiceError, match="does not end"):
-        Client("http://127.0.0.1:1").checks()

@@ -222,7 +222,9 @@ def _step(store, model, what, which, count):
         return
     elif what == "refuse":
         store.check_claims()
-        waiting = store.candidates(CandidateState.UNVERIFIED)
+        numbers = {job.request.candidate or 0 for job in store.jobs.list(limit=1000)}
+        known = filter(None, map(store.candidate, sorted(numbers, reverse=True)))
+        waiting = [c for c in known if c.decision.state is CandidateState.UNVERIFIED]
         if not waiting:
             return
         candidate = waiting[which % len(waiting)]

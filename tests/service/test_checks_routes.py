@@ -6,7 +6,6 @@ import pytest
 
 from autotune.answering.client import ServiceAnswers
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.errors import ServiceError
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.record import Check, CheckVerdict, RecordCheck, Unchecked
@@ -131,17 +130,6 @@ class TestList:
         local = question().toolchain
         assert len(jax(f"?made_with={local.jax},{local.jaxlib},{local.libtpu}")) == 4
         assert jax("?made_with=1,1,1") == jax("?kernel=other") == []
-
-    def test_the_client_lists_them_all(self, service, store, monkeypatch):
-        monkeypatch.setattr("autotune.answering.client._CHECKS_AT_ONCE", 2)
-        client, stored = ServiceAnswers(service.url), store.checks()
-        assert len(stored) == 4 and client.checks() == stored
-        chosen = client.checks(kernel="mm", chip="v5e", verdict=CheckVerdict.SAME, toolchain=NEW)
-        assert chosen == []
-        local = question().toolchain
-        assert client.checks(verdict=CheckVerdict.NEEDS_LIMIT, made_with=local) == stored[:1]
-        with pytest.raises(ServiceError, match="chip"):
-            client.checks(chip="v99")
 
     @pytest.mark.parametrize(
         "query",

@@ -60,6 +60,13 @@ def decided(state, finding):
     return lambda _: Rechecked(decision=decision, check=check())
 
 
+def decision(store):
+    """On the first candidate."""
+    candidate = store.candidate(1)
+    assert candidate is not None
+    return candidate.decision
+
+
 def answer(service):
     (match,) = service.lookup(question(512))[1]
     return match["match"], match["record"]
@@ -75,10 +82,11 @@ def test_a_candidate_is_not_handed_out(service, store, writer):
     assert answer(service)[0] == "nearest"
     (newest, *_) = service.get("/v1/records")[1]["records"]
     assert (newest["standing"], newest["record"]["pushed_by"]) == ("claimed", "ci")
-    (candidate,) = service.get("/v1/candidates?state=unverified")[1]["candidates"]
-    assert (candidate["state"], candidate["record"]["pushed_by"]) == ("unverified", "ci")
     (job,) = service.get("/v1/jobs")[1]["jobs"]
-    assert (job["request"]["candidate"], job["state"]) == (candidate["number"], "queued")
+    assert job["state"] == "queued"
+    candidate = store.candidate(job["request"]["candidate"])
+    assert candidate is not None and candidate.record.pushed_by == "ci"
+    assert candidate.decision == CandidateDecision(state=CandidateState.UNVERIFIED)
 
 
 def test_what_its_worker_accepts_is_published_with_both_names(service, store, writer):
@@ -89,7 +97,7 @@ def test_what_its_worker_accepts_is_published_with_both_names(service, store, wr
     assert match == "exact" and stored is not None
     assert (stored["pushed_by"], stored["checked_by"]) == ("ci", "own")
     assert stored["estimate"]["time_us"] == 5.0
-    assert service.get("/v1/candidates")[1]["candidates"][0]["state"] == "accepted"
+    assert decision(store).state is CandidateState.ACCEPTED
 
 
 def test_what_it_refuses_stays_away_however_often_it_comes(service, store, writer):
@@ -98,8 +106,7 @@ def test_what_it_refuses_stays_away_however_often_it_comes(service, store, write
     check_all(store, decided(CandidateState.REFUSED, "out of VMEM"))
     service.post("/v1/results", pushed, writer)
     assert answer(service)[0] == "nearest"
-    (candidate,) = service.get("/v1/candidates")[1]["candidates"]
-    assert (candidate["state"], candidate["finding"]) == ("refused", "out of VMEM")
+    assert decision(store) == CandidateDecision(state=CandidateState.REFUSED, finding="out of VMEM")
     assert [job.state for job in store.jobs.list()] == [State.DONE]
 
 
@@ -107,8 +114,7 @@ def test_what_could_not_be_checked_is_checked_again_when_it_comes_again(service,
     pushed = body(record(question(512), 64))
     service.post("/v1/results", pushed, writer)
     check_all(store, decided(CandidateState.UNVERIFIED, "timed out"))
-    (candidate,) = service.get("/v1/candidates")[1]["candidates"]
-    assert (candidate["state"], candidate["finding"]) == ("unverified", "timed out")
+    assert decision(store).finding == "timed out"
     service.post("/v1/results", pushed, writer)
     check_all(store, accepted)
     assert [job.state for job in store.jobs.list()] == [State.DONE, State.FAILED]

@@ -13,7 +13,6 @@ from autotune.domain.codec import to_data
 from autotune.domain.job import Job, State
 from autotune.domain.key import Chip, Toolchain
 from autotune.domain.record import CheckVerdict
-from autotune.domain.store import CandidateState
 from autotune.wording.match import action, check_in_words, finding
 from autotune.wording.publication import in_words
 from autotune_service.api import schema
@@ -105,19 +104,6 @@ async def records(
         return schema.Records(records=data[:limit], next=next_of(data, limit))
 
     return await ask(request, find)
-
-
-@router.get("/candidates", responses=_READ)
-async def candidates(
-    request: Request,
-    state: CandidateState | None = None,
-    limit: Limit = 50,
-    cursor: schema.Cursor | None = None,
-) -> schema.Candidates:
-    """What was pushed and is to be checked, and what workers with the database found, the newest
-    first."""
-    page = await ask(request, store(request).candidates, state, limit + 1, number_of(cursor))
-    return schema.Candidates(candidates=page[:limit], next=next_of(page, limit))
 
 
 @router.get("/misses", responses=_READ)

@@ -22,7 +22,7 @@ from autotune.domain.job import (
 from autotune.domain.key import Chip, KernelSpec, Toolchain
 from autotune.domain.problem import Config, Problem
 from autotune.domain.record import Check, RecordCheck, Snapshot, Standing
-from autotune.domain.store import KeyResult, RecordCandidate
+from autotune.domain.store import KeyResult
 from autotune_service.api.forms import Answered, Count, Name, Part, Sent, Text, whole
 
 MOST_RESULTS = 1_000
@@ -105,10 +105,6 @@ class NumberedRecord(BaseModel):
 
 class Records(Page):
     records: list[NumberedRecord]
-
-
-class Candidates(Page):
-    candidates: Sequence[Answered[RecordCandidate]]
 
 
 class Audit(Page):
