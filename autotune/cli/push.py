@@ -11,11 +11,8 @@ import click
 from autotune.answering.http import Remote
 from autotune.answering.push import checked, possible_check, send, send_checks, whole_result
 from autotune.cli import shared
-from autotune.cli.problems import problem_options, wanted_problem
-from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import InvalidInputError, ServiceError
-from autotune.domain.key import Chip, KernelSpec
-from autotune.domain.problem import Problem
+from autotune.domain.key import KernelSpec
 from autotune.domain.record import Check, Record
 from autotune.domain.store import KeyResult, Pushed, Store
 from autotune.wording.output import Countdown, echo
@@ -32,21 +29,8 @@ _MOST_CHECKS = 100_000
     envvar="AUTOTUNE_TOKEN",
     help="With the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
 )
-@click.option("--kernel", help="Only records of this kernel.")
-@click.option("--chip", help="Only records of this TPU generation.")
-@click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
-@problem_options
 @shared.database_and_json
-def push(
-    url: str | None,
-    token: str | None,
-    kernel: str | None,
-    chip: str | None,
-    no_trials: bool,
-    words: ProblemWords,
-    database: str | None,
-    as_json: bool,
-) -> None:
+def push(url: str | None, token: str | None, database: str | None, as_json: bool) -> None:
     """Send the published records of this machine, with their trials, and its checks to a service.
 
     What is there already changes nothing: push as often as you like. Exit code 1 when there is
@@ -54,21 +38,19 @@ def push(
     """
     if url is None:
         raise InvalidInputError("name the service: autotune push --url http://HOST:8700")
-    remote, only = Remote(url, _TIMEOUT_S, token), shared.chip_named(chip)
+    remote = Remote(url, _TIMEOUT_S, token)
     with shared.open_database(database, create=False) as store:
         say = partial(echo, err=True)
-        kernel, problem = wanted_problem(store, kernel, words)
-        kernels, records = store.kernels(), store.records(kernel, only, tell=Countdown(say, "read"))
-        records = [record for record in records if problem in (None, record.key.problem)]
+        kernels, records = store.kernels(), store.records(tell=Countdown(say, "read"))
         left: list[str] = []
-        good = _good(store, kernels, records, left, whole=not no_trials)
+        good = _good(store, kernels, records, left)
         total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0, checks=0), 0
         sending = Countdown(say, "sent")
         try:
             for count, part in send(remote, kernels, good):
                 total, sent = _sum(total, part), sent + count
                 sending(sent, len(records) - len(left))
-            checks = _good_checks(store, kernels, (kernel, problem, only), left)
+            checks = _good_checks(store, kernels, left)
             try:
                 for part in send_checks(remote, kernels, checks):
                     total = _sum(total, part)
@@ -86,43 +68,30 @@ def push(
     sys.exit(0 if records or checks else 1)
 
 
-def _good_checks(
-    store: Store,
-    kernels: Sequence[KernelSpec],
-    only: tuple[str | None, Problem | None, Chip | None],
-    left: list[str],
-) -> list[Check]:
-    """Of all that was checked here, also where the records are another machine's. ``only``: None
-    for any."""
+def _good_checks(store: Store, kernels: Sequence[KernelSpec], left: list[str]) -> list[Check]:
+    """Of all that was checked here, also where the records are another machine's."""
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     good = []
     for check in store.checks(_MOST_CHECKS):
         key = check.key
-        of = (key.kernel, key.problem, check.chip)
-        if all(wanted in (None, its) for wanted, its in zip(only, of, strict=True)):
-            spec = specs.get((key.kernel, key.fingerprint))
-            try:
-                good.append(possible_check(check, spec, datetime.now(UTC)))
-            except InvalidInputError as error:
-                left.append(f"check of {key} with {check.toolchain}: {error}")
+        spec = specs.get((key.kernel, key.fingerprint))
+        try:
+            good.append(possible_check(check, spec, datetime.now(UTC)))
+        except InvalidInputError as error:
+            left.append(f"check of {key} with {check.toolchain}: {error}")
     return good
 
 
 def _good(
-    store: Store,
-    kernels: Sequence[KernelSpec],
-    records: Sequence[Record],
-    left: list[str],
-    *,
-    whole: bool,
+    store: Store, kernels: Sequence[KernelSpec], records: Sequence[Record], left: list[str]
 ) -> Iterator[KeyResult]:
-    """``whole``: with all that was found, read when it is wanted: it may be much. ``left`` is told
-    what is no good."""
+    """With all that was found, read when it is wanted: it may be much. ``left`` is told what is no
+    good."""
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     for record in records:
         key = record.key
-        result = whole_result(store, record) if whole else KeyResult(record=record)
         try:
+            result = whole_result(store, record)
             yield checked(result, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
         except InvalidInputError as error:
             left.append(f"{key}: {error}")

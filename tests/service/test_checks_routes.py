@@ -103,10 +103,6 @@ class TestPush:
         assert "in force there: 2 of 2 checks" in done.stdout
         assert {check.pushed_by for check in store.checks()} == {"ci"}
         assert service.lookup(ASKED)[1][0]["match"] == "default"
-        done = autotune(
-            "push", "--url", service.url, "--chip", "v6e", cwd=tmp_path, env=environment
-        )
-        assert "in force there: 1 of 1 check" in done.stdout
 
 
 class TestList:

@@ -58,10 +58,6 @@ class TestPush:
         assert "Traceback" not in done.stderr
         done = autotune_here(*ask, "nowhere", cwd=tmp_path)
         assert_one_sentence(done, "is not an address")
-        done = autotune_here(*ask, service.url, "--chip", "h100", cwd=tmp_path)
-        assert_one_sentence(done, "unknown chip")
-        done = autotune_here(*ask, service.url, "--kernel", "other", cwd=tmp_path)
-        assert done.returncode == 1
 
     def test_many_go_in_parts(self, service, store, writer, monkeypatch):
         monkeypatch.setattr("autotune.answering.push._MOST_RESULTS", 3)
