@@ -1,8 +1,6 @@
 """``autotune explain``: where the time of a trial goes, beside another, and as a trace."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +36,7 @@ from autotune.domain.comparison import (
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.outcome import OutcomeKind
-from autotune.domain.record import Record, Trial, gate_state, measured_config
+from autotune.domain.record import gate_state, measured_config
 from autotune.domain.store import Store
 from autotune.wording.facts import effect_text, explanation_data, faster_text, why
 from autotune.wording.measurement import measured_line
@@ -113,46 +111,25 @@ def explain(
     problem stands for what is published for it, else for its fastest trial. Exit code 1 when a
     trial has no estimate, or one without parts.
     """
-    if not words and not (trial.isdecimal() and int(trial)):
-        wanted = (
-            "the number of a trial is a whole number from 1, and a kernel needs --shape or --args"
-        )
-        raise InvalidInputError(f"{trial!r} is neither: {wanted}")
-    by_line = by_line or keep or form.is_file or (output is not None)
+    by_line = any((by_line, keep, form.is_file, output))
     trace = trace and check_writable(trace)
     output = checked(form, output)
+    again = trace is not None or by_line
     silent = form is Format.JSON or (form.is_file and output is None)
     with open_database(database, create=False) as store:
-        first = _number(store, trial, words, chip_named(chip))
-        stored = [find_trial(store, number) for number in (first, other) if number is not None]
-        measured_lines = [
-            measured_line(
-                measured_config(store.record(t.key, claimed=True), t.trial.config), t.estimate_us
-            )
-            for t in stored
-        ]
-        changed = list(dict.fromkeys(filter(None, (source_change(store, t.key) for t in stored))))
-        others = store.trials(stored[0].key) if len(stored) == 1 else ()
-        ids = store.trial_ids(stored[0].key) if others else {}
-        record = store.record(stored[0].key)
-        refs = _refs(store, stored, kernel) if trace or by_line else []
-    if len(stored) == 2:
-        _check_same_problem(*stored)
-    sentences = [s for s in map(_missing, stored) if s]
+        stored = _stored(store, trial, other, words, chip_named(chip))
+        measured_lines = [_measured(store, each) for each in stored]
+        changed = _changes(store, stored)
+        tried = _tried_lines(store, stored[0]) if len(stored) == 1 else []
+        refs = _refs(store, stored, kernel) if again else []
+    sentences = _missing(stored)
     comparison = _compared(stored)
     if not silent:
-        _print(stored, comparison, sentences, measured_lines)
-        if not sentences:
-            for line in _tried_lines(stored[0].trial, others, ids, record):
-                echo(line)
-        for line in changed:
-            echo(line, err=True)
+        _print(stored, comparison, sentences, measured_lines, tried, changed)
     steps = steps if trace or keep or form.is_drawn else 0
-    named = _profiles(stored, refs, python, steps, silent=silent) if trace or by_line else []
+    named = _profiles(stored, refs, python, steps, silent=silent) if again else []
     if keep:
-        with open_database(database, create=False) as store:
-            for each, config in zip(stored, named, strict=True):
-                store.profiles.save(each.id, config)
+        _keep(database, stored, named)
     data = {
         **_data(stored, comparison, sentences, trace),
         "source": profile_data(named) if by_line else None,
@@ -160,12 +137,49 @@ def explain(
         "source_changed": bool(changed),
     }
     title = " ".join(_heading(stored))
-    written = partial(write, named=named, title=title, data=data, unfold=unfold)
-    if trace is not None:
-        written(Format.PERFETTO, trace)
+    if trace:
+        write(Format.PERFETTO, trace, named, title=title, data=data, unfold=unfold)
     if by_line or form is Format.JSON:
-        written(form, output)
+        write(form, output, named, title=title, data=data, unfold=unfold)
     sys.exit(1 if sentences else 0)
+
+
+def _stored(
+    store: Store, trial: str, other: int | None, words: ProblemWords, chip: Chip | None
+) -> list[StoredTrial]:
+    """The trial, and the other. Raises ``InvalidInputError``: they are of different problems."""
+    if not words and not (trial.isdecimal() and int(trial)):
+        raise InvalidInputError(
+            f"{trial!r} is neither: the number of a trial is a whole number from 1, and a kernel "
+            "needs --shape or --args"
+        )
+    first = find_trial(store, _number(store, trial, words, chip))
+    if other is None:
+        return [first]
+    second = find_trial(store, other)
+    if (first.key.kernel, first.key.problem) != (second.key.kernel, second.key.problem):
+        raise InvalidInputError(
+            f"trials {first.id} and {second.id} solve different problems, which cannot be compared:"
+            f" {first.key.kernel} {first.key.problem} and {second.key.kernel} {second.key.problem}"
+        )
+    return [first, second]
+
+
+def _changes(store: Store, trials: list[StoredTrial]) -> list[str]:
+    """What says that the source of a trial is another by now."""
+    lines = (source_change(store, trial.key) for trial in trials)
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def _keep(database: str | None, trials: list[StoredTrial], named: "list[ConfigProfile]") -> None:
+    with open_database(database, create=False) as store:
+        for trial, config in zip(trials, named, strict=True):
+            store.profiles.save(trial.id, config)
+
+
+def _measured(store: Store, stored: StoredTrial) -> str:
+    record = store.record(stored.key, claimed=True)
+    return measured_line(measured_config(record, stored.trial.config), stored.estimate_us)
 
 
 def _number(store: Store, trial: str, words: ProblemWords, chip: Chip | None) -> int:
@@ -183,25 +197,20 @@ def _number(store: Store, trial: str, words: ProblemWords, chip: Chip | None) ->
     return store.trial_ids(key)[next(served, best).number]
 
 
-def _check_same_problem(first: StoredTrial, other: StoredTrial) -> None:
-    if (first.key.kernel, first.key.problem) != (other.key.kernel, other.key.problem):
-        raise InvalidInputError(
-            f"trials {first.id} and {other.id} solve different problems, which cannot be compared: "
-            f"{first.key.kernel} {first.key.problem} and {other.key.kernel} {other.key.problem}"
-        )
-
-
-def _missing(stored: StoredTrial) -> str | None:
-    """Why the trial cannot be explained."""
-    outcome = stored.trial.outcome
-    if stored.estimate is None:
-        return f"trial {stored.id} has no estimate: {outcome.kind}, {reason_of(outcome)}"
-    if stored.estimate.explanation is None:
-        return (
-            f"trial {stored.id} was estimated by an older version, which kept no parts: search "
-            "again, and it is estimated anew"
-        )
-    return None
+def _missing(trials: list[StoredTrial]) -> list[str]:
+    """Why trials cannot be explained."""
+    sentences = []
+    for stored in trials:
+        outcome = stored.trial.outcome
+        if stored.estimate is None:
+            reason = f"has no estimate: {outcome.kind}, {reason_of(outcome)}"
+        elif stored.estimate.explanation is None:
+            reason = "was estimated by an older version, which kept no parts: search again, and it "
+            reason += "is estimated anew"
+        else:
+            continue
+        sentences.append(f"trial {stored.id} {reason}")
+    return sentences
 
 
 def _compared(trials: list[StoredTrial]) -> Comparison | None:
@@ -217,8 +226,11 @@ def _print(
     comparison: Comparison | None,
     sentences: list[str],
     measured_lines: list[str],
+    tried: list[str],
+    changed: list[str],
 ) -> None:
-    """``measured_lines``: what was measured of each, empty where it was not."""
+    """``measured_lines``: what was measured of each, empty where it was not; ``tried``: what other
+    trials say; ``changed``: what says that a source is another by now."""
     for line in _heading(trials):
         echo(line)
     explained = _explained(trials)
@@ -232,18 +244,22 @@ def _print(
         echo(why(comparison))
     for sentence in sentences:
         echo(sentence, err=True)
+    for line in [] if sentences else tried:
+        echo(line)
+    for line in changed:
+        echo(line, err=True)
 
 
-def _tried_lines(
-    trial: Trial, trials: Sequence[Trial], ids: Mapping[int, int], record: Record | None
-) -> list[str]:
-    """What the other trials of the problem say about this one."""
+def _tried_lines(store: Store, stored: StoredTrial) -> list[str]:
+    """What the other trials of its problem say about this one."""
+    trial, trials = stored.trial, store.trials(stored.key)
     if trial.estimate is None or len(trials) < 2:
         return []
     faster = faster_trial(trial, trials)
     first = f"None of the {len(trials)} trials of this problem is faster."
     if faster is not None:
-        name = f"trial {ids[faster.trial.number]}, {gate_state(faster.trial, record)}"
+        state = gate_state(faster.trial, store.record(stored.key))
+        name = f"trial {store.trial_ids(stored.key)[faster.trial.number]}, {state}"
         first = f"Of what was tried, {faster_text(faster, trial.estimate, name)}."
     effects = [f"  {e.part}: {effect_text(e)}" for e in part_effects(trial, trials)]
     return [first, "One change at a time, and nothing else:", *effects]
