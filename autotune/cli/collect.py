@@ -99,10 +99,7 @@ def collect(
     """
     if sum(map(bool, (model, from_misses, from_hlo))) != 1:
         raise InvalidInputError("give one of MODULE:FUNCTION, --from-misses and --from-hlo FILE")
-    if url is not None and not from_misses:
-        raise InvalidInputError("--url belongs to --from-misses")
-    if declarations is not None and (model is None or declarations.suffix != ".py"):
-        raise InvalidInputError("--declare writes a FILE.py, of the kernels of a model")
+    _check_belongs(model, from_misses, url, declarations)
     error = ""
     if model is not None:
         workload, error = _of_model(model, words, chips, python, declarations)
@@ -125,6 +122,15 @@ def collect(
     if error:
         echo(f"{model or from_hlo or 'misses'}: {error}", err=True)
     sys.exit(1 if error else 0)
+
+
+def _check_belongs(
+    model: str | None, from_misses: bool, url: str | None, declarations: Path | None
+) -> None:
+    if url is not None and not from_misses:
+        raise InvalidInputError("--url belongs to --from-misses")
+    if declarations is not None and (model is None or declarations.suffix != ".py"):
+        raise InvalidInputError("--declare writes a FILE.py, of the kernels of a model")
 
 
 def _of_model(

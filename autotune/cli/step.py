@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -111,40 +111,23 @@ def step(
     operations are remembered: a run that was cut short, or a change, compiles what is new.
     Exit code 1 when it does not compile for one of the chips.
     """
-    from autotune.answering.sources import ENVIRONMENT, open_source
     from autotune.cli.bisect import bisect as bisected
     from autotune.cli.checks import find_interpreters
-    from autotune.wording.step import print_chips, print_step, step_data
+    from autotune.wording.step import step_data
 
     pythons = list(dict.fromkeys(find_interpreters(releases, interpreters, None)))
-    question = _question(function, workload, call, chips)
-    question = replace(
-        question,
-        chips=question.chips or [attached_chip()],
-        bounds=slice_bounds(topology) or question.bounds,
-        budget_s=budget,
-        tokens=tokens or 0,
-    )
+    question = _question(function, workload, call, chips, topology)
+    question = replace(question, budget_s=budget, tokens=tokens or 0)
+    function = function or str(question.ref)
     if workload is not None and tuned is None and len(pythons) == 1:
         tuned = _searched()
-    function = function or str(question.ref)
-    if tuned is not None:
-        open_source(tuned)
-    sources = (os.environ.get(ENVIRONMENT, ""),) if tuned is None else ("", tuned)
-    if len(pythons) > 1 and tuned is not None:
-        raise InvalidInputError("--tuned compares under one JAX: give one --jax or --python")
+    ways = _ways(pythons, tuned)
     if bisect and (len(pythons) != 2 or len(question.chips) != 1):
         raise InvalidInputError("--bisect is between two --jax, on one --chip")
     costs = _prices(prices)
-    ways = list(product(pythons, sources))
     steps, before, failed = question.ask(ways, silent=as_json, **pool)
     if not as_json:
-        for each in steps:
-            print_step(function, each, costs, before.get(each.chip))
-        if len(steps) > 1:
-            print_chips(steps, costs)
-        for name, reason in failed.items():
-            echo(f"{function} on {name}: {reason}", err=True)
+        _print(function, steps, before, failed, costs)
     cause = None
     try:
         if bisect and steps and before:
@@ -161,11 +144,41 @@ def step(
     raise SystemExit(2 if "bisect" in failed else 1 if failed else 0)
 
 
+def _ways(pythons: Sequence[str], tuned: str | None) -> list[tuple[str, str]]:
+    """What is compared: an interpreter, and the source of its tuned configs. Raises
+    ``InvalidInputError``: the source is none, or there are several of both."""
+    from autotune.answering.sources import ENVIRONMENT, open_source
+
+    if tuned is None:
+        return list(product(pythons, [os.environ.get(ENVIRONMENT, "")]))
+    open_source(tuned)
+    if len(pythons) > 1:
+        raise InvalidInputError("--tuned compares under one JAX: give one --jax or --python")
+    return list(product(pythons, ["", tuned]))
+
+
+def _print(
+    function: str,
+    steps: Sequence[Step],
+    before: Mapping[str, Step],
+    failed: Mapping[str, str],
+    costs: Mapping[Chip, float],
+) -> None:
+    from autotune.wording.step import print_chips, print_step
+
+    for step in steps:
+        print_step(function, step, costs, before.get(step.chip))
+    if len(steps) > 1:
+        print_chips(steps, costs)
+    for name, reason in failed.items():
+        echo(f"{function} on {name}: {reason}", err=True)
+
+
 def _question(
-    function: str | None, workload: Path | None, call: str, chips: Sequence[str]
+    function: str | None, workload: Path | None, call: str, chips: Sequence[str], topology: str
 ) -> "StepQuestion":
-    """Of the function, or of what a workload names. ``chips``: those that are named. Raises
-    ``InvalidInputError``."""
+    """Of the function, or of what a workload names. ``chips``: those that are named; default: the
+    one that is attached. Raises ``InvalidInputError``."""
     from autotune.declaring.discovery import find_kernel
 
     named = [parse_chip(chip) for chip in chips]
@@ -173,11 +186,13 @@ def _question(
         raise InvalidInputError("give a FUNCTION, path/to/model.py:NAME, or a --workload")
     if workload is None:
         ref = replace(find_kernel(function or ""), call=with_contents(call))
-        return StepQuestion(ref=ref, chips=named, bounds=(), budget_s=0.0)
-    if call:
+        question = StepQuestion(ref=ref, chips=[], bounds=(), budget_s=0.0)
+    elif call:
         raise InvalidInputError("a --workload has the arguments of its step: leave out --args")
-    question = _of_workload(workload)
-    return replace(question, chips=named or question.chips)
+    else:
+        question = _of_workload(workload)
+    chosen = named or question.chips or [attached_chip()]
+    return replace(question, chips=chosen, bounds=slice_bounds(topology) or question.bounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,11 +52,38 @@ class _Adviser:
     def advice(self) -> Advice:
         (base,) = self._compiled([()])
         before = base if isinstance(base, Estimated) else None
-        listed = self.compilers.ask(self.subject.question(ListChanges, config=self.config))
-        all_changes = listed.changes if isinstance(listed, PossibleChanges) else ()
+        all_changes = self._changes()
         traced = trace_one(self.compilers, self.subject, self.config)
         trace = traced if isinstance(traced, Trace) else None
-        changes = list(self._worth_trying(all_changes, trace, before)) if trace else []
+        changes = list(self._worth_trying(all_changes, trace, before))
+        best = self._fastest(changes, before)
+        clear = [(change, after) for change, after in best if _is_faster(after, before)]
+        small = [change for change, after in best if not _is_faster(after, before)]
+        self.announce("verify", len(clear))
+        findings = [self._finding((change,), before, after) for change, after in clear]
+        wrong = [finding for finding in findings if finding.verdict.ok is False]
+        right = [finding for finding in findings if finding not in wrong]
+        found = [change for finding in right for change in finding.changes]
+        together = self._together([*found, *small], before) if small else None
+        return Advice(
+            time_us=before.estimate.time_us if before else None,
+            findings=tuple(right),
+            together=together or self._together(found, before),
+            wrong=tuple(wrong),
+            tried=len(changes),
+            reason="" if before else _why_not(base),
+            observations=tuple(self._observed(trace)) if before and trace else (),
+            costs=tuple(self._costs(all_changes, before)),
+        )
+
+    def _changes(self) -> Sequence[SourceChange]:
+        listed = self.compilers.ask(self.subject.question(ListChanges, config=self.config))
+        return listed.changes if isinstance(listed, PossibleChanges) else ()
+
+    def _fastest(
+        self, changes: Sequence[SourceChange], before: Estimated | None
+    ) -> list[tuple[SourceChange, Estimated]]:
+        """The fastest first of those that save something; of a place and kind the fastest value."""
         self.announce("compile", len(changes))
         outcomes = self._compiled([(change,) for change in changes])
         timed = [
@@ -64,28 +91,16 @@ class _Adviser:
             for change, outcome in zip(changes, outcomes, strict=True)
             if isinstance(outcome, Estimated) and _saved(outcome, before) >= _SMALL
         ]
-        best = _best_values(timed)
-        clear = [(change, after) for change, after in best if _is_faster(after, before)]
-        small = [change for change, after in best if not _is_faster(after, before)]
-        self.announce("verify", len(clear))
-        findings = [self._finding((change,), before, after) for change, after in clear]
-        right = [finding for finding in findings if finding.verdict.ok is not False]
-        found = [change for finding in right for change in finding.changes]
-        together = self._together([*found, *small], before) if small else None
-        return Advice(
-            time_us=before.estimate.time_us if before else None,
-            findings=tuple(right),
-            together=together or self._together(found, before),
-            wrong=tuple(finding for finding in findings if finding.verdict.ok is False),
-            tried=len(changes),
-            reason="" if before else str(getattr(base, "reason", "") or base.kind),
-            observations=tuple(self._observed(trace)) if before and trace else (),
-            costs=tuple(self._costs(all_changes, before)) if before else (),
-        )
+        best = dict[tuple[ChangeKind, Place], tuple[SourceChange, Estimated]]()
+        for change, outcome in sorted(timed, key=lambda pair: pair[1].estimate.time_us):
+            best.setdefault((change.kind, change.place), (change, outcome))
+        return list(best.values())
 
-    def _costs(self, changes: Sequence[SourceChange], before: Estimated) -> Iterator[MissingCost]:
+    def _costs(
+        self, changes: Sequence[SourceChange], before: Estimated | None
+    ) -> Iterator[MissingCost]:
         for change in changes:
-            if change.kind is ChangeKind.COST_ESTIMATE:
+            if before and change.kind is ChangeKind.COST_ESTIMATE:
                 yield MissingCost(change=change, diff=self._edit((change,), before)[0])
 
     def _observed(self, trace: Trace) -> Iterator[Observation]:
@@ -96,8 +111,10 @@ class _Adviser:
             yield from observations(profile)
 
     def _worth_trying(
-        self, changes: Sequence[SourceChange], traced: Trace, before: Estimated | None
+        self, changes: Sequence[SourceChange], traced: Trace | None, before: Estimated | None
     ) -> Iterator[SourceChange]:
+        if traced is None:
+            return
         for kind, alike in groupby(sorted(changes), key=lambda change: change.kind):
             if kind.is_remedy == (before is None) and kind is not ChangeKind.COST_ESTIMATE:
                 if kind is ChangeKind.SEMANTICS:
@@ -219,14 +236,8 @@ def _saved(after: Estimated, before: Estimated | None) -> float:
     return 1.0 - after.estimate.time_us / before.estimate.time_us if before else 1.0
 
 
-def _best_values(
-    timed: Sequence[tuple[SourceChange, Estimated]],
-) -> list[tuple[SourceChange, Estimated]]:
-    """The fastest first, and of one place and kind only the fastest value."""
-    best = dict[tuple[ChangeKind, Place], tuple[SourceChange, Estimated]]()
-    for change, outcome in sorted(timed, key=lambda pair: pair[1].estimate.time_us):
-        best.setdefault((change.kind, change.place), (change, outcome))
-    return list(best.values())
+def _why_not(outcome: Outcome) -> str:
+    return str(getattr(outcome, "reason", "") or outcome.kind)
 
 
 def _line(place: Place) -> SourceLine:

@@ -159,10 +159,9 @@ def _sizes(
         for other in (value // 2, value * 2):
             with suppress(Exception):  # a size that it refuses
                 changed, gives = _traced(function, _replaced(given, path, other))
-                pairs = list(zip(changed, calls, strict=True))
-                cut = [(new, old) for new, old in pairs if not _as_cut(new, old)]
-                if cut and gives == results and all(new.could_be(old) for new, old in pairs):
-                    new, old = cut[0]
+                cut = _first_cut(changed, calls) if gives == results else None
+                if cut is not None:
+                    new, old = cut
                     yield _Size(path, value, called, _choices(given, old, new.blocks, value))
                     break
         else:
@@ -170,6 +169,16 @@ def _sizes(
             made_so = next(cut_so, None)
             if SIZE_NAME.search(name) and value > 1 and made_so is not None:
                 yield _Size(path, value, called, _choices(given, made_so, None, value))
+
+
+def _first_cut(
+    changed: Sequence[PallasCall], calls: Sequence[PallasCall]
+) -> tuple[PallasCall, PallasCall] | None:
+    """The first call that is cut otherwise now, and what it was, where each could be what it was.
+    Raises ``ValueError``: there are not as many."""
+    pairs = list(zip(changed, calls, strict=True))
+    cut = (pair for pair in pairs if not _as_cut(*pair))
+    return next(cut, None) if all(new.could_be(old) for new, old in pairs) else None
 
 
 def _as_cut(call: PallasCall, other: PallasCall) -> bool:

@@ -31,7 +31,6 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
     undecided = dict.fromkeys(o.undecided for o in compiled.schedule if o.undecided)
     refused = {o.refusal: o.name for o in compiled.schedule if o.is_kernel and o.refusal}
     branches = {name for operation in compiled.schedule for name, _ in operation.branches}
-    time_us = fsum(part.time_us for part in parts)
     untimed = (o for o in compiled.schedule if o.is_kernel and o.simulated_us is None)
     is_guess = any(o.sends or o.is_unsized or o.refusal for o in untimed)
     known = constants.kernel_error(chip.chip.value) is not None and not (undecided or is_guess)
@@ -40,7 +39,7 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
         devices=compiled.devices,
         chips=prod(compiled.bounds),
         parts=tuple(parts),
-        error=fsum(p.error * p.time_us for p in parts) / time_us if known and time_us else None,
+        error=_mean_error(parts) if known else None,
         undecided=tuple(undecided),
         alternatives=len(branches),
         peak_flops_per_s=_peak_flops_per_s(timed, chip),
@@ -51,6 +50,11 @@ def step_time(compiled: CompiledStep, chip: ChipInfo, tokens: int = 0) -> Step:
         tokens=tokens,
         refused=tuple(f"{name}: {reason}" for reason, name in refused.items()),
     )
+
+
+def _mean_error(parts: Sequence[StepPart]) -> float | None:
+    time_us = fsum(part.time_us for part in parts)
+    return fsum(part.error * part.time_us for part in parts) / time_us if time_us else None
 
 
 def _peak_flops_per_s(timed: Iterable[TimedOperation], chip: ChipInfo) -> float:

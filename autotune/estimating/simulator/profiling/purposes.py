@@ -9,7 +9,7 @@ is for what uses its result; where that is a branch of the pipeline, for no line
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from autotune.domain.profile import SourceLine
 from autotune.estimating.simulator.bundles import Operation, is_vector
@@ -35,12 +35,8 @@ def purposes(
     the index map of each operand, by the number that the listing gives it."""
     known = {number(operation.name): operation for operation in operations}
     reads, named, leads = _traced(known, maps)
-    moved: dict[Frames | str, set[Frames]] = {line: {line} for line in maps.values()}
-    for name, (_, opcode, _) in known.items():
-        ends = {*maps.values()} & leads[name]
-        if opcode.startswith("dma.") and name not in lines and len(ends) == 1:
-            for place in leads[name]:
-                moved.setdefault(place, set()).update(ends)
+    copies = (leads[n] for n, o in known.items() if o.opcode.startswith("dma.") and n not in lines)
+    moved = _moved(copies, {*maps.values()})
     used = {each for numbers in reads.values() for each in numbers}
     served = dict[int, set[Frames]]()
     for name, (_, opcode, _) in known.items():
@@ -54,6 +50,19 @@ def purposes(
         served[int(check)] = served.get(int(copy), {()})
     _spread(served, reads)
     return {name: each for name, each in served.items() if () not in each}
+
+
+def _moved(
+    copies: Iterable[_Places], index_maps: Collection[Frames]
+) -> dict[Frames | str, set[Frames]]:
+    """The operand that each place is for. ``copies``: the places that each DMA leads to."""
+    moved: dict[Frames | str, set[Frames]] = {line: {line} for line in index_maps}
+    for places in copies:
+        ends = {*index_maps} & places
+        if len(ends) == 1:
+            for place in places:
+                moved.setdefault(place, set()).update(ends)
+    return moved
 
 
 def _traced(
