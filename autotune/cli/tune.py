@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,7 +24,11 @@ from autotune.measuring.attached import attached_chip, attached_chips, chip_or_a
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:
-    from autotune.publishing.task import Plan, TuningTask
+    from autotune.cli.step import StepQuestion
+    from autotune.domain.step import Step
+    from autotune.domain.store import Store
+    from autotune.publishing.publish import NewCompilers
+    from autotune.publishing.task import Plan, TuningResult, TuningTask
 
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s?)?")
 
@@ -116,12 +121,7 @@ def tune_workload(
     from autotune.cli.reports import print_workload, tuned_workload
     from autotune.cli.step import step_of
     from autotune.domain.step import tuned_step
-    from autotune.publishing.publish import opened
-    from autotune.publishing.task import NotTuned, TuningResult, workload_tasks
-    from autotune.publishing.tuning import tune_all
-    from autotune.wording.bars import workload_observer
     from autotune.wording.step import step_data, tuned_line
-    from autotune_db.url import parse_database
 
     step = step_of(workload, folder)
     tuned: list[TuningResult] = []
@@ -129,25 +129,16 @@ def tune_workload(
     interpreters = _interpreters(workload, python, pool["ray"])
     began = time.monotonic()
     with shared.open_database(database, create=True) as store:
-        known = store.workloads.find(name) if step and name else None
+        known = store.workloads.find(name) if step else None
         for left, (interpreter, part) in zip(
             range(len(interpreters), 0, -1), interpreters.items(), strict=True
         ):
             new_compilers, plan_here = shared.tuning_pool(
                 _share(plan, time.monotonic() - began, left), python=interpreter, **pool
             )
-            with workload_observer(silent=as_json) as observer:
-                tasks = []
-                options = over(plan_here.options, part.compiler_options)
-                for task in workload_tasks(part.problems, part.chips, folder, options):
-                    if isinstance(task, InvalidProblem):
-                        observer.announce(str(task))
-                        invalid.append(task)
-                    else:
-                        tasks.append(task)
-                results = tune_all(new_compilers, opened(store), tasks, plan_here, observer)
-            tuned += [result for result in results if isinstance(result, TuningResult)]
-            invalid += [result.problem for result in results if isinstance(result, NotTuned)]
+            results, failed = _tuned(new_compilers, store, part, folder, plan_here, silent=as_json)
+            tuned += results
+            invalid += failed
             kept = tuned_workload(name, tuned, invalid, workload.undeclared)
             kept = replace(kept, steps=known[0].steps if known else ())
             if name and (tuned or invalid):
@@ -157,19 +148,67 @@ def tune_workload(
         place = str(store)
     if tuned and all(result.search is None for result in tuned):
         echo("all of it was searched before: nothing is done again", err=True)
-    both = list[Any]()
-    if step and tuned and pool.pop("ray") is None:
-        step = replace(step, chips=sorted({result.key.chip for result in tuned}))
-        python = next(iter(interpreters))
-        ways = [(python, source) for source in ("", parse_database(database).full_url)]
-        both = step.pairs(ways, silent=as_json, **pool)
+    both = _steps(step, tuned, next(iter(interpreters), ""), database, silent=as_json, **pool)
     if both and name:
         with shared.open_database(database, create=True) as store:
-            steps = tuple(tuned_step(*pair) for pair in both)
-            store.workloads.save(replace(kept, steps=steps))
-    told = [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
-    print_workload(tuned, invalid, workload.undeclared, place, told, as_json=as_json)
+            store.workloads.save(replace(kept, steps=tuple(starmap(tuned_step, both))))
+    steps = [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
+    print_workload(tuned, invalid, workload.undeclared, place, steps, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)
+
+
+def _tuned(
+    new_compilers: "NewCompilers",
+    store: "Store",
+    part: Workload,
+    folder: Path,
+    plan: "Plan",
+    *,
+    silent: bool,
+) -> "tuple[list[TuningResult], list[InvalidProblem]]":
+    """What became of the problems of a part, and those that cannot be tuned."""
+    from autotune.publishing.publish import opened
+    from autotune.publishing.task import NotTuned, TuningResult, TuningTask, workload_tasks
+    from autotune.publishing.tuning import tune_all
+    from autotune.wording.bars import workload_observer
+
+    tasks = list[TuningTask]()
+    tuned = list[TuningResult]()
+    invalid = list[InvalidProblem]()
+    options = over(plan.options, part.compiler_options)
+    with workload_observer(silent=silent) as observer:
+        for task in workload_tasks(part.problems, part.chips, folder, options):
+            if isinstance(task, InvalidProblem):
+                observer.announce(str(task))
+                invalid.append(task)
+            else:
+                tasks.append(task)
+        for result in tune_all(new_compilers, opened(store), tasks, plan, observer):
+            if isinstance(result, NotTuned):
+                invalid.append(result.problem)
+            else:
+                tuned.append(result)
+    return tuned, invalid
+
+
+def _steps(
+    step: "StepQuestion | None",
+    tuned: "Sequence[TuningResult]",
+    interpreter: str,
+    database: str | None,
+    *,
+    silent: bool,
+    ray: str | None,
+    **pool: Any,
+) -> "list[tuple[Step, Step]]":
+    """The step before and after on each chip, where the workload names one."""
+    from autotune_db.url import parse_database
+
+    if step is None or not tuned or ray is not None:
+        return []
+    step = replace(step, chips=sorted({result.key.chip for result in tuned}))
+    ways = [(interpreter, source) for source in ("", parse_database(database).full_url)]
+    return step.pairs(ways, silent=silent, **pool)
 
 
 def _share(plan: "Plan", spent_s: float, left: int) -> "Plan":
