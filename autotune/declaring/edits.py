@@ -2,9 +2,9 @@
 the change is of, the rest stays as it is laid out."""
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -274,30 +274,51 @@ def _turned(source: _Source, node: ast.expr, value: str) -> list[_Edit] | None:
     outer = source.function_of(call) if call else None
     if call is None or outer is None or not call.args:
         return None
-    reached = (node for function in _reached(source, outer) for node in ast.walk(function))
-    nodes = list(dict.fromkeys(reached))
-    body = [source.function(getattr(node, "id", "")) for node in ast.walk(call.args[0])]
-    if not any(body) or [node for node in nodes if _called(node) == "pallas_call"] != [call]:
+    nodes = _nodes(_reached(source, outer))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    others = [each for each in calls if _called(each) == "pallas_call" and each is not call]
+    if others or not _names_function(source, call.args[0]):
         return None
     spec = source.value(_keyword(call, "grid_spec")) or call
-    params = source.value(_keyword(call, _PARAMS))
-    listed = [_keyword(spec, "grid"), _keyword(params, "dimension_semantics")]
-    lists = [getattr(source.value(each), "elts", ()) for each in listed if each]
-    for each in nodes:
-        if isinstance(each, ast.Call) and _called(each) == "BlockSpec":
-            index_map = each.args[1] if len(each.args) > 1 else _keyword(each, "index_map")
-            lists += [_arguments(source, index_map)] if index_map else []
     if len(_reads(_keyword(spec, "grid"), nodes)) > 1:  # by more than its call
         return None
+    params = source.value(_keyword(call, _PARAMS))
+    lists = _lists(source, _keyword(spec, "grid"), _keyword(params, "dimension_semantics"))
+    lists += [_arguments(source, each) for each in _index_maps(calls)]
     edits = [_reordered(source, each, order) for each in lists]
-    for each in nodes:
-        if isinstance(each, ast.Call) and _called(each) in ("program_id", "num_programs"):
-            (axis,) = (*each.args, *(keyword.value for keyword in each.keywords))
-            if not (isinstance(axis, ast.Constant) and isinstance(axis.value, int)):
-                return None
-            to = str(order.index(axis.value))
-            edits += [[_Edit(source.start(axis), source.end(axis), to)]]
-    return None if None in edits else [edit for some in edits for edit in some or ()]
+    edits += [_renumbered(source, each, order) for each in calls if _called(each) in _COUNTERS]
+    return None if None in edits else list(chain.from_iterable(filter(None, edits)))
+
+
+_COUNTERS = ("program_id", "num_programs")
+
+
+def _names_function(source: _Source, kernel: ast.expr) -> bool:
+    return any(source.function(getattr(node, "id", "")) for node in ast.walk(kernel))
+
+
+def _nodes(functions: Iterable[ast.FunctionDef]) -> list[ast.AST]:
+    return list(dict.fromkeys(node for each in functions for node in ast.walk(each)))
+
+
+def _lists(source: _Source, *given: ast.expr | None) -> list[Sequence[ast.expr | ast.arg]]:
+    return [getattr(source.value(each), "elts", ()) for each in given if each]
+
+
+def _index_maps(calls: Iterable[ast.Call]) -> Iterator[ast.expr]:
+    for each in calls:
+        if _called(each) == "BlockSpec":
+            index_map = each.args[1] if len(each.args) > 1 else _keyword(each, "index_map")
+            if index_map:
+                yield index_map
+
+
+def _renumbered(source: _Source, call: ast.Call, order: Sequence[int]) -> list[_Edit] | None:
+    """Of a call that counts a grid axis. None: which does not stand there as a number."""
+    (axis,) = (*call.args, *(keyword.value for keyword in call.keywords))
+    if not (isinstance(axis, ast.Constant) and isinstance(axis.value, int)):
+        return None
+    return [_Edit(source.start(axis), source.end(axis), str(order.index(axis.value)))]
 
 
 def _reached(source: _Source, function: ast.FunctionDef) -> list[ast.FunctionDef]:

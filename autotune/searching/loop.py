@@ -180,11 +180,8 @@ class Search:
         first_runs = any(not run.asked for run in self.running.values())
         if first_runs and self.compilers.size < _WIDE:
             return "the first is not done"
-        if not (first_runs or (late and self.trials)):
-            # What all is compared with is tried in any case.
-            is_full = self.trials and len(self.trials) >= self.goal
-            if first := self._next_first(iter(self._given[:1]) if is_full else self._first):
-                return self._run(_Running(first, self._candidate(first), asked=False))
+        if not first_runs and (first := self._next_first(late)):
+            return self._run(_Running(first, self._candidate(first), asked=False))
         near = around(self.space, self._fastest) if self.space.untraced else []
         if near and not late and self.begun < self.goal:
             self._widen(near)
@@ -218,10 +215,14 @@ class Search:
             if not self.study.add(candidate):
                 self.space.candidates.remove(candidate)
 
-    def _next_first(self, configs: Iterator[Config]) -> Config | None:
+    def _next_first(self, late: bool) -> Config | None:
         """The next of those that are tried before the study is asked. None: all were, or one runs
         that the next may depend on. A default with a verdict need not be compiled."""
-        for config in configs:
+        if late and self.trials:
+            return None
+        # What all is compared with is tried in any case.
+        is_full = self.trials and len(self.trials) >= self.goal
+        for config in iter(self._given[:1]) if is_full else self._first:
             if self._tried(config):
                 continue
             if self._runs(config):

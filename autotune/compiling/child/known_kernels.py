@@ -5,7 +5,7 @@ but for constants. The rest decides only what is tried, as each try is a trace.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, product
@@ -13,7 +13,7 @@ from typing import Any
 
 from autotune.compiling.child.loading import Loader, LoadError
 from autotune.compiling.child.pallas_calls import Arrays, BlockedArray, ModelCalls, PallasCall
-from autotune.declaring.kernel import Kernel
+from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.key import Chip, KernelRef
 from autotune.domain.problem import Config, Problem, make_config
 from autotune.domain.workload import WorkloadProblem, workload_problem
@@ -289,6 +289,16 @@ def _default(kernel: Kernel, problem: Problem, chip: Chip | None = None) -> Conf
     return make_config(axes, grid_order=kernel.grid)
 
 
+def _likely(
+    axis: Axis, problem: Problem, values: Sequence[Any], sizes: Set[int], beyond: Iterable[int]
+) -> list[Any]:
+    """The values that the sizes of the blocks show first, or alone where the axis cuts."""
+    shown: list[Any] = [value for value in values if type(value) is int and value in sizes]
+    rest = [value for value in values if value not in shown]
+    shown += [size for size in beyond if axis.dim and size > problem[axis.dim]]
+    return shown if shown and axis.dim else [*shown, *rest]
+
+
 def _configs(
     kernel: Kernel, problem: Problem, call: PallasCall, chip: Chip | None = None
 ) -> Iterator[Config]:
@@ -300,14 +310,11 @@ def _configs(
     cuts = [pair for o in call.operands for pair in zip(o.block, o.shape, strict=True)]
     sizes = {size for size, _ in cuts}
     beyond = sorted({size for size, extent in cuts if size > extent})  # of the whole dimension
-    columns = []
     ordered = sorted(kernel.axes, key=lambda axis: axis.dim is not None)
+    columns = []
     for axis in ordered:
         values = list(axis.choices(problem)) or [_default(kernel, problem)[axis.name]]
-        shown: list[Any] = [value for value in values if type(value) is int and value in sizes]
-        rest = [value for value in values if value not in shown]
-        shown += [size for size in beyond if axis.dim and size > problem[axis.dim]]
-        columns.append(shown if shown and axis.dim else [*shown, *rest])
+        columns.append(_likely(axis, problem, values, sizes, beyond))
     for chosen in product(*columns):
         of_axis = dict(zip((axis.name for axis in ordered), chosen, strict=True))
         axes = {axis.name: of_axis[axis.name] for axis in kernel.axes}

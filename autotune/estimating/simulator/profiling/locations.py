@@ -95,7 +95,7 @@ def carry(lines: Mapping[int, Chain], texts: Iterable[str]) -> dict[int, Chain]:
     known, previous = dict(lines), _Text(())
     for text in texts:
         current = _Text(_operations(text))
-        known |= _carried(known, previous, current)
+        known |= _Carrier(known, previous, current).lines()
         previous = current
     return _LastText(known, previous).lines()
 
@@ -119,36 +119,47 @@ class _Text:
                 self.readers.setdefault(operand, []).append(operation)
 
 
-def _carried(known: Mapping[int, Chain], before: _Text, now: _Text) -> dict[int, Chain]:
-    """The lines of what is new in a text."""
-    made = {_stem(o.opcode) for o in now.operations if o.number not in known}
-    gone = [o for o in before.operations if o.number not in now.numbers]
-    alike = [o for o in before.operations if _stem(o.opcode) in made and o.number in known]
-    twins = {_key(o, {}): deque([o.number]) for o in alike}
-    twins |= _by_key(o for o in gone if o.number in known)
-    removed = {o.number for o in gone}
-    lines: dict[int, Chain] = {}
-    renamed: dict[int, int] = {}
-    products = _products(now.operations)
-    last: dict[str, int] = {}  # by unit, or by spill slot: the operation that used it last
-    for operation in now.operations:
-        number = operation.number
-        place = _UNIT.search(operation.opcode) or SLOT.search(operation.text)
-        if number not in known:
-            source = products.get(number)
-            twin = _next(twins.get(_key(operation, renamed))) if source is None else None
-            if source is None:
-                source = _pushed(operation, place and last.get(place[0])) if twin is None else twin
-            is_new = number not in before.numbers
-            if source is None and is_new and is_vector(operation.opcode):
-                source = _replaced(operation, before, removed, known)
-            if twin is not None:
-                renamed[number] = twin
-            if source is not None and (source in known or source in lines):
-                lines[number] = known.get(source) or lines[source]
-        if place and (number in known or number in lines):
-            last[place[0]] = number
-    return lines
+class _Carrier:
+    """Finds the lines of what is new in a text, one operation after the other."""
+
+    def __init__(self, known: Mapping[int, Chain], before: _Text, now: _Text) -> None:
+        made = {_stem(o.opcode) for o in now.operations if o.number not in known}
+        gone = [o for o in before.operations if o.number not in now.numbers]
+        alike = [o for o in before.operations if _stem(o.opcode) in made and o.number in known]
+        self._known, self._before, self._now = known, before, now
+        self._twins = {_key(o, {}): deque([o.number]) for o in alike}
+        self._twins |= _by_key(o for o in gone if o.number in known)
+        self._removed = {o.number for o in gone}
+        self._products = _products(now.operations)
+        self._renamed: dict[int, int] = {}
+
+    def lines(self) -> dict[int, Chain]:
+        lines: dict[int, Chain] = {}
+        last: dict[str, int] = {}  # by unit, or by spill slot: the operation that used it last
+        for operation in self._now.operations:
+            number = operation.number
+            place = _UNIT.search(operation.opcode) or SLOT.search(operation.text)
+            if number not in self._known:
+                source = self._source(operation, place and last.get(place[0]))
+                if source is not None and (source in self._known or source in lines):
+                    lines[number] = self._known.get(source) or lines[source]
+            if place and (number in self._known or number in lines):
+                last[place[0]] = number
+        return lines
+
+    def _source(self, operation: _PassOperation, last: int | None) -> int | None:
+        """The operation whose line is also that of a new one. ``last``: on its unit or slot."""
+        if (source := self._products.get(operation.number)) is not None:
+            return source
+        twin = _next(self._twins.get(_key(operation, self._renamed)))
+        if twin is not None:
+            self._renamed[operation.number] = twin
+            return twin
+        source = _pushed(operation, last)
+        is_new = operation.number not in self._before.numbers
+        if source is None and is_new and is_vector(operation.opcode):
+            return _replaced(operation, self._before, self._removed, self._known)
+        return source
 
 
 def _by_key(operations: Iterable[_PassOperation]) -> dict[tuple[str, str], deque[int]]:
