@@ -71,75 +71,104 @@ def _check(
     if reason:
         return Verdict(ok=None, reason=reason, not_run=True)
     naming = operands_that_name_rows(kernel, problem)
-    dim, is_sure = _miscounted(kernel, problem, config, chip)
-    if dim is not None:
-        reason = f"blocks that are as long by their units take other memory with other {dim}: "
-        return Verdict(ok=None, reason=f"{reason}unit={dim!r} is for each axis that counts these")
-    if (axis := _no_lengths(kernel, problem, naming)) is not None:
-        reason = (
-            f"{axis.lengths!r} says neither where sequences begin nor how long they are, at most "
-        )
-        return Verdict(ok=None, reason=f"{reason}{axis.longest!r}, as axis {axis.name} has it")
-    if not is_sure:
-        reason = "what their axes count cannot be seen from other sizes of the problem"
-        return Verdict(ok=None, reason=f"{reason}: leave lengths and longest out")
+    if reason := _refusal(kernel, problem, config, chip, naming):
+        return Verdict(ok=None, reason=reason)
     coverage = Coverage(lambda small: _borders(kernel, small, config, chip, naming), problem)
 
-    def small_ones(**how: bool) -> list[ReducedCase]:
+    def cases(**how: bool) -> list[ReducedCase]:
         problems = reduced_problems(kernel, problem, config, coverage, **how)
         return [ReducedCase(kernel, small, config, chip) for small in problems]
 
-    def is_alike(cases: list[ReducedCase]) -> bool:
-        return all(keeps_lengths(case.problem, problem) for case in cases)
-
-    def is_same_program(cases: list[ReducedCase]) -> bool:
-        real = ReducedCase(kernel, problem, config, chip).operations
-        return all(case.operations == real for case in cases)
-
-    short, whole = small_ones(shorten=True), small_ones()
-    alike = short if is_alike(short) else small_ones(together=True)
-    if _work(alike, _RUNS) <= _MOST_WORK:
-        short, whole = alike, whole if is_alike(whole) else alike
-    if any(eqn.primitive.name.startswith("prng_") for eqn in walked(short[0].jaxpr)):
+    real = ReducedCase(kernel, problem, config, chip)
+    stages = _Stages(real, cases(shorten=True), cases(), lambda: cases(together=True))
+    if stages.draws_random_numbers:
         return Verdict(
             ok=None,
             reason="it draws random numbers inside the kernel (pltpu.prng_*): its results cannot "
             "be compared with those of another program",
         )
-    is_same = [run.problem for run in short] == [run.problem for run in whole]
-    both = _work(short, _RUNS) + _work(whole, _RUNS)
-    stages = [short, whole] if not is_same and both <= _MOST_WORK else [short]
-    remedy = "give the declaration a `reduced` that makes it smaller, or smaller blocks"
     try:
-        runs = (run.work for stage in stages for run in _runs(stage))
-        meter.plan(_work(short, _FEWEST_RUNS), runs)
-        verdict = _verdict(short, meter)
-        if verdict.check is FailedCheck.BOUNDS and not is_same:
-            # A constant of the kernel, a page of 16, may be longer than what was shortened.
-            short, stages = whole, [whole]
-            verdict = _verdict(whole, meter)
-        elif verdict.ok and len(stages) > 1:
-            short, verdict = whole, _verdict(whole, meter)
-        if not is_alike(short) and not (verdict.ok and is_same_program(short)):
-            # It may be no problem at all, or another program: one that asks what is as long.
-            short, stages = alike, [alike]
-            remedy = "say with `dims` which of its dimensions are one, or use smaller blocks"
-            meter.plan(_work(alike, _FEWEST_RUNS), (run.work for run in _runs(alike)))
-            verdict = _verdict(alike, meter)
-        if not verdict.ok:
-            return verdict
+        verdict = stages.verdict(meter)
     except OverBudgetError:
-        smallest = " and ".join(str(case.problem) for case in short)
+        smallest = " and ".join(str(case.problem) for case in stages.short)
         reason = f"the smallest problem with all its borders, {smallest}, takes more than "
         reason += f"{meter.budget_s:.0f} s"
-        return Verdict(ok=None, reason=f"{reason}: {remedy}")
-    covered = coverage.covered(case.problem for stage in stages for case in stage)
+        return Verdict(ok=None, reason=f"{reason}: {stages.remedy}")
+    run = [case for stage in stages.run for case in stage]
+    covered = coverage.covered(case.problem for case in run) if verdict.ok else None
     if covered is None:
         return verdict
-    small = [case.arrays for stage in stages for case in stage]
-    covered = replace(covered, integers=integer_ranges(kernel.inputs(problem), small))
-    proof = replace(verdict.proof, covered=covered)
+    integers = integer_ranges(kernel.inputs(problem), [case.arrays for case in run])
+    proof = replace(verdict.proof, covered=replace(covered, integers=integers))
     return replace(verdict, ok=True if covered.is_enough else None, proof=proof)
+
+
+def _refusal(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None, naming: Set[str]
+) -> str:
+    """Why no small problem can be made that is known to be one; empty where it can."""
+    dim, is_sure = _miscounted(kernel, problem, config, chip)
+    if dim is not None:
+        reason = f"blocks that are as long by their units take other memory with other {dim}: "
+        return f"{reason}unit={dim!r} is for each axis that counts these"
+    if (axis := _no_lengths(kernel, problem, naming)) is not None:
+        reason = (
+            f"{axis.lengths!r} says neither where sequences begin nor how long they are, at most "
+        )
+        return f"{reason}{axis.longest!r}, as axis {axis.name} has it"
+    reason = "what their axes count cannot be seen from other sizes of the problem"
+    return "" if is_sure else f"{reason}: leave lengths and longest out"
+
+
+class _Stages:
+    """The small problems that are run: those with short dimensions, then those with whole ones;
+    ``alike``, whose lengths shrink together, where the others may be no problem at all."""
+
+    def __init__(
+        self,
+        real: ReducedCase,
+        short: list[ReducedCase],
+        whole: list[ReducedCase],
+        together: Callable[[], list[ReducedCase]],
+    ) -> None:
+        self._real = real
+        self._alike = short if self._is_alike(short) else together()
+        if _work(self._alike, _RUNS) <= _MOST_WORK:
+            short, whole = self._alike, whole if self._is_alike(whole) else self._alike
+        self.short, self._whole = short, whole
+        self._is_same = [case.problem for case in short] == [case.problem for case in whole]
+        both = _work(short, _RUNS) + _work(whole, _RUNS)
+        self.run = [short] if self._is_same or both > _MOST_WORK else [short, whole]
+        self.remedy = "give the declaration a `reduced` that makes it smaller, or smaller blocks"
+
+    @property
+    def draws_random_numbers(self) -> bool:
+        return any(eqn.primitive.name.startswith("prng_") for eqn in walked(self.short[0].jaxpr))
+
+    def verdict(self, meter: WorkMeter) -> Verdict:
+        """Raises ``OverBudgetError``: those of ``short`` are too much."""
+        runs = (run.work for stage in self.run for run in _runs(stage))
+        meter.plan(_work(self.short, _FEWEST_RUNS), runs)
+        verdict = _verdict(self.short, meter)
+        if verdict.check is FailedCheck.BOUNDS and not self._is_same:
+            # A constant of the kernel, a page of 16, may be longer than what was shortened.
+            self.short, self.run = self._whole, [self._whole]
+            verdict = _verdict(self._whole, meter)
+        elif verdict.ok and len(self.run) > 1:
+            self.short, verdict = self._whole, _verdict(self._whole, meter)
+        if self._is_alike(self.short) or (verdict.ok and self._is_same_program(self.short)):
+            return verdict
+        # It may be no problem at all, or another program: one that asks what is as long.
+        self.short, self.run = self._alike, [self._alike]
+        self.remedy = "say with `dims` which of its dimensions are one, or use smaller blocks"
+        meter.plan(_work(self._alike, _FEWEST_RUNS), (run.work for run in _runs(self._alike)))
+        return _verdict(self._alike, meter)
+
+    def _is_alike(self, cases: Iterable[ReducedCase]) -> bool:
+        return all(keeps_lengths(case.problem, self._real.problem) for case in cases)
+
+    def _is_same_program(self, cases: Iterable[ReducedCase]) -> bool:
+        return all(case.operations == self._real.operations for case in cases)
 
 
 def _no_lengths(kernel: Kernel, problem: Problem, naming: Set[str]) -> Axis | None:
@@ -177,14 +206,8 @@ def _miscounted(
     if not (cutting := [axis for axis in kernel.axes if axis.lengths]):
         return None, True
     usual, given = buffers(problem), integers(problem)
-    of_blocks = {
-        number
-        for scale in _SCALES
-        for number, (was, size) in enumerate(
-            zip(usual, buffers(problem, cutting, scale), strict=False)
-        )
-        if was != size
-    }
+    scaled = [buffers(problem, cutting, scale) for scale in _SCALES]
+    of_blocks = set[int]().union(*(_differing(usual, sizes) for sizes in scaled))
     is_sure = bool(of_blocks)
     for dim, _ in problem.dims:
         counting, seen = [axis for axis in kernel.axes if axis.unit == dim], False
@@ -205,6 +228,11 @@ def _miscounted(
                     return dim, True
         is_sure = is_sure and (seen or not counts)
     return None, is_sure
+
+
+def _differing(sizes: Sequence[int], others: Sequence[int]) -> set[int]:
+    pairs = enumerate(zip(sizes, others, strict=False))
+    return {number for number, (size, other) in pairs if size != other}
 
 
 def _work(cases: Sequence[ReducedCase], runs: int) -> float:
