@@ -242,14 +242,21 @@ def operations(dump: Path) -> list[Path]:
 
 
 def scheduled_module(dump: Path) -> str:
-    """Of what is compiled: written before any code is, which may take minutes. Empty until then."""
-    texts = [path.read_text() for path in sorted(dump.glob("*-TLP-hlo.txt"))[-1:]]
+    """Of what is compiled with ``buffers_dumped``: written before any code is, which may take
+    minutes, for SparseCores above all. Empty until then."""
+    texts = [path.read_text() for path in sorted(dump.glob("*.after_optimizations.txt"))[-1:]]
     return texts[0] if texts and texts[0].rstrip().endswith("}") else ""
 
 
 def buffers_dumped(dump: Path) -> dict[str, str | bool]:
-    """Options of one program: what memory its buffers take is written as it is scheduled."""
-    return {"xla_dump_to": str(dump), "xla_dump_hlo_as_text": True}
+    """Options of one program: as it is scheduled it is written in the plainest form, and what
+    memory its buffers take."""
+    return {
+        "xla_dump_to": str(dump),
+        "xla_dump_hlo_as_text": True,
+        "xla_dump_compact_gte": False,
+        "xla_syntax_sugar_async_ops": True,
+    }
 
 
 def hbm_bytes(dump: Path) -> int:
