@@ -348,7 +348,7 @@ def report_silence() -> bool:
 def report_slow() -> bool:
     checks = list(slow())
     missed = [check for check in checks if check.verdict is not CheckVerdict.SLOWER]
-    strict = parse_fail_on("slower:5%").told(checks)
+    strict = parse_fail_on("slower:5%").judged(checks)
     also = sum(check.verdict is CheckVerdict.SLOWER for check in strict)
     print(
         f"{len(checks) - len(missed)} of {len(checks)} that do {SLOWER:.0%} more are found slower"

@@ -143,7 +143,7 @@ def check(
     )
     try:
         pythons = find_interpreters(releases, interpreters, ray)
-        checks = fail_on.told(question.ask(pythons, pool))
+        checks = fail_on.judged(question.ask(pythons, pool))
     except KeyboardInterrupt:
         echo("interrupted: what was checked is kept, the same command goes on", err=True)
         raise

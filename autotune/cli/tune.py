@@ -139,10 +139,10 @@ def tune_workload(
             results, failed = _tuned(new_compilers, store, part, folder, plan_here, silent=as_json)
             tuned += results
             invalid += failed
-            kept = tuned_workload(name, tuned, invalid, workload.undeclared)
-            kept = replace(kept, steps=known[0].steps if known else ())
+            saved = tuned_workload(name, tuned, invalid, workload.undeclared)
+            saved = replace(saved, steps=known[0].steps if known else ())
             if name and (tuned or invalid):
-                store.workloads.save(kept)
+                store.workloads.save(saved)
             if any(result.publication is None for result in tuned):
                 shared.say_interrupted(sum(len(result.trials) for result in tuned), str(store))
         place = str(store)
@@ -151,7 +151,7 @@ def tune_workload(
     both = _steps(step, tuned, next(iter(interpreters), ""), database, silent=as_json, **pool)
     if both and name:
         with shared.open_database(database, create=True) as store:
-            store.workloads.save(replace(kept, steps=tuple(starmap(tuned_step, both))))
+            store.workloads.save(replace(saved, steps=tuple(starmap(tuned_step, both))))
     steps = [step_data(new, {}, old) if as_json else tuned_line(old, new) for old, new in both]
     print_workload(tuned, invalid, workload.undeclared, place, steps, as_json=as_json)
     sys.exit(1 if invalid or not all(result.record for result in tuned) else 0)

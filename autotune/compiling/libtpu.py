@@ -297,7 +297,7 @@ class SourceTexts(NamedTuple):
 
 def source_texts(dump: Path) -> dict[str, SourceTexts]:
     """Of what was compiled last, by name of the instruction; those without lines are left out."""
-    found = {}
+    texts = {}
     for module in _texts(dump, _MODULE_SUFFIX):
         stem = module.name.removesuffix(_MODULE_SUFFIX).rpartition("-")[0]
         passes = [
@@ -305,8 +305,8 @@ def source_texts(dump: Path) -> dict[str, SourceTexts]:
             for path in sorted(dump.glob(f"{escape(stem)}-*.txt"))
             if re.search(rf"-\d+-({_PASSES})\.txt$", path.name)
         ]
-        found[stem.partition("-")[2]] = SourceTexts(module.read_bytes(), passes)
-    return found
+        texts[stem.partition("-")[2]] = SourceTexts(module.read_bytes(), passes)
+    return texts
 
 
 def _texts(dump: Path, suffix: str) -> list[Path]:

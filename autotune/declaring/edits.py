@@ -171,16 +171,16 @@ def _late_scale(source: _Source, node: ast.expr, sign: str) -> list[_Edit] | Non
     scaled = _unconverted(last.value) if last else rows
     if not isinstance(scaled, ast.BinOp):
         return None
-    kept = source.text(scaled.left, is_factor=not last)
+    remaining = source.text(scaled.left, is_factor=not last)
     scale = source.text(scaled.right, is_factor=True)
-    edits = [_Edit(source.start(scaled), source.end(scaled), kept)]
+    edits = [_Edit(source.start(scaled), source.end(scaled), remaining)]
     if last:
         if not _is_read_once(source, last, node):
             return None
         name, begin = source.text(last.targets[0]), source.start(last)
         named, scale = f"{name}_scale = {source.text(scaled.right)}", f"{name}_scale"
         edits.append(_Edit(begin, begin, f"{named}\n{' ' * last.col_offset}"))
-        if last.value is scaled and kept == name:
+        if last.value is scaled and remaining == name:
             edits = [_Edit(begin, source.end(last), named)]
     start, end = source.start(node), source.end(node)
     return [_Edit(start, start, "("), *edits, _Edit(end, end, f" {sign} {scale})")]

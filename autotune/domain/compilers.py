@@ -31,9 +31,9 @@ ASSEMBLED = "a-"
 """Begins the hash of a program whose listing was put together and not printed by libtpu."""
 
 
-def is_another_program(one: str, other: str) -> bool:
+def is_another_program(fingerprint: str, other: str) -> bool:
     """By their hashes; False where they cannot tell, being hashes of two kinds of listing."""
-    return one != other and one.startswith(ASSEMBLED) == other.startswith(ASSEMBLED)
+    return fingerprint != other and fingerprint.startswith(ASSEMBLED) == other.startswith(ASSEMBLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,8 +98,8 @@ class Measurement:
 
     @property
     def runner_up(self) -> Timed | None:
-        found = [t for t in self.timed if t.config is not None and not t.refused]
-        return found[1] if len(found) > 1 and not self.void else None
+        times = [t for t in self.timed if t.config is not None and not t.refused]
+        return times[1] if len(times) > 1 and not self.void else None
 
     @property
     def baseline(self) -> Timed | None:

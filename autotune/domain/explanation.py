@@ -104,12 +104,12 @@ class Explanation:
 
 def _above(us: Mapping[str, float], names: Sequence[str], floor_us: float) -> dict[str, float]:
     """What of these parts is above a floor for all of them; it is taken off in their order."""
-    found = {}
+    gains = {}
     for name in names:
         taken_us = min(us[name], floor_us)
         floor_us -= taken_us
-        found[name] = us[name] - taken_us
-    return found
+        gains[name] = us[name] - taken_us
+    return gains
 
 
 class Phase(StrEnum):

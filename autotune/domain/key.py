@@ -151,10 +151,10 @@ def parse_chip(text: str) -> Chip:
     Raises ``UnknownNameError`` with the list of chips.
     """
     name = " ".join(str(text).strip().lower().replace("_", " ").split())
-    found = _BY_NAME.get(name) or _BY_NAME.get(_SLICE_SUFFIX.sub("", name))
-    if found is None:
+    chip = _BY_NAME.get(name) or _BY_NAME.get(_SLICE_SUFFIX.sub("", name))
+    if chip is None:
         raise UnknownNameError(f"unknown chip {text!r}: choose one of {', '.join(Chip)}")
-    return found
+    return chip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -277,12 +277,12 @@ def identity_of(key: Key) -> Identity:
     )
 
 
-def may_be_same(one: Key, other: Key) -> bool:
+def may_be_same(key: Key, other: Key) -> bool:
     """Whether two keys may be one in the spelling of their kernel, where that is not known."""
-    if one == other:
+    if key == other:
         return True
-    own, its = identity_of(one), identity_of(other)
-    values, meant = dict(one.problem.options), dict(other.problem.options)
+    own, its = identity_of(key), identity_of(other)
+    values, meant = dict(key.problem.options), dict(other.problem.options)
     return (
         own._replace(options=()) == its._replace(options=())
         and values.keys() == meant.keys()

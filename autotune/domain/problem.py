@@ -346,36 +346,36 @@ class ProblemSpec:
 def parsed_parts(text: str, what: str) -> dict[str, OptionValue]:
     """``m=8,dtype=bf16,residuals=true`` of a kernel that need not be known: whole numbers, truth
     values and else texts; an element type by its full name. Raises ``InvalidInputError``."""
-    found = {name: _of_text(value) for name, value in named_parts(text, what).items()}
-    if not found:
+    values = {name: _of_text(value) for name, value in named_parts(text, what).items()}
+    if not values:
         raise InvalidInputError(f"{what} {text!r} is not of the form name=value")
-    if "dtype" in found:
-        found["dtype"] = parse_dtype(str(found["dtype"]))
-    return found
+    if "dtype" in values:
+        values["dtype"] = parse_dtype(str(values["dtype"]))
+    return values
 
 
 def named_sizes(shape: str) -> dict[str, str]:
     """``m=8,x=512x1024`` as a dictionary, in which the second is x.0 and x.1. Raises
     ``InvalidInputError``."""
-    found: dict[str, str] = {}
+    sizes: dict[str, str] = {}
     for name, size in named_parts(shape, "dimension").items():
         several = size.lower().split("x")
         is_array = len(several) > 1 and all(map(str.isdigit, several))
-        found |= {f"{name}.{n}": s for n, s in enumerate(several)} if is_array else {name: size}
-    return found
+        sizes |= {f"{name}.{n}": s for n, s in enumerate(several)} if is_array else {name: size}
+    return sizes
 
 
 def named_parts(text: str, what: str) -> dict[str, str]:
     """``a=1,b=2`` as a dictionary; every part must have the form, no name may come twice."""
-    found: dict[str, str] = {}
+    parts: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals or not name.strip() or not value.strip():
             raise InvalidInputError(f"{what} {part!r} is not of the form name=value")
-        if name.strip() in found:
+        if name.strip() in parts:
             raise InvalidInputError(f"{what} {name.strip()!r} is given twice")
-        found[name.strip()] = value.strip()
-    return found
+        parts[name.strip()] = value.strip()
+    return parts
 
 
 def _size(name: str, text: str) -> int:
@@ -421,6 +421,6 @@ def _of_text(given: OptionValue) -> OptionValue:
     return given
 
 
-def same_value(one: OptionValue, other: OptionValue) -> bool:
+def same_value(value: OptionValue, other: OptionValue) -> bool:
     """Whether two spellings may mean the same: 1, "true" and True."""
-    return one == other or str(one).lower() == str(other).lower()
+    return value == other or str(value).lower() == str(other).lower()

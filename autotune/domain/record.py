@@ -248,13 +248,14 @@ class Record:
     def with_check(self, check: RecordCheck) -> "Record":
         """The same record, with this in the place of what was known of that toolchain. Where there
         are too many the oldest gives way, of what works before what does not."""
-        others = tuple(one for one in self.checks if one.toolchain != check.toolchain)
+        others = tuple(known for known in self.checks if known.toolchain != check.toolchain)
         checks = (*others, check)
         if len(checks) > MOST_CHECKS:
             least = min(
-                checks, key=lambda one: (not one.verdict.is_usable, one.checked_at, one.toolchain)
+                checks,
+                key=lambda known: (not known.verdict.is_usable, known.checked_at, known.toolchain),
             )
-            checks = tuple(one for one in checks if one is not least)
+            checks = tuple(known for known in checks if known is not least)
         return replace(self, checks=checks)
 
     @property

@@ -131,9 +131,9 @@ class Trace:
     def with_semantics(self, own: tuple[str, ...]) -> "Trace":
         """The same with the semantics that a config gives to the own axes of every call."""
         each = dict(zip(self.own_axes, own, strict=False))
-        found = tuple(each.get(axis, "parallel") for axis in range(len(self.grid)))
+        semantics = tuple(each.get(axis, "parallel") for axis in range(len(self.grid)))
         more = tuple(call.with_semantics(own) for call in self.more)
-        return replace(self, dimension_semantics=found if own else (), more=more)
+        return replace(self, dimension_semantics=semantics if own else (), more=more)
 
     def with_each(self, **changes: Any) -> "Trace":
         """The same with fields of every call replaced."""

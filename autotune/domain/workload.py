@@ -253,14 +253,14 @@ def _toml_rows(text: str) -> Iterator[tuple[int, str, Any]]:
 
 
 def _tables(whole: Mapping[str, Any], kind: str) -> list[Any]:
-    found = whole.get(kind, [])
-    return found if isinstance(found, list) else [found]
+    entries = whole.get(kind, [])
+    return entries if isinstance(entries, list) else [entries]
 
 
 def _lines_of_problems(text: str, count: int) -> list[int]:
     """The parser does not say lines. Where ``[[problem]]`` stands as often as there are problems
     these are theirs; else from one table of a list to the next a text is a document of its own."""
-    found, begin, tables = list[int](), 0, [*_TABLE.finditer(text)]
+    lines, begin, tables = list[int](), 0, [*_TABLE.finditer(text)]
     starts = [match.start() for match in tables if match["problem"]]
     breaks = (text.count("\n", *between) for between in pairwise([0, *starts]))
     plain = [number + 1 for number in accumulate(breaks)]
@@ -271,9 +271,9 @@ def _lines_of_problems(text: str, count: int) -> list[int]:
             part = tomllib.loads(text[begin:end])
         except tomllib.TOMLDecodeError:  # this "[[" stands in a text, or in a list
             continue
-        found += [text.count("\n", 0, begin) + 1] * len(_tables(part, "problem"))
+        lines += [text.count("\n", 0, begin) + 1] * len(_tables(part, "problem"))
         begin = end
-    return found
+    return lines
 
 
 def _json_rows(text: str) -> Iterator[tuple[int, str, Any]]:
@@ -378,7 +378,7 @@ _OF_UNDECLARED: dict[str, _Reader] = {
 def _fields(value: WorkloadProblem | UndeclaredKernel) -> list[str]:
     names = [name for name in type(value).__dataclass_fields__ if name != "line"]
     pairs = [(name, getattr(value, name)) for name in names]
-    return [f"{name} = {_toml(one)}" for name, one in pairs if one not in ("", None, ())]
+    return [f"{name} = {_toml(given)}" for name, given in pairs if given not in ("", None, ())]
 
 
 def _toml(value: Any) -> str:

@@ -39,10 +39,10 @@ def by_estimate(estimate: Estimate, baseline: Evidence) -> XlaVerdict:
     return XlaVerdict.LIKELY_FASTER if most and fast > most else XlaVerdict.MAYBE_FASTER
 
 
-def expected_range(found: Evidence) -> tuple[float, float]:
+def expected_range(evidence: Evidence) -> tuple[float, float]:
     """Microseconds between which a time is likely that was only expected: plain XLA's, or that of a
     default that is predicted; 0.0 where nothing is known."""
-    own, error = found.expected_us or 0.0, found.expected_error
+    own, error = evidence.expected_us or 0.0, evidence.expected_error
     if error is None:
         return LEAST * own, MOST * own
     return own * (1 - error), own * (1 + error)

@@ -63,12 +63,12 @@ class _Adviser:
         findings = [self._finding((change,), before, after) for change, after in clear]
         wrong = [finding for finding in findings if finding.verdict.ok is False]
         right = [finding for finding in findings if finding not in wrong]
-        found = [change for finding in right for change in finding.changes]
-        together = self._together([*found, *small], before) if small else None
+        changes_that_pass = [change for finding in right for change in finding.changes]
+        together = self._together([*changes_that_pass, *small], before) if small else None
         return Advice(
             time_us=before.estimate.time_us if before else None,
             findings=tuple(right),
-            together=together or self._together(found, before),
+            together=together or self._together(changes_that_pass, before),
             wrong=tuple(wrong),
             tried=len(changes),
             reason="" if before else _why_not(base),

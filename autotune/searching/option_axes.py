@@ -80,8 +80,8 @@ class OptionAxes:
                 for config, outcome, seconds in judged
                 if self.set_by(config) == options
             ]
-            kept = keep_trials(store, key, known, own, default=default)
-            saved += self._joined(options, kept)
+            new = keep_trials(store, key, known, own, default=default)
+            saved += self._joined(options, new)
         trials += saved
         return saved
 

@@ -48,15 +48,15 @@ class SqlDamage(Adapter):
     @reads
     def damaged(self, connection: Connection) -> Sequence[tuple[str, int, str]]:
         """Table, number and why."""
-        found: list[tuple[str, int, str]] = []
+        damaged: list[tuple[str, int, str]] = []
         for statement, make in _READS:
-            for _ in readable(connection, statement, make, lambda *row: found.append(row)):
+            for _ in readable(connection, statement, make, lambda *row: damaged.append(row)):
                 pass
         for name, table in t.METADATA.tables.items():
             last = connection.scalar(select(func.max(table.c.id))) or 0
             if last > MOST_ROWS:
-                found.append((name, last, "its number leaves too few for those that follow"))
-        return found
+                damaged.append((name, last, "its number leaves too few for those that follow"))
+        return damaged
 
     @reads
     def orphans(self, connection: Connection) -> Sequence[tuple[str, int, str]]:

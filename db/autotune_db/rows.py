@@ -131,11 +131,11 @@ def trial_from_row(row: AnyRow) -> Trial:
 
 def record_values(record: Record) -> dict[str, Any]:
     data = to_data(record)
-    kept = [name for name in _RECORD_FIELDS if name in data and name not in _RECORD_COLUMNS]
+    names = [name for name in _RECORD_FIELDS if name in data and name not in _RECORD_COLUMNS]
     values = {
         **{name: getattr(record, name) for name in _RECORD_COLUMNS},
         "config": to_text(data["config"]),
-        "evidence": to_text({name: data[name] for name in kept if name != "key"}),
+        "evidence": to_text({name: data[name] for name in names if name != "key"}),
         "time_us": record.estimate.time_us,
         "claimed": record.standing is Standing.CLAIMED,
     }

@@ -103,12 +103,12 @@ def records(
     how many are read."""
     keys = connection.scalars(select(KEYS.c.id).where(*only)) if only else None
     ids = sorted(members(connection, row, keys, claimed=claimed).values(), reverse=True)
-    found: list[Record] = []
+    records: list[Record] = []
     for part in query.batched(ids, query.AT_ONCE):
-        found += by_id(connection, part).values()
+        records += by_id(connection, part).values()
         if tell:
-            tell(len(found), len(ids))
-    return found
+            tell(len(records), len(ids))
+    return records
 
 
 def change(

@@ -113,6 +113,6 @@ def tagged(
     """With an ETag; 304 where ``known``, an ``If-None-Match``, names it."""
     tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
     headers = {"ETag": tag, **headers}
-    if tag in [one.strip().removeprefix("W/") for one in (known or "").split(",")]:
+    if tag in [each_tag.strip().removeprefix("W/") for each_tag in (known or "").split(",")]:
         return Response(status_code=304, headers=headers)
     return Response(content, headers=headers, media_type=media_type)

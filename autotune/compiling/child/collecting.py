@@ -86,7 +86,9 @@ def kernels_of(
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
     with chips.attached(chip), chips.told_of(chip, {}):  # some declarations ask for it, too
-        return None, _named(heard, calls, KnownKernels(loader, catalogue, calls.found, chip), sites)
+        return None, _named(
+            heard, calls, KnownKernels(loader, catalogue, calls.runs_by_call, chip), sites
+        )
 
 
 def by_place(function: Callable[..., Any], first: int, named: dict[str, Any]) -> list[Any]:
@@ -146,7 +148,7 @@ def _named(
     problems = [
         _of_ref(heard.calls[number], weight=float(times)) for number, times in calls.marked.items()
     ]
-    left = dict(calls.found)
+    left = dict(calls.runs_by_call)
     tuned = dict.fromkeys(heard.problems, 0)
     for is_of in (known.is_just, known.is_of):  # problems can differ in an option alone
         for ref, problem in tuned:
@@ -168,7 +170,7 @@ def _named(
         else:
             undeclared.append(replace(call.undeclared, weight=float(times)))
     problems += [replace(p, weight=max(runs.values())) for p, runs in matched.items()]
-    declarations = [one._replace(weight=runs) for one, runs in made.items()]
+    declarations = [call._replace(weight=runs) for call, runs in made.items()]
     return Collected(merged(problems), undeclared, "", declarations)
 
 

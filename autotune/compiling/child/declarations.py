@@ -86,8 +86,8 @@ def _around(given: dict[str, Any]) -> AbstractContextManager[Any]:
     axes = next((value.axes for value in given.values() if isinstance(value, _Mesh)), None)
     if axes is None:
         return nullcontext()
-    told = {"abstract_device": get_abstract_mesh().abstract_device, **automatic(len(axes))}
-    return meshed(AbstractMesh(tuple(axes.values()), tuple(axes), **told))
+    options = {"abstract_device": get_abstract_mesh().abstract_device, **automatic(len(axes))}
+    return meshed(AbstractMesh(tuple(axes.values()), tuple(axes), **options))
 
 
 def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[PallasCall], Any]:
@@ -110,7 +110,7 @@ def _traced(function: Callable[..., Any], given: dict[str, Any]) -> tuple[list[P
 
     closed, calls = jax.make_jaxpr(called)(*arrays.values()), ModelCalls()
     calls.walk(closed, 1, counted=False)
-    return list(calls.found), [str(aval) for aval in closed.out_avals]
+    return list(calls.runs_by_call), [str(aval) for aval in closed.out_avals]
 
 
 def _chosen(site: Site, given: dict[str, Any], call: PallasCall) -> dict[str, Any]:

@@ -158,7 +158,7 @@ class KnownKernels:
                 ]
                 closed = jax.make_jaxpr(kernel.build(problem, config))(*arrays)
                 calls.walk(closed, 1, counted=False)
-            self._built[key] = list(calls.found)
+            self._built[key] = list(calls.runs_by_call)
         return self._built[key]
 
 

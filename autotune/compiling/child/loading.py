@@ -121,7 +121,7 @@ class Loader:
         self._pinned, self._copied = PinnedPackages(), CopiedTrees()
         sys.meta_path[:0] = [self._copied, self._pinned]
         self._kernels: dict[KernelRef, Kernel] = {}
-        self._found: dict[KernelRef, Kernel | FunctionKernel] = {}
+        self._loaded: dict[KernelRef, Kernel | FunctionKernel] = {}
 
     def kernel(self, ref: KernelRef) -> Kernel:
         """The declaration at ``ref``. Raises ``LoadError``."""
@@ -161,9 +161,9 @@ class Loader:
     def _declared(self, ref: KernelRef) -> Kernel | FunctionKernel:
         """What stands in the module, which is executed once."""
         place = replace(ref, call="", changes=())
-        if place not in self._found:
-            self._found[place] = self._load(place)
-        return self._found[place]
+        if place not in self._loaded:
+            self._loaded[place] = self._load(place)
+        return self._loaded[place]
 
     def _load(self, ref: KernelRef) -> Kernel | FunctionKernel:
         if ref.copy:

@@ -286,12 +286,12 @@ def _operand(mapping: Any, added: Sequence[int]) -> BlockedArray:
 
 
 class ModelCalls:
-    """Walks what a model does. ``found``: how often each ``pallas_call`` is made that is in no
-    decorated function."""
+    """Walks what a model does. ``runs_by_call``: how often each ``pallas_call`` is made that is in
+    no decorated function."""
 
     def __init__(self) -> None:
         self._marked: Counter[tuple[int, bool]] = Counter()
-        self.found: Counter[PallasCall] = Counter()
+        self.runs_by_call: Counter[PallasCall] = Counter()
         self._texts: dict[Any, tuple[str, str]] = {}
 
     @property
@@ -327,7 +327,7 @@ class ModelCalls:
             if call is not None:
                 if not (counted or mark):
                     scope = _scope(f"{around}{stack}")
-                    self.found[_read(call, scope, given, self._texts)] += times
+                    self.runs_by_call[_read(call, scope, given, self._texts)] += times
                 continue
             is_jitted = eqn.primitive.name in _JITTED
             within = (_arrays(eqn.invars), *given) if is_jitted else given

@@ -299,8 +299,8 @@ class _Form:
     def complaint(self, problem: Problem) -> str | None:
         """Why such a call is impossible, or None. Contents that nobody can make anew are those of
         the call itself."""
-        kept = [path for path, array in self.arrays.items() if array.contents is not None]
-        unknown = [path for path in kept if path not in self.kernel.values]
+        known = [path for path, array in self.arrays.items() if array.contents is not None]
+        unknown = [path for path in known if path not in self.kernel.values]
         if unknown and dict(problem.dims) != self.sizes():
             return f"the contents of {', '.join(unknown)} are of another problem"
         check = self.kernel.check

@@ -192,7 +192,7 @@ def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
         ):
             return import_module("numpy").dtype(name)
         case ast.Call():
-            made = _found(ast.unparse(node.func), home)
+            made = _named_value(ast.unparse(node.func), home)
             if not (isinstance(made, type) and (is_dataclass(made) or hasattr(made, "_fields"))):
                 raise InvalidInputError(
                     f"{ast.unparse(node)} is no value: an array is written f32[8,128], and only "
@@ -200,7 +200,7 @@ def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
                 )
             return made(**_keywords(node, home))
         case ast.Name() | ast.Attribute():
-            return _found(ast.unparse(node), home)
+            return _named_value(ast.unparse(node), home)
     raise InvalidInputError(f"{ast.unparse(node)} is no value of an argument")
 
 
@@ -216,21 +216,21 @@ def with_contents(text: str, folder: Path = Path()) -> str:
     """The text of a call with the integers of each ``@FILE`` of NumPy in the place of its name.
     Raises ``InvalidInputError``."""
 
-    def loaded(found: re.Match[str]) -> str:
+    def loaded(match: re.Match[str]) -> str:
         import numpy as np
 
         try:
-            return f"]@{np.load(folder / found[1]).reshape(-1).tolist()}"
+            return f"]@{np.load(folder / match[1]).reshape(-1).tolist()}"
         except FileNotFoundError as error:
-            raise InvalidInputError(f"there is no file {folder / found[1]}") from error
+            raise InvalidInputError(f"there is no file {folder / match[1]}") from error
         except (OSError, ValueError, EOFError, AttributeError) as error:
-            text = f"{found[1]} holds no array of numbers: write it with numpy.save"
+            text = f"{match[1]} holds no array of numbers: write it with numpy.save"
             raise InvalidInputError(text) from error
 
     return _FILE.sub(loaded, text)
 
 
-def _found(name: str, home: Mapping[str, Any]) -> Any:
+def _named_value(name: str, home: Mapping[str, Any]) -> Any:
     """What a dotted name means: at home, else imported."""
     first, *rest = name.split(".")
     if first in home:

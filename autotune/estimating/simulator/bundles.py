@@ -135,7 +135,7 @@ def _bundle(body: str, depth: int, memories: Mapping[str, str]) -> Bundle:
         return Bundle((), *_regions(markers), depth, True, False)
     if len(_ANY_OPERATION.findall(code)) != code.count(";;") + 1:
         raise UnfitError("a bundle holds something that is no operation")
-    shown = _kept(code, memories)
+    shown = _timed_operations(code, memories)
     return Bundle(shown, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
 
 
@@ -164,7 +164,7 @@ def is_vector(opcode: str) -> bool:
 
 def decisive_operations(code: str, memories: Mapping[str, str]) -> tuple[Operation, ...]:
     """Those of the operations of a bundle, parted by ``;;``, that can decide time."""
-    return _kept(_without_comments(code)[0], memories)
+    return _timed_operations(_without_comments(code)[0], memories)
 
 
 def _without_comments(body: str) -> tuple[str, str]:
@@ -175,7 +175,7 @@ def _without_comments(body: str) -> tuple[str, str]:
     return strip_comments(body)
 
 
-def _kept(code: str, memories: Mapping[str, str]) -> tuple[Operation, ...]:
+def _timed_operations(code: str, memories: Mapping[str, str]) -> tuple[Operation, ...]:
     return tuple(
         _operation(name, opcode, text.strip(), memories)
         for name, opcode, text in _OPERATION.findall(code)

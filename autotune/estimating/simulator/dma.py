@@ -226,7 +226,7 @@ class _Engine:
         )
         self._is_alone = not neighbours
         self._links: dict[int, tuple[float, float]] = {}  # free at, and how long it has moved bytes
-        self._told: dict[float, float] = {}  # semaphore -> when another device raises it last
+        self._raised_at: dict[float, float] = {}  # semaphore -> when another device raises it last
         self._reads = self._writes = 0
         self._read = self._written = self._bursts = 0.0
         self.waited = self._latency_waited = self._linked = 0.0
@@ -286,7 +286,7 @@ class _Engine:
 
     def tell(self, clock: float, semaphore: float) -> None:
         """Raise a semaphore of a neighbour: the other raises the like of it here."""
-        self._told[semaphore] = clock + self.waited + self._channel.hop_cycles
+        self._raised_at[semaphore] = clock + self.waited + self._channel.hop_cycles
 
     def hear(self, clock: float, semaphore: float, operation: float) -> None:
         """Wait for a semaphore that others raise, the last time that they have. One that the walked
@@ -294,8 +294,8 @@ class _Engine:
         if self._is_alone:
             return
         now = clock + self.waited
-        either = (*self._told,) if semaphore == ANY_SEMAPHORE else (semaphore, ANY_SEMAPHORE)
-        known = [self._told[s] for s in either if s in self._told]
+        either = (*self._raised_at,) if semaphore == ANY_SEMAPHORE else (semaphore, ANY_SEMAPHORE)
+        known = [self._raised_at[s] for s in either if s in self._raised_at]
         self._wait_until(max(known, default=now + self._channel.hop_cycles), now, operation)
 
     def _wait_until(self, until: float, now: float, operation: float) -> None:

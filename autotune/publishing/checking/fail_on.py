@@ -33,11 +33,11 @@ class FailOn:
     slower: float | None = None
     more_vmem: float | None = None
 
-    def told(self, checks: Iterable[Check]) -> list[Check]:
+    def judged(self, checks: Iterable[Check]) -> list[Check]:
         """The same, the worst first, slower and faster by this share."""
-        return sorted(map(self._told, checks), key=worst_first)
+        return sorted(map(self._judged, checks), key=worst_first)
 
-    def _told(self, check: Check) -> Check:
+    def _judged(self, check: Check) -> Check:
         if self.slower is None or check.verdict not in _COMPARED:
             return check
         return replace(check, verdict=_by_share(check, self.slower) or check.verdict)

@@ -103,14 +103,15 @@ class RecordChecker:
     prior: PriorConfig
     blank: Check | None = None
     xla: bool = False
-    _kept: list[Trial] = field(default_factory=list)
+    _trials: list[Trial] = field(default_factory=list)
     _default: Config | None = None
     _passed_on: PassedOn | None = None
 
     def check(self) -> Check:
         """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
         today = default_config(self.compilers.ask(self.subject.question(ListChoices)))
-        self._kept, self._default = list(self.store.trials(self.subject.key)), self._as_known(today)
+        self._trials = list(self.store.trials(self.subject.key))
+        self._default = self._as_known(today)
         config = self.prior.config or today
         blank = self.blank or Check(
             key=self.prior.key,
@@ -159,17 +160,17 @@ class RecordChecker:
     def _outcome(self, config: Config) -> Outcome:
         """What became of a config; kept as a trial. One that was given up on is tried again, and
         what an older model estimated is estimated again."""
-        known = next((trial for trial in self._kept if trial.config == config), None)
+        known = next((trial for trial in self._trials if trial.config == config), None)
         if known is not None and not _is_stale(known.outcome):
             return known.outcome
         outcome = self._refused(config) or evaluate(self.compilers, self.subject, config)
         if known is None:
             key, default = self.subject.key, self._default
             new = [(config, outcome, 0.0)]
-            (trial,) = keep_trials(self.store, key, self._kept, new, default=default)
+            (trial,) = keep_trials(self.store, key, self._trials, new, default=default)
             return outcome if _is_stale(trial.outcome) else trial.outcome
         self.store.replace_outcome(self.subject.key, known.config, outcome)
-        self._kept = [replace(t, outcome=outcome) if t is known else t for t in self._kept]
+        self._trials = [replace(t, outcome=outcome) if t is known else t for t in self._trials]
         return outcome
 
     def _refused(self, config: Config) -> Outcome | None:

@@ -86,21 +86,21 @@ def _data(value: Any) -> dict[str, Any]:
 def _form(cls: Any, *, sent: bool) -> type[BaseModel]:
     """``sent``: by strangers; else the limits are not for it, and what is always there is said to
     be."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     kind = kind_of(cls)
     if kind is not None:
-        found["kind"] = Literal[kind]
+        members["kind"] = Literal[kind]
     hints = get_type_hints(cls, include_extras=True)
     for field in fields(cls):
         marks = getattr(hints[field.name], "__metadata__", ())
         if FLAT in marks:
             inner = _form(hints[field.name].__origin__, sent=sent)
-            found |= {name: (own.annotation, own) for name, own in inner.model_fields.items()}
+            members |= {name: (own.annotation, own) for name, own in inner.model_fields.items()}
         elif LOCAL not in marks:
             hint = _hint(hints[field.name], sent=sent)
-            found[field.name] = (hint, _default(field) if sent or is_optional(marks) else ...)
+            members[field.name] = (hint, _default(field) if sent or is_optional(marks) else ...)
     name, base = (f"{cls.__name__}In", Part) if sent else (f"{cls.__name__}Data", BaseModel)
-    return create_model(name, __base__=base, __doc__=cls.__doc__, **found)
+    return create_model(name, __base__=base, __doc__=cls.__doc__, **members)
 
 
 def _default(field: Field[Any]) -> Any:

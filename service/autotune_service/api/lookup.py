@@ -266,17 +266,17 @@ def _look_for(
     accept = beside_default(KINDS if (given := asked.get("accept")) is None else given)
     if without := _configs(asked.get("without") or ()):
         _log.info("a client cannot take what is published: %s", "; ".join(map(str, without)))
-    found: list[tuple[str, Key | None, bytes]] = []
+    answers: list[tuple[str, Key | None, bytes]] = []
     for place in places:
         try:
             question = cast(forms.Unread, asked["questions"][place]).read()
             key = forms.key_of(question, asked.get("chip"), asked.get("toolchain"), snapshot)
         except HttpError as error:
-            found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))
+            answers.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))
         else:
             kind, answer = snapshot.answer(key, accept, without)
-            found.append((kind, key, answer))
-    return found
+            answers.append((kind, key, answer))
+    return answers
 
 
 def _configs(given: Iterable[dict[str, Any]]) -> frozenset[Config]:

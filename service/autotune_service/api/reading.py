@@ -77,9 +77,9 @@ async def snapshot(
     """All records of a snapshot, gzipped: a number, or ``latest``. Ask again with its ETag: another
     one has the number after the database was restored."""
     wanted = wanted_snapshot(number)
-    found = await (await snapshots_of(request.scope, claimed=accept_claimed)).at(wanted)
-    content = await asyncio.to_thread(found.bundle)
-    headers = {"Cache-Control": "no-cache", "X-Snapshot": str(found.number)}
+    snapshot = await (await snapshots_of(request.scope, claimed=accept_claimed)).at(wanted)
+    content = await asyncio.to_thread(snapshot.bundle)
+    headers = {"Cache-Control": "no-cache", "X-Snapshot": str(snapshot.number)}
     return tagged(if_none_match, content, "application/gzip", headers)
 
 
@@ -179,10 +179,10 @@ async def healthz(request: Request) -> schema.HealthData:
 async def readyz(request: Request, response: Response) -> schema.HealthData:
     """Whether newer snapshots reach this process: else a balancer may prefer others. `troubles`:
     sentences for people, of the database and the clock too."""
-    found = _health(request)
-    if found.database != "ok":
-        found.status, response.status_code = "not ready", 503
-    return found
+    health = _health(request)
+    if health.database != "ok":
+        health.status, response.status_code = "not ready", 503
+    return health
 
 
 def _health(request: Request) -> schema.HealthData:

@@ -110,10 +110,10 @@ def _possible(
 
 async def _push_checks(request: Request, checks: list[Check], done: Pushed) -> Pushed:
     """What is in force is noted on the records, unless they have another config by now."""
-    kept = await to_write(request, store(request).push_checks, checks, caller(request).name)
-    await to_write(request, tell_of, store(request), kept, caller(request).name)
+    saved = await to_write(request, store(request).push_checks, checks, caller(request).name)
+    await to_write(request, tell_of, store(request), saved, caller(request).name)
     newest = await ask(request, store(request).snapshots, 1)
-    return replace(done, checks=len(kept), snapshot=newest[0].number if newest else 0)
+    return replace(done, checks=len(saved), snapshot=newest[0].number if newest else 0)
 
 
 @contextmanager
@@ -194,10 +194,10 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
         if given:
             message = f"a miss says all: leave out {', '.join(sorted(given))}"
             raise HttpError(422, "invalid_field", message, "miss")
-        found = await ask(request, store(request).miss, asked.miss)
-        if found is None:
+        missed = await ask(request, store(request).miss, asked.miss)
+        if missed is None:
             raise HttpError(404, "unknown_miss", f"there is no miss {asked.miss}", "miss")
-        key = found.key
+        key = missed.key
         return Wanted(
             kernel=key.kernel,
             problem=key.problem,
@@ -222,13 +222,13 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
 
 async def _spec(request: Request, name: str, fingerprint: str | None) -> KernelSpec:
     """What is known of a kernel: workers and pushes describe theirs."""
-    found = await ask(request, store(request).kernel, name, fingerprint)
-    if found is None:
+    kernel = await ask(request, store(request).kernel, name, fingerprint)
+    if kernel is None:
         known = sorted({spec.name for spec in await ask(request, store(request).kernels)})
         version = f" with the fingerprint {fingerprint}" if fingerprint else ""
         message = f"unknown kernel {name}{version}: there is {', '.join(known) or 'none'}"
         raise HttpError(404, "unknown_kernel", message, "kernel")
-    return found
+    return kernel
 
 
 async def _problem(

@@ -106,8 +106,8 @@ def problems(call: PageCall) -> Iterable[Line]:
     """The problems of a kernel, or of all, with what is published."""
     asked, _ = asked_for(call, call.query.given.pop("name", None) or None)
     call.query.hidden((), ())
-    found = Found(call, asked)
-    return map(_problem, _pages_of(lambda offset: found.page(offset, _AT_ONCE)))
+    problems = Found(call, asked)
+    return map(_problem, _pages_of(lambda offset: problems.page(offset, _AT_ONCE)))
 
 
 def trials(call: PageCall) -> Iterable[Line]:

@@ -157,8 +157,8 @@ def asked_for(call: PageCall, kernel: str | None) -> tuple[Asked, dict[str, Any]
 
 
 def _listed(call: PageCall, asked: Asked, choices: dict[str, Any]) -> dict[str, Any]:
-    found = Found(call, asked)
-    shown = pages(call.query, found.total)
+    problems = Found(call, asked)
+    shown = pages(call.query, problems.total)
     sorted_by = asked.order.removeprefix("-")
     return {
         **choices,
@@ -167,5 +167,5 @@ def _listed(call: PageCall, asked: Asked, choices: dict[str, Any]) -> dict[str, 
         "columns": _COLUMNS,
         "hidden": call.query.hidden(_COLUMNS, [c for c in _HIDDEN if c != sorted_by]),
         "pages": shown,
-        "rows": found.page(shown.offset, PAGE_ROWS),
+        "rows": problems.page(shown.offset, PAGE_ROWS),
     }

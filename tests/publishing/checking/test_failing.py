@@ -48,13 +48,13 @@ def one(verdict=CheckVerdict.SAME, **fields):
 )
 def test_the_exit_code(text, verdict, code):
     fail_on = parse_fail_on(text)
-    assert fail_on.exit_code(fail_on.told([one(verdict)])) == code
+    assert fail_on.exit_code(fail_on.judged([one(verdict)])) == code
 
 
 def test_the_verdict_is_by_the_share_that_was_asked_for():
-    assert parse_fail_on("slower:5%").told([one()])[0].verdict is CheckVerdict.SLOWER
-    assert parse_fail_on("slower:8%").told([one(CheckVerdict.SLOWER)])[0].verdict == "same"
-    assert parse_fail_on("slower:5%").told([one(after_us=90.0)])[0].verdict == "faster"
+    assert parse_fail_on("slower:5%").judged([one()])[0].verdict is CheckVerdict.SLOWER
+    assert parse_fail_on("slower:8%").judged([one(CheckVerdict.SLOWER)])[0].verdict == "same"
+    assert parse_fail_on("slower:5%").judged([one(after_us=90.0)])[0].verdict == "faster"
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_what_its_default_beats_may_be_slower_too(text, before_us, code):
     won = Estimated(estimate=estimate, program="")
     check = one(CheckVerdict.DEFAULT_WINS, winner=won, before_us=before_us)
     fail_on = parse_fail_on(text)
-    (told,) = fail_on.told([check])
-    assert (told.verdict, fail_on.exit_code([told])) == (CheckVerdict.DEFAULT_WINS, code)
+    (judged,) = fail_on.judged([check])
+    assert (judged.verdict, fail_on.exit_code([judged])) == (CheckVerdict.DEFAULT_WINS, code)
 
 
 def test_what_is_new_fails_nothing():

@@ -279,11 +279,11 @@ class _Walk:
         scope, compared = Scope(condition, loop, body, outer), root(condition)
         if compared is None or compared.opcode != "compare":
             return None
-        found = _DIRECTION.search(compared.text)
+        comparison = _DIRECTION.search(compared.text)
         for name, limit, direction in zip(
             compared.operands,
             reversed(compared.operands),
-            (found and found[1], found and _MIRRORED.get(found[1])),
+            (comparison and comparison[1], comparison and _MIRRORED.get(comparison[1])),
             strict=True,
         ):
             counter = copied(condition.get(name), condition)

@@ -25,10 +25,10 @@ def kept_bytes(jaxpr: Any) -> int:
     compiler keeps them in VMEM, though they are no buffer of the kernel. Looks at the equations of
     ``jaxpr`` itself, not into what they call.
     """
-    return max(_kept(jaxprs.open_jaxpr(jaxpr)), default=0)
+    return max(_product_bytes(jaxprs.open_jaxpr(jaxpr)), default=0)
 
 
-def _kept(jaxpr: Any) -> Iterator[int]:
+def _product_bytes(jaxpr: Any) -> Iterator[int]:
     """Follows each product (by the number of its equation) and what its reductions lead to."""
     same: dict[Any, _Tags] = {}  # variable → products that it is, element by element
     reduced: dict[Any, _Tags] = {}  # variable → products whose reduction it depends on

@@ -42,7 +42,7 @@ class WorkMeter:
     def __init__(self, budget_s: float, tell: Callable[[float], None]) -> None:
         self.budget_s, self._tell, self._lock = budget_s, tell, Lock()
         self._total = self._accesses = self._before = self._ended = 0.0
-        self._started = self._told = time.monotonic()
+        self._started = self._reported = time.monotonic()
 
     @property
     def is_over(self) -> bool:
@@ -61,9 +61,9 @@ class WorkMeter:
             if self.is_over:
                 raise OverBudgetError
             now = time.monotonic()
-            if now - self._told >= _TELL_S and self._total < inf:
+            if now - self._reported >= _TELL_S and self._total < inf:
                 done = self._ended + _RUN + self._accesses - self._before
-                self._told = now
+                self._reported = now
                 self._tell((now - self._started) * max(0.0, self._total / done - 1.0))
 
     def end_run(self, work: float) -> None:
