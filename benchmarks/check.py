@@ -305,7 +305,6 @@ def _against(
             refs,
             asked,
             lambda _: None,
-            print,
         )
 
 

@@ -28,8 +28,6 @@ from autotune.wording.outcome import best_time, reason_of
 from autotune.wording.output import echo
 from autotune.wording.units import counted, micros
 
-_ROWS_SHOWN = 20
-
 table_options = click.option(
     "--format",
     "form",
@@ -42,14 +40,12 @@ table_options = click.option(
 @click.argument("table")
 @table_options
 @click.option("--chip", help="The TPU of rows whose table names none.")
-@click.option("--all", "everything", is_flag=True, help="Print every row that was not taken.")
 @shared.interpreter_options
 @shared.database_and_json
 def import_table(
     table: str,
     form: str | None,
     chip: str | None,
-    everything: bool,
     python: str,
     database: str | None,
     as_json: bool,
@@ -78,7 +74,7 @@ def import_table(
             {"known": [to_data(config) for config in known], "new": new, "left": left}
         )
     else:
-        _print(tables, known, new, left, everything)
+        _print(tables, known, new, left)
     sys.exit(0 if known else 1)
 
 
@@ -99,7 +95,6 @@ def _print(
     known: list[KnownConfig],
     new: int,
     left: list[dict[str, Any]],
-    everything: bool,
 ) -> None:
     for source in tables:
         rows, unread = len(source.rows), len(source.unread)
@@ -115,11 +110,8 @@ def _print(
         )
     for reason, count in Counter(row["reason"] for row in left).most_common():
         echo(f"{count} not taken: {reason}")
-    shown = left if everything else left[:_ROWS_SHOWN]
-    for row in shown:
+    for row in left:
         echo(f"  {Path(row['file']).name} {row['place']}: {row['reason']}")
-    if len(left) > len(shown):
-        echo(f"  and {len(left) - len(shown)} more: --all prints them")
     echo(f"known: {counted(len(known), 'config')}, {new} new: the next search starts from them")
 
 

@@ -17,7 +17,7 @@ from autotune.domain.key import parse_chip
 from autotune.wording.output import echo
 
 _POOL = ("candidate_memory", "candidate_timeout", "compilers", "flags")
-_FOLLOWED = ("workload", "retune", "again", "xla")  # what is not for --against
+_FOLLOWED = ("workload", "retune", "xla")  # what is not for --against
 
 
 @click.command()
@@ -75,7 +75,6 @@ _FOLLOWED = ("workload", "retune", "again", "xla")  # what is not for --against
     help="Of each search of --retune.",
 )
 @click.option("--xla", is_flag=True, help="Ask also what plain XLA takes there: in --json.")
-@click.option("--again", is_flag=True, help="Check also what was checked before.")
 @click.option(
     "--against",
     metavar="REVISION|BUNDLE|URL",

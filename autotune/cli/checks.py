@@ -57,7 +57,6 @@ class CheckQuestion:
     workload: Path | None
     verify: bool
     retune: bool
-    again: bool
     xla: bool
     trials: int
     against: str | None
@@ -133,7 +132,7 @@ class CheckQuestion:
             problems=problems,
             made_with=self.made_with,
         )
-        run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again, xla=self.xla)
+        run = CheckRun(compilers=compilers, store=store, refs=refs, xla=self.xla)
         searched = store.searches.progress
         priors = [prior_of(record, specs, searched(record.key).asked) for record in chosen]
         progress = progress_lines(len(run.pairs(priors, self.chips)))
@@ -178,9 +177,9 @@ class CheckQuestion:
         refs = self._own_refs(compilers, *known)
         asked = self._asked(compilers, refs, *known)
         stores = (open_database(str(place / f), create=True) for f in ("before.db", "now.db"))
-        progress, warn = progress_lines(len(asked)), partial(echo, err=True)
+        progress = progress_lines(len(asked))
         return compare_revision(
-            against, new, lambda: next(stores), compilers, refs, asked, progress, warn, self._hear
+            against, new, lambda: next(stores), compilers, refs, asked, progress, self._hear
         )
 
     @property

@@ -57,13 +57,6 @@ if TYPE_CHECKING:
     help="Compile again, and write the first and last grid steps as a trace for ui.perfetto.dev.",
 )
 @click.option(
-    "--steps",
-    default=4,
-    show_default=True,
-    type=click.IntRange(1, 100),
-    help="Grid steps at either end of the trace.",
-)
-@click.option(
     "--source",
     "by_line",
     is_flag=True,
@@ -93,7 +86,6 @@ def explain(
     trial: str,
     other: int | None,
     trace: Path | None,
-    steps: int,
     by_line: bool,
     keep: bool,
     unfold: bool,
@@ -126,8 +118,8 @@ def explain(
     comparison = _compared(stored)
     if not silent:
         _print(stored, comparison, sentences, measured_lines, tried, changed)
-    steps = steps if trace or keep or form.is_drawn else 0
-    named = _profiles(stored, refs, python, steps, silent=silent) if again else []
+    is_drawn = bool(trace or keep or form.is_drawn)
+    named = _profiles(stored, refs, python, silent, is_drawn) if again else []
     if keep:
         _keep(database, stored, named)
     data = {
@@ -337,10 +329,11 @@ def _refs(store: Store, trials: list[StoredTrial], kernel: str | None) -> list[K
 
 
 def _profiles(
-    trials: list[StoredTrial], refs: list[KernelRef], python: str, steps: int, *, silent: bool
+    trials: list[StoredTrial], refs: list[KernelRef], python: str, silent: bool, is_drawn: bool
 ) -> "list[ConfigProfile]":
     """Of trials that are compiled again. ``silent``: nothing is said of it."""
     from autotune.cli.compiled_again import profiles_again
+    from autotune.searching.profiles import STEPS
     from autotune.wording.profile import estimate_change
 
     def say(line: str) -> None:
@@ -348,7 +341,7 @@ def _profiles(
             echo(line, err=True)
 
     with one_compiler(python) as pool:
-        named = profiles_again(pool, trials, refs, steps, say)
+        named = profiles_again(pool, trials, refs, STEPS * is_drawn, say)
     for trial, config in zip(trials, named, strict=True):
         if line := estimate_change(trial.id, trial.estimate, config):
             say(line)

@@ -34,13 +34,12 @@ def _snapshot_lines(snapshot: Snapshot) -> list[str]:
 
 
 @snapshots.command()
-@click.option("--kernel")
 @shared.limit_option
 @shared.database_and_json
-def records(kernel: str | None, limit: int, database: str | None, as_json: bool) -> None:
+def records(limit: int, database: str | None, as_json: bool) -> None:
     """List what was published, with the numbers that pin takes."""
     with shared.open_database(database, create=False) as store:
-        published = store.published(kernel, None, limit)
+        published = store.published(None, None, limit)
     shared.print_list(published, _record_data, _record_lines, as_json=as_json)
 
 

@@ -33,7 +33,7 @@ def first_trial(folder):
 
 
 def test_the_trace_shows_both_programs_and_lasts_as_long_as_estimated(searched):
-    done = autotune("explain", "1", "2", "--trace", "trace.json", "--steps", "2", cwd=searched)
+    done = autotune("explain", "1", "2", "--trace", "trace.json", cwd=searched)
     assert done.returncode == 0, done.stderr
     assert f"written to {searched / 'trace.json'}" in done.stderr
     trace = json.loads((searched / "trace.json").read_text())

@@ -18,34 +18,27 @@ from autotune.domain.store import Store
 from autotune.publishing.checking.record_check import PriorConfig
 from autotune.publishing.checking.run import CheckRun
 
-_SUBMODULE = "160000"  # the mode of its entry in a tree
 _SHORT = 9  # characters of a commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """``folder`` holds all files of the ``tree`` as they are in ``commit``. ``renamed``: the name
-    there of files that have another one now. ``missing``: submodules whose commit is not here."""
+    """``folder`` holds all files of the ``tree`` as they are in ``commit``."""
 
     tree: Path
     folder: Path
     commit: str
-    renamed: Mapping[str, str]
-    missing: tuple[str, ...] = ()
 
     def ref(self, ref: KernelRef) -> KernelRef | None:
         """The same kernel there; None where its file is not there."""
-        name = Path(ref.path).relative_to(self.tree).as_posix()
-        path = self.folder / self.renamed.get(name, name)
+        path = self.folder / Path(ref.path).relative_to(self.tree)
         if not path.is_file():
             return None
-        root = self.folder / Path(ref.root).relative_to(self.tree) if ref.root else None
-        inside = path.relative_to(root) if root and path.is_relative_to(root) else None
+        root = self.folder / Path(ref.root).relative_to(self.tree) if ref.root else ""
         return replace(
             ref,
             path=str(path),
-            module=".".join(inside.with_suffix("").parts) if inside else "",
-            root=str(root or ""),
+            root=str(root),
             copy=str(self.folder),
             copy_of=str(self.tree),
         )
@@ -74,14 +67,8 @@ def checked_out(tree: Path, name: str) -> Iterator[Revision]:
     commit = _commit(tree, name)
     with tempfile.TemporaryDirectory(prefix="autotune-revision-") as place:
         folder = Path(place).resolve() / "tree"
-        missing = _write(tree, commit, folder)
-        yield Revision(
-            tree=tree,
-            folder=folder,
-            commit=commit[:_SHORT],
-            renamed=_renamed(tree, commit),
-            missing=tuple(missing),
-        )
+        _write(tree, commit, folder)
+        yield Revision(tree=tree, folder=folder, commit=commit[:_SHORT])
 
 
 def _commit(tree: Path, name: str) -> str:
@@ -102,28 +89,12 @@ def _commit(tree: Path, name: str) -> str:
     )
 
 
-def _write(tree: Path, commit: str, folder: Path) -> list[str]:
-    """The files of a commit, by an index of its own; its submodules too, but for those returned."""
+def _write(tree: Path, commit: str, folder: Path) -> None:
+    """The files of a commit, by an index of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     index = {"GIT_INDEX_FILE": str(folder.with_name(f"{folder.name}.index"))}
     _git(tree, "read-tree", commit, **index)
     _git(tree, "checkout-index", "--all", "--force", f"--prefix={folder}/", **index)
-    missing = []
-    for line in _git(tree, "ls-tree", "-r", "-z", commit).split("\0"):
-        if line.startswith(_SUBMODULE):
-            inner, _, name = line.split(" ")[2].partition("\t")
-            if _asked(tree / name, "cat-file", "-e", inner) is None:
-                missing.append(name)
-            else:
-                missing += [f"{name}/{file}" for file in _write(tree / name, inner, folder / name)]
-    return missing
-
-
-def _renamed(tree: Path, commit: str) -> dict[str, str]:
-    """Old names of files that Git knows to be renamed since, by their new ones."""
-    renames = _git(tree, "diff", "--find-renames", "--diff-filter=R", "--name-status", "-z", commit)
-    parts = renames.split("\0")
-    return {new: old for _, old, new in zip(parts[0::3], parts[1::3], parts[2::3], strict=False)}
 
 
 def _asked(folder: Path, *command: str) -> str | None:
@@ -166,7 +137,6 @@ def compare_revision(
     refs: Mapping[str, KernelRef],
     asked: Sequence[PriorConfig],
     done: Callable[[Check], None],
-    warn: Callable[[str], None],
     hear: Callable[[str], None] | None = None,
 ) -> list[Check]:
     """Compare kernels with what they are in a ``revision``. Each source is compiled by processes of
@@ -179,8 +149,6 @@ def compare_revision(
         revisions = {
             tree: stack.enter_context(checked_out(tree, revision)) for tree in set(trees.values())
         }
-        for source in revisions.values():
-            _warn_of(source, warn)
         there = {name: revisions[trees[name]].ref(ref) for name, ref in refs.items()}
         labels = {f"{revision} ({source.commit})" for source in revisions.values()}
         label = " ".join(sorted(labels))
@@ -257,11 +225,3 @@ def _known(prior: PriorConfig, check: Check | None) -> PriorConfig:
         cause = Unchecked.NO_BASELINE if is_known else Unchecked.NO_ANSWER
         return replace(prior, why=check.detail, cause=cause)
     return replace(prior, key=check.target, outcome=check.winner)
-
-
-def _warn_of(revision: Revision, warn: Callable[[str], None]) -> None:
-    for name in revision.missing:
-        warn(
-            f"the submodule {name} of {revision.commit} is not in this clone: its files are those "
-            "of the working tree (git fetch in it gets them)"
-        )

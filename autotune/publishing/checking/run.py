@@ -28,15 +28,14 @@ from autotune.searching.subject import Subject
 
 @dataclass(slots=True, kw_only=True)
 class CheckRun:
-    """``refs``: where kernels are, by name. ``again``: also what was checked before. ``against``:
-    what another source of the kernels is compared with; empty: a source that is not the one that
-    was tuned is not checked. ``xla``: as ``RecordChecker`` has it. ``hear``: of a
-    verification that goes on; what compiles is verified where it is given."""
+    """``refs``: where kernels are, by name. ``against``: what another source of the
+    kernels is compared with; empty: a source that is not the one that was tuned is not checked.
+    ``xla``: as ``RecordChecker`` has it. ``hear``: of a verification that goes on; what compiles is
+    verified where it is given."""
 
     compilers: questions.Compilers
     store: Store
     refs: Mapping[str, KernelRef]
-    again: bool = False
     against: str = ""
     xla: bool = False
     hear: Callable[[str], None] | None = None
@@ -91,7 +90,7 @@ class CheckRun:
             return str(error)
 
     def _checked(self, prior: PriorConfig, blank: Check, chip: ChipInfo | str) -> Check:
-        known = None if self.again else self.store.check(blank.key, blank.target)
+        known = self.store.check(blank.key, blank.target)
         if known is not None and known.config == prior.config and known.cause is None:
             return known
         check = self._asked(prior, blank, chip)

@@ -1,6 +1,5 @@
 """What another revision of a working tree is, whatever state the tree is in."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,16 +56,6 @@ def test_a_tag_or_a_commit_is_taken_as_it_is(tmp_path):
     assert old_text(tree, "release") == "began = 1\n"
 
 
-def test_a_renamed_file_is_found_under_its_old_name(tmp_path):
-    tree = repository(tmp_path / "r", {"k.py": "".join(f"line = {n}\n" for n in range(30))})
-    git(tree, "mv", "k.py", "moved.py")
-    assert old_text(tree, name="moved.py").startswith("line = 0\n")
-    known = replace(ref(tree, "moved.py"), module="moved", root=str(tree))
-    with checked_out(tree, "main") as found:
-        there = found.ref(known)
-        assert there is not None and (there.module, there.root) == ("k", str(found.folder))
-
-
 def test_a_new_file_is_not_there(tmp_path):
     tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
     (tree / "fresh.py").write_text("new = 2\n")
@@ -86,21 +75,6 @@ def test_a_shallow_clone_has_the_branch_of_its_remote_only(tmp_path):
     assert old_text(clone) == "newer = 2\n"
     with pytest.raises(InvalidInputError, match=r"git fetch --depth=1 origin release"):
         old_text(clone, "release")
-
-
-def test_submodules_are_those_of_the_revision(tmp_path):
-    inner = repository(tmp_path / "inner", {"lib.py": "version = 1\n"})
-    tree = repository(tmp_path / "r", {"k.py": "old = 1\n"})
-    git(tree, "submodule", "add", "-q", str(inner), "deps/inner")
-    commit(tree)
-    commit(inner, {"lib.py": "version = 2\n"})
-    git(tree / "deps/inner", "pull", "-q", "origin", "main")
-    with checked_out(tree, "main") as found:
-        assert (found.folder / "deps/inner/lib.py").read_text() == "version = 1\n"
-        assert found.missing == ()
-    git(tree, "submodule", "deinit", "-q", "--force", "deps/inner")
-    with checked_out(tree, "main") as found:
-        assert found.missing == ("deps/inner",)
 
 
 def test_what_git_says_inside_a_hook_is_not_believed(tmp_path, monkeypatch):

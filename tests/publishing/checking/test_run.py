@@ -192,16 +192,6 @@ def test_what_an_older_model_estimated_is_estimated_again(store):
     assert trial.estimate is not None and trial.estimate.time_us == 50
 
 
-def test_what_is_kept_is_not_compiled_again(store):
-    first, second = (compilers(times(bm128=90, bm256=50)) for _ in range(2))
-    check(store, first, published())
-    CheckRun(compilers=second, store=store, refs=REFS, again=True).run(
-        [prior_of(published())], (), lambda _: None
-    )
-    assert len(first.compiled_configs) == 2
-    assert second.compiled_configs == []
-
-
 def test_all_that_is_found_is_one_snapshot(store):
     records = [published(), published(chip=Chip.V6E)]
     check(store, compilers(times(bm128=90, bm256=50)), *records)
@@ -372,7 +362,6 @@ def test_a_revision_that_cannot_be_loaded_is_not_one_without_the_kernel(
         refs,
         asked,
         done.append,
-        lambda _: None,
     )
     assert (found.cause, found.detail, done) == (cause, str(raised), [found])
     assert ALL_WRONG.exit_code([found]) == code
