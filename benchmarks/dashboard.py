@@ -233,8 +233,6 @@ def served(database: str) -> Iterator[tuple[int, psutil.Process]]:
         "0",
         "--db",
         database,
-        "--log",
-        "none",
         "--reads-per-second",
         "0",
     ]

@@ -149,7 +149,7 @@ def _service(database: str) -> Any:
     from autotune_service.app import create_app
     from autotune_service.settings import Settings
 
-    return create_app(database, Settings(reads_per_second=10**9, log="none"))
+    return create_app(database, Settings(reads_per_second=10**9))
 
 
 _SAME_HEADERS = {"x-content-type-options": "nosniff", "x-request-id": "0123456789abcdef"}

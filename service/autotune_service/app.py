@@ -300,7 +300,7 @@ def _middleware(meter: CallMeter, settings: Settings) -> list[Middleware]:
     """From the outermost to the innermost."""
     hosts = allowed_hosts(settings)
     return [
-        Middleware(calls.CallsMiddleware, meter, settings.log),
+        Middleware(calls.CallsMiddleware, meter),
         Middleware(calls.ErrorMiddleware),
         *([Middleware(HostsMiddleware, hosts)] if hosts is not None else []),
         Middleware(AccessMiddleware),

@@ -51,7 +51,6 @@ class Settings:
     wait_s: float = _setting(
         10.0, "How long a call may wait for the database, in seconds.", 0.01, 3600
     )
-    log: str = _setting("writes", "Calls to log: none, writes (and what was refused) or all.")
     drain_s: int = _setting(10, "How long calls may go on after a signal to stop.", 0, 3600)
     unknown_kernels: bool = _setting(
         False, "Count misses of kernels that nobody has described, too."
@@ -114,8 +113,6 @@ def _checked(setting: Field[Any], value: Any) -> Any:
         raise InvalidInputError(
             f"{flag_of(setting)} must be from {low:g} to {high:g}, not {value:g}"
         )
-    if setting.name == "log" and value not in ("none", "writes", "all"):
-        raise InvalidInputError(f"{flag_of(setting)} must be none, writes or all, not {value!r}")
     return value
 
 

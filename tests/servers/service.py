@@ -93,7 +93,7 @@ class _PromptServer(uvicorn.Server):
 def running(
     database: str, *, opened: Callable[[], SqlStore] | None = None, **settings: Any
 ) -> Iterator[Running]:
-    usual = {"refresh_s": 0.05, "log": "none", "reads_per_second": 0, "writes_per_second": 0}
+    usual = {"refresh_s": 0.05, "reads_per_second": 0, "writes_per_second": 0}
     chosen = Settings(**{**usual, **settings})
     app = create_app(database, chosen, opened=opened)
     config = uvicorn.Config(app, **options(replace(chosen, port=0)), log_level="error")

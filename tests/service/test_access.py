@@ -128,7 +128,7 @@ class TestEveryAnswer:
 
     def test_what_is_logged(self, store, database, writer, caplog):
         caplog.set_level(logging.INFO, "autotune.service.calls")
-        with running(database, log="writes") as service:
+        with running(database) as service:
             service.get("/healthz")
             service.get("/v1/snapshots/99")
             service.post("/v1/jobs/1/cancel", token=writer)

@@ -15,7 +15,7 @@ def test_flags_win_over_the_environment_and_that_over_defaults():
 
 
 def test_there_and_back():
-    chosen = Settings(port=1, refresh_s=0.5, closed=True, log="all", writes_per_second=0)
+    chosen = Settings(port=1, refresh_s=0.5, closed=True, writes_per_second=0)
     assert from_environment(to_environment(chosen)) == chosen
     assert from_environment({}) == Settings()
 
@@ -30,7 +30,6 @@ def test_there_and_back():
         ("REFRESH_S", "0", "from 0.01"),
         ("REFRESH_S", "nan", "from 0.01"),
         ("CLOSED", "perhaps", "is not true or false"),
-        ("LOG", "some", "none, writes or all"),
     ],
 )
 def test_bad_ones_are_a_sentence(variable, text, says):

@@ -75,8 +75,6 @@ class Service:
             "1000000",
             "--writes-per-second",
             "1000000",
-            "--log",
-            "none",
             *self.flags,
         ]
         with (self.folder / "service.log").open("ab") as log:

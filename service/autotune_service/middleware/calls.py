@@ -1,5 +1,5 @@
-"""Every call: it gets an id, is counted by route and status, and logged where the settings want
-it.
+"""Every call: it gets an id, is counted by route and status, and logged where it writes or is
+refused.
 
 What a middleware refuses, and bugs: each becomes an answer.
 """
@@ -76,10 +76,10 @@ STREAMED = "autotune.streamed"
 
 
 class CallsMiddleware:
-    """``log``: none, writes (and what was refused) or all."""
+    """Logs what writes, and what was refused."""
 
-    def __init__(self, app: ASGIApp, meter: CallMeter, log: str) -> None:
-        self._app, self._meter, self._wanted = app, meter, log
+    def __init__(self, app: ASGIApp, meter: CallMeter) -> None:
+        self._app, self._meter = app, meter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -99,15 +99,8 @@ class CallsMiddleware:
             seconds, status = time.perf_counter() - begun, scope.get(STATUS, 500)
             counted = self._meter.streamed if STREAMED in scope else self._meter.called
             counted(_route_of(scope), status, seconds)
-            if self._is_wanted(scope, status):
+            if status >= 400 or writes(scope):
                 _write(scope, status, seconds)
-
-    def _is_wanted(self, scope: Scope, status: int) -> bool:
-        if self._wanted == "all":
-            return True
-        return self._wanted != "none" and (
-            status >= 400 or (self._wanted == "writes" and writes(scope))
-        )
 
 
 def _new_request_id(scope: Scope) -> bytes:
