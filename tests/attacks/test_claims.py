@@ -184,7 +184,7 @@ def test_what_a_worker_refuses_is_gone_for_everybody_and_after_a_roll_back(
 ):
     for _ in range(2):  # again changes nothing
         assert push(service, writer, replace(HONEST, config=RACING))[0] == 200
-    (candidate,) = store.candidates()
+    candidate = store.candidate(1)
     before = store.snapshots(1)[0].number
     store.decide(candidate.number, CandidateDecision(state=CandidateState.REFUSED))
     for make in (lambda: None, lambda: store.roll_back(before), lambda: store.pin(1)):

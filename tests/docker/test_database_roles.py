@@ -194,15 +194,17 @@ def test_a_worker_checks_what_was_pushed(service, worker):
     assert save_trial(worker, question(), trial(0))  # in the place of the pushed one
     worker.decide(1, CandidateDecision(state=CandidateState.ACCEPTED))
     assert worker.records() == [replace(checked, pushed_by="ci")]
-    (decided,) = service.candidates()
-    assert decided.decision.state is CandidateState.ACCEPTED
+    decided = service.candidate(1)
+    assert decided is not None and decided.decision.state is CandidateState.ACCEPTED
 
 
 def test_what_a_worker_refuses_the_service_takes_away(service, worker):
     service.push([SPEC], [KeyResult(record=record())], "ci")
     service.check_claims()
     worker.decide(1, CandidateDecision(state=CandidateState.REFUSED, finding="out of VMEM"))
-    assert worker.candidates(CandidateState.REFUSED) and not service.records(claimed=True)
+    candidate = worker.candidate(1)
+    assert candidate is not None and candidate.decision.state is CandidateState.REFUSED
+    assert not service.records(claimed=True)
 
 
 NEW_TOKEN = (

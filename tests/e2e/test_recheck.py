@@ -52,7 +52,8 @@ def test_a_claim_is_compiled_before_it_is_believed(tuned, tmp_path, honest):
             command = ("worker", "--drain", "--json", "--name", "own")
             done = autotune(*command, "--db", database, cwd=tmp_path)
             assert json.loads(done.stdout)["jobs"] == 1, done.stderr
-        (candidate,) = store.candidates()
+        candidate = store.candidate(1)
+        assert store.candidate(2) is None
         assert candidate.decision.state == ("accepted" if honest else "refused"), candidate
         if not honest:
             assert store.records() == []
