@@ -1,8 +1,8 @@
 """How far are estimates from the device times that tokamax's wheel carries, whole operations?
 
-    python -m benchmarks published --python PYTHON [--side given] [--rows 100] [--done FILE]
-    python -m benchmarks published --python PYTHON --grids --rows 20 --done GRIDS_FILE
-    python -m benchmarks published --show GIVEN_FILE HELD_FILE [GRIDS_FILE] [--write]
+    python -m benchmarks published --python PYTHON [--side given] [--rows 100]
+    python -m benchmarks published --python PYTHON --grids --rows 20
+    python -m benchmarks published --show [--write]
 
 PYTHON has ``jax[tpu]``, ``tokamax`` and what our compiler children need. The rows are read from its
 ``tokamax/data/autotuning``: times of v5e, v5p, v6e and v7x, of Pallas kernels and of plain XLA.
@@ -10,10 +10,11 @@ Each row's operation is built as tokamax's autotuner builds it, compiled and est
 
 Rows on the side ``given`` may be used to choose constants and error bars, those that are ``held``
 only judge: half of the problems of each family, and whole families. A sample is drawn by family and
-chip, with a seed; the rows that FILE has are not compiled again by the same model of time.
+chip, with a seed; what benchmarks/published_rows.jsonl has of the same libtpu and model of time is
+not compiled again, what is new is added to it.
 ``--grids`` draws rows of kernels whose config was the fastest of a grid of up to 50, and estimates
 all configs of that grid.
-``--show`` makes the tables of such files and compiles nothing; ``--write`` writes them to
+``--show`` makes the tables of that file and compiles nothing; ``--write`` writes them to
 docs/results/accuracy.md and, in short, to docs/explanation/accuracy.md.
 """
 
@@ -53,10 +54,12 @@ from benchmarks.calibration.tokamax_rows import (
     HELD,
     LARGEST_GRID,
     PALLAS,
+    ROWS,
     Row,
     append_done,
+    brief,
+    newest,
     ranks,
-    read_done,
     read_rows,
     sample,
     summary,
@@ -81,11 +84,13 @@ def main() -> None:
     parser.add_argument("--grids", action="store_true", help="with all configs of their grids")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, help="start no row after so many minutes")
-    parser.add_argument("--done", type=Path, help="JSON lines of rows; continued where it is")
-    parser.add_argument("--show", type=Path, nargs="+", help="files of --done: their tables alone")
+    parser.add_argument("--done", type=Path, default=ROWS, help="rows known; new ones are added")
+    parser.add_argument("--show", action="store_true", help="the tables of --done alone")
     parser.add_argument("--write", action="store_true", help="the tables to docs/results")
     args = parser.parse_args()
-    done = [row for file in args.show or () for row in read_done(file)] or _run(args)
+    if not args.show:
+        _run(args)
+    done = newest(args.done, MODEL)
     sides = grouped([row for row in done if "tuned" not in row], lambda row: str(row["side"]))
     grids = list(ranks([row for row in done if "tuned" in row]))
     text, short = ("\n".join(lines) for lines in ([*tables(sides), *grids], summary(sides)))
@@ -95,7 +100,7 @@ def main() -> None:
         write_below_mark("explanation/accuracy.md", "published", short)
 
 
-def _run(args: argparse.Namespace) -> list[Row]:
+def _run(args: argparse.Namespace) -> None:
     rows = [
         row
         for row in read_rows(tokamax_folder(args.python))
@@ -108,7 +113,7 @@ def _run(args: argparse.Namespace) -> list[Row]:
     if args.grids:
         wanted = [row for grid in _grids(wanted, args.python) for row in grid]
     until = time.monotonic() + args.minutes * 60 if args.minutes else None
-    return list(estimated(wanted, args.python, args.done, until))
+    estimate_all(wanted, args.python, args.done, until)
 
 
 def _grids(rows: Sequence[Row], python: str) -> Iterator[list[Row]]:
@@ -136,11 +141,8 @@ def _id(row: Row, config: object) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
-def estimated(
-    rows: Sequence[Row], python: str, done: Path | None, until: float | None
-) -> Iterator[Row]:
-    """Each row with its estimate, or why there is none; from the file where it has it."""
-    known = {row["id"]: row for row in read_done(done) if row["model"] == MODEL}
+def estimate_all(rows: Sequence[Row], python: str, done: Path, until: float | None) -> None:
+    """Add to a file each row with its estimate, or why there is none, that it does not have."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(rows, file)
         file.flush()
@@ -152,22 +154,23 @@ def estimated(
         with CompilerPool(1, python=python, limit_s=_LIMIT_S) as pool:
             toolchain = pool.ask(DescribeToolchain())
             print(f"{toolchain}; {MODEL}", flush=True)
+            same = [row for row in newest(done, MODEL) if row["libtpu"] == toolchain.libtpu]
+            known = {row["id"] for row in same}
             for number, row in enumerate(rows):
-                if row["id"] not in known:
-                    if until is not None and time.monotonic() > until:
-                        return
-                    made = _estimate(pool, number, row, memory)
-                    known[row["id"]] = row | _stamp() | made
-                    append_done(done, known[row["id"]])
-                    print(_line(known[row["id"]]), flush=True)
-                yield known[row["id"]]
+                if row["id"] in known:
+                    continue
+                if until is not None and time.monotonic() > until:
+                    return
+                made = row | _stamp(toolchain.libtpu) | _estimate(pool, number, row, memory)
+                append_done(done, brief(made))
+                print(_line(made), flush=True)
 
 
-def _stamp() -> Row:
+def _stamp(libtpu: str) -> Row:
     commit = ["git", "rev-parse", "--short=8", "HEAD"]
     made = subprocess.run(commit, cwd=KERNEL.parent, capture_output=True, text=True, check=True)
     today = datetime.now(UTC).date().isoformat()
-    return {"model": MODEL, "commit": made.stdout.strip(), "date": today}
+    return {"model": MODEL, "libtpu": libtpu, "commit": made.stdout.strip(), "date": today}
 
 
 def _estimate(pool: CompilerPool, number: int, row: Row, memory: Path) -> Row:

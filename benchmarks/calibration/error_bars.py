@@ -1,7 +1,7 @@
 """The error bars of estimates, from points that no constant was fitted on and from measured times.
 
-    python -m benchmarks published --python PYTHON --rows 200 --done given.jsonl
-    python -m benchmarks.calibration.error_bars --given given.jsonl [--published DIR] [--write]
+    python -m benchmarks published --python PYTHON --rows 200
+    python -m benchmarks.calibration.error_bars [--published DIR] [--write]
 
 DIR holds what the ``published_*`` benchmarks saved; families that are in neither keep the width
 that the data file has. ``--write`` makes the simulator's data file; without the corpus
@@ -26,11 +26,19 @@ from autotune.estimating.cost_model.error_bars import (
     quantile,
     width,
 )
-from autotune.estimating.simulator import constants
+from autotune.estimating.simulator import MODEL, constants
 from benchmarks.calibration.agreement import Pair, load_all, ratio_error
 from benchmarks.calibration.corpus import DEFAULT_FOLDER
 from benchmarks.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
-from benchmarks.calibration.tokamax_rows import GIVEN, PALLAS, Row, error_of, is_measured, read_done
+from benchmarks.calibration.tokamax_rows import (
+    GIVEN,
+    PALLAS,
+    ROWS,
+    Row,
+    error_of,
+    is_measured,
+    newest,
+)
 
 _SAME_PROBLEM = ("jaxdocs_matmul_v5e", "tunejax_splash_v5e")  # several configs of one problem
 # Another reading of times that are counted as "as_read", and the one that agrees: not in the bars.
@@ -46,13 +54,14 @@ _KERNELS, _XLA = "kernels", "XLA"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
-    parser.add_argument("--given", type=Path, required=True, help="rows of benchmarks published")
+    parser.add_argument("--rows", type=Path, default=ROWS, help="of benchmarks published")
     parser.add_argument("--published", type=Path, help="folder of saved pairs")
     parser.add_argument("--write", action="store_true", help="make the data file")
     args = parser.parse_args()
     pairs = load_all(args.published)
     rows = compare(args.folder)[0] if args.folder.is_dir() and pairs else []
-    errors = _errors(read_done(args.given), pairs)
+    given = [row for row in newest(args.rows, MODEL) if row["side"] == GIVEN]
+    errors = _errors(given, pairs)
     print("\n".join(coverage(errors)), file=sys.stderr)
     data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
     text = json.dumps(data, indent=2) + "\n"
@@ -143,8 +152,6 @@ def _errors(given: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
     }
     new = [(_kind(pair.family), pair.chip, pair.family, _own(pair)[1]) for pair in _sure(pairs)]
     for row in given:
-        if row["side"] != GIVEN:
-            sys.exit(f"a row of {row['family']} is {row['side']}: bars are made from given rows")
         if row.get("bar") is not None and row["family"] != _NO_CONFIG and is_measured(row):
             kind = _KERNELS if row["family"].startswith(PALLAS) else _XLA
             new.append((kind, row["chip"], row["family"], error_of(row)))

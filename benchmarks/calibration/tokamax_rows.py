@@ -24,6 +24,10 @@ Row = dict[str, Any]
 """chip, family, side, problem, config, time_us, peak_mb, id; what was estimated beside. peak_mb
 is of the program that was measured, made_mb of ours."""
 
+ROWS = Path(__file__).parents[1] / "published_rows.jsonl"
+"""What is known of rows, so that another machine goes on where this one ends."""
+_NOT_KEPT = ("notes", "burst_bytes", "dmas", "relayout_us", "mxu_us")
+_LONGEST = 2  # of XLA's operations, those that are kept
 GIVEN, HELD = "given", "held"
 PALLAS = "pallas_"  # what the families of kernels begin with
 _DEVICES = {"tpu7x": "v7x", "tpu_v5": "v5p", "tpu_v5_lite": "v5e", "tpu_v6_lite": "v6e"}
@@ -102,6 +106,18 @@ def append_done(path: Path | None, row: Row) -> None:
     if path is not None:
         with path.open("a") as file:
             file.write(json.dumps(row) + "\n")
+
+
+def brief(row: Row) -> Row:
+    """What tables and causes need of it, figures rounded."""
+    short = {name: value for name, value in row.items() if name not in _NOT_KEPT and value != 0}
+    short["operations"] = sorted(row.get("operations", ()), key=lambda o: -o[3])[:_LONGEST]
+    return dict(json.loads(json.dumps(short), parse_float=lambda text: float(f"{float(text):.6g}")))
+
+
+def newest(path: Path, model: str) -> list[Row]:
+    """Each row once, as it was made last by this model of time."""
+    return [*{row["id"]: row for row in read_done(path) if row["model"] == model}.values()]
 
 
 def error_of(row: Row) -> float:
