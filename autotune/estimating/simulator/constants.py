@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ class ChipConstants:
     burst_bytes_per_cycle: float  # what it moves while another core of the chip moves nothing
     write_cost: float  # the share of HBM's time that a written byte takes, in bytes read
     matrix_slowdown: float  # cycles more for each that the matrix units are busy
+    matrix_rate: float  # of their own clock, in cycles of the core's
     link_bytes_per_cycle: float  # of one link to a neighbour, one way
     hop_cycles: float  # from neighbour to neighbour
     stalls: StallModel | None  # None: bundles only, a lower bound
@@ -77,13 +78,13 @@ class ChipConstants:
 
     def as_libtpu_counts(self) -> ChipConstants:
         """Return the same without what hardware showed of the matrix units."""
-        return replace(self, matrix_slowdown=0.0)
+        return replace(self, matrix_slowdown=0.0, matrix_rate=1.0)
 
     def matmul_cycles(self, opcode: str) -> float:
         """Return the cycles that one vmatmul occupies its MXU: half where it takes half the rows
         (``gmra.16``, seen with ``lmr``: pops and issue distance of two such are halved, too)."""
         whole = self.f32_matmul_cycles if element_kind(opcode) == "f32" else self.bf16_matmul_cycles
-        return whole / 2 if _HALF in opcode else whole
+        return whole / (2 if _HALF in opcode else 1) / self.matrix_rate
 
     def matmul_results(self, opcode: str) -> int:
         """Return the result registers of one vmatmul, as its pops were counted in listings
@@ -135,19 +136,16 @@ def error_bar(
 
 
 def xla_error(chip: str) -> float | None:
-    """Return the relative error that nine of ten programs of XLA itself stay within, None where
-    none was measured on the chip."""
+    """Return the error bar of programs of XLA itself, None where none was measured on the chip."""
     return _bar("XLA", chip) if chip in bars()["XLA"] else None
-
-
-def start_us() -> float:
-    """Return what a program takes beside its operations, on any chip."""
-    return hardware("program_start_us")
 
 
 def hardware(name: str, chip: str = "all") -> float:
     """Return a figure of ``chips/hardware.json``; KeyError for one that it does not have."""
     return float(_hardware()[chip][name]["value"])
+
+
+start_us = partial(hardware, "program_start_us")  # what a program takes beside its operations
 
 
 def link_bytes_per_us(chip: str) -> float:
@@ -167,7 +165,8 @@ def matrix_share(chip: str) -> float:
     """Return the part of the rated peak that a large product of XLA reaches."""
     core = load(chip)
     rated = float(json.loads(files(chip)[core.libtpu].read_text())["clock_hz"]["value"])
-    return hardware("matrix_fill") * core.clock_hz / rated / (1 + core.matrix_slowdown)
+    clock_hz = core.clock_hz * core.matrix_rate / (1 + core.matrix_slowdown)
+    return hardware("matrix_fill") * clock_hz / rated
 
 
 def resolution(limited_by: str) -> float:
@@ -261,6 +260,7 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         burst_bytes_per_cycle=burst_bytes_per_second / clock_hz,
         write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
         matrix_slowdown=real.get("matrix_slowdown", 0.0),
+        matrix_rate=real.get("matrix_rate", 1.0),
         link_bytes_per_cycle=link_bytes_per_us(name) * 1e6 / clock_hz,
         hop_cycles=real["link_hop_us"] * clock_hz / 1e6,
         stalls=StallModel(**{k: e["value"] for k, e in stalls.items()}) if stalls else None,

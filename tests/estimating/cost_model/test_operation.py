@@ -28,8 +28,8 @@ def time_us(*schedule, kernel_us=100.0):
 
 
 def test_a_program_takes_its_time_to_start():
-    """Products of 128 and 256 cubed on a real v7x take 0.30 and 0.40 us more than their fusions."""
-    assert xla_time([KERNEL], [100.0], V5E).time_us == start_us() == 0.3
+    """Products of 128 and 256 cubed on a real v7x take 0.14 and 0.25 us more than their fusions."""
+    assert xla_time([KERNEL], [100.0], V5E).time_us == start_us() == 0.2
     assert xla_time([], [], V5E).time_us == 0
 
 

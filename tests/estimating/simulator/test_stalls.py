@@ -22,6 +22,13 @@ def test_busy_matrix_units_slow_down_where_hardware_showed_it_and_not_as_libtpu_
     assert load("v6e").as_libtpu_counts().matrix_slowdown == load("v5e").matrix_slowdown == 0
 
 
+def test_no_product_that_was_measured_is_faster_than_the_matrix_units_of_v7x():
+    """32,768 cubed ran at 956 TFLOP/s on a device: more than the clock of its core allows."""
+    chip = load("v7x")
+    rows_per_us = 16 / chip.matmul_cycles("vmatmul.bf16") * chip.mxu_count * chip.clock_hz / 1e6
+    assert 956.38 < 2 * chip.mxu_width**2 * rows_per_us / 1e6 < 1000
+
+
 @pytest.mark.parametrize(("pushes", "share"), [(16, 1), (8, 0.5), (4, 0.25), (32, 1)])
 def test_only_rows_that_hold_weights_slow_a_matrix_unit_down(pushes, share):
     """256 rows of v6e, 16 a push. On a real one attention of head size 64 is slowed less."""
