@@ -186,7 +186,6 @@ def test_a_service_that_is_of_no_use(name, cache, caplog):
         answers = client.lookup(QUESTIONS)
         client.lookup(QUESTIONS)
     assert [answer.kind for answer in answers] == [EXACT, NEAREST, DEFAULT]
-    assert answers[0].config is not None
     assert answers[0].config["bm"] == 128  # from the disk
     assert client.snapshot == 1
     warnings = [entry.message for entry in caplog.records if entry.levelno >= logging.WARNING]

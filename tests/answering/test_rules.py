@@ -271,7 +271,6 @@ def test_it_comes_back_as_it_was(rule):
 
 def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier):
     rule = carrier.rule
-    assert rule is not None
     many = replace(rule.axes[0], sizes=tuple(range(1, 1000)))
     for large in (
         replace(rule, axes=(many,)),
@@ -402,7 +401,6 @@ def test_steps_that_do_nothing_cost_nothing(causal):
     one = rules.Chooser(causal)
     for m, k in ((1100, 1100), (2048, 2304), (2000, 4900), (4096, 4096)):
         found = one.choose({"m": m, "k": k})
-        assert found is not None
         times = {
             (bm, bk): call_us(causal, {"m": m, "k": k, "bm": bm, "bk": bk})
             for bm, bk in product(BLOCKS, repeat=2)

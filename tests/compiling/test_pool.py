@@ -141,7 +141,6 @@ def test_another_interpreter_is_asked_what_this_one_cannot_say(tmp_path, first, 
 def test_ctrl_c_while_compiling_is_over_in_a_moment(times):
     command = [sys.executable, "-c", _HANGING, str(FAKE)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
     assert process.stdout.readline() == b"hanging\n"
     for _ in range(times):
         process.send_signal(signal.SIGINT)

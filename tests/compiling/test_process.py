@@ -29,7 +29,6 @@ from autotune.domain.errors import CompilerUnavailableError
 from tests.servers.service import until
 
 MakeProcess = Callable[..., CompilerProcess]
-Alive = Callable[[int], bool]
 
 HANG = {"kind": "hang"}
 

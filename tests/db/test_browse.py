@@ -134,7 +134,6 @@ def test_the_last_word_of_a_search_counts(filled):
     last = Progress(done=9, goal=9, best_us=1.5, default_us=3.0)
     filled.searches.report(key(), "9 points", last, over=True)
     status = filled.searches.status(1)
-    assert status is not None
     assert (status.space, status.progress, status.over) == ("9 points", last, True)
     assert filled.searches.status(2) is None
 
@@ -155,7 +154,6 @@ def test_the_sums_beside_a_key_are_those_of_its_trials(filled):
 
     def sums():
         searched = filled.browse.searched(number)
-        assert searched is not None
         return searched.best_us, searched.default_us, searched.trials
 
     assert sums() == (10.0, 50.0, 6)

@@ -1,8 +1,7 @@
 """Databases that cannot be used: one sentence each, and nothing is written."""
 
 import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 
 import pytest
 from sqlalchemy import text
@@ -12,8 +11,6 @@ from autotune.domain.store import KeyResult
 from autotune_db import open_store, upgrade
 from tests.db.version import current
 from tests.samples.records import key, record, save_trial, spec, trial
-
-AsNobody = Callable[[], AbstractContextManager[None]]
 
 
 def refused(url, *, create):

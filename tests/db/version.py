@@ -4,7 +4,7 @@ from autotune_db.engine import _version, open_engine
 from autotune_db.url import parse_database, translated
 
 
-def current(url: str) -> str | None:
+def current(url):
     """None where there are none yet. Raises ``StoreError``."""
     database = parse_database(url)
     with translated(database):

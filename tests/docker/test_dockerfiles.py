@@ -52,7 +52,6 @@ def test_the_builder_gets_what_is_copied_and_no_more():
 
 
 HEAVY = {"jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy"}
-Pins = dict[str, tuple[str, frozenset[str]]]
 
 
 def _pins(lock):

@@ -48,7 +48,6 @@ def helps():
 def _helps(group, context):
     for name in group.list_commands(context):
         command = group.get_command(context, name)
-        assert command is not None
         inner = click.Context(command, info_name=name, parent=context)
         yield inner.command_path, cleandoc(command.help or "")
         for option in command.params:

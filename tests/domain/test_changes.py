@@ -33,7 +33,6 @@ def test_a_part_counts_only_where_nothing_else_changes():
         timed(3, 900, m=256, n=64, order="b"),  # two changes: neither is the cause
     ]
     m, n, order = part_effects(base, [base, *others])
-    assert m.largest is not None
     assert (m.part, m.largest.value, m.factor) == ("m", 128, 7.0)
     assert m.largest.interval == pytest.approx((6.65, 7.35))
     assert (n.part, n.largest, n.factor) == ("n", None, 1.0)  # less than can be told
@@ -66,7 +65,6 @@ def test_the_trial_that_saves_most_with_the_fewest_changes_is_named():
     base = timed(0, 100, m=64, n=64)
     both, alone = timed(1, 39.5, m=128, n=128), timed(2, 40, m=256, n=64)
     faster = faster_trial(base, [base, both, alone])
-    assert faster is not None
     assert (faster.trial, faster.changed, faster.saved_us) == (alone, {"m": 256}, 60)
     assert faster_trial(alone, [base, both, alone]) is None  # a tie is not faster
 

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +65,7 @@ class Run:
 
 
 @contextmanager
-def temporary_folder(folder: Path) -> Iterator[Path]:
+def temporary_folder(folder):
     """All temporary files of this process and its children go to ``folder``."""
     before = os.environ.get("TMPDIR")
     folder.mkdir(exist_ok=True)
@@ -81,7 +80,7 @@ def temporary_folder(folder: Path) -> Iterator[Path]:
             os.environ["TMPDIR"] = before
 
 
-def search_faults(folder: Path, *, limit_s: float) -> Run:
+def search_faults(folder, *, limit_s):
     """Every behaviour once, on v5e, in a database of its own. ``limit_s``: for one candidate."""
     ref = find_kernel(f"{KERNEL_FILE}:KERNEL")
     with CompilerPool(limit_s=limit_s, memory_bytes=MEMORY_BYTES) as pool:
@@ -93,7 +92,7 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
     return Run(space=space, result=result, kept=kept)
 
 
-def main(folder: str, limit_s: str) -> None:
+def main(folder, limit_s):
     """Prints what became of all candidates as JSON."""
     with temporary_folder(Path(folder, "tmp")) as temporary:
         run = search_faults(Path(folder), limit_s=float(limit_s))

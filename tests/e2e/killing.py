@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -39,13 +38,13 @@ class Killed:
 class Victim:
     """Searches of one problem in one database, in ``folder``, one process after another."""
 
-    def __init__(self, folder: Path, trials: int) -> None:
+    def __init__(self, folder, trials):
         self.database, self.temporary = folder / "killed.db", folder / "tmp"
         self.trials = trials
         self._log = folder / "compiled.log"
         self.temporary.mkdir()
 
-    def start(self, *more: str) -> subprocess.Popen[str]:
+    def start(self, *more):
         options = f"--shape n=8192 --chip v5e --trials {self.trials} --full".split()
         command = [sys.executable, "-m", "autotune", "search", KERNEL, *options]
         command += ["--db", str(self.database), *more]
@@ -58,7 +57,7 @@ class Victim:
             command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
 
-    def kept(self) -> dict[int, tuple[str, str]]:
+    def kept(self):
         """Trials by number, as config and outcome."""
         if not self.database.exists():
             return {}
@@ -68,24 +67,24 @@ class Victim:
             rows = connection.execute("select number, config, outcome from autotune_trials")
             return {number: (config, outcome) for number, config, outcome in rows}
 
-    def intact(self) -> bool:
+    def intact(self):
         if not self.database.exists():
             return True
         with contextlib.closing(sqlite3.connect(self.database, timeout=30)) as connection:
-            found: Sequence[str] = connection.execute("pragma integrity_check").fetchone()
+            found = connection.execute("pragma integrity_check").fetchone()
         return found[0] == "ok"
 
-    def compiled(self) -> list[str]:
+    def compiled(self):
         return self._log.read_text().splitlines() if self._log.exists() else []
 
-    def wait_for_trials(self, process: subprocess.Popen[str], count: int) -> None:
+    def wait_for_trials(self, process, count):
         """Until the database holds ``count`` trials, or the process has ended."""
         deadline = time.monotonic() + _START_LIMIT_S
         while len(self.kept()) < count and process.poll() is None:
             assert time.monotonic() < deadline, "the search does not get on"
             time.sleep(0.02)
 
-    def run_and_kill(self, random: Random) -> Killed:
+    def run_and_kill(self, random):
         """Start or resume the search, and ``kill -9`` it at a random moment."""
         before, compiled = self.kept(), len(self.compiled())
         process = self.start()
@@ -108,7 +107,7 @@ class Victim:
             gone_s=gone_s,
         )
 
-    def finish(self) -> tuple[int, int, int]:
+    def finish(self):
         """Exit code of the search that is not killed, trials lost and trials recompiled."""
         before, compiled = self.kept(), len(self.compiled())
         process = self.start()
@@ -119,12 +118,12 @@ class Victim:
         return process.returncode, lost, len(again)
 
 
-def _points(trials: dict[int, tuple[str, str]]) -> set[str]:
+def _points(trials):
     """What the kernel writes to its log when it compiles these."""
     return {f"rows={json.loads(config)['axes']['rows']}" for config, _ in trials.values()}
 
 
-def main(folder: str, kills: str, seed: str) -> None:
+def main(folder, kills, seed):
     """Prints each kill and then the end as a line of JSON."""
     victim, random = Victim(Path(folder), trials=4 * int(kills)), Random(int(seed))
     for _ in range(int(kills)):

@@ -1,12 +1,11 @@
 """What a search may leave behind: processes and folders that name its temporary folder."""
 
 import time
-from pathlib import Path
 
 import psutil
 
 
-def processes(folder: Path) -> list[str]:
+def processes(folder):
     """Command lines that name ``folder``: compilers, their guardians, what candidates started."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
@@ -16,11 +15,11 @@ def processes(folder: Path) -> list[str]:
     return found
 
 
-def folders(folder: Path) -> list[str]:
+def folders(folder):
     return [path.name for path in folder.glob("autotune-compiler-*")]
 
 
-def wait_for_none(folder: Path, limit_s: float) -> tuple[list[str], list[str], float]:
+def wait_for_none(folder, limit_s):
     """What is still there after ``limit_s`` seconds, or the time until nothing was."""
     started = time.monotonic()
     while time.monotonic() - started < limit_s:

@@ -12,15 +12,13 @@ from tests.e2e.leftovers import wait_for_none
 
 pytestmark = pytest.mark.slow
 
-_TRIALS = 14
+_TRIALS = 10
 
 
 def test_kill_9_loses_nothing_and_nothing_is_compiled_twice(tmp_path):
-    victim, random = Victim(tmp_path, _TRIALS), Random(3)
-    for _ in range(2):
-        killed = victim.run_and_kill(random)
-        assert (killed.lost, killed.recompiled, killed.intact, killed.left) == (0, 0, True, ())
-        assert killed.after >= killed.before
+    victim = Victim(tmp_path, _TRIALS)
+    killed = victim.run_and_kill(Random(3))
+    assert (killed.lost, killed.recompiled, killed.intact, killed.left) == (0, 0, True, ())
     assert 0 < killed.after < _TRIALS
     code, lost, recompiled = victim.finish()
     assert (code, lost, recompiled) == (0, 0, 0)

@@ -97,5 +97,4 @@ def assert_above(pool, ref, problem, chip, drawn):
             assert outcome.least_us is None, (problem, config, outcome)
             continue
         found = outcome.estimate
-        assert found.explanation is not None
         assert found.kernel_us >= 0.99 * found.explanation.roofline_us > 0, (problem, config)

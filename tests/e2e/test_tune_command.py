@@ -12,7 +12,7 @@ import pytest
 
 from autotune.domain.codec import to_data
 from autotune_db import open_store
-from tests.servers.commands import autotune
+from tests.servers.commands import autotune, autotune_here
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 from autotune.cli.main import main
 main()
 """
-TUNE = ("tune", "model.toml", "--trials", "5")
+TUNE = ("tune", "model.toml", "--trials", "3")
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def tuned(tmp_path_factory):
     (folder / "model.toml").write_text(WORKLOAD)
     done = autotune(*TUNE, cwd=folder)
     assert done.returncode == 1, done.stderr
-    again = autotune(*TUNE, "--json", "--name", "a/model", cwd=folder)
+    again = autotune_here(*TUNE, "--json", "--name", "a/model", cwd=folder)
     assert again.returncode == 1, again.stderr
     return folder, json.loads(again.stdout), [done.stdout, done.stderr]
 
@@ -64,7 +64,7 @@ def test_all_is_tuned_but_what_cannot_be_and_that_names_its_line(tuned):
     problems = report["problems"]
     asked = [(p["key"]["kernel"], p["key"]["chip"], p["weight"]) for p in problems]
     assert asked == [("rmsnorm", "v5e", 4), ("rmsnorm", "v6e", 4), ("vector_add", "v5e", 1)]
-    assert all(p["record"]["verified"] and p["trials"] == 5 for p in problems)
+    assert all(p["record"]["verified"] and p["trials"] == 3 for p in problems)
     assert problems[0]["before"]["axes"]["block_rows"] == 64
     assert [one["line"] for one in report["invalid"]] == [14, 18]
     assert "line 14: vector_ad 1024: unknown kernel" in printed
@@ -94,8 +94,8 @@ def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file_or_the_one_give
 
 def test_what_is_finished_is_neither_compiled_nor_verified_again(tuned):
     folder, report, _ = tuned
-    history = json.loads(autotune("history", "--trials", "--json", cwd=folder).stdout)
-    assert [len(key["trials"]) for key in history] == [5, 5, 5]
+    history = json.loads(autotune_here("history", "--trials", "--json", cwd=folder).stdout)
+    assert [len(key["trials"]) for key in history] == [3, 3, 3]
     assert [p["verification_s"] for p in report["problems"]] == [0.0, 0.0, 0.0]
 
 

@@ -4,7 +4,7 @@ For the tests and ``benchmarks/deciding.py``; it stands where the session's samp
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp, sqrt
 
@@ -51,18 +51,18 @@ class Accelerator:
     _slow: tuple[int, int, float] = field(init=False)
     _before: float = 0.0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self._random = random.Random(self.seed)
         self._direction = self._random.choice((-1.0, 1.0))
         start = self._random.randrange(5, 120)
         share = self._random.uniform(0.4, 1.0) * self.noise.throttle
         self._slow = (start, start + self._random.randrange(30, 100), share)
 
-    def sample(self, names: Sequence[str]) -> list[float]:
+    def sample(self, names):
         """Microseconds of each, in that order."""
         return [self._one(name) for name in names]
 
-    def _one(self, name: str) -> float:
+    def _one(self, name):
         start, end, share = self._slow
         slow = share * self.busy[name] if start <= self.taken < end else 0.0
         drift = self._direction * self.noise.drift * self.taken / 200
@@ -71,7 +71,7 @@ class Accelerator:
         self.taken += 1
         return self.true_us[name] * (1 + slow) * (1 + drift) * exp(rough) * far
 
-    def _rough(self) -> float:
+    def _rough(self):
         """Of the spread at any time, whatever the memory."""
         noise = self.noise
         fresh = self._random.gauss(0.0, noise.spread)

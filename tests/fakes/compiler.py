@@ -1,6 +1,5 @@
 """A compiler pool and a store without processes or files, for the loop and the space."""
 
-from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import takewhile
@@ -11,9 +10,6 @@ from autotune.domain.compilers import (
     Attempt,
     CompileBaseline,
     CompileConfig,
-    Compiled,
-    CompilerQuestion,
-    Compilers,
     DescribeChip,
     DescribeKernel,
     DescribeToolchain,
@@ -22,18 +18,14 @@ from autotune.domain.compilers import (
     ReadProblem,
     TraceConfig,
     Traces,
-    Underway,
     VerifyConfig,
     WriteExecutable,
     XlaCost,
 )
-from autotune.domain.evidence import Verdict
 from autotune.domain.job import Progress
-from autotune.domain.key import Chip, ChipInfo, Choices, KernelSpec, Key, Toolchain
-from autotune.domain.outcome import Failure, Outcome
+from autotune.domain.key import Chip, Key, Toolchain
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
-from autotune.domain.trace import Trace
 from autotune.publishing.task import TuningObserver
 
 T = TypeVar("T")
@@ -49,15 +41,8 @@ class FakeCompilers:
     toolchain = TOOLCHAIN
 
     def __init__(
-        self,
-        *,
-        spec: KernelSpec | None = None,
-        compiled: Callable[[Config], tuple[Trace, Compiled] | Failure] | None = None,
-        traced: Callable[[Config], list[Trace] | Failure] | None = None,
-        verified: Callable[[Config], Verdict] | None = None,
-        choices: Choices | None = None,
-        chip: ChipInfo | None = None,
-    ) -> None:
+        self, *, spec=None, compiled=None, traced=None, verified=None, choices=None, chip=None
+    ):
         self._choices, self._chip = choices, chip
         self._spec, self._compiled, self._traced, self._verified = spec, compiled, traced, verified
         self.compiled_configs: list[Config] = []
@@ -65,21 +50,21 @@ class FakeCompilers:
         self.budgets: list[float] = []
         self.traced_chips: list[Chip | None] = []
 
-    def ask(self, question: CompilerQuestion[T]) -> T:
+    def ask(self, question):
         return self.submit(question).result()
 
-    def submit(self, question: CompilerQuestion[T]) -> Future[T]:
-        future: Future[T] = Future()
+    def submit(self, question):
+        future = Future()
         future.set_result(self.answer(question))
         return future
 
-    def underway(self, _: CompilerQuestion[Any]) -> Underway | None:
+    def underway(self, _):
         return None
 
-    def ask_all(self, questions: Sequence[CompilerQuestion[T]]) -> Iterator[T]:
+    def ask_all(self, questions):
         return map(self.ask, questions)
 
-    def answer(self, question: Any) -> Any:
+    def answer(self, question):
         match question:
             case DescribeToolchain():
                 return self.toolchain
@@ -109,13 +94,13 @@ class FakeCompilers:
         return None
 
 
-def _known(given: T | None) -> T:
+def _known(given):
     assert given is not None
     return given
 
 
 if TYPE_CHECKING:
-    _IMPLEMENTED: Compilers = FakeCompilers()
+    _IMPLEMENTED = FakeCompilers()
 
 
 class MemorySearches:
@@ -123,76 +108,76 @@ class MemorySearches:
 
     last = Progress()
 
-    def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+    def report(self, key, space, progress, *, over):
         self.last = progress
 
-    def progress(self, key: Key) -> Progress:
+    def progress(self, key):
         return self.last
 
 
 class MemoryStore:
     """Trials in a list; refuses the same number or config twice."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.kept: list[Trial] = []
         self.published: list[Any] = []
         self.of_others: list[tuple[Key, Trial]] = []
         self.searches = MemorySearches()
 
-    def record(self, key: Key) -> Any:
+    def record(self, key):
         return next((record for record in self.published if record.key == key), None)
 
-    def save_record(self, record: Any) -> None:
+    def save_record(self, record):
         self.published.append(record)
 
-    def known_configs(self, kernel: str) -> Sequence[Any]:
+    def known_configs(self, kernel):
         return ()
 
-    def calibration(self, chip: Chip, toolchain: Toolchain) -> Sequence[Any]:
+    def calibration(self, chip, toolchain):
         return ()
 
-    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Any]:
+    def records(self, kernel=None, chip=None):
         return self.published
 
-    def trial_ids(self, key: Key) -> dict[int, int]:
+    def trial_ids(self, key):
         return {trial.number: trial.number for trial in self.kept}
 
-    def kernels(self) -> Sequence[Any]:
+    def kernels(self):
         return ()
 
-    def save_kernel(self, spec: Any) -> None:
+    def save_kernel(self, spec):
         """It is known."""
 
-    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
+    def save_trials(self, key, trials):
         return len(list(takewhile(self._save, trials)))
 
-    def _save(self, trial: Trial) -> bool:
+    def _save(self, trial):
         if any(t.number == trial.number or t.config == trial.config for t in self.kept):
             return False
         self.kept.append(trial)
         return True
 
-    def replace_outcome(self, key: Key, config: Config, outcome: Outcome) -> None:
+    def replace_outcome(self, key, config, outcome):
         self.kept = [replace(t, outcome=outcome) if t.config == config else t for t in self.kept]
 
-    def place_default(self, key: Key, default: Config) -> None:
+    def place_default(self, key, default):
         """It is in its place."""
 
-    def trials(self, key: Key) -> Sequence[Trial]:
+    def trials(self, key):
         return sorted(self.kept, key=lambda t: t.number)
 
-    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
+    def timed_trials(self, key, most):
         return self.of_others[:most]
 
 
 class Quiet(TuningObserver):
     """Watches nothing, counts trials."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.done = 0
 
-    def space_ready(self, space: Any, earlier: Any, goal: int) -> None:
+    def space_ready(self, space, earlier, goal):
         self.goal = goal
 
-    def trial_done(self, trial: Trial) -> None:
+    def trial_done(self, trial):
         self.done += 1

@@ -3,18 +3,17 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def lying(content: bytes | None, *, pause_s: float = 0.0) -> Iterator[str]:
+def lying(content, *, pause_s=0.0):
     """Its address. ``None``: it takes the call and never answers; ``pause_s`` before each byte."""
     stop = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(0.05)
 
-    def answer(connection: socket.socket) -> None:
+    def answer(connection):
         with connection:
             try:
                 connection.recv(1 << 20)
@@ -30,7 +29,7 @@ def lying(content: bytes | None, *, pause_s: float = 0.0) -> Iterator[str]:
             except OSError:
                 pass
 
-    def serve() -> None:
+    def serve():
         threads = []
         while not stop.is_set():
             try:
@@ -52,5 +51,5 @@ def lying(content: bytes | None, *, pause_s: float = 0.0) -> Iterator[str]:
         listener.close()
 
 
-def http(body: bytes, status: str = "200 OK") -> bytes:
+def http(body, status="200 OK"):
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body

@@ -17,7 +17,6 @@ SIZES = ("sizes=balanced", "sizes=skewed")
 def _random(problem, kernel):
     rng = np.random.default_rng(1)
     lhs, rhs, sizes = kernel.inputs(problem)
-    assert sizes.values is not None
     drawn = (rng.standard_normal(array.shape).astype(np.float32) for array in (lhs, rhs))
     return (*drawn, sizes.values())
 
@@ -32,7 +31,6 @@ def test_gmm_is_a_matmul_for_each_group(option, transpose):
     rows = np.split(lhs, np.cumsum(sizes)[:-1])
     want = np.concatenate([part @ weights[group] for group, part in enumerate(rows)])
     for function in (GMM.reference, GMM.baseline):
-        assert function is not None
         np.testing.assert_allclose(function(problem)(lhs, rhs, sizes), want, rtol=1e-4, atol=1e-4)
 
 
@@ -44,7 +42,6 @@ def test_tgmm_is_the_gradient_of_each_groups_weights(option):
     parts = [(lhs[a:b], rhs[a:b]) for a, b in zip(ends - sizes, ends, strict=True)]
     want = np.stack([left.T @ right for left, right in parts])
     for function in (TGMM.reference, TGMM.baseline):
-        assert function is not None
         np.testing.assert_allclose(function(problem)(lhs, rhs, sizes), want, rtol=1e-4, atol=1e-4)
 
 
@@ -65,7 +62,6 @@ def test_transposed_weights(assert_right):
 def test_choices_are_what_the_kernel_takes(kernel, dims, tiles):
     for m in (dims[0], 64 * tiles):
         problem = kernel.problem_spec.parse(f"{m}x{dims[1]}x{dims[2]}x4")
-        assert kernel.check is not None
         default, impossible = kernel.default(problem), kernel.check(problem)
         for axis in kernel.axes:
             choices = list(axis.choices(problem))
@@ -76,7 +72,6 @@ def test_choices_are_what_the_kernel_takes(kernel, dims, tiles):
 
 @BOTH
 def test_rows_that_no_tile_divides_are_refused(kernel):
-    assert kernel.check is not None
     assert "m=4100 must be a multiple of 64" in str(
         kernel.check(kernel.problem_spec.parse("4100x128x128x4"))
     )

@@ -3,7 +3,6 @@
 Wall clock, and labelled so; the candidates are plain JAX functions.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,8 +42,6 @@ def config(repeats, how="right"):
 
 
 QUICK, SLOW = config(1), config(300)
-
-Measure = Callable[..., Measurement | NotMeasured]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """The contract of ``answering.sources.Source``, which each implementation inherits: a model
 gets its configs from a service, a bundle file or a database."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.answering.client import ServiceAnswers
 from autotune.answering.sources import BundleAnswers, StoreAnswers
-from autotune.domain.key import Chip, Key
+from autotune.domain.key import Chip
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import running, until
@@ -27,8 +26,6 @@ OTHERS = [
         id="another libtpu",
     ),
 ]
-
-Misses = Callable[[], dict[Key, int]]
 
 
 def exactly(source, key):

@@ -1,7 +1,6 @@
 """The contract of ``domain.job.Queue``, which each implementation inherits: the database's
 own queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -32,8 +31,6 @@ ABLE = Ability(
     kernels={spec.name: spec.fingerprint for spec in (SPEC, OTHER)}, toolchain=question().toolchain
 )
 LEASE_S = 600.0  # no machine is so busy: silence is written, not waited for
-
-Finds = Callable[[Request], None]
 
 
 def request(kernel=SPEC.name, m=512, **changes):

@@ -1,16 +1,12 @@
 """A measurement decides what is published, or says why it does not."""
 
-from collections.abc import Callable, Sequence
-
 import pytest
 
 from autotune.answering.push import _of_measurement
-from autotune.domain.evidence import Measurement, MeasurementCandidate, NotMeasured, Timed
-from autotune.domain.problem import Config, make_config
+from autotune.domain.evidence import Measurement, NotMeasured, Timed
+from autotune.domain.problem import make_config
 from autotune.wording.publication import record_reason
 from tests.publishing.test_publish import estimated, run, verified_blocks
-
-Given = Callable[[Sequence[MeasurementCandidate], Config | None], Measurement | NotMeasured]
 
 OUTCOMES = [estimated(100), estimated(50), estimated(49), estimated(48), estimated(90)]
 

@@ -233,7 +233,6 @@ def test_what_cannot_be_verified_is_published_only_on_request_and_labelled():
 def test_without_a_default_that_compiles_the_best_is_published_with_the_reason():
     published, store, _ = run([CompileFailed(reason="no"), estimated(50)])
     assert store.saved[0].default.time_us is None
-    assert published.record is not None
     assert published.record.default.failure == CompileFailed(reason="no")
 
 

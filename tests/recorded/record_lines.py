@@ -40,7 +40,7 @@ print(jax.__version__, __import__("importlib.metadata").metadata.version("libtpu
 """
 
 
-def main() -> None:
+def main():
     FOLDER.mkdir(exist_ok=True)
     for python in sys.argv[1:] or [sys.executable]:
         for chip in _CHIPS:
@@ -61,7 +61,7 @@ def main() -> None:
             print(path.name, path.stat().st_size)
 
 
-def _compiled(python: str, chip: Chip, dump: Path) -> list[str]:
+def _compiled(python, chip, dump):
     """The versions of JAX and libtpu."""
     known = {**os.environ, "PYTHONPATH": str(_ROOT), libtpu.SOURCE_LINES: "1"}
     done = subprocess.run(

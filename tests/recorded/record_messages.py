@@ -10,9 +10,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
@@ -24,16 +22,14 @@ MOST_CHARACTERS = 20_000
 MIB = 2**20
 
 
-def copy_kernel(
-    rows: int, block: int, scratch_bytes: int = 0, limit: int | None = None, dtype: str = "float32"
-) -> Any:
+def copy_kernel(rows, block, scratch_bytes=0, limit=None, dtype="float32"):
     """Moves [rows, 128] in blocks; the scratch, if any, outlives a step."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import tpu as pltpu
 
-    def body(x: Any, out: Any, *scratch: Any) -> None:
+    def body(x, out, *scratch):
         out[0:8, :] = x[0:8, :]
         for buffer in scratch:
             buffer[0:8, :] = x[0:8, :] + buffer[8:16, :]
@@ -55,7 +51,7 @@ def copy_kernel(
     return call, [shape]
 
 
-def whole(body: Callable[..., None], *shapes: tuple[tuple[int, ...], str]) -> Any:
+def whole(body, *shapes):
     """A kernel of one step over whole arrays; the last shape is the output's."""
     import jax
     import jax.numpy as jnp
@@ -65,40 +61,40 @@ def whole(body: Callable[..., None], *shapes: tuple[tuple[int, ...], str]) -> An
     return pl.pallas_call(body, out_shape=out), given
 
 
-def bf16_matmul() -> Any:
+def bf16_matmul():
     import jax.numpy as jnp
 
-    def body(x: Any, y: Any, out: Any) -> None:
+    def body(x, y, out):
         out[...] = jnp.dot(x[...], y[...], preferred_element_type=jnp.float32)
 
     square = ((128, 128), "bfloat16")
     return whole(body, square, square, ((128, 128), "float32"))
 
 
-def shape_cast() -> Any:
-    def body(x: Any, out: Any) -> None:
+def shape_cast():
+    def body(x, out):
         out[...] = x[...].reshape(out.shape)
 
     return whole(body, ((24, 128), "float32"), ((32, 96), "float32"))
 
 
-def no_lowering() -> Any:
+def no_lowering():
     import jax.numpy as jnp
 
-    def body(x: Any, out: Any) -> None:
+    def body(x, out):
         out[...] = jnp.linalg.cholesky(x[...])
 
     return whole(body, ((128, 128), "float32"), ((128, 128), "float32"))
 
 
-def too_much_hbm() -> Any:
+def too_much_hbm():
     import jax
     import jax.numpy as jnp
 
     return (lambda x: x * 2), [jax.ShapeDtypeStruct((1 << 16, 1 << 16), jnp.float32)]
 
 
-CASES: dict[str, tuple[Chip, Callable[[], Any]]] = {
+CASES = {
     "scoped_vmem": (Chip.V5E, lambda: copy_kernel(1 << 17, 1 << 15)),
     "scoped_vmem_limit": (Chip.V6E, lambda: copy_kernel(1 << 17, 1 << 15, limit=32 * MIB)),
     "capacity_v4": (Chip.V4, lambda: copy_kernel(1 << 17, 1 << 14)),
@@ -113,7 +109,7 @@ CASES: dict[str, tuple[Chip, Callable[[], Any]]] = {
 }
 
 
-def refusal(chip: Chip, function: Callable[..., Any], shapes: list[Any]) -> dict[str, str] | None:
+def refusal(chip, function, shapes):
     import jax
     from jax.sharding import SingleDeviceSharding
 
@@ -132,7 +128,7 @@ def refusal(chip: Chip, function: Callable[..., Any], shapes: list[Any]) -> dict
     return None
 
 
-def main() -> None:
+def main():
     with tempfile.TemporaryDirectory() as dump:
         os.environ.update(libtpu.child_environment(Path(dump), os.environ))
         import jax

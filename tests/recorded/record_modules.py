@@ -49,7 +49,7 @@ print(jax.jit(function).trace(x, odd, n).lower().compile().as_text())
 """
 
 
-def main() -> None:
+def main():
     FOLDER.mkdir(exist_ok=True)
     for python in sys.argv[1:] or [sys.executable]:
         with tempfile.TemporaryDirectory() as folder:

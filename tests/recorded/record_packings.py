@@ -56,7 +56,7 @@ print(jax.__version__)
 """
 
 
-def main() -> None:
+def main():
     FOLDER.mkdir(exist_ok=True)
     for python in sys.argv[1:] or [sys.executable]:
         for chip in _CHIPS:
@@ -74,7 +74,7 @@ def main() -> None:
             print(path.name, path.stat().st_size)
 
 
-def _compiled(python: str, chip: Chip, what: str) -> tuple[str, dict[str, str], str]:
+def _compiled(python, chip, what):
     """The version of JAX, texts by function, and the log."""
     with tempfile.TemporaryDirectory() as name:
         dump, log = Path(name) / "dump", Path(name) / "log"

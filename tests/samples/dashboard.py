@@ -4,46 +4,42 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 from html import unescape
-from typing import Any
 
 from autotune.domain.evidence import Measurement, Timed
-from autotune.domain.job import Ability, Job, Progress, Request
-from autotune.domain.key import Chip, Key
+from autotune.domain.job import Ability, Progress, Request
+from autotune.domain.key import Chip
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
     Estimated,
     Illegal,
     NotEstimated,
-    Outcome,
     OutOfVmem,
     TimedOut,
     WrongResult,
 )
 from autotune.domain.problem import Config
-from autotune.domain.record import Check, CheckVerdict, Evidence, Method, Record, Trial
+from autotune.domain.record import Check, CheckVerdict, Evidence, Method, Trial
 from autotune.domain.step import StepKind, StepTime, TunedStep
 from autotune.domain.workload import TunedEntry, TunedWorkload
-from autotune_db import SqlStore
 from tests.samples import estimates as estimatesamples
 from tests.samples.line_profiles import profiled
 from tests.samples.matching import NOON, SPEC, question
 from tests.samples.matching import record as bare_record
 from tests.samples.records import save_trial
-from tests.servers.service import Running
 
 EVIL = '</script><script>window.evil=1</script><img src=x onerror="window.evil=1">\'{{7*7}}'
 HTML = {"Accept": "text/html"}
 
 
-def estimated(time_us: float, used: int = 3 << 20) -> Estimated:
+def estimated(time_us, used=3 << 20):
     parts = estimatesamples.parts(issue=time_us * 0.6, hbm=time_us * 0.3, fill=time_us * 0.1)
     changes = {"memory_us": 4.0, "roofline_us": 6.0, "hbm_bytes": 4 << 20, "flops": 10**9}
     e = estimatesamples.estimate(parts, vmem_used_bytes=used, **changes)
     return Estimated(estimate=e, program=f"{time_us}")
 
 
-OUTCOMES: tuple[Outcome, ...] = (
+OUTCOMES = (
     estimated(100.0),
     estimated(25.0),
     estimated(9.5),
@@ -58,7 +54,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 )
 
 
-def config(number: int) -> Config:
+def config(number):
     return Config(
         axes=(("bm", 128 * (1 + number // 3)), ("unroll", 1 + number % 3)),
         grid_order=("m",),
@@ -66,12 +62,12 @@ def config(number: int) -> Config:
     )
 
 
-def trial(number: int, outcome: Outcome) -> Trial:
+def trial(number, outcome):
     at = NOON + timedelta(seconds=3 * number)
     return Trial(number=number, config=config(number), outcome=outcome, seconds=2.5, created_at=at)
 
 
-def published(key: Key) -> Record:
+def published(key):
     won = estimated(9.5).estimate
     return replace(
         bare_record(key),
@@ -102,11 +98,11 @@ RUN = Measurement(
 """The winner, a runner-up that cannot be told from it, plain XLA, the default, one that aborts."""
 
 
-def timed_record(key: Key, run: Measurement = RUN, method: str = "measured") -> Record:
+def timed_record(key, run=RUN, method="measured"):
     return replace(published(key), method=Method(method), measurement=run)
 
 
-def fill(store: SqlStore) -> None:
+def fill(store):
     """Key 1 has every outcome and a record, key 2 another toolchain with some failing, key 3 has
     trials only and names of the evil sort; one key is missed, one job waits."""
     store.save_kernel(SPEC)
@@ -133,7 +129,7 @@ def fill(store: SqlStore) -> None:
         store.profiles.save(number, profiled(f"trial {number}: {EVIL}", 1000 * number))
 
 
-def workload() -> TunedWorkload:
+def workload():
     """A problem that is published, one that is not, one that nothing is known of."""
     rows = [(question(), 12.0, 50.0, ""), (evil_key(), 1.0, 9.0, EVIL)]
     rows.append((question(3, 4), 2.0, None, "interrupted"))
@@ -154,14 +150,14 @@ STEP_TIMES = (
 )
 
 
-def evil_key() -> Key:
+def evil_key():
     plain = question()
     problem = replace(plain.problem, options=(("causal", EVIL),))
     chain = replace(plain.toolchain, jax=EVIL)
     return replace(plain, kernel=f"bad{EVIL}", fingerprint=EVIL, problem=problem, toolchain=chain)
 
 
-def checked(verdict: CheckVerdict, **changes: Any) -> Check:
+def checked(verdict, **changes):
     """Of the record of key 1, under the toolchain of key 2."""
     no_room = OutOfVmem(reason="no room", used_bytes=32 << 20, allowed_bytes=16 << 20)
     usual = Check(
@@ -197,23 +193,23 @@ CHECKS = (
 """One that can be requested, one that was looked at on another chip, one of the evil sort."""
 
 
-def html(service: Running, path: str, status: int = 200, **headers: str) -> str:
+def html(service, path, status=200, **headers):
     answered, _, body = service.raw("GET", path, **HTML, **headers)
     assert answered == status, body[:300]
     return body.decode()
 
 
-def plain(text: str) -> str:
+def plain(text):
     """What a page says, without its elements."""
     words = re.sub(r"</?bdi>", "", unescape(text))
     return " ".join(re.sub(r"<[^>]+>", " ", words).split())
 
 
-def wanted(key: Key, **more: Any) -> Request:
+def wanted(key, **more):
     return Request(kernel=key.kernel, problem=key.problem, chip=key.chip, **more)
 
 
-def claimed_job(store: SqlStore, key: Key) -> Job:
+def claimed_job(store, key):
     """A waiting job of its kernel, taken by a worker."""
     able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
     job = store.jobs.claim("w", able)
@@ -221,7 +217,7 @@ def claimed_job(store: SqlStore, key: Key) -> Job:
     return job
 
 
-def running_job(store: SqlStore, note: str) -> Job:
+def running_job(store, note):
     """The waiting job, taken by a worker that says what it does."""
     job = claimed_job(store, evil_key())
     store.jobs.heartbeat(job, Progress(done=1, goal=9, note=note))

@@ -1,19 +1,14 @@
 """Making a database quickly, and questions that only tests have about one."""
 
 import tempfile
-from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from autotune.domain.key import Key
-from autotune.domain.record import Record
-from autotune.domain.store import Store
-from autotune_db import SqlStore, open_store
+from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
 
 
-def new_store(file: Path | str, fill: Callable[[SqlStore], Any] = lambda _: None) -> SqlStore:
+def new_store(file, fill=lambda _: None):
     """A new SQLite file, opened. Only the first with this content is migrated and filled, others
     are copies of it, which takes a twentieth of the time."""
     Path(file).write_bytes(_content(fill))
@@ -21,7 +16,7 @@ def new_store(file: Path | str, fill: Callable[[SqlStore], Any] = lambda _: None
 
 
 @cache
-def _content(fill: Callable[[SqlStore], Any]) -> bytes:
+def _content(fill):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "content.db")
         with open_store(str(file), create=True) as store:
@@ -30,27 +25,25 @@ def _content(fill: Callable[[SqlStore], Any]) -> bytes:
         return file.read_bytes()
 
 
-def two_records(store: SqlStore) -> None:
+def two_records(store):
     """Of the sample kernel: snapshot 2."""
     store.save_kernel(SPEC)
     store.save_record(record(question(1024)))
     store.save_record(record(question(4096, 256)))
 
 
-def latest_snapshot(store: Store) -> int:
+def latest_snapshot(store):
     """Its number; 0, which is empty, before anything is published."""
     return next((snapshot.number for snapshot in store.snapshots(1)), 0)
 
 
-def snapshot_records(
-    store: Store, number: int, *, claimed: bool = False
-) -> Sequence[Record] | None:
+def snapshot_records(store, number, *, claimed=False):
     """All records of a snapshot, newest first; None for a number that there is not."""
     change = store.snapshot_change(number, since=0, claimed=claimed)
     return None if change is None else list(change.records)
 
 
-def key_id(store: SqlStore, key: Key) -> int | None:
+def key_id(store, key):
     """The number of a key that was searched, published or missed, among the first."""
     for number in range(1, 100):
         searched = store.browse.searched(number)

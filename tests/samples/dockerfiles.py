@@ -17,12 +17,12 @@ class Instruction:
     rest: str
 
     @property
-    def words(self) -> list[str]:
+    def words(self):
         """In exec form the list itself."""
         return self.listed or self.rest.split()
 
     @property
-    def listed(self) -> list[str] | None:
+    def listed(self):
         """The words of the exec form, None where a shell would get the line."""
         return list(map(str, json.loads(self.rest))) if self.rest.startswith("[") else None
 
@@ -33,19 +33,19 @@ class Stage:
 
     instructions: tuple[Instruction, ...]
 
-    def all(self, name: str) -> list[Instruction]:
+    def all(self, name):
         return [instruction for instruction in self.instructions if instruction.name == name]
 
-    def one(self, name: str) -> Instruction:
+    def one(self, name):
         (only,) = self.all(name)
         return only
 
 
-def stages(text: str) -> list[Stage]:
+def stages(text):
     """The groups in their order; what stands before the first is for all."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     whole = "\n".join(lines).replace("\\\n", " ").splitlines()
-    groups: list[list[Instruction]] = []
+    groups = []
     begin = next(n for n, line in enumerate(whole) if line.startswith("FROM"))
     for line in whole[begin:]:
         name, _, rest = line.strip().partition(" ")
@@ -55,7 +55,7 @@ def stages(text: str) -> list[Stage]:
     return [Stage(tuple(stage)) for stage in groups]
 
 
-def health_command(stage: Stage) -> list[str]:
+def health_command(stage):
     """What HEALTHCHECK runs, in exec form."""
     command = stage.one("HEALTHCHECK").rest.partition("CMD ")[2]
     return list(map(str, json.loads(command)))

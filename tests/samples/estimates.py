@@ -1,7 +1,5 @@
 """Estimates with an explanation whose parts add up, for tests."""
 
-from typing import Any
-
 from autotune.domain import explanation as names
 from autotune.domain.explanation import Explanation
 from autotune.domain.outcome import Estimate
@@ -19,14 +17,14 @@ SHORT = {
 }
 
 
-def parts(**us: float) -> dict[str, float]:
+def parts(**us):
     """Microseconds by part, given by the first word of each."""
     return {name: us.get(short, 0.0) for short, name in SHORT.items()}
 
 
-def estimate(parts_us: dict[str, float], **changes: Any) -> Estimate:
+def estimate(parts_us, **changes):
     """Fields of the explanation and of the estimate can be changed by name."""
-    explained: dict[str, Any] = {
+    explained = {
         "parts_us": tuple(parts_us.items()),
         "roofline_us": 1.0,
         "mxu_us": 0.5,
@@ -38,7 +36,7 @@ def estimate(parts_us: dict[str, float], **changes: Any) -> Estimate:
         "spill_bundles": 0,
         "least_us": 0.0,
     }
-    fields: dict[str, Any] = {
+    fields = {
         "time_us": sum(parts_us.values()),
         "compute_us": 1.0,
         "memory_us": 1.0,

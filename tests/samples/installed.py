@@ -1,14 +1,12 @@
 """What kernels of packages do after ``autotune.install``: their grids, from published axes. Used
 under the Python of the repository and under those of other packages."""
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import jax
 
-from autotune.answering.matching import DEFAULT, Index, Match
+from autotune.answering.matching import DEFAULT, Index
 from autotune.domain.key import Key
 from autotune.domain.problem import make_config
 from tests.samples.records import record
@@ -17,45 +15,45 @@ from tests.samples.records import record
 class PublishedAxes:
     """A ``Source``: by kernel the axes that are published for whatever problem, on one chip."""
 
-    def __init__(self, limit: int | None = None, **axes: dict[str, Any]) -> None:
+    def __init__(self, limit=None, **axes):
         self.axes, self.limit = axes, limit
         self.asked: list[Key] = []
 
-    def match(self, key: Key, accept: Any = ()) -> Match:
+    def match(self, key, accept=()):
         self.asked.append(key)
         axes = self.axes.get(key.kernel)
         config = None if axes is None else make_config(axes, vmem_limit_bytes=self.limit)
         return Index([replace(record(key), config=config)] if config else []).match(key, accept)
 
-    def miss(self, key: Key, kind: Any = DEFAULT) -> None:
+    def miss(self, key, kind=DEFAULT):
         """Nobody counts."""
 
-    def problem(self, kernel: str) -> str:
+    def problem(self, kernel):
         """The last that was asked for."""
         return str([key.problem for key in self.asked if key.kernel == kernel][-1])
 
 
-def array(dtype: str, *shape: int) -> jax.ShapeDtypeStruct:
+def array(dtype, *shape):
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
-def calls(function: Callable[..., Any], *arrays: Any) -> list[dict[str, Any]]:
+def calls(function, *arrays):
     """The parameters of each ``pallas_call`` in it, as JAX traces them."""
     return [*_calls(jax.make_jaxpr(function)(*arrays).jaxpr)]
 
 
-def grids(function: Callable[..., Any], *arrays: Any) -> list[tuple[Any, ...]]:
+def grids(function, *arrays):
     return [call["grid_mapping"].grid for call in calls(function, *arrays)]
 
 
-def program(function: Callable[..., Any], *arrays: Any) -> str:
+def program(function, *arrays):
     """What JAX makes of it, to compare; of nothing that was traced before."""
     jax.clear_caches()
     return str(jax.make_jaxpr(function)(*arrays))
 
 
 @contextmanager
-def told(kind: str) -> Iterator[None]:
+def told(kind):
     """Code under trace is for that TPU."""
     device = jax.sharding.AbstractDevice(device_kind=kind, num_cores=1, platform="tpu")
     types = (jax.sharding.AxisType.Auto,)
@@ -64,7 +62,7 @@ def told(kind: str) -> Iterator[None]:
         yield
 
 
-def _calls(jaxpr: Any) -> Iterator[dict[str, Any]]:
+def _calls(jaxpr):
     for equation in jaxpr.eqns:
         if equation.primitive.name == "pallas_call":
             yield equation.params
@@ -73,5 +71,5 @@ def _calls(jaxpr: Any) -> Iterator[dict[str, Any]]:
                 yield from _calls(getattr(value, "jaxpr", value))
 
 
-def _is_jaxpr(value: Any) -> bool:
+def _is_jaxpr(value):
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")

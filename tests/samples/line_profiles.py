@@ -15,7 +15,7 @@ LINE = SourceLine(file="/a b/<k>.py", line=7, function="body", text=EVIL)
 HELPER = SourceLine(file="/other/helper.py", line=20, function="helper", text="return x")
 
 
-def profiled(name: str = "m=8", cycles: int = 3000) -> ConfigProfile:
+def profiled(name="m=8", cycles=3000):
     """Of one call, with a helper in another file, and texts that try to be more than text."""
     rows = (
         ProfileRow(

@@ -22,16 +22,16 @@ SPEC = KernelSpec(
 
 
 def question(
-    m: int = 1024,
-    k: int = 128,
+    m=1024,
+    k=128,
     *,
-    jax: str = "0.10.2",
-    kernel: str = "mm",
-    dtype: str = "bfloat16",
-    causal: bool = False,
-    chip: Chip = Chip.V5E,
-    fingerprint: str = "f00d",
-) -> Key:
+    jax="0.10.2",
+    kernel="mm",
+    dtype="bfloat16",
+    causal=False,
+    chip=Chip.V5E,
+    fingerprint="f00d",
+):
     problem = Problem(dims=(("m", m), ("k", k)), dtype=dtype, options=(("causal", causal),))
     toolchain = Toolchain(jax=jax, jaxlib=jax, libtpu="0.0.42")
     return Key(
@@ -39,7 +39,7 @@ def question(
     )
 
 
-def record(key: Key | None = None, bm: int = 256, *, used: int = 100, allowed: int = 250) -> Record:
+def record(key=None, bm=256, *, used=100, allowed=250):
     estimate = Estimate(
         time_us=5.5,
         compute_us=1.0,
@@ -76,13 +76,13 @@ def record(key: Key | None = None, bm: int = 256, *, used: int = 100, allowed: i
     )
 
 
-def older(of: Record, jax: str) -> Record:
+def older(of, jax):
     """The same record, tuned with another JAX."""
     toolchain = replace(of.key.toolchain, jax=jax, jaxlib=jax)
     return replace(of, key=replace(of.key, toolchain=toolchain))
 
 
-def ruled() -> ShapeRule:
+def ruled():
     """A step costs as much as any other, so the largest block that was compiled is the answer."""
     compiled = CompiledBlocks(
         config=record(bm=512).config,

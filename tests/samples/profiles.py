@@ -1,19 +1,15 @@
 """Profiles of TPU and GPU shape, written in the text format of JAX's ``ProfileData``."""
 
-from collections.abc import Sequence
-
 from jax.profiler import ProfileData
 
-from autotune.compiling.child.measure.xspace import Plane, planes
+from autotune.compiling.child.measure.xspace import planes
 
 EPOCH_NS = 1_763_750_000_123_456_789
 
 Row = tuple[str, int, int]  # name, start and duration in picoseconds
 
 
-def text(
-    device: str, lines: dict[str, Sequence[Row]], *, origin_ns: int = EPOCH_NS, module: str = ""
-) -> str:
+def text(device, lines, *, origin_ns=EPOCH_NS, module=""):
     """One plane. ``module``: what each event names as its HLO module, by reference."""
     names = list(dict.fromkeys(name for rows in lines.values() for name, _, _ in rows))
     parts = [f'name: "{device}"']
@@ -32,30 +28,24 @@ def text(
     return f"planes {{ {' '.join(parts)} }}"
 
 
-def serialized(*texts: str) -> bytes:
-    data: bytes = ProfileData.text_proto_to_serialized_xspace("\n".join(texts))
-    return data
+def serialized(*texts):
+    return ProfileData.text_proto_to_serialized_xspace("\n".join(texts))
 
 
-def profile(*texts: str) -> list[Plane]:
+def profile(*texts):
     return planes(serialized(*texts))
 
 
-def tpu(number: int, modules: Sequence[Row], ops: Sequence[Row], **more: int) -> str:
+def tpu(number, modules, ops, **more):
     lines = {"XLA Modules": modules, "XLA Ops": ops, "Steps": [("0", 0, 10**9)]}
     return text(f"/device:TPU:{number}", lines, **more)
 
 
-def calls(
-    count: int, *, every: int = 10_000_000, ps: int = 5_000_123
-) -> tuple[list[Row], list[Row]]:
+def calls(count, *, every=10_000_000, ps=5_000_123):
     """Runs of ``jit_k`` with one kernel of ``ps`` within, and a run of something else between."""
     modules, ops = list[Row](), list[Row]()
     for n in range(count):
         start = n * 10_000_000
-        modules += [
-            ("jit_k(77)", start, ps + 2000),
-            ("jit_other(5)", start + 6_000_000, 9000),
-        ]
+        modules += [("jit_k(77)", start, ps + 2000), ("jit_other(5)", start + 6_000_000, 9000)]
         ops += [("kernel.1", start + 1000, ps), ("copy.2", start + 6_000_000, 4000)]
     return modules, ops

@@ -10,21 +10,19 @@ from autotune.domain.outcome import (
     Estimated,
     Illegal,
     NotEstimated,
-    Outcome,
     OutOfVmem,
     TimedOut,
     WrongResult,
 )
 from autotune.domain.problem import Config, Option, Problem, ProblemSpec
 from autotune.domain.record import Evidence, Method, Record, Trial
-from autotune.domain.store import Store
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=UTC)
 NASTY = "line 1\nline 2\t'; DROP TABLE trials; -- \0 \ud800 \U0001f600 \x7f {db} %s"
 
 
-def estimate(time_us: float = 12.3456789012345, **changes: object) -> Estimate:
-    fields: dict[str, object] = {
+def estimate(time_us=12.3456789012345, **changes):
+    fields = {
         "time_us": time_us,
         "compute_us": 0.1,
         "memory_us": 1 / 3,
@@ -38,10 +36,10 @@ def estimate(time_us: float = 12.3456789012345, **changes: object) -> Estimate:
         "flops": 2**70,
         "notes": ("first", NASTY),
     }
-    return Estimate(**{**fields, **changes})  # type: ignore[arg-type]
+    return Estimate(**{**fields, **changes})
 
 
-OUTCOMES: tuple[Outcome, ...] = (
+OUTCOMES = (
     Estimated(estimate=estimate(), program="abc"),
     Estimated(estimate=estimate(notes=()), program=""),
     NotEstimated(reason=NASTY, vmem_used_bytes=3, program="def"),
@@ -56,7 +54,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 )
 
 
-def key(kernel: str = "matmul", *, m: int = 4096, chip: Chip = Chip.V5E, jax: str = "0.9.0") -> Key:
+def key(kernel="matmul", *, m=4096, chip=Chip.V5E, jax="0.9.0"):
     problem = Problem(
         dims=(("m", m), ("k", 128), ("a", 1)),
         dtype="bfloat16",
@@ -66,7 +64,7 @@ def key(kernel: str = "matmul", *, m: int = 4096, chip: Chip = Chip.V5E, jax: st
     return Key(kernel=kernel, fingerprint="f00d", problem=problem, chip=chip, toolchain=toolchain)
 
 
-def config(bm: int = 128) -> Config:
+def config(bm=128):
     return Config(
         axes=(("bm", bm), ("bk", 512), ("fuse", True), ("mode", "x"), ("a", 1)),
         grid_order=("n", "m", "k"),
@@ -75,7 +73,7 @@ def config(bm: int = 128) -> Config:
     )
 
 
-def trial(number: int = 0, outcome: Outcome = OUTCOMES[0], bm: int | None = None) -> Trial:
+def trial(number=0, outcome=OUTCOMES[0], bm=None):
     return Trial(
         number=number,
         config=config(bm if bm is not None else 8 * (number + 1)),
@@ -85,7 +83,7 @@ def trial(number: int = 0, outcome: Outcome = OUTCOMES[0], bm: int | None = None
     )
 
 
-def record(of: Key | None = None, time_us: float = 5.5, created_at: datetime = NOON) -> Record:
+def record(of=None, time_us=5.5, created_at=NOON):
     return Record(
         key=of or key(),
         config=config(),
@@ -102,7 +100,7 @@ def record(of: Key | None = None, time_us: float = 5.5, created_at: datetime = N
     )
 
 
-def spec(name: str = "matmul", fingerprint: str = "f00d") -> KernelSpec:
+def spec(name="matmul", fingerprint="f00d"):
     options = (
         Option(name="transposed", choices=(False, True), default=False),
         Option(name="activation", choices=("none", "gelu"), default="none"),
@@ -117,6 +115,6 @@ def spec(name: str = "matmul", fingerprint: str = "f00d") -> KernelSpec:
     )
 
 
-def save_trial(store: Store, key: Key, trial: Trial) -> bool:
+def save_trial(store, key, trial):
     """Keep one; false where its number or its config is there already."""
     return store.save_trials(key, [trial]) == 1

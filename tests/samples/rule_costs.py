@@ -1,13 +1,11 @@
 """What a rule's costs come to, term by term: what the tables of ``answering.rules`` are held to."""
 
-from collections.abc import Mapping
-
 from autotune.answering import rules
-from autotune.domain.rule import CostTerm, ShapeRule
+from autotune.domain.rule import CostTerm
 from autotune.tables.rule_costs import array_us, term_us
 
 
-def call_us(rule: ShapeRule, both: Mapping[str, int]) -> float:
+def call_us(rule, both):
     """``both``: dimensions and sizes."""
     dim_of = {axis.name: axis.dim for axis in rule.axes}
     core_us, waits_us = (

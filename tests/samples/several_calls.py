@@ -52,12 +52,7 @@ def _reference(_: Problem) -> Callable[..., Any]:
 def _inputs(problem: Problem) -> list[Array]:
     given = {"known": lambda: np.array([1], np.int32), "unknown": None}
     return [
-        Array(
-            name="which",
-            shape=(1,),
-            dtype="int32",
-            values=given[str(problem.option("branch"))],
-        ),
+        Array(name="which", shape=(1,), dtype="int32", values=given[str(problem.option("branch"))]),
         Array(name="x", shape=(problem["rows"], WIDTH), dtype="float32"),
     ]
 

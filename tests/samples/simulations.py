@@ -1,14 +1,12 @@
 """A simulation as the compiler child answers it, made by hand, at a clock of 1 GHz."""
 
-from typing import Any
-
 from autotune.domain.compilers import Compiled
 from autotune.domain.explanation import TimePart
 
 _CYCLES = 1000  # a microsecond
 
 
-def simulation(total_us: float, **cycles_us: float) -> dict[str, Any]:
+def simulation(total_us, **cycles_us):
     """``cycles_us``: microseconds by ``TimePart``, in small letters; the rest is vector issue."""
     parts = {p: round(cycles_us.get(p.name.lower(), 0.0) * _CYCLES) for p in TimePart}
     del parts[TimePart.XLA]
@@ -35,9 +33,7 @@ def simulation(total_us: float, **cycles_us: float) -> dict[str, Any]:
     }
 
 
-def compiled(
-    simulation: dict[str, Any] | None, *, program: str = "p", used: int = 1, refusal: str = ""
-) -> Compiled:
+def compiled(simulation, *, program="p", used=1, refusal=""):
     """``used``: bytes of VMEM."""
     return Compiled(
         seconds=0.1,

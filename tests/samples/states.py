@@ -7,9 +7,8 @@ from autotune.domain.job import Progress, State
 from autotune.domain.key import Chip, KernelSpec, Key, Toolchain
 from autotune.domain.outcome import OutOfVmem
 from autotune.domain.problem import Config, Option, Problem, ProblemSpec
-from autotune.domain.record import CheckVerdict, Evidence, Method, Record
+from autotune.domain.record import CheckVerdict, Evidence, Method
 from autotune.domain.workload import TunedEntry, TunedWorkload
-from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, RUN, checked, claimed_job, estimated, trial, wanted
 from tests.samples.dashboard import published as published_sample
 from tests.samples.matching import NOON
@@ -19,19 +18,19 @@ KERNELS = ("splash_attention", "rmsnorm", "gmm")
 TOO_LARGE = OutOfVmem(reason="needs 32 MiB", used_bytes=32 << 20, allowed_bytes=16 << 20)
 
 
-def key(kernel: str, q_len: int, *, chip: Chip = Chip.V6E, jax: str = "0.10.2") -> Key:
+def key(kernel, q_len, *, chip=Chip.V6E, jax="0.10.2"):
     dims = (("batch", 4), ("heads", 16), ("q_len", q_len), ("kv_len", 4096), ("head_dim", 128))
     problem = Problem(dims=dims, dtype="bfloat16", options=(("causal", True),))
     toolchain = Toolchain(jax=jax, jaxlib=jax, libtpu="0.0.42")
     return Key(kernel=kernel, fingerprint="f00d", problem=problem, chip=chip, toolchain=toolchain)
 
 
-def config(number: int) -> Config:
+def config(number):
     axes = (("block_q", 128 << number % 4), ("block_kv", 256 << number // 4 % 3))
     return Config(axes=axes, grid_order=("m",), dimension_semantics=("parallel",))
 
 
-def record(of: Key, time_us: float = 9.5, **changes: object) -> Record:
+def record(of, time_us=9.5, **changes):
     """Of the third trial, which took ``time_us``."""
     usual = replace(
         published_sample(of),
@@ -42,10 +41,10 @@ def record(of: Key, time_us: float = 9.5, **changes: object) -> Record:
         reason="",
         verification="",
     )
-    return replace(usual, **changes)  # type: ignore[arg-type]
+    return replace(usual, **changes)
 
 
-def tried(store: SqlStore, of: Key, *times_us: float) -> Key:
+def tried(store, of, *times_us):
     """A key with trials of these times; without any, with nothing that fits."""
     outcomes = [*map(estimated, times_us)] or [TOO_LARGE] * 4
     for number, outcome in enumerate(outcomes):
@@ -53,7 +52,7 @@ def tried(store: SqlStore, of: Key, *times_us: float) -> Key:
     return of
 
 
-def every_state(store: SqlStore) -> None:
+def every_state(store):
     """Each with its own problem, told apart by ``q_len``."""
     for name in KERNELS:
         store.save_kernel(spec(name))
@@ -84,7 +83,7 @@ def every_state(store: SqlStore) -> None:
     store.workloads.save(TunedWorkload(name="llama", entries=tuple(entries), missing=("line 3",)))
 
 
-def _published(store: SqlStore) -> Key:
+def _published(store):
     """Gives the one whose best trial is not what is served."""
     attention, norm, grouped = KERNELS
     proven = tried(store, key(attention, 16), 100.0, 25.0, 9.5, 4.7)
@@ -103,21 +102,21 @@ def _published(store: SqlStore) -> Key:
         (tried(store, key(attention, 16, chip=Chip.V5E), 90.0, 30.0, 9.5), {}),
         (replace(key(norm, 1024), fingerprint="01d"), {}),  # stale, and without its trials
     ):
-        changed: dict[str, object] = {"created_at": NOON, **changes}
+        changed = {"created_at": NOON, **changes}
         store.save_record(record(of, **changed))
     return proven
 
 
-def _small() -> dict[str, object]:
+def _small():
     return {"default": Evidence(config=config(0), time_us=10.0)}
 
 
-def _default() -> dict[str, object]:
+def _default():
     best = Evidence(config=config(0), time_us=9.5)
     return {"is_default": True, "config": config(0), "default": best}
 
 
-def _measured() -> dict[str, object]:
+def _measured():
     timed = tuple(
         replace(t, config=t.config and config(number)) for number, t in enumerate(RUN.timed)
     )
@@ -125,7 +124,7 @@ def _measured() -> dict[str, object]:
     return {"measurement": replace(RUN, timed=timed), "method": Method.MEASURED, "config": winner}
 
 
-def _jobs(store: SqlStore) -> None:
+def _jobs(store):
     attention, norm, grouped = KERNELS
     asked = [key(attention, 1024), key(norm, 2048), key(grouped, 512), key(attention, 2048)]
     for of in asked[:3]:
@@ -140,7 +139,7 @@ def _jobs(store: SqlStore) -> None:
     store.jobs.add(wanted(key(attention, 4096)), by="ci")
 
 
-def spec(name: str) -> KernelSpec:
+def spec(name):
     option = Option(name="causal", choices=(False, True), default=False)
     return KernelSpec(
         name=name,

@@ -1,7 +1,6 @@
 """Chips and traces made by hand, for rules and memory."""
 
 from dataclasses import replace
-from typing import Any
 
 from autotune.domain.key import Chip, ChipInfo
 from autotune.domain.trace import Operand, Scratch, Trace
@@ -19,13 +18,7 @@ V5E = ChipInfo(
     bf16_ops_per_s=1.97e14,
     int8_ops_per_s=3.94e14,
 )
-V4 = replace(
-    V5E,
-    chip=Chip.V4,
-    device_kind="TPU v4",
-    num_cores=2,
-    vmem_capacity_bytes=16 * MIB,
-)
+V4 = replace(V5E, chip=Chip.V4, device_kind="TPU v4", num_cores=2, vmem_capacity_bytes=16 * MIB)
 V7X = replace(
     V5E,
     chip=Chip.V7X,
@@ -36,9 +29,7 @@ V7X = replace(
 )
 
 
-def operand(
-    shape: tuple[int, ...], block: tuple[int, ...], dtype: str = "bfloat16", **fields: Any
-) -> Operand:
+def operand(shape, block, dtype="bfloat16", **fields):
     """An input that varies along one axis of a one-axis grid, unless told otherwise."""
     known = {
         "name": "x",
@@ -55,12 +46,12 @@ def operand(
     return Operand(shape=shape, block=block, dtype=dtype, **{**known, **fields})
 
 
-def scratch(shape: tuple[int, ...], dtype: str = "float32", **fields: Any) -> Scratch:
+def scratch(shape, dtype="float32", **fields):
     return Scratch(**{"shape": shape, "dtype": dtype, "space": "vmem", "carried": True, **fields})
 
 
-def trace(*operands: Operand, grid: tuple[int, ...] = (4,), **fields: Any) -> Trace:
-    known: dict[str, Any] = {
+def trace(*operands, grid=(4,), **fields):
+    known = {
         "scratch": (),
         "scalar_operands": 0,
         "scalar_prefetch_bytes": 0,

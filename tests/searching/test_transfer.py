@@ -260,7 +260,6 @@ def test_what_is_wrong_is_learned_from(store):
     for trial in store.trials(subject(1 << 14).key):
         assert isinstance(trial.outcome, Estimated)
         step = trial.outcome.step
-        assert step is not None
         twisted = replace(step, core_us=step.core_us * trial.config["block"] ** 0.5)
         save_trial(store, slower, replace(trial, outcome=replace(trial.outcome, step=twisted)))
     assert best(search(store, 1 << 17)) == fastest(1 << 17)

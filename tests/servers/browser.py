@@ -1,13 +1,9 @@
 """Pages in a real Chromium, and what goes wrong on them."""
 
 import shutil
-from collections.abc import Iterator
-from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
-
-from tests.servers.service import Running
+from playwright.sync_api import expect
 
 WANTED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FOUND = next(filter(None, map(shutil.which, WANTED)), None)
@@ -21,14 +17,14 @@ expect.set_options(timeout=LIMIT_MS)
 class Seen:
     """A page, and what went wrong on it."""
 
-    def __init__(self, page: Page, service: Running) -> None:
+    def __init__(self, page, service):
         self.page, self._service = page, service
         self.wrong: list[str] = []
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         page.on("request", self._request)
 
-    def open(self, path: str) -> Page:
+    def open(self, path):
         self.page.goto(self._service.url + path)
         self.page.wait_for_function(
             "() => [...document.querySelectorAll('.draw:not([hidden])')]"
@@ -36,17 +32,17 @@ class Seen:
         )
         return self.page
 
-    def _console(self, message: Any) -> None:
+    def _console(self, message):
         missing = "the server responded with a status of 404" in message.text
         if message.type in ("error", "warning") and not missing:
             self.wrong.append(f"{message.type}: {message.text}")
 
-    def _request(self, request: Any) -> None:
+    def _request(self, request):
         if not request.url.startswith((self._service.url, "data:", "blob:")):
             self.wrong.append(f"request to {request.url}")
 
 
-def seen_in(browser: Browser, service: Running, **options: Any) -> Iterator[Seen]:
+def seen_in(browser, service, **options):
     context = browser.new_context(**{"viewport": LAPTOP, "accept_downloads": True, **options})
     context.set_default_timeout(LIMIT_MS)
     seen = Seen(context.new_page(), service)
@@ -55,7 +51,7 @@ def seen_in(browser: Browser, service: Running, **options: Any) -> Iterator[Seen
     assert seen.wrong == []
 
 
-def violations(page: Page) -> list[tuple[str, list[str]]]:
+def violations(page):
     """What axe finds, of whatever weight."""
     violations = Axe().run(page).response["violations"]
     return [

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -21,9 +20,7 @@ _OURS = ("PYTHONPATH", "COLUMNS")
 COMMAND = Path(sys.executable).with_name("autotune")
 
 
-def autotune(
-    *args: str, cwd: Path, env: dict[str, str] | None = None, timeout: float = 1200
-) -> subprocess.CompletedProcess[str]:
+def autotune(*args, cwd, env=None, timeout=1200):
     """Run ``autotune`` with a database in ``cwd``, unless ``env`` says another."""
     surroundings = {
         **{k: v for k, v in os.environ.items() if k not in _OURS},
@@ -42,9 +39,7 @@ def autotune(
     return _as_promised(done, args)
 
 
-def autotune_here(
-    *args: str, cwd: Path, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def autotune_here(*args, cwd, env=None):
     """As ``autotune``, in this process: for commands that start no other one."""
     surroundings = {"AUTOTUNE_DATABASE_URL": str(cwd / "test.db"), **(env or {})}
     printed, errors, code = io.StringIO(), io.StringIO(), 0
@@ -70,9 +65,7 @@ def autotune_here(
     return _as_promised(done, args)
 
 
-def _as_promised(
-    done: subprocess.CompletedProcess[str], args: Sequence[str]
-) -> subprocess.CompletedProcess[str]:
+def _as_promised(done, args):
     """Whatever a test runs with ``--json`` prints what the docs promise."""
     if "--json" in args and "--version" not in args and done.returncode in (0, 1, 3):
         found = strays(args, done.stdout)
@@ -80,7 +73,7 @@ def _as_promised(
     return done
 
 
-def assert_one_sentence(done: subprocess.CompletedProcess[str], says: str) -> None:
+def assert_one_sentence(done, says):
     """Exit code 2, one line on stderr beside what says what is being done, no traceback."""
     assert done.returncode == 2, done.stderr
     assert says in done.stderr

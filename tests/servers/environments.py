@@ -11,7 +11,7 @@ from autotune.compiling.environments.environment import FOLDER_VARIABLE
 from autotune.domain.errors import AutotuneError
 
 
-def folder_with(release: str) -> Path:
+def folder_with(release):
     """The folder of environments, which has that one; else the test is skipped."""
     cache = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / "environments"
     folder = Path(os.environ.get(FOLDER_VARIABLE, cache))

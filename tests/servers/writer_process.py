@@ -15,7 +15,7 @@ from autotune_db import open_store
 from tests.samples.records import key, record, save_trial, trial
 
 
-def main(url: str, worker: int, count: int, signal: Path) -> None:
+def main(url, worker, count, signal):
     print("ready", flush=True)
     while not signal.exists():
         time.sleep(0.001)

@@ -199,7 +199,6 @@ class TestJobs:
         asked_for = {"miss": listed["nearest"]["number"]}
         assert service.post("/v1/jobs", asked_for, writer)[0] == 201
         mine = store.jobs.claim("w1", ABLE, 60)
-        assert mine is not None
         key, wanted = question(2048), mine.request
         assert (wanted.problem, wanted.chip, wanted.toolchain, wanted.fingerprint) == (
             key.problem,

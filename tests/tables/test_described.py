@@ -76,7 +76,6 @@ def test_every_row_of_the_field(table):
     if not (sources := sources_of(table, python)):
         pytest.skip(f"it does not have {table.name}")
     counts = counted(table, python)
-    assert counts is not None
     empty = counts.unread["no config: tokamax takes its own heuristics there"]
     assert counts.read >= 0.9 * (counts.rows - empty)
     for row, why in compared(sources, python):

@@ -243,7 +243,6 @@ def test_the_child_dies_with_its_parent_and_takes_its_folder(temporary, tmp_path
         "print('ready', flush=True)\ntime.sleep(100)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
-    assert parent.stdout is not None
     assert parent.stdout.readline() == b"ready\n"
     (log,) = temporary.glob("autotune-compiler-*/log")
     while holding and b"here" not in log.read_bytes():

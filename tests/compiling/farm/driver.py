@@ -5,7 +5,6 @@ python driver.py ADDRESS DATABASE
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 from autotune.compiling.farm.pool import RayPool
 from autotune.declaring.discovery import find_kernel
@@ -19,7 +18,7 @@ from tests.samples.searching import run_search
 
 
 class Saying(SearchObserver):
-    def trial_done(self, _: Any) -> None:
+    def trial_done(self, _):
         print("trial", flush=True)
 
 

@@ -208,7 +208,6 @@ def test_what_is_published_after_a_check_has_the_default_with_its_config(store):
     (found,) = check(store, fake, record)
     assert publish_checked(fake, store, found, record, REF, list[str]().append).verified
     kept = store.record(found.target)
-    assert kept is not None
     assert kept.default.config == record.default.config
     assert kept.default.failure == CompileFailed(reason="no such thing")
 

@@ -5,17 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from broken_parts import (
-    ARBITRARY,
-    HOW,
-    LANES,
-    PARALLEL,
-    blocks,
-    by_hand,
-    is_right,
-    rows,
-    semantics,
-)
+from broken_parts import ARBITRARY, HOW, LANES, PARALLEL, blocks, by_hand, is_right, rows, semantics
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 

@@ -7,16 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from broken_parts import (
-    ARBITRARY,
-    HOW,
-    LANES,
-    PARALLEL,
-    blocks,
-    is_right,
-    position,
-    semantics,
-)
+from broken_parts import ARBITRARY, HOW, LANES, PARALLEL, blocks, is_right, position, semantics
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu

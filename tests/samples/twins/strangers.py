@@ -829,10 +829,7 @@ def sum_of_parts(x: Any, w: Any, *, block: int = 8) -> Any:
     return pl.pallas_call(
         _parts_body,
         grid=(x.shape[0] // block,),
-        in_specs=[
-            pl.BlockSpec(memory_space=pl.ANY),
-            pl.BlockSpec((1, COLUMNS), lambda i: (0, 0)),
-        ],
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec((1, COLUMNS), lambda i: (0, 0))],
         out_specs=pl.BlockSpec((block, 128), lambda i: (i, 0)),
         out_shape=jax.ShapeDtypeStruct((x.shape[0], 128), F32),
         scratch_shapes=[pltpu.VMEM((block, COLUMNS), F32), pltpu.SemaphoreType.DMA],

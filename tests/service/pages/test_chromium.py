@@ -163,7 +163,6 @@ class TestOwnDatabase:
         assert page.evaluate("localStorage.length") == 0
         own_seen.wrong.remove(next(line for line in own_seen.wrong if "401" in line))
         job = store.jobs.get(2)
-        assert job is not None
         assert (job.created_by, job.request.problem["m"]) == ("ci", 77)
 
     def test_a_search_begins_on_the_page_of_its_problem(self, own_seen, store):

@@ -121,7 +121,6 @@ def test_one_trial_as_json(service):
 
 def test_plotly_is_served_compressed_and_kept_for_ever(service):
     path = re.search(r"/static/\w+/plotly-cartesian\.min\.js", html(service, "/keys/1"))
-    assert path is not None
     status, headers, body = service.raw("GET", path[0], **{"Accept-Encoding": "gzip"})
     assert (status, headers["content-encoding"]) == (200, "gzip")
     assert headers["cache-control"] == "public, max-age=31536000, immutable"

@@ -54,7 +54,6 @@ def test_the_roof_is_that_of_the_estimates():
     assert bandwidth(estimates) == (4 << 20) / 4.0
     assert peak(estimates) == 10**9 / 6.0
     figure = roofline(shown_trials())
-    assert figure is not None
     assert max(figure["data"][0]["y"]) == pytest.approx(10**9 / 6.0 / 1e6)
     dots = next(trace for trace in figure["data"][1:] if trace["name"] == "winner")
     assert dots["y"] == [pytest.approx(10**9 / 9.5 / 1e6)]

@@ -77,7 +77,6 @@ class TestRequests:
         status, job = fresh.post("/v1/jobs", json.loads(unescape(asked)), secret)
         assert status == 201, job
         made = store.jobs.get(job["number"])
-        assert made is not None
         assert made.request.toolchain == CHECKS[0].toolchain
         assert made.request.problem == CHECKS[0].key.problem
 

@@ -135,7 +135,6 @@ def test_products_are_counted_by_what_they_multiply(text, flops, dtype):
 def test_a_collective_says_who_takes_part(groups, devices):
     text = f"ROOT %g = f32[1024]{{0}} all-gather(%x), replica_groups={groups}, dimensions={{0}}"
     found = one(text).transfer
-    assert found is not None
     assert (found.route, found.size_bytes, found.devices) == (Route.GATHER, 4096, devices)
 
 

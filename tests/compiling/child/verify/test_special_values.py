@@ -1,8 +1,5 @@
 """What random numbers do not show, and what is left when a kernel has ended."""
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +13,6 @@ from autotune.domain.evidence import FailedCheck
 from tests.compiling.child.verify.test_gate_runs import by_hand, checked, kernel
 
 pytestmark = pytest.mark.slow
-OfRows = Callable[[Any], Any]
 
 
 def top(x, function=jnp.max):
