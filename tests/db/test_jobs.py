@@ -52,6 +52,12 @@ class TestQueue:
 
 
 class TestLease:
+    def test_nobody_takes_a_job_by_a_shorter_one(self, jobs):
+        jobs.add(request())
+        assert jobs.claim("a", ABLE, LONG) is not None
+        time.sleep(2 * SHORT)
+        assert jobs.claim("thief", ABLE, SHORT) is None
+
     @pytest.mark.parametrize("lapses_at", [None, NOON])
     def test_of_a_job_that_an_earlier_version_took(self, store, lapses_at):
         """It moves only the last sign of life: the end of a lease is of the holder before."""

@@ -151,14 +151,6 @@ class TestTrials:
 
 
 class TestReplaceOutcome:
-    def test_only_the_outcome_of_that_trial_changes(self, store):
-        for number in range(2):
-            save_trial(store, key(), trial(number))
-        newer = Estimated(estimate=estimate(4.5), program="q")
-        store.replace_outcome(key(), trial(1).config, newer)
-        assert store.trials(key()) == [trial(0), trial(1, newer)]
-        assert store.history()[0].best_us == 4.5
-
     def test_a_wrong_result_keeps_everything_and_cannot_win(self, store):
         for number in range(2):
             save_trial(store, key(), trial(number))

@@ -47,22 +47,6 @@ def test_the_same_command_compiles_nothing_again(searched):
     assert [t["number"] for t in history[0]["trials"]] == list(range(7))
 
 
-def test_lookup_says_how_its_answer_fits_the_question(searched):
-    folder, report = searched
-    asked = ("lookup", "matmul", "--chip", "TPU v5 lite", "--json")
-    found = autotune_here(*asked, "--shape", "512x512x512", cwd=folder)
-    assert found.returncode == 0
-    assert json.loads(found.stdout)["config"]["axes"] == report["record"]["config"]["axes"]
-    near = autotune_here(*asked, "--shape", "512x512x1024", cwd=folder)
-    assert json.loads(near.stdout)["match"] == "nearest"
-    versions = "jax=0.1,jaxlib=0.1,libtpu=0.1"
-    other = autotune_here(*asked, "--shape", "512x512x512", "--toolchain", versions, cwd=folder)
-    assert json.loads(other.stdout)["match"] == "toolchain"
-    missed = autotune_here(*asked, "--shape", "64x64x64", cwd=folder)
-    assert missed.returncode == 1
-    assert json.loads(missed.stdout)["match"] is None
-
-
 def test_a_timeout_stops_and_keeps(tmp_path):
     done = autotune_here(*SEARCH, "--timeout", "0", "--json", cwd=tmp_path)
     report = json.loads(done.stdout)

@@ -151,15 +151,3 @@ def test_an_executable_that_is_refused_is_compiled_again(tmp_path):
         assert all(isinstance(us, float) and us > 0 for us in child.sample(["c0", "c0"]))
     finally:
         child.close()
-
-
-def test_after_an_abort_the_device_is_opened_and_loaded_again():
-    child = Child(measuring_process("cpu"), WORK)
-    try:
-        child.open()
-        for name in ("c0", "c1"):
-            assert child.load(Program(name=name, config=QUICK, path=None))
-        child.process.stop()  # as if it had died
-        assert all(isinstance(us, float) for us in child.sample(["c0", "c1"]))
-    finally:
-        child.close()

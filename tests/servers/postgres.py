@@ -37,12 +37,12 @@ class Postgres:
 
     def new_database(self, how=""):
         name = f"test_{next(_numbers)}"
-        self.sql(f"CREATE DATABASE {name}{how}")
+        self._execute(f"CREATE DATABASE {name}{how}")
         return str(self._server.get_uri(database=name))
 
     def drop(self, url):
         """Hundreds of files for each database are slow to delete all together."""
-        self.sql(f"DROP DATABASE {_name(url)} WITH (FORCE)")
+        self._execute(f"DROP DATABASE {_name(url)} WITH (FORCE)")
 
     def with_tables(self):
         """A database with ours. Only the first is migrated, others are copies of it, which takes a
@@ -55,6 +55,13 @@ class Postgres:
 
     def sql(self, command):
         return str(self._server.psql(command))
+
+    def _execute(self, command):
+        """Without a process of psql, of which hundreds of tests would start two."""
+        import psycopg
+
+        with psycopg.connect(self._server.get_uri(), autocommit=True) as connection:
+            connection.execute(command)
 
     @property
     def tools(self):

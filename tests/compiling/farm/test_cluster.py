@@ -130,7 +130,7 @@ def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(cluster, tmp_p
 
 
 def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(cluster, monkeypatch):
-    monkeypatch.setattr("autotune.compiling.farm.slots._AGAIN_S", 6.0)
+    monkeypatch.setattr("autotune.compiling.farm.slots._AGAIN_S", 1.0)
     add_nodes(cluster, 1)
     with RayPool(cluster.address, worker=SLEEPING) as pool:
         ask = pool._process.ask
