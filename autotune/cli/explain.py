@@ -103,6 +103,7 @@ def explain(
     problem stands for what is published for it, else for its fastest trial. Exit code 1 when a
     trial has no estimate, or one without parts.
     """
+    _check_trial(trial, words)
     by_line = any((by_line, keep, form.is_file, output))
     trace = trace and check_writable(trace)
     output = checked(form, output)
@@ -136,15 +137,18 @@ def explain(
     sys.exit(1 if sentences else 0)
 
 
-def _stored(
-    store: Store, trial: str, other: int | None, words: ProblemWords, chip: Chip | None
-) -> list[StoredTrial]:
-    """The trial, and the other. Raises ``InvalidInputError``: they are of different problems."""
+def _check_trial(trial: str, words: ProblemWords) -> None:
     if not words and not (trial.isdecimal() and int(trial)):
         raise InvalidInputError(
             f"{trial!r} is neither: the number of a trial is a whole number from 1, and a kernel "
             "needs --shape or --args"
         )
+
+
+def _stored(
+    store: Store, trial: str, other: int | None, words: ProblemWords, chip: Chip | None
+) -> list[StoredTrial]:
+    """The trial, and the other. Raises ``InvalidInputError``: they are of different problems."""
     first = find_trial(store, _number(store, trial, words, chip))
     if other is None:
         return [first]

@@ -110,9 +110,6 @@ def test_it_is_said_once_the_source_changed(command, tmp_path, monkeypatch):
         ("lookup scale --shape 512 --chip v6e", 0, "exact: published for exactly this"),
         ("history scale --dtype bf16", 2, "add --args 'x=float32[512], factor=2', as your call is"),
         ("lookup scale --chip v6e", 2, "add --args 'x=float32[512], factor=2', as your call is"),
-        ("push --url http://127.0.0.1:9 --kernel scale --shape 513", 1, "0 records"),
-        ("push --url http://127.0.0.1:9 --kernel scale --shape 512", 0, "left out: scale"),
-        ("push --url http://127.0.0.1:9 --shape 512", 2, "name the kernel as well"),
     ],
 )
 def test_every_command_names_a_problem_alike(command, code, says, tmp_path):
