@@ -72,8 +72,8 @@ def parse_dtype(text: str) -> str:
 
 
 def bits(dtype: str) -> int:
-    """Width of one element in bits."""
-    return _BITS[dtype]
+    """Width of one element in bits. A random key that a kernel makes is a word."""
+    return _BITS["uint32" if dtype.startswith("key<") else dtype]
 
 
 def memory_bits(dtype: str) -> int:

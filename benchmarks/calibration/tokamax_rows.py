@@ -112,7 +112,8 @@ def brief(row: Row) -> Row:
     """What tables and causes need of it, figures rounded."""
     short = {name: value for name, value in row.items() if name not in _NOT_KEPT and value != 0}
     short["operations"] = sorted(row.get("operations", ()), key=lambda o: -o[3])[:_LONGEST]
-    return dict(json.loads(json.dumps(short), parse_float=lambda text: float(f"{float(text):.6g}")))
+    rounded = json.loads(json.dumps(short), parse_float=lambda text: float(f"{float(text):.6g}"))
+    return {**rounded, "problem": row["problem"]}
 
 
 def newest(path: Path, model: str) -> list[Row]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.limits import MAX_DIMENSION
-from autotune.domain.problem import Option, ProblemSpec, parse_dtype
+from autotune.domain.problem import Option, ProblemSpec, bits, parse_dtype
 
 SPEC = ProblemSpec(
     dims=("m", "k", "n"),
@@ -118,3 +118,7 @@ def test_a_dimension_may_be_as_long_as_another():
     assert spec.parse("heads=8,q=512,kv=64")["kv"] == 64
     with pytest.raises(InvalidInputError, match="headsxqxkv or headsxq"):
         spec.parse("8")
+
+
+def test_a_random_key_of_a_kernel_has_a_width():
+    assert bits("key<pl>") == bits("uint32")
