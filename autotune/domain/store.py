@@ -4,7 +4,6 @@ what is pushed: results, and the records that workers have to check."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Protocol
 
@@ -45,8 +44,6 @@ class RecordCandidate:
     number: int
     record: Record
     decision: Flat[CandidateDecision]
-    created_at: datetime
-    decided_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

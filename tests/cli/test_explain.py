@@ -199,7 +199,7 @@ def test_a_trace_has_what_xla_does_around_the_kernel():
         (OperationTime(name=name, opcode="fusion", runs=1, time_us=took_us, hbm_bytes=1024), "")
         for name, took_us in names.items()
     )
-    kernel = Picture(tracks=(), steps=1, total_us=10.0, drawn_us=10.0, notes=())
+    kernel = Picture(tracks=(), steps=1, total_us=10.0, notes=())
     found = with_xla(kernel, operations)
     (track,) = found.tracks
     assert [(one.name, one.begin_us, one.end_us) for one in track.slices] == [

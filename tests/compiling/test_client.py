@@ -146,7 +146,6 @@ def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not():
         "tracks": [["core", [["vector issue", 0.0, 1.5, {}]], None]],
         "steps": 1,
         "total_us": 1.5,
-        "drawn_us": 1.5,
         "notes": [],
         "step": "",
     }

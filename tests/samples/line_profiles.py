@@ -33,9 +33,7 @@ def profiled(name="m=8", cycles=3000):
         Track("core", [TraceSlice("vector and matrix issue", 0.0, 4.0, {"line": EVIL})]),
         Track(f"<k>.py:7 {EVIL}", strip, LINE),
     )
-    picture = Picture(
-        tracks=tracks, steps=1, total_us=4.0, drawn_us=4.0, notes=("n<b>",), step="step 0"
-    )
+    picture = Picture(tracks=tracks, steps=1, total_us=4.0, notes=("n<b>",), step="step 0")
     copy = OperationTime(name="copy.1", opcode="copy", runs=1, time_us=2.0, hbm_bytes=8)
     return ConfigProfile(
         name=name, calls=(call,), pictures=(picture,), around=((copy, "/other/helper.py:20"),)

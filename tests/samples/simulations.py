@@ -18,7 +18,6 @@ def simulation(total_us, **cycles_us):
         "parts": parts,
         "bundle_cycles": vector + parts[TimePart.SCALAR],
         "stall_cycles": parts[TimePart.MATRIX] + parts[TimePart.LANES],
-        "fill_cycles": parts[TimePart.FILL],
         "mxu_busy_cycles": 0,
         "hbm_bytes_read": 4096,
         "hbm_bytes_written": 4096,

@@ -20,14 +20,11 @@ class Simulation:
     us_shared: float
     parts: Mapping[TimePart, int]  # cycles; they add up to all of it
     steps: int  # grid steps (outer loop iterations where the listing has no grid)
-    extrapolated: bool  # true when only the first steps were run
     dma_count: int  # DMAs issued, scalar-prefetch copies included
     hbm_bytes_read: int
     hbm_bytes_written: int
     bundle_cycles: int  # bundles issued, one cycle each
     stall_cycles: int  # cycles lost to interlocks of the units
-    dma_wait_cycles: int  # cycles lost in waits, fill and other devices included
-    fill_cycles: int  # waits before and in the first step that has to wait
     link_cycles: int  # waits for other devices, or what the busiest link needs where that is more
     burst_bytes: int  # mean contiguous piece of HBM that a DMA touches
     mxu_busy_cycles: int  # mean over the core's MXUs

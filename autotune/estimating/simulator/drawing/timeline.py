@@ -135,7 +135,6 @@ class _Drawing:
             step=self._name(steady),
             steps=self._steps,
             total_us=self._us(finish(self._line, self._recording, self._listing).cycles),
-            drawn_us=self._us(self._bounds[-1]),
             notes=tuple(self._notes(shown)),
         )
 
