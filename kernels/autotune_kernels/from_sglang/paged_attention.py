@@ -18,6 +18,7 @@ from autotune_kernels.parts import dividing, part, telling, told
 _PACKAGE = "sgl_jax.srt.kernels.ragged_paged_attention"
 _KERNEL, _TABLE = f"{_PACKAGE}.ragged_paged_attention_v3", f"{_PACKAGE}.tuned_block_sizes_v3"
 _BLOCKS = ("bq_sz", "bkv_sz", "bq_csz", "bkv_csz")
+_SINKS = ("attention_sink",)
 _STAGES = {"decode": "d", "prefill": "m"}
 
 
@@ -39,17 +40,21 @@ def _inputs(problem: Problem) -> list[Array]:
         *arrays,
         Array(name="cu_kv_lens", shape=starts.shape, dtype="int32", values=values),
         distribution,
+        *vllm.sinks(problem),
     ]
 
 
 def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     function = partial(
         part(_KERNEL).ragged_paged_attention,
-        custom_mask=None,
         **vllm.seen(problem, problem["head_dim"]),
         **{f"{_stage(problem)}_block_sizes": tuple(config[name] for name in _BLOCKS)},
     )
-    return telling(function, *_modules())
+
+    def attend(*given: Any) -> Any:
+        return function(*given[:8], None, *given[8:])  # no mask
+
+    return telling(attend, *_modules())
 
 
 def _reference(problem: Problem) -> Callable[..., Any]:
@@ -63,13 +68,14 @@ def _reference(problem: Problem) -> Callable[..., Any]:
     options = vllm.seen(problem, problem["head_dim"])
     plain = partial(part(_KERNEL).ref_ragged_paged_attention, **options)
 
-    def attend(q: Any, k: Any, v: Any, cache: Any, *_: Any) -> Any:
+    def attend(q: Any, k: Any, v: Any, cache: Any, *given: Any) -> Any:
         dim = q.shape[-1]
         pages = cache.reshape(*cache.shape[:2], k.shape[1], 2, -1)
         pages = pages.at[table[owner, page], row, ..., :dim].set(jnp.stack([k, v], axis=2))
         keys, values = (pages[..., part, :dim] for part in range(2))
         lengths = integers["kv_lens"], table, integers["cu_q_lens"], integers["distribution"][2:]
-        return plain(q, keys, values, *lengths).astype(q.dtype), pages.reshape(cache.shape)
+        output = plain(q, keys, values, *lengths, **dict(zip(_SINKS, given[5:], strict=False)))
+        return output.astype(q.dtype), pages.reshape(cache.shape)
 
     return attend
 
@@ -114,6 +120,7 @@ KERNEL = Kernel(
     options=(
         Option(name="batch", choices=tuple(_STAGES), default="decode"),
         *vllm.SEEN,
+        vllm.SINKS,
     ),
     axes=tuple(vllm.block_axis(n, _choices(n), of_keys="bkv" in n) for n in _BLOCKS),
     default=lambda problem: {n: 1 if "bq" in n else problem["page_size"] for n in _BLOCKS},

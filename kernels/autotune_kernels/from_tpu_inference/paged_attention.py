@@ -32,6 +32,7 @@ SEEN = (
     Option(name="window", choices=(0, 128, 512, 1024, 2048, 4096, 8192), default=0),
     flag("soft_cap"),
 )
+SINKS = flag("sinks")
 _RAGGED, _LONG = ("lengths", "ragged"), ("lengths", "ragged and long")
 _INT16 = 2**15 - 1  # a longest sequence of so many keys has masks of 16 bits
 
@@ -107,6 +108,11 @@ def paged_inputs(module: str, problem: Problem, dim: int) -> list[Array]:
         Array(name="kv_cache", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
         *integer_inputs(problem),
     ]
+
+
+def sinks(problem: Problem) -> list[Array]:
+    each = Array(name="attention_sink", shape=(problem["heads"],), dtype="float32")
+    return [each] if problem.option("sinks") else []
 
 
 def integer_inputs(problem: Problem) -> list[Array]:

@@ -9,7 +9,6 @@ from typing import Any
 import jax.numpy as jnp
 
 from autotune import Array, Config, Kernel, Problem
-from autotune_kernels.from_jax.splash import flag
 from autotune_kernels.from_tpu_inference import checked
 from autotune_kernels.from_tpu_inference import paged_attention as paged
 from autotune_kernels.parts import part, telling, told
@@ -21,9 +20,7 @@ _BLOCKS = ("num_kv_pages_per_block", "num_queries_per_block")
 
 
 def _inputs(problem: Problem) -> list[Array]:
-    sinks = [Array(name="attention_sink", shape=(problem["heads"],), dtype="float32")]
-    sinks = sinks if problem.option("sinks") else []
-    return [*paged.paged_inputs(_KERNEL, problem, _HEAD_DIM), *sinks]
+    return [*paged.paged_inputs(_KERNEL, problem, _HEAD_DIM), *paged.sinks(problem)]
 
 
 def _build(problem: Problem, config: Config) -> Callable[..., Any]:
@@ -61,7 +58,7 @@ KERNEL = Kernel(
     name="vllm_ragged_paged_attention_64",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads"),
     dtypes=("bfloat16", "float32"),
-    options=(paged.BATCH, *paged.SEEN, flag("sinks")),
+    options=(paged.BATCH, *paged.SEEN, paged.SINKS),
     axes=(
         paged.block_axis(_BLOCKS[0], _page_counts, "page_size", of_keys=True),
         paged.block_axis(_BLOCKS[1], paged.q_blocks, of_keys=False),

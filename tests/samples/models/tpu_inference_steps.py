@@ -18,6 +18,7 @@ from tpu_inference.layers.common.sharding import MESH_AXIS_NAMES  # noqa: E402
 from tpu_inference.layers.jax import pp_utils  # noqa: E402
 from tpu_inference.models.common.model_loader import _get_model_architecture  # noqa: E402
 from tpu_inference.runner.kv_cache import get_kv_cache_shape_with_mesh  # noqa: E402
+from tpu_inference.utils import get_layer_kv_params  # noqa: E402
 
 PAGE, CONTEXT = 128, 4096
 
@@ -65,11 +66,11 @@ def _settings(config: Any, cache: str, model_axis: int) -> Any:
     """What its models read of vLLM's configuration."""
     model = _Settings(
         hf_config=config,
-        hf_text_config=config,
+        hf_text_config=config.get_text_config(),
         dtype=jnp.bfloat16,
         runner_type="generate",
         use_mla=hasattr(config, "kv_lora_rank"),
-        get_vocab_size=lambda: config.vocab_size,
+        get_vocab_size=lambda: config.get_text_config().vocab_size,
         get_head_size=lambda: config.head_dim,
     )
     return _Settings(
@@ -101,11 +102,16 @@ def _load_latent(model: Any, config: Any) -> None:
 
 def caches(config: Any, cache: str, mesh: Any, pages: int) -> list[Any]:
     dtype = jnp.bfloat16 if cache == "auto" else jnp.dtype(cache)
-    latent = getattr(config, "kv_lora_rank", 0)  # and the rotated part, in whole lanes
-    dim = latent and latent + -(-config.qk_rope_head_dim // 128) * 128
-    size = (pages, PAGE, config.num_key_value_heads, dim or config.head_dim)
-    shape = get_kv_cache_shape_with_mesh(mesh, *size, dtype, use_mla=bool(latent))
-    return [jnp.zeros(shape, dtype) for _ in range(config.num_hidden_layers)]
+    latent, text = getattr(config, "kv_lora_rank", 0), config.get_text_config()
+    dim = latent and latent + -(-config.qk_rope_head_dim // 128) * 128  # in whole lanes
+
+    def of_layer(kind: str) -> Any:
+        head_dim, heads = get_layer_kv_params(text, kind)
+        size = (pages, PAGE, heads, dim or head_dim)
+        shape = get_kv_cache_shape_with_mesh(mesh, *size, dtype, use_mla=bool(latent))
+        return jnp.zeros(shape, dtype)
+
+    return [of_layer(kind) for kind in getattr(text, "layer_types", [""] * text.num_hidden_layers)]
 
 
 def _metadata(tokens: int, sequences: int, data: int) -> AttentionMetadata:

@@ -77,27 +77,31 @@ def _buffer_ids(buffers: Sequence[int]) -> frozenset[int]:
 
 @dataclass(slots=True)
 class _Accesses:
-    """The vector clock of each, a column, and its place in the buffer."""
+    """Of each a column, its vector clock and where it begins and ends along the first dimension,
+    and its place in the buffer."""
 
-    clocks: Any = None
+    columns: Any = None
     places: list[Any] = field(default_factory=list)
 
     def add(self, clock: Any, place: Any) -> None:
-        count = len(self.places)
-        if self.clocks is None:
-            self.clocks = np.zeros((len(clock), 64), clock.dtype)
-        elif count == self.clocks.shape[1]:
-            self.clocks = np.concatenate([self.clocks, np.zeros_like(self.clocks)], axis=1)
-        self.clocks[:, count] = clock
+        column, count = (*clock, *_ends(place)), len(self.places)
+        if self.columns is None:
+            self.columns = np.zeros((len(column), 64), np.int64)
+        elif count == self.columns.shape[1]:
+            self.columns = np.concatenate([self.columns, np.zeros_like(self.columns)], axis=1)
+        self.columns[:, count] = column
         self.places.append(place)
 
-    def unordered(self, clock: Any) -> list[Any]:
-        """The places of those that come neither before nor after."""
+    def unordered(self, clock: Any, place: Any) -> list[Any]:
+        """The places, along the first dimension near this, of those that come neither before nor
+        after."""
         if not self.places:
             return []
-        known, now = self.clocks[:, : len(self.places)], clock[:, None]
+        (*_, starts, stops), (start, stop) = self.columns[:, : len(self.places)], _ends(place)
+        near = np.flatnonzero((starts < stop) & (start < stops))
+        known, now = self.columns[:-2, near], clock[:, None]
         is_before, is_after = (known <= now).all(0), (known >= now).all(0)
-        return [self.places[number] for number in np.flatnonzero(is_before == is_after)]
+        return [self.places[number] for number in near[is_before == is_after]]
 
 
 @dataclass(slots=True)
@@ -127,13 +131,21 @@ def _check(
         history = vars(state).setdefault("autotune_history", _History())
         with history.lock:
             reads, writes = history.reads[buffer], history.writes[buffer]
-            others = writes.unordered(clock) + (reads.unordered(clock) if is_write else [])
+            before = (writes, reads) if is_write else (writes,)
+            others = [other for each in before for other in each.unordered(clock, place)]
             (writes if is_write else reads).add(clock, place)
         if not raced and any(_ranges_overlap(place, other) for other in others):
             kind, part = "write" if is_write else "read", ", ".join(map(_part, place))
             raced.append(f"a {kind} of [{part}] in {buffer[0]} is not ordered with another access")
 
     return checked
+
+
+def _ends(place: Sequence[Any]) -> tuple[int, int]:
+    part = place[0] if place else slice(None)
+    if not isinstance(part, slice):
+        return int(part), int(part) + 1
+    return part.start or 0, np.iinfo(np.int64).max if part.stop is None else part.stop
 
 
 def _part(part: Any) -> str:

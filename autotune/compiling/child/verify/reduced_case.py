@@ -18,7 +18,13 @@ from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.compiling.child.verify import interpreter, tolerance
-from autotune.compiling.child.verify.compare import Difference, compare, errors_of, overflow
+from autotune.compiling.child.verify.compare import (
+    Difference,
+    compare,
+    errors_of,
+    overflow,
+    rows_of,
+)
 from autotune.compiling.child.verify.grids import in_float32, without_maximum
 from autotune.compiling.child.verify.interpreter import EAGER, NotRunError, Run, WrongRunError
 from autotune.compiling.child.verify.numbers import Change, special, values
@@ -107,7 +113,7 @@ class ReducedCase:
         others = self._own_errors(given, expected), [NO_ERRORS if signs else few] * len(expected)
         allowed_errors = partial(tolerance.allowed_errors, has_reference=self.reference is not None)
         allowed = [
-            allowed_errors([*inputs, want.dtype], self._length, usual, *more)
+            allowed_errors([*inputs, want.dtype], self._length, usual, *more, rows=rows_of(want))
             for want, usual, *more in zip(expected, natural, *others, strict=True)
         ]
         if is_special:  # equal numbers are rounded alike: the mean is of random ones

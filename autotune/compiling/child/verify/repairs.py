@@ -13,7 +13,9 @@ kernel, which was half of what a verification took.
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import wraps
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, wraps
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -144,8 +146,9 @@ def _reading(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
         if all(hasattr(t, "indices") for t in transforms):
             empty = _nothing(given, transforms, calls)
             return get(*args, **more) if empty is None else (given.arguments["token"], empty)
-        token, whole = _whole(get, calls, given, transforms)
-        return token, _transformed(whole, transforms)
+        places = _places(calls, given, transforms)
+        token, whole = _whole(get, given, places)
+        return token, places.read(whole)
 
     return read
 
@@ -189,22 +192,19 @@ def _in_tiles(ends: Sequence[int], content: np.ndarray[Any, Any]) -> bool:
 
 def _nothing(given: inspect.BoundArguments, transforms: Sequence[Any], calls: Any) -> Any:
     """What a read of no elements gives, wherever it is; None for another."""
-    import jax
-
     sizes = [getattr(index, "size", 1) for t in transforms for index in t.indices]
     if 0 not in [int(size) for size in sizes if np.ndim(size) == 0]:
         return None
-    shape, dtype = _buffer(calls, given.arguments)
-    return _transformed(np.zeros(shape, dtype), jax.tree.map(int, tuple(transforms)))
+    places = _places(calls, given, transforms)
+    return places.read(np.zeros(places.shape, places.of_buffer))
 
 
 def _whole(
-    get: Callable[..., Any], calls: Any, given: inspect.BoundArguments, transforms: Sequence[Any]
+    get: Callable[..., Any], given: inspect.BoundArguments, places: "_Places"
 ) -> tuple[Any, Any]:
-    """A token and an array like the buffer in which the block that the transforms lead to is read;
+    """A token and an array like the buffer in which the block with these places is read;
     ``given`` then asks for that block."""
-    shape, dtype = _buffer(calls, given.arguments)
-    block, _ = _block(shape, dtype, transforms)
+    block, shape = places.block, places.shape
     given.arguments["transforms"] = (_plain(block, shape),)
     known = inspect.signature(get).parameters
     token, result = get(**{n: value for n, value in given.arguments.items() if n in known})
@@ -224,13 +224,13 @@ def _placing(store: Callable[..., Any], calls: Any) -> Callable[..., Any]:
         transforms = tuple(given.arguments["transforms"] or ())
         if all(hasattr(t, "indices") for t in transforms):
             return store(*args, **more)
-        shape, dtype = _buffer(calls, given.arguments)
-        block, exact = _block(shape, dtype, transforms)
-        if not exact:
+        places = _places(calls, given, transforms)
+        block, shape = places.block, places.shape
+        whole = np.zeros(shape, places.of_buffer)
+        if whole[block].nbytes != places.at.size * places.unit:
             raise NotImplementedError("a store through a transformed ref to what is no block")
-        whole = np.zeros(shape, dtype)
-        stored, _ = _put(whole, transforms, np.asarray(given.arguments["val"]), None)
-        given.arguments.update(transforms=(_plain(block, shape),), val=stored[block])
+        places.write(whole, given.arguments["val"])
+        given.arguments.update(transforms=(_plain(block, shape),), val=whole[block])
         return store(*given.args, **given.kwargs)
 
     return place
@@ -248,22 +248,15 @@ def _exchanging(
         transforms = tuple(given.arguments.get("transforms") or ())
         if all(hasattr(t, "indices") for t in transforms):
             return swap(*args, **more)
-        shape, dtype = _buffer(calls, given.arguments)
-        block, _ = _block(shape, dtype, transforms)
-        token, whole = _whole(get, calls, given, transforms)
-        mask = None if given.arguments["mask"] is None else np.asarray(given.arguments["mask"])
-        stored, before = _put(whole, transforms, np.asarray(given.arguments["val"]), mask)
-        given.arguments.update(token=token, val=stored[block], mask=None)
+        places = _places(calls, given, transforms)
+        token, whole = _whole(get, given, places)
+        value, mask, before = given.arguments["val"], given.arguments["mask"], places.read(whole)
+        places.write(whole, value if mask is None else np.where(np.asarray(mask), value, before))
+        given.arguments.update(token=token, val=whole[places.block], mask=None)
         token, _ = swap(*given.args, **given.kwargs)
-        return token, np.ascontiguousarray(before)
+        return token, before
 
     return exchange
-
-
-def _buffer(calls: Any, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Any]:
-    """Shape and dtype of what is in the simulated memory."""
-    memory = calls._get_shared_memory().mem[_key(calls, given)]
-    return tuple(memory.logical_shape), np.dtype(memory.dtype)
 
 
 def _key(calls: Any, given: Mapping[str, Any]) -> tuple[str, int, int, int]:
@@ -279,55 +272,65 @@ def _plain(block: tuple[slice, ...], shape: tuple[int, ...]) -> Any:
     return NDIndexer(tuple(Slice(s.start, s.stop - s.start) for s in block), shape, ())
 
 
-def _block(
-    shape: tuple[int, ...], dtype: Any, transforms: Sequence[Any]
-) -> tuple[tuple[slice, ...], bool]:
-    """The least block with all elements that the transforms lead to, and whether it has no others.
-    They are found by setting all their bits in an array of zeros."""
-    blank = np.zeros(shape, dtype)
-    value = _transformed(blank, transforms)
-    value.view(np.uint8)[...] = 255
-    marked, _ = _put(blank, transforms, value, None)
-    marks = np.ascontiguousarray(marked).view(f"u{marked.dtype.itemsize}") != 0
-    touched = np.nonzero(marks)
-    if not touched[0].size:  # a DMA may move nothing
-        return (slice(0, 0),) * len(shape), True
-    block = tuple(slice(int(at.min()), int(at.max()) + 1) for at in touched)
-    return block, bool(marks[block].all())
+@dataclass(frozen=True)
+class _Places:
+    """Where transforms lead in a buffer, in units of the narrowest dtype on the way: an element has
+    one or more, in the last dimension. ``dtype``: of what is there."""
+
+    shape: tuple[int, ...]
+    of_buffer: np.dtype[Any]
+    at: Any
+    dtype: np.dtype[Any]
+
+    @property
+    def unit(self) -> int:
+        return int(self.dtype.itemsize // self.at.shape[-1])
+
+    @cached_property
+    def block(self) -> tuple[slice, ...]:
+        """The least with all of them."""
+        if not self.at.size:  # a DMA may move nothing
+            return (slice(0, 0),) * len(self.shape)
+        elements = self.at.ravel() // (self.of_buffer.itemsize // self.unit)
+        each = np.unravel_index(elements, self.shape)
+        return tuple(slice(int(axis.min()), int(axis.max()) + 1) for axis in each)
+
+    def read(self, buffer: Any) -> Any:
+        return np.ascontiguousarray(self._units(buffer)[self.at]).view(self.dtype)[..., 0]
+
+    def write(self, buffer: Any, values: Any) -> None:
+        values = np.array(values, self.dtype, order="C")[..., None]
+        self._units(buffer)[self.at] = values.view(f"u{self.unit}")
+
+    def _units(self, buffer: Any) -> Any:
+        return buffer.reshape(-1).view(f"u{self.unit}")
 
 
-def _put(array: Any, transforms: Sequence[Any], value: Any, mask: Any) -> tuple[Any, Any]:
-    """The array with ``value`` where the transforms lead, and what was there."""
-    if not transforms:
-        return value if mask is None else np.where(mask, value, array), array
+def _places(calls: Any, given: inspect.BoundArguments, transforms: Sequence[Any]) -> _Places:
+    """Of a buffer in the simulated memory."""
     import jax
 
-    first, *rest = jax.tree.map(int, tuple(transforms))
-    if hasattr(first, "indices"):
-        place = tuple(_plain_index(index) for index in first.indices)
-        inner, before = _put(array[place], rest, value, mask)
-        array = array.copy()
-        array[place] = inner
-        return array, before
-    inner, before = _put(_transformed(array, [first]), rest, value, mask)
-    if "Bitcast" in type(first).__name__:
-        return _bitcast(inner, array.dtype), before
-    return inner.reshape(array.shape), before
-
-
-def _transformed(array: Any, transforms: Sequence[Any]) -> Any:
-    import jax
-
-    for transform in jax.tree.map(int, tuple(transforms)):
-        if hasattr(transform, "indices"):
-            array = array[tuple(_plain_index(index) for index in transform.indices)]
-        elif hasattr(transform, "shape") and "Reshape" in type(transform).__name__:
-            array = array.reshape(transform.shape)
-        elif "Bitcast" in type(transform).__name__:
-            array = _bitcast(array, np.dtype(transform.dtype))
+    memory = calls._get_shared_memory().mem[_key(calls, given.arguments)]
+    shape, dtype = tuple(memory.logical_shape), np.dtype(memory.dtype)
+    steps = jax.tree.map(int, tuple(transforms))
+    dtypes = [dtype, *(np.dtype(s.dtype) for s in steps if "Bitcast" in type(s).__name__)]
+    unit = min(each.itemsize for each in dtypes)
+    at = _in_order((*shape, dtype.itemsize // unit))
+    for step in steps:
+        if hasattr(step, "indices"):
+            at = at[tuple(map(_plain_index, step.indices))]
+        elif "Reshape" in type(step).__name__:
+            at = at.reshape(*step.shape, at.shape[-1])
+        elif "Bitcast" in type(step).__name__:
+            at = _bitcast(at, np.dtype(step.dtype).itemsize // unit)
         else:
-            raise NotImplementedError(f"{type(transform).__name__} of a ref")
-    return np.ascontiguousarray(array)
+            raise NotImplementedError(f"{type(step).__name__} of a ref")
+    return _Places(shape, dtype, at, dtypes[-1])
+
+
+@lru_cache(maxsize=16)
+def _in_order(shape: tuple[int, ...]) -> Any:
+    return np.arange(prod(shape)).reshape(shape)
 
 
 def _plain_index(index: Any) -> Any:
@@ -336,18 +339,16 @@ def _plain_index(index: Any) -> Any:
     return slice(index.start, index.start + (index.size - 1) * index.stride + 1, index.stride)
 
 
-def _bitcast(array: Any, dtype: Any) -> Any:
+def _bitcast(at: Any, parts: int) -> Any:
     """As on a TPU: rows are packed into wider rows, the first into the low bits, and back."""
-    packing = dtype.itemsize // array.dtype.itemsize
-    if packing == 0:
-        apart = np.ascontiguousarray(array)[..., None].view(dtype).swapaxes(-1, -2)
-        *lead, rows, parts, lanes = apart.shape
-        return np.ascontiguousarray(apart).reshape(*lead, rows * parts, lanes)
-    if packing == 1:
-        return array.view(dtype)
-    *lead, rows, lanes = array.shape
-    apart = array.reshape(*lead, rows // packing, packing, lanes).swapaxes(-1, -2)
-    return np.ascontiguousarray(apart).view(dtype)[..., 0]
+    *lead, rows, lanes, before = at.shape
+    if parts > before:
+        times = parts // before
+        packed = at.reshape(*lead, rows // times, times, lanes, before).swapaxes(-3, -2)
+        return packed.reshape(*lead, rows // times, lanes, parts)
+    times = before // parts
+    apart = at.reshape(*lead, rows, lanes, times, parts).swapaxes(-3, -2)
+    return apart.reshape(*lead, rows * times, lanes, parts)
 
 
 def _storing(swap: Callable[..., Any]) -> Callable[..., Any]:
