@@ -15,6 +15,8 @@ import numpy as np
 
 from autotune.compiling.child.chips import patched
 
+_FIRST = 4  # dimensions, of pages and rows, that are compared for many accesses at once
+
 
 @contextmanager
 def watched(unread: Sequence[int]) -> Iterator[list[str]]:
@@ -77,14 +79,14 @@ def _buffer_ids(buffers: Sequence[int]) -> frozenset[int]:
 
 @dataclass(slots=True)
 class _Accesses:
-    """Of each a column, its vector clock and where it begins and ends along the first dimension,
+    """Of each a column, its vector clock and where it begins and ends along the first dimensions,
     and its place in the buffer."""
 
     columns: Any = None
     places: list[Any] = field(default_factory=list)
 
     def add(self, clock: Any, place: Any) -> None:
-        column, count = (*clock, *_ends(place)), len(self.places)
+        column, count = np.concatenate([clock, *_ends(place)]), len(self.places)
         if self.columns is None:
             self.columns = np.zeros((len(column), 64), np.int64)
         elif count == self.columns.shape[1]:
@@ -93,13 +95,14 @@ class _Accesses:
         self.places.append(place)
 
     def unordered(self, clock: Any, place: Any) -> list[Any]:
-        """The places, along the first dimension near this, of those that come neither before nor
-        after."""
+        """The places, along the first dimensions in this one, of those that come neither before
+        nor after."""
         if not self.places:
             return []
-        (*_, starts, stops), (start, stop) = self.columns[:, : len(self.places)], _ends(place)
-        near = np.flatnonzero((starts < stop) & (start < stops))
-        known, now = self.columns[:-2, near], clock[:, None]
+        columns, (start, stop) = self.columns[:, : len(self.places)], _ends(place)
+        starts, stops = columns[len(clock) :].reshape(2, _FIRST, -1)
+        near = np.flatnonzero(((starts < stop[:, None]) & (start[:, None] < stops)).all(0))
+        known, now = columns[: len(clock), near], clock[:, None]
         is_before, is_after = (known <= now).all(0), (known >= now).all(0)
         return [self.places[number] for number in near[is_before == is_after]]
 
@@ -141,11 +144,16 @@ def _check(
     return checked
 
 
-def _ends(place: Sequence[Any]) -> tuple[int, int]:
-    part = place[0] if place else slice(None)
-    if not isinstance(part, slice):
-        return int(part), int(part) + 1
-    return part.start or 0, np.iinfo(np.int64).max if part.stop is None else part.stop
+def _ends(place: Sequence[Any]) -> Any:
+    """Where it begins and ends along each of the first dimensions."""
+    ends = np.zeros((2, _FIRST), np.int64)
+    ends[1] = np.iinfo(np.int64).max
+    for number, part in enumerate(place[:_FIRST]):
+        if not isinstance(part, slice):
+            ends[:, number] = part, part + 1
+        elif part.stop is not None:
+            ends[:, number] = part.start or 0, part.stop
+    return ends
 
 
 def _part(part: Any) -> str:
