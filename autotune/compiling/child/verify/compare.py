@@ -61,14 +61,6 @@ def errors_of(got: Any, want: Any, times: float = 1.0) -> Errors:
     return Errors(share=times * float(shares.max(initial=0.0)), mean_share=mean_share)
 
 
-def rows_of(want: Any) -> float:
-    """How many equal ones have squares that vary as much: fewer than there are, where some are
-    larger."""
-    squares = np.where(np.isfinite(want.astype(np.float64)), want, 0.0).astype(np.float64) ** 2
-    rows = squares.sum(axis=-1) if want.ndim > 1 else squares
-    return float(max(1.0, rows.sum() ** 2 / max(np.sum(rows**2), 1e-300)))
-
-
 def _mean_error(got: Any, want: Any) -> float:
     """Root mean square of the difference over that of the reference."""
     a, b = got.astype(np.float64), want.astype(np.float64)

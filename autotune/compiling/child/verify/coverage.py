@@ -151,9 +151,13 @@ def _of_integers(
     pages by hand walks them in loops that data decides. Of lengths that are declared, too: whether
     some end in a block, some at its border, and some are empty."""
     lengths, grid, ways = lengths_given(arrays, naming), list[int](), list[frozenset[bool]]()
+    shapes = {array.shape for array in arrays if array.values is not None}
     for name, size in block_sizes:
         cut = None if name is None else lengths_cut(arrays, name)
-        longest = lengths if cut is None else [int(part.max()) for part in (cut[0], cut[-1])]
+        of_each = (
+            cut[-1:] if cut and (len(cut[-1]),) in shapes else cut
+        )  # these say where it begins
+        longest = lengths if of_each is None else [int(p.max()) for p in (of_each[0], of_each[-1])]
         grid += [max(1, -(-length // size)) for length in longest]
         if cut is not None:
             full = cut[-1][cut[-1] > 0]

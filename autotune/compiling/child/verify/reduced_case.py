@@ -18,17 +18,11 @@ from autotune.compiling.child.trace.calls import walked
 from autotune.compiling.child.trace.pallas_call import Call
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.compiling.child.verify import interpreter, tolerance
-from autotune.compiling.child.verify.compare import (
-    Difference,
-    compare,
-    errors_of,
-    overflow,
-    rows_of,
-)
+from autotune.compiling.child.verify.compare import Difference, compare, errors_of, overflow
 from autotune.compiling.child.verify.grids import in_float32, without_maximum
 from autotune.compiling.child.verify.interpreter import EAGER, NotRunError, Run, WrongRunError
 from autotune.compiling.child.verify.numbers import Change, special, values
-from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors
+from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors, rows_of
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
 from autotune.declaring.kernel import Kernel
 from autotune.domain.evidence import FailedCheck, ProofLevel

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf, prod, sqrt
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from autotune.compiling.child.trace.calls import inner_jaxprs, walked
 from autotune.compiling.child.trace.scalars import open_jaxpr
 from autotune.domain.problem import bits
@@ -84,6 +86,14 @@ def allowed_errors(
         mean_share=max(rounded, _NATURAL * usual.mean_share),
     )
     return Errors(*map(max, zip(allowed, *others, strict=True)))
+
+
+def rows_of(want: Any) -> float:
+    """How many equal ones have squares that vary as much: fewer than there are, where some are
+    larger."""
+    squares = np.where(np.isfinite(want.astype(np.float64)), want, 0.0).astype(np.float64) ** 2
+    rows = squares.sum(axis=-1) if want.ndim > 1 else squares
+    return float(max(1.0, rows.sum() ** 2 / max(np.sum(rows**2), 1e-300)))
 
 
 def unit_roundoff(dtypes: Iterable[Any]) -> float:

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.compiling.child.verify.compare import compare, rows_of
-from autotune.compiling.child.verify.tolerance import Errors, allowed_errors, reduction_length
+from autotune.compiling.child.verify.compare import compare
+from autotune.compiling.child.verify.tolerance import (
+    Errors,
+    allowed_errors,
+    reduction_length,
+    rows_of,
+)
 
 F32 = np.dtype("float32")
 BF16 = np.dtype(jnp.bfloat16)

@@ -47,6 +47,15 @@ def test_a_page_is_no_block_of_pages_however_it_is_declared():
     )
 
 
+def test_the_tokens_of_all_sequences_are_no_length():
+    """A block of 16 new tokens crosses none of a batch that decodes."""
+    small = vllm.reduced(REAL)
+    assert covered(small, REAL, ("cu_q_lens", 16))
+    assert not covered(
+        small, REAL.with_dims(tokens=2048).with_options(batch="prefill"), ("cu_q_lens", 16)
+    )
+
+
 def test_sequences_of_all_kinds_are_wanted_where_there_are_such():
     small, ragged = vllm.reduced(REAL).with_dims(kv_len=3 * 16 * 64), vllm.reduced(REAL)
     assert covered(small, ragged, PAGES)
