@@ -130,7 +130,7 @@ class _Walk:
         does = f"{instruction.opcode} {instruction.result} {given} {instruction.attributes}"
         does += f" {inside}"
         for shape in self._stacked(instruction, given):
-            does = does.replace(shape, re.sub(r"\[\d+", "[", shape))
+            does = re.sub(rf"\b{re.escape(shape)}", re.sub(r"\[\d+", "[", shape), does)
         return does
 
     def _stacked(self, fusion: HloInstruction, given: list[str]) -> set[str]:
@@ -139,11 +139,12 @@ class _Walk:
         if fusion.opcode != "fusion" or not fusion.called:
             return set()
         inner, parts = self.computations.get(fusion.called[0], {}), set[str]()
-        whole = {_shape(i.result) for i in inner.values() if i.opcode not in _WITH_PARTS}
+        others = (i for i in inner.values() if i.opcode not in _WITH_PARTS)
+        whole = {other.result.partition("{")[0] for other in others}
         for number, text in enumerate(given):
             readers = self._readers(fusion.called[0], number)
             is_sliced = _FIRST_IS_OUTERMOST.search(text) and {r.opcode for r in readers} <= _SLICES
-            (parts if readers and is_sliced else whole).add(_shape(text))
+            (parts if readers and is_sliced else whole).add(text.partition("{")[0])
         return parts - whole
 
     def _body(self, name: str) -> list[str]:
@@ -295,10 +296,6 @@ class _Walk:
     def _named(self, what: str, loop: HloInstruction) -> Computation:
         match = re.search(rf"{what}=%([\w.-]+)", loop.text)
         return self.computations.get(match[1], {}) if match else {}
-
-
-def _shape(array: str) -> str:
-    return array.partition("{")[0]
 
 
 def _runs(instruction: HloInstruction) -> bool:
