@@ -80,3 +80,11 @@ assert read.split() == [b"%d" % number for number in range(20_000)]
     with log.open("ab") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, stderr=file, check=True)
     assert log.stat().st_size < limit
+
+
+def test_a_schedule_is_read_before_any_code_is_there_and_when_it_is_whole(tmp_path):
+    written = tmp_path / "module_0001.jit_f.cl_1.after_optimizations.txt"
+    written.write_text("HloModule jit_f, is_scheduled=true\n\nENTRY %main")
+    assert libtpu.scheduled_module(tmp_path) == ""
+    written.write_text(whole := "HloModule jit_f\n\nENTRY %main () -> f32[] {\n}\n")
+    assert libtpu.scheduled_module(tmp_path) == whole
