@@ -113,7 +113,5 @@ def store(request, tmp_path):
             yield opened
         return
     postgres = request.getfixturevalue("postgres")
-    database = postgres.with_tables()
-    with open_store(database, create=False) as opened:
+    with open_store(postgres.emptied(), create=False) as opened:
         yield opened
-    postgres.drop(database)
