@@ -51,7 +51,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     )
 
     def attend(*given: Any) -> Any:
-        return function(*given[:8], None, *given[8:])  # no mask
+        return function(*given[:9], None, *given[9:])  # no mask
 
     return telling(attend, *_modules())
 
