@@ -47,9 +47,13 @@ class SqlDamage(Adapter):
 
     @reads
     def damaged(self, connection: Connection) -> Sequence[tuple[str, int, str]]:
-        """Table, number and why."""
+        """Table, number and why. What is read with its key is whole where only that is damaged."""
         damaged: list[tuple[str, int, str]] = []
         for statement, make in _READS:
+            columns = statement.selected_columns
+            if {"key_id", "problem"} <= {*columns.keys()}:
+                keys = [number for name, number, _ in damaged if name == t.KEYS.name]
+                statement = statement.where(columns.key_id.not_in(keys))
             for _ in readable(connection, statement, make, lambda *row: damaged.append(row)):
                 pass
         for name, table in t.METADATA.tables.items():
