@@ -60,7 +60,8 @@ def main() -> None:
     args = parser.parse_args()
     pairs = load_all(args.published)
     rows = compare(args.folder)[0] if args.folder.is_dir() and pairs else []
-    given = [row for row in newest(args.rows, MODEL) if row["side"] == GIVEN]
+    known = [row for row in newest(args.rows, MODEL) if "tuned" not in row]
+    given = [row for row in known if row["side"] == GIVEN]
     errors = _errors(given, pairs)
     print("\n".join(coverage(errors)), file=sys.stderr)
     data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)

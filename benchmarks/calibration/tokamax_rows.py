@@ -135,7 +135,7 @@ def tables(sides: Mapping[str, Sequence[Row]]) -> Iterator[str]:
     """Errors, bars and refusals by family and chip, the sides beside each other; when and by which
     model the estimates were made; and which of kernel and XLA is faster."""
     for side, rows in sides.items():
-        made = sorted({f"{row['date']}, {row['model']}" for row in rows})
+        made = sorted({f"{row['date']}, {row['model']} of {row['commit']}" for row in rows})
         yield f"{side.capitalize()}: {len(rows)} rows, estimated on {'; '.join(made)}."
     heads = [_COUNTS, _ERRORS, "within their bars", "median bar"]
     yield "\n" + markdown_table(
