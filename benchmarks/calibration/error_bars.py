@@ -60,9 +60,7 @@ def main() -> None:
     args = parser.parse_args()
     pairs = load_all(args.published)
     rows = compare(args.folder)[0] if args.folder.is_dir() and pairs else []
-    known = [row for row in newest(args.rows, MODEL) if "tuned" not in row]
-    given = [row for row in known if row["side"] == GIVEN]
-    errors = _errors(given, pairs)
+    errors = _errors(newest(args.rows, MODEL), pairs)
     print("\n".join(coverage(errors)), file=sys.stderr)
     data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
     text = json.dumps(data, indent=2) + "\n"
@@ -143,8 +141,8 @@ def coverage(errors: Errors) -> Iterator[str]:
         yield f"| {kind} | {chip} | {name} | {len(ratios)} | {factor * wide:.1%} | {within} |"
 
 
-def _errors(given: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
-    """Of rows that may be chosen on, of what the ``published_*`` benchmarks saved, and where
+def _errors(rows: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
+    """Of the rows that may be chosen on, of what the ``published_*`` benchmarks saved, and where
     neither has a family, the width that the data file has of it."""
     errors: dict[tuple[str, str], dict[str, list[float]]] = {
         (kind, chip): {name: [known] for name, known in entry["families"].items()}
@@ -152,6 +150,7 @@ def _errors(given: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
         for chip, entry in constants.bars()[kind].items()
     }
     new = [(_kind(pair.family), pair.chip, pair.family, _own(pair)[1]) for pair in _sure(pairs)]
+    given = [row for row in rows if row["side"] == GIVEN and "tuned" not in row]
     for row in given:
         if row.get("bar") is not None and row["family"] != _NO_CONFIG and is_measured(row):
             kind = _KERNELS if row["family"].startswith(PALLAS) else _XLA
