@@ -29,7 +29,7 @@ def test_from_a_miss_to_a_config_with_one_call(pool, tmp_path, shared):
         store.save_kernel(pool.ask(DescribeKernel(ref=find_kernel("vector_add"))))
         _, token = store.tokens.create("ci", WRITER, None)
     key = pool.ask(DescribeToolchain())
-    with running(database) as service:
+    with running(database, trust_writers=True, recheck=False) as service:
         ask = QUESTION.format(f"jax={key.jax}&jaxlib={key.jaxlib}&libtpu={key.libtpu}")
         assert service.get(ask)[1]["match"] == "default"
         until(lambda: service.get("/v1/misses")[1]["misses"])
