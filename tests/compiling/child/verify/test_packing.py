@@ -49,3 +49,28 @@ def test_an_array_of_any_memory_is_taken_by_the_interpreter(space):
     aval = core.ShapedArray((8, 128), jnp.float32, memory_space=space)
     taken = interpret_pallas_call.remove_memory_space_p.abstract_eval(aval)[0]
     assert (taken.shape, taken.memory_space) == ((8, 128), core.MemorySpace.Device)
+
+
+def rounded(total):
+    return total.astype(jnp.bfloat16).astype(np.float32)
+
+
+@pytest.mark.parametrize(("axis", "register"), [(1, 128), (0, 16)])
+def test_a_sum_is_rounded_after_each_register_and_not_after_each_number(axis, register):
+    x = jnp.asarray(np.random.default_rng(1).uniform(size=(300, 300)), jnp.bfloat16)
+    total = jax.jit(lambda x: jnp.sum(x, axis=axis, dtype=jnp.bfloat16))(x)
+    wide = np.moveaxis(np.asarray(x, np.float32), axis, 0)
+    wide = np.pad(wide, [(0, -300 % register), (0, 0)]).reshape(-1, register, 300)
+    want = wide[0]
+    for other in wide[1:]:
+        want = rounded(want + other)
+    while len(want) > 1:
+        want = rounded(want[: len(want) // 2] + want[len(want) // 2 :])
+    np.testing.assert_array_equal(np.asarray(total, np.float32), want[0])
+
+
+def test_a_sum_of_nothing_and_a_float32_one_stay_as_they_are():
+    assert (
+        jax.jit(lambda x: jnp.sum(x, axis=0))(jnp.zeros((0, 4), jnp.bfloat16)).tolist() == [0] * 4
+    )
+    assert jax.jit(jnp.sum)(jnp.full((4096,), 0.1)) == pytest.approx(409.6, rel=1e-5)

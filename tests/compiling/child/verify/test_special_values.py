@@ -1,5 +1,7 @@
 """What random numbers do not show, and what is left when a kernel has ended."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,6 +76,46 @@ def test_equal_numbers_are_rounded_alike():
 
     verdict = checked(kernel(by_hand(body, dtype=jnp.bfloat16), exact, "bfloat16"))
     assert verdict.ok is True, verdict
+
+
+def one_by_one(x, columns):
+    return jax.lax.fori_loop(
+        1, columns, lambda i, total: total + jnp.abs(x[:, pl.ds(i, 1)]), jnp.abs(x[:, pl.ds(0, 1)])
+    )
+
+
+@pytest.mark.parametrize(
+    ("add", "ok"),
+    [
+        (lambda x, _: jnp.sum(jnp.abs(x[...]), axis=1, keepdims=True, dtype=jnp.bfloat16), True),
+        (one_by_one, False),
+    ],
+)
+def test_a_sum_in_bfloat16_is_that_of_a_tpu(add, ok):
+    """A CPU adds equal numbers one after another, and is 3 % off. So is a kernel that does it."""
+    columns = 1024
+
+    def build(rows):
+        def body(x, out):
+            out[...] = jnp.broadcast_to(add(x, columns), out.shape)
+
+        return pl.pallas_call(
+            body,
+            grid=(rows // 8,),
+            in_specs=[pl.BlockSpec((8, columns), lambda i: (i, 0))],
+            out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
+            out_shape=jax.ShapeDtypeStruct((rows, 128), jnp.bfloat16),
+        )
+
+    made = replace(
+        kernel(
+            build, lambda x: top(jnp.abs(x).astype(jnp.float32), jnp.sum)[:, :128].astype(x.dtype)
+        ),
+        dtypes=("bfloat16",),
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], columns), dtype=p.dtype)],
+    )
+    verdict = checked(made)
+    assert verdict.ok is ok, verdict
 
 
 def test_booleans_are_of_both_kinds():
