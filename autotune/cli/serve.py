@@ -25,7 +25,7 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
         kind, flag = type(setting.default), flag_of(setting)
         flag += f"/--no-{flag[2:]}" if kind is bool else ""
         shown = f"{setting.metadata['about']}  [default: {setting.default}]"
-        command = click.option(flag, setting.name, type=kind, help=shown)(command)
+        command = click.option(flag, setting.name, type=kind, default=None, help=shown)(command)
     return command
 
 

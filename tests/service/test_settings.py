@@ -1,9 +1,14 @@
 """Settings: from flags and environment, and the same in the documentation."""
 
+import os
 import re
+from dataclasses import asdict
+from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 
+from autotune.cli import serve
 from autotune.domain.errors import InvalidInputError
 from autotune_service.settings import Settings, from_environment, to_environment
 
@@ -18,6 +23,27 @@ def test_there_and_back():
     chosen = Settings(port=1, refresh_s=0.5, closed=True, writes_per_second=0)
     assert from_environment(to_environment(chosen)) == chosen
     assert from_environment({}) == Settings()
+
+
+def _served(database, variables, *flags):
+    """The settings that the command hands to the server."""
+    with (
+        mock.patch.dict(os.environ, {f"AUTOTUNE_SERVICE_{n.upper()}": v for n, v in variables}),
+        mock.patch.object(serve, "_run") as run,
+    ):
+        done = CliRunner().invoke(serve.serve, [*flags, "--port", "0", "--db", str(database)])
+    assert done.exit_code == 0, done.output
+    return run.call_args.args[0]
+
+
+def test_the_command_leaves_what_no_flag_says_to_the_environment_and_the_defaults(tmp_path):
+    defaults = {n: v for n, v in asdict(Settings()).items() if isinstance(v, bool)}
+    contrary = {n: not v for n, v in defaults.items()}
+    variables = [(n, str(v)) for n, v in contrary.items()]
+    assert _served(tmp_path / "a.db", variables) == Settings(port=0, **contrary)  # migrates
+    flags = ["--" + ("" if v else "no-") + n.replace("_", "-") for n, v in defaults.items()]
+    assert _served(tmp_path / "a.db", variables, *flags) == Settings(port=0)
+    assert _served(tmp_path / "a.db", []) == Settings(port=0)
 
 
 @pytest.mark.parametrize(
