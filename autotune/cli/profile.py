@@ -12,6 +12,7 @@ from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeChip, DescribeToolchain
 from autotune.measuring.attached import chip_or_attached
+from autotune.wording.output import echo
 
 
 @click.command()
@@ -52,4 +53,6 @@ def profile(
     title = f"{kernel} on {target} with {toolchain}"
     about = {"kernel": kernel, "chip": target, "toolchain": to_data(toolchain)}
     data = {**about, "profiles": profile_data(named)}
+    if form is Format.TABLE and output is None:
+        echo(title)
     write(form, output, named, title=title, data=data, unfold=unfold)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
@@ -9,7 +10,7 @@ from autotune.domain.evidence import Measurement, Timed
 from autotune.domain.explanation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, OutOfVmem
 from autotune.domain.record import Evidence, Method
-from autotune.estimating.simulator.drawing.picture import Picture
+from autotune.estimating.simulator.drawing.picture import ConfigProfile, Picture
 from autotune.wording.profile_files import with_xla
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
@@ -46,6 +47,16 @@ def data(folder, *args, code=0):
     done = autotune_here("explain", *args, "--json", cwd=folder)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout)
+
+
+def test_the_heading_stands_in_the_terminal_or_the_file_and_not_twice(tmp_path):
+    stored(tmp_path, SLOW, FAST)
+    named = [ConfigProfile(name=f"trial {n}", calls=()) for n in (1, 2)]
+    with mock.patch.multiple("autotune.cli.explain", _profiles=lambda *_: named, _refs=mock.Mock()):
+        text = explained(tmp_path, "1", "2", "--source")
+        explained(tmp_path, "1", "2", "--source", "--output", "lines.txt")
+    assert text.count("with jax 0.0.1") == 1
+    assert (tmp_path / "lines.txt").read_text().count("with jax 0.0.1") == 1
 
 
 def test_one_trial_shows_every_part_and_fact(tmp_path):
