@@ -114,6 +114,8 @@ def collect(
         kernels = [to_data(entry) for entry in workload.undeclared]
         shared.print_json({"problems": data, "undeclared": kernels, "error": error})
     elif output is not None:
+        beside = tuple(_beside(problem, output.parent.resolve()) for problem in workload.problems)
+        workload = replace(workload, problems=beside)
         shared.write_file(output, workload_text(workload))
         problems = counted(len(workload.problems), "problem")
         echo(f"{output}: {problems}, {counted(len(workload.undeclared), 'kernel')} undeclared")
@@ -122,6 +124,16 @@ def collect(
     if error:
         echo(f"{model or from_hlo or 'misses'}: {error}", err=True)
     sys.exit(1 if error else 0)
+
+
+def _beside(problem: WorkloadProblem, folder: Path) -> WorkloadProblem:
+    """As a workload in the folder names it: `autotune tune` looks for files from there."""
+    place, _, name = problem.kernel.rpartition(":")
+    file = Path(place).resolve()
+    if file.suffix != ".py":
+        return problem
+    near = file.relative_to(folder) if file.is_relative_to(folder) else file
+    return replace(problem, kernel=f"{near}:{name}")
 
 
 def _check_belongs(
