@@ -54,6 +54,8 @@ _LLAMAS: dict[str, dict[str, int]] = {
     "llama3.1-405b": {"layers": 126, "emb": 16384, "mlp": 53248, "heads": 128},
     "llama2-70b": {"layers": 80, "emb": 8192, "mlp": 28672, "heads": 64, "vocab": 32000},
 }
+_PARTS = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute")
+_BLOCKS = [f"sa_block_{part}" for part in _PARTS]
 _V5P_SLICES = {8: (2, 2, 1), 256: (4, 4, 8), 1024: (8, 8, 8)}
 _DECODED = {
     "16 sequences of 2,048": {},
@@ -135,7 +137,13 @@ def _cases(rows: Path | None, python: str) -> Iterator[Case]:
         )
     for row in _published(rows) if rows else ():
         if row["model_type"] in _LLAMAS:
-            yield _of_llama(row)
+            case = _of_llama(row)
+            yield case
+            if case.name.endswith("/v6e-8"):
+                blocks = {**case.settings, **dict.fromkeys(_BLOCKS, 1024)}
+                for of, settings in (("blocks of 1,024", blocks), ("again", case.settings)):
+                    name = f"{case.name}, {of}"
+                    yield replace(case, name=name, settings=settings, measured_s=None)
         elif python:
             yield _of_package(row, python)
 

@@ -63,5 +63,7 @@ def check(database: str | None, as_json: bool) -> None:
     ]
     lines = "row {id} of {table}: {why}\n  {remedy}".format_map
     empty = "every row can be read"
-    shared.print_list(listed, dict, lambda row: [lines(row)], as_json=as_json, empty=empty)
+    shared.print_list(
+        listed, dict, lambda row: lines(row).splitlines(), as_json=as_json, empty=empty
+    )
     sys.exit(1 if listed else 0)

@@ -245,7 +245,8 @@ def scheduled_module(dump: Path) -> str:
     """Of what is compiled with ``buffers_dumped``: written before any code is, which may take
     minutes, for SparseCores above all. Empty until then."""
     texts = [path.read_text() for path in sorted(dump.glob("*.after_optimizations.txt"))[-1:]]
-    return texts[0] if texts and texts[0].rstrip().endswith("}") else ""
+    whole = (text for text in texts if "\nENTRY " in text and text.rstrip().endswith("}"))
+    return next(whole, "")
 
 
 def buffers_dumped(dump: Path) -> dict[str, str | bool]:

@@ -17,7 +17,7 @@ class Axis:
 
     Some cut no dimension, but each sequence of a batch: ``lengths`` names the argument whose
     integers are how long these are, or where each begins, and ``longest`` the dimension that none
-    of them is longer than.
+    of them is longer than. ``is_within``: no block holds elements of two sequences.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Axis:
     unit: int | str = 1
     lengths: str | None = None
     longest: str | None = None
+    is_within: bool = False
 
     def elements(self, value: int, problem: Problem) -> int:
         """Of a block of ``value``."""

@@ -161,14 +161,14 @@ class RecordChecker:
         """What became of a config; kept as a trial. One that was given up on is tried again, and
         what an older model estimated is estimated again."""
         known = next((trial for trial in self._trials if trial.config == config), None)
-        if known is not None and not _is_stale(known.outcome):
+        if known is not None and not is_stale(known.outcome):
             return known.outcome
         outcome = self._refused(config) or evaluate(self.compilers, self.subject, config)
         if known is None:
             key, default = self.subject.key, self._default
             new = [(config, outcome, 0.0)]
             (trial,) = keep_trials(self.store, key, self._trials, new, default=default)
-            return outcome if _is_stale(trial.outcome) else trial.outcome
+            return outcome if is_stale(trial.outcome) else trial.outcome
         self.store.replace_outcome(self.subject.key, known.config, outcome)
         self._trials = [replace(t, outcome=outcome) if t is known else t for t in self._trials]
         return outcome
@@ -265,7 +265,7 @@ def judged(check: Check, prior: PriorConfig) -> Check:
     return replace(check, verdict=CheckVerdict.SAME)
 
 
-def _is_stale(outcome: Outcome) -> bool:
+def is_stale(outcome: Outcome | None) -> bool:
     """Whether it says nothing for good: no answer, or a time of another model."""
     if isinstance(outcome, Estimated):
         return outcome.estimate.model != MODEL

@@ -20,7 +20,12 @@ from autotune.domain.problem import Config
 from autotune.domain.record import Check, CheckVerdict, Decision, Method, Record, Unchecked
 from autotune.domain.store import Store, tell_of
 from autotune.publishing import publish
-from autotune.publishing.checking.record_check import PriorConfig, RecordChecker, vmem_bytes
+from autotune.publishing.checking.record_check import (
+    PriorConfig,
+    RecordChecker,
+    is_stale,
+    vmem_bytes,
+)
 from autotune.publishing.task import Plan, TuningObserver, TuningTask
 from autotune.publishing.tuning import tune_one
 from autotune.searching.subject import Subject
@@ -91,11 +96,16 @@ class CheckRun:
 
     def _checked(self, prior: PriorConfig, blank: Check, chip: ChipInfo | str) -> Check:
         known = self.store.check(blank.key, blank.target)
-        if known is not None and known.config == prior.config and known.cause is None:
+        if known is not None and known.config == prior.config and self._says_all(known):
             return known
         check = self._asked(prior, blank, chip)
         self.store.save_check(check)
         return check
+
+    def _says_all(self, known: Check) -> bool:
+        """What an older model of time says is asked again, and what has no time of XLA."""
+        is_new = known.cause is None and not is_stale(known.winner)
+        return is_new and (known.xla_us is not None or not self.xla)
 
     def _asked(self, prior: PriorConfig, blank: Check, chip: ChipInfo | str) -> Check:
         ref = self.refs.get(prior.key.kernel)

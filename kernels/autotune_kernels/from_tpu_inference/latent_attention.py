@@ -158,12 +158,22 @@ def _batches(problem: Problem) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n <= problem["seqs"]]
 
 
+def _of_mixed(choices: Callable[[Problem], list[int]]) -> Callable[[Problem], list[int]]:
+    """None but the default where no sequence is left over from batches that decode."""
+
+    def of_problem(problem: Problem) -> list[int]:
+        is_even = all(problem["seqs"] % size == 0 for size in _batches(problem))
+        return [] if is_even and problem.option("batch") == "decode" else choices(problem)
+
+    return of_problem
+
+
 _AXES: dict[str, Callable[[Problem], list[int]]] = {
     "decode_pages": _pages,
     "decode_batch_size": _batches,
-    "mixed_pages": _pages,
-    "mixed_queries": paged.q_blocks,
-    "mixed_q_split": lambda _: [1, 2, 4, 8, 16],
+    "mixed_pages": _of_mixed(_pages),
+    "mixed_queries": _of_mixed(paged.q_blocks),
+    "mixed_q_split": _of_mixed(lambda _: [1, 2, 4, 8, 16]),
 }
 
 KERNEL = Kernel(

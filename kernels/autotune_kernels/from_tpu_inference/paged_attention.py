@@ -111,7 +111,8 @@ def paged_inputs(module: str, problem: Problem, dim: int) -> list[Array]:
 
 
 def sinks(problem: Problem) -> list[Array]:
-    each = Array(name="attention_sink", shape=(problem["heads"],), dtype="float32")
+    """Large enough that a sink which is left out, or counts twice, is no rounding."""
+    each = Array(name="attention_sink", shape=(problem["heads"],), dtype="float32", std=3.0)
     return [each] if problem.option("sinks") else []
 
 
@@ -275,7 +276,9 @@ def block_axis(
 ) -> Axis:
     """Blocks of the keys of a sequence, or of its new tokens."""
     lengths, longest = ("kv_lens", "kv_len") if of_keys else ("cu_q_lens", None)
-    return Axis(name=name, choices=choices, unit=unit, lengths=lengths, longest=longest)
+    return Axis(
+        name=name, choices=choices, unit=unit, lengths=lengths, longest=longest, is_within=True
+    )
 
 
 KERNEL = Kernel(

@@ -192,6 +192,19 @@ def test_what_an_older_model_estimated_is_estimated_again(store):
     assert trial.estimate is not None and trial.estimate.time_us == 50
 
 
+@pytest.mark.parametrize(
+    ("model", "xla", "verdict"),
+    [(None, False, "slower"), ("old", False, "same"), (None, True, "same")],
+)
+def test_a_check_is_made_again_where_it_says_less_than_is_asked(store, model, xla, verdict):
+    (first,) = check(store, compilers(times(bm128=90, bm256=50)), published())
+    winner = replace(first.winner, estimate=replace(first.winner.estimate, model=model or MODEL))
+    store.save_check(replace(first, verdict=CheckVerdict.SLOWER, winner=winner))
+    run = CheckRun(compilers=compilers(times(bm128=90, bm256=50)), store=store, refs=REFS, xla=xla)
+    (again,) = run.run([prior_of(published())], (), lambda _: None)
+    assert again.verdict == verdict
+
+
 def test_all_that_is_found_is_one_snapshot(store):
     records = [published(), published(chip=Chip.V6E)]
     check(store, compilers(times(bm128=90, bm256=50)), *records)

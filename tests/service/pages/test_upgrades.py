@@ -9,7 +9,7 @@ from re import findall
 
 import pytest
 
-from tests.samples.dashboard import CHECKS, html, published
+from tests.samples.dashboard import CHECKS, EVIL, html, published
 from tests.samples.matching import question
 from tests.servers.service import until
 
@@ -35,6 +35,12 @@ def test_what_costs_most_comes_first(fresh, store):
         store.save_check(replace(check, before_us=10.0, default_us=11.0, after_us=after_us))
     shown = "".join(rows(html(fresh, "/upgrades?order=-costs"))[:3])
     assert findall(r'"costs" class="num">(.*?)<', shown) == ["9.0 µs", "4.0 µs", "2.0 µs"]
+
+
+def test_what_comes_from_outside_is_text(service):
+    text = html(service, "/upgrades")
+    assert EVIL not in text
+    assert EVIL in unescape(text)
 
 
 @pytest.mark.parametrize(

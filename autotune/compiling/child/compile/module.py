@@ -43,7 +43,6 @@ _ASYNC = ("-start", "-done")
 _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
 _SLICES = {"dynamic-slice", "dynamic-update-slice"}
-_WITH_PARTS = ("parameter", "dynamic-update-slice", "tuple")
 _FIRST_IS_OUTERMOST = re.compile(r"\[\d+,[\d,]+\]\{[\d,]+,0[:}]")
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
 _UP, _DOWN = ("LT", "LE", "NE"), ("GT", "GE", "NE")
@@ -138,14 +137,27 @@ class _Walk:
         is of no consequence: weights of all layers in a scan."""
         if fusion.opcode != "fusion" or not fusion.called:
             return set()
-        inner, parts = self.computations.get(fusion.called[0], {}), set[str]()
-        others = (i for i in inner.values() if i.opcode not in _WITH_PARTS)
-        whole = {other.result.partition("{")[0] for other in others}
+        parts = set[str]()
+        whole = {made.result.partition("{")[0] for made in self._made_whole(fusion.called[0])}
         for number, text in enumerate(given):
             readers = self._readers(fusion.called[0], number)
             is_sliced = _FIRST_IS_OUTERMOST.search(text) and {r.opcode for r in readers} <= _SLICES
             (parts if readers and is_sliced else whole).add(text.partition("{")[0])
         return parts - whole
+
+    def _made_whole(self, name: str) -> Iterator[HloInstruction]:
+        """All that a fused computation makes, but for an array that it writes a part of and gives
+        back; in the fusions within it too."""
+        inner = self.computations.get(name, {})
+        for made in inner.values():
+            readers = (other for other in inner.values() if made.name in other.operands)
+            is_part = made.opcode == "dynamic-update-slice" and all(
+                reader.opcode == "tuple" for reader in readers
+            )
+            if not is_part and made.opcode not in ("parameter", "tuple"):
+                yield made
+            for called in made.called:
+                yield from self._made_whole(called)
 
     def _body(self, name: str) -> list[str]:
         """A computation with its values by their place."""
@@ -266,9 +278,12 @@ class _Walk:
         """What takes a parameter of a fused computation, in the fusions within it too."""
         readers = list[HloInstruction]()
         for user in users(self.computations.get(name, {}), number):
-            within = user.opcode == "fusion" and user.called
-            place = user.operands.index(parameter(self.computations[name], number))
-            readers += self._readers(user.called[0], place) if within else [user]
+            if user.opcode != "fusion" or not user.called:
+                readers.append(user)
+                continue
+            given = parameter(self.computations[name], number)
+            for place, operand in enumerate(user.operands):
+                readers += self._readers(user.called[0], place) if operand == given else []
         return readers
 
     def _trips(self, loop: HloInstruction, outer: Scope) -> int | None:

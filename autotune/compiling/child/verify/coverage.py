@@ -119,8 +119,9 @@ def _names_as_many(small: tuple[int, int], real: tuple[int, int]) -> bool:
     return small[0] >= min(small[1], real[0], _ROWS)
 
 
-BlockSize = tuple[str | None, int]
-"""The operand whose integers are the lengths that it cuts, None for any; and its elements."""
+BlockSize = tuple[str | None, int, bool]
+"""The operand whose integers are the lengths that it cuts, None for any; its elements; and whether
+none is of two sequences."""
 
 
 def borders(
@@ -151,13 +152,10 @@ def _of_integers(
     pages by hand walks them in loops that data decides. Of lengths that are declared, too: whether
     some end in a block, some at its border, and some are empty."""
     lengths, grid, ways = lengths_given(arrays, naming), list[int](), list[frozenset[bool]]()
-    shapes = {array.shape for array in arrays if array.values is not None}
-    for name, size in block_sizes:
+    for name, size, is_within in block_sizes:
         cut = None if name is None else lengths_cut(arrays, name)
-        of_each = (
-            cut[-1:] if cut and (len(cut[-1]),) in shapes else cut
-        )  # these say where it begins
-        longest = lengths if of_each is None else [int(p.max()) for p in (of_each[0], of_each[-1])]
+        walked_by = None if cut is None else (cut[-1],) if is_within else (cut[0], cut[-1])
+        longest = lengths if walked_by is None else [int(part.max()) for part in walked_by]
         grid += [max(1, -(-length // size)) for length in longest]
         if cut is not None:
             full = cut[-1][cut[-1] > 0]

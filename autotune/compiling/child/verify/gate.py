@@ -79,8 +79,13 @@ def _check(
         problems = reduced_problems(kernel, problem, config, coverage, **how)
         return [ReducedCase(kernel, small, config, chip) for small in problems]
 
-    real = ReducedCase(kernel, problem, config, chip)
-    stages = _Stages(real, cases(shorten=True), cases(), lambda: cases(together=True))
+    stages = _Stages(
+        problem,
+        cases(shorten=True),
+        cases(),
+        together=lambda: cases(together=True),
+        real=lambda: ReducedCase(kernel, problem, config, chip),
+    )
     if stages.draws_random_numbers:
         return Verdict(
             ok=None,
@@ -126,12 +131,14 @@ class _Stages:
 
     def __init__(
         self,
-        real: ReducedCase,
+        problem: Problem,
         short: list[ReducedCase],
         whole: list[ReducedCase],
+        *,
         together: Callable[[], list[ReducedCase]],
+        real: Callable[[], ReducedCase],
     ) -> None:
-        self._real = real
+        self._problem, self._real = problem, real
         self._alike = short if self._is_alike(short) else together()
         if _work(self._alike, _RUNS) <= _MOST_WORK:
             short, whole = self._alike, whole if self._is_alike(whole) else self._alike
@@ -165,10 +172,11 @@ class _Stages:
         return _verdict(self._alike, meter)
 
     def _is_alike(self, cases: Iterable[ReducedCase]) -> bool:
-        return all(keeps_lengths(case.problem, self._real.problem) for case in cases)
+        return all(keeps_lengths(case.problem, self._problem) for case in cases)
 
     def _is_same_program(self, cases: Iterable[ReducedCase]) -> bool:
-        return all(case.operations == self._real.operations for case in cases)
+        real = self._real().operations
+        return all(case.operations == real for case in cases)
 
 
 def _no_lengths(kernel: Kernel, problem: Problem, naming: Set[str]) -> Axis | None:
@@ -311,7 +319,7 @@ def _borders(
     import jax
 
     block_sizes = [
-        (axis.lengths, axis.elements(size, problem))
+        (axis.lengths, axis.elements(size, problem), axis.is_within)
         for axis in kernel.axes
         if axis.dim is None and type(size := dict(config.axes).get(axis.name)) is int
         if axis.elements(size, problem) > 1

@@ -22,7 +22,7 @@ from autotune.compiling.child.verify.compare import Difference, compare, errors_
 from autotune.compiling.child.verify.grids import in_float32, without_maximum
 from autotune.compiling.child.verify.interpreter import EAGER, NotRunError, Run, WrongRunError
 from autotune.compiling.child.verify.numbers import Change, special, values
-from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors, rows_of
+from autotune.compiling.child.verify.tolerance import NO_ERRORS, Errors
 from autotune.compiling.child.verify.work import OverBudgetError, WorkMeter, work_of
 from autotune.declaring.kernel import Kernel
 from autotune.domain.evidence import FailedCheck, ProofLevel
@@ -107,7 +107,7 @@ class ReducedCase:
         others = self._own_errors(given, expected), [NO_ERRORS if signs else few] * len(expected)
         allowed_errors = partial(tolerance.allowed_errors, has_reference=self.reference is not None)
         allowed = [
-            allowed_errors([*inputs, want.dtype], self._length, usual, *more, rows=rows_of(want))
+            allowed_errors([*inputs, want.dtype], self._length, usual, *more)
             for want, usual, *more in zip(expected, natural, *others, strict=True)
         ]
         if is_special:  # equal numbers are rounded alike: the mean is of random ones

@@ -146,6 +146,7 @@ def _reading(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
         given = signature.bind(*args, **more)
         transforms = tuple(given.arguments.get("transforms") or ())
         if all(hasattr(t, "indices") for t in transforms):
+            _check_first(transforms)
             empty = _nothing(given, transforms, calls)
             return get(*args, **more) if empty is None else (given.arguments["token"], empty)
         places = _places(calls, given, transforms)
@@ -225,6 +226,7 @@ def _placing(store: Callable[..., Any], calls: Any) -> Callable[..., Any]:
         given = signature.bind(*args, **more)
         transforms = tuple(given.arguments["transforms"] or ())
         if all(hasattr(t, "indices") for t in transforms):
+            _check_first(transforms)
             return store(*args, **more)
         places = _places(calls, given, transforms)
         block, shape = places.block, places.shape
@@ -249,6 +251,7 @@ def _exchanging(
         given = signature.bind(*args, **more)
         transforms = tuple(given.arguments.get("transforms") or ())
         if all(hasattr(t, "indices") for t in transforms):
+            _check_first(transforms)
             return swap(*args, **more)
         places = _places(calls, given, transforms)
         token, whole = _whole(get, given, places)
@@ -320,6 +323,7 @@ def _places(calls: Any, given: inspect.BoundArguments, transforms: Sequence[Any]
     at = _in_order((*shape, dtype.itemsize // unit))
     for step in steps:
         if hasattr(step, "indices"):
+            _check_bounds(step.indices, at.shape)
             at = at[tuple(map(_plain_index, step.indices))]
         elif "Reshape" in type(step).__name__:
             at = at.reshape(*step.shape, at.shape[-1])
@@ -333,6 +337,22 @@ def _places(calls: Any, given: inspect.BoundArguments, transforms: Sequence[Any]
 @lru_cache(maxsize=16)
 def _in_order(shape: tuple[int, ...]) -> Any:
     return np.arange(prod(shape)).reshape(shape)
+
+
+def _check_first(transforms: Sequence[Any]) -> None:
+    for index in (index for step in transforms for index in step.indices):
+        size, first = getattr(index, "size", 1), getattr(index, "start", index)
+        if int(size) and int(first) < 0:
+            raise IndexError(f"Out-of-bounds access: it begins at {int(first)}")
+
+
+def _check_bounds(indices: Sequence[Any], shape: Sequence[int]) -> None:
+    """NumPy cuts slices short, and counts what is negative from the end."""
+    for index, size in zip(indices, shape, strict=False):
+        first, count = getattr(index, "start", index), getattr(index, "size", 1)
+        last = first + (count - 1) * getattr(index, "stride", 1)
+        if count and not 0 <= first <= last < size:
+            raise IndexError(f"Out-of-bounds access: {first} to {last} of {size}")
 
 
 def _plain_index(index: Any) -> Any:

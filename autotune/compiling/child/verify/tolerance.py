@@ -1,10 +1,8 @@
 """How far a right result may be from the reference, by dtype and reduction length."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from math import inf, prod, sqrt
+from math import prod, sqrt
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from autotune.compiling.child.trace.calls import inner_jaxprs, walked
 from autotune.compiling.child.trace.scalars import open_jaxpr
@@ -25,9 +23,6 @@ _ACCUMULATOR = 2.0**-24  # float32
 # where there is a baseline in the same dtypes to compare with.
 _MEAN_ROUNDINGS = 0.5
 _MEAN_ROUNDINGS_UNKNOWN = 1.0
-# What all of a row share, a sum that it is divided by, may be off by a whole unit. The square of a
-# number within a unit has a deviation of 0.3, which does not even out in few rows.
-_DEVIATIONS = 3.0 * sqrt(4 / 45)
 _NATURAL = 2.0
 _BOTH = 2.0  # a default config that is the standard rounds as much as what is compared with it
 # An error of one element of the baseline is allowed everywhere: where that is this large, it must
@@ -63,21 +58,18 @@ def allowed_errors(
     natural: Errors | None,
     *others: Errors,
     has_reference: bool = True,
-    rows: float = inf,
 ) -> Errors:
     """``dtypes`` of inputs and output: the coarsest floating one decides. ``length``: of the
     longest reduction. ``natural``: by what plain XLA in the same dtypes is off, None where that is
     not known. Differences of nearly equal numbers (the gradient of attention in the first rows of a
     causal mask) are further off than roundings say, in plain XLA too. ``others`` are allowed.
     Without a reference two configs of the kernel are compared: each may be off so far in the mean.
-    ``rows``: that nearly all of the output's squares are in.
     """
     unit = unit_roundoff(dtypes)
     if not unit:
         return NO_ERRORS
     walk = _ACCUMULATOR_ROUNDINGS * _ACCUMULATOR * sqrt(length)
-    unknown = _MEAN_ROUNDINGS_UNKNOWN * sqrt(1.0 + _DEVIATIONS / sqrt(rows))
-    rounded = (unknown if natural is None else _MEAN_ROUNDINGS) * unit + walk
+    rounded = (_MEAN_ROUNDINGS_UNKNOWN if natural is None else _MEAN_ROUNDINGS) * unit + walk
     rounded *= 1.0 if has_reference else _BOTH
     usual = natural or NO_ERRORS
     least = _ROUNDINGS * unit + walk
@@ -86,14 +78,6 @@ def allowed_errors(
         mean_share=max(rounded, _NATURAL * usual.mean_share),
     )
     return Errors(*map(max, zip(allowed, *others, strict=True)))
-
-
-def rows_of(want: Any) -> float:
-    """How many equal ones have squares that vary as much: fewer than there are, where some are
-    larger."""
-    squares = np.where(np.isfinite(want.astype(np.float64)), want, 0.0).astype(np.float64) ** 2
-    rows = squares.sum(axis=-1) if want.ndim > 1 else squares
-    return float(max(1.0, rows.sum() ** 2 / max(np.sum(rows**2), 1e-300)))
 
 
 def unit_roundoff(dtypes: Iterable[Any]) -> float:

@@ -74,6 +74,7 @@ def test_what_is_updated_in_place_moves_only_what_changes():
         (TILED, "", True),
         (TILED.replace("1,0", "0,1"), "", False),  # its columns are farther apart
         (TILED, "  %z = {tiled} negate(%u)\n", False),  # all of it is read
+        (TILED, "  %z = f32[300]{{0}} reduce(%u, %i), dimensions={{0}}\n", False),
     ],
 )
 def test_what_updates_a_part_is_known_whatever_the_whole_is_part_of(tiled, other, is_same):

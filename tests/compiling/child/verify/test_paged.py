@@ -19,7 +19,7 @@ from tests.compiling.child.verify.test_strangers import SOURCE as STRANGERS
 from tests.samples.twins.packages import Case, declared
 
 REAL = vllm.KERNEL.problem_spec.parse("64x64x4096x64x8x2x128")
-PAGES = ("kv_lens", 16 * 64)
+PAGES = ("kv_lens", 16 * 64, True)
 """A block of 16 pages."""
 
 
@@ -39,21 +39,21 @@ def test_a_page_is_no_block_of_pages_however_it_is_declared():
     small = vllm.reduced(REAL)
     few, enough = small.with_dims(kv_len=4 * 64), small.with_dims(kv_len=3 * 16 * 64)
     assert not operands_that_name_rows(integers, REAL)
-    for size in (PAGES, (None, 16), ("no such operand", 16)):
+    for size in (PAGES, (None, 16, False), ("no such operand", 16, False)):
         assert not covered(few, REAL, size)
     assert covered(enough, REAL, PAGES)
     assert covered(
-        enough.with_dims(seqs=64, tokens=64).with_options(lengths="full"), REAL, (None, 16)
+        enough.with_dims(seqs=64, tokens=64).with_options(lengths="full"), REAL, (None, 16, False)
     )
 
 
-def test_the_tokens_of_all_sequences_are_no_length():
-    """A block of 16 new tokens crosses none of a batch that decodes."""
+def test_the_tokens_of_all_sequences_are_no_length_where_no_block_crosses_them():
+    """A block of 16 new tokens of a batch that decodes holds one, if it is within a sequence."""
     small = vllm.reduced(REAL)
-    assert covered(small, REAL, ("cu_q_lens", 16))
-    assert not covered(
-        small, REAL.with_dims(tokens=2048).with_options(batch="prefill"), ("cu_q_lens", 16)
-    )
+    assert covered(small, REAL, ("cu_q_lens", 16, True))
+    assert not covered(small, REAL, ("cu_q_lens", 16, False))
+    prefill = REAL.with_dims(tokens=2048).with_options(batch="prefill")
+    assert not covered(small, prefill, ("cu_q_lens", 16, True))
 
 
 def test_sequences_of_all_kinds_are_wanted_where_there_are_such():
@@ -61,7 +61,7 @@ def test_sequences_of_all_kinds_are_wanted_where_there_are_such():
     assert covered(small, ragged, PAGES)
     assert not covered(small.with_options(lengths="full").with_dims(tokens=6), ragged, PAGES)
     prefill = REAL.with_options(batch="prefill").with_dims(tokens=8192)
-    queries = ("cu_q_lens", 32)
+    queries = ("cu_q_lens", 32, True)
     assert not covered(vllm.reduced(prefill), prefill, queries)  # 40 tokens of the longest
     assert covered(vllm.reduced(prefill).with_dims(tokens=160), prefill, queries)
 
