@@ -87,7 +87,7 @@ def _of_record(record: Record) -> str | None:
     if record.method == Method.MEASURED:
         return _of_measurement(record)
     if default.time_us is not None and estimate.time_us > default.time_us:
-        return f"it is slower than the default, which takes {default.time_us:g} us"
+        return f"it is slower than the default, which takes {default.time_us:g} µs"
     return None
 
 
@@ -111,7 +111,7 @@ def _of_measurement(record: Record) -> str | None:
         return "it is called measured and its config was not"
     default = record.default.config and run.of(record.default.config)
     if default and default.median_us and (winner.median_us or 0.0) > default.median_us * _NOISE:
-        return f"it was measured to be slower than the default: {default.median_us:g} us"
+        return f"it was measured to be slower than the default: {default.median_us:g} µs"
     return None
 
 

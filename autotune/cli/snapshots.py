@@ -10,7 +10,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record, Snapshot
 from autotune.wording.publication import who_says
-from autotune.wording.units import counted
+from autotune.wording.units import counted, micros
 
 
 @click.group()
@@ -61,7 +61,7 @@ def _record_lines(numbered: tuple[int, Record]) -> list[str]:
     number, record = numbered
     return [
         f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}",
-        f"        {record.config}  {record.estimate.time_us:.1f} us",
+        f"        {record.config}  {micros(record.estimate.time_us)}",
         f"        {who_says(record)}",
     ]
 
