@@ -93,7 +93,8 @@ def searched_problem(store: Store, kernel: str, words: ProblemWords) -> tuple[Ke
     """What words mean for a kernel that was searched; where none are given the error has those of
     the last search. Raises ``InvalidInputError``, and ``UnknownNameError`` for another kernel."""
     if words.call:
-        return called_problem(kernel, words)
+        searched = places(store, [each.key for each in store.history(kernel, None, 1)])
+        return called_problem(kernel, words, searched.get(kernel))
     spec = _spec(store, kernel)
     last = None if words.shape else next(iter(store.history(spec.name, None, 1)), None)
     if last and (call := call_of([spec], last.key)):
@@ -101,12 +102,14 @@ def searched_problem(store: Store, kernel: str, words: ProblemWords) -> tuple[Ke
     return spec, words.of_searched(spec)
 
 
-def called_problem(kernel: str, words: ProblemWords) -> tuple[KernelSpec, Problem]:
+def called_problem(
+    kernel: str, words: ProblemWords, ref: KernelRef | None = None
+) -> tuple[KernelSpec, Problem]:
     """Only a process that imports the kernel knows what its call leaves to defaults."""
     from autotune.declaring.discovery import find_kernel
 
     with one_compiler() as pool:
-        return read_problem(pool, find_kernel(kernel), words)
+        return read_problem(pool, ref or find_kernel(kernel), words)
 
 
 def read_problem(

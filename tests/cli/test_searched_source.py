@@ -109,6 +109,10 @@ def test_it_is_said_once_the_source_changed(command, tmp_path, monkeypatch):
         ("explain ./own.py:scale --shape 512 --chip v5e", 2, "has an estimate: search it first"),
         ("lookup scale --shape 512 --chip v6e", 0, "exact: published for exactly this"),
         ("history scale --dtype bf16", 2, "add --args 'x=float32[512], factor=2', as your call is"),
+        pytest.param(
+            *("explain scale --args x=f32[512],factor=2", 0, "where the time goes"),
+            marks=pytest.mark.slow,
+        ),
         ("lookup scale --chip v6e", 2, "add --args 'x=float32[512], factor=2', as your call is"),
     ],
 )
