@@ -222,7 +222,8 @@ def _run(given: list[str]) -> NoReturn:
         _refuse(_usage_text(error), given)
     except (click.Abort, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        echo("interrupted: what was finished is kept, the same command goes on", err=True)
+        kept = ": what was finished is kept, the same command goes on" * (given[:1] != ["serve"])
+        echo(f"interrupted{kept}", err=True)
         sys.exit(130)
     except AutotuneError as error:
         from autotune.wording.outcome import error_text

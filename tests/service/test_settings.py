@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from autotune.cli import serve
 from autotune.domain.errors import InvalidInputError
 from autotune_service.settings import Settings, from_environment, to_environment
+from tests.servers.commands import autotune_here
 
 
 def test_flags_win_over_the_environment_and_that_over_defaults():
@@ -44,6 +45,12 @@ def test_the_command_leaves_what_no_flag_says_to_the_environment_and_the_default
     flags = ["--" + ("" if v else "no-") + n.replace("_", "-") for n, v in defaults.items()]
     assert _served(tmp_path / "a.db", variables, *flags) == Settings(port=0)
     assert _served(tmp_path / "a.db", []) == Settings(port=0)
+
+
+def test_a_server_that_is_interrupted_keeps_nothing(tmp_path):
+    with mock.patch.object(serve, "_run", side_effect=KeyboardInterrupt):
+        done = autotune_here("serve", "--migrate", "--port", "0", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (130, "\ninterrupted\n")
 
 
 @pytest.mark.parametrize(
