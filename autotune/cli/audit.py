@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from autotune.cli import shared
+from autotune.declaring.discovery import catalogue
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Chip, parse_chip
@@ -100,13 +101,12 @@ def _print(
         rows, unread = len(source.rows), len(source.unread)
         name = f"{source.format.name} {source.path}"
         echo(f"{name}: {counted(rows, 'row')}, {unread} that cannot be read")
-    own = {source.format.name for source in tables}
     for kernel, count in Counter(config.kernel for config in known).items():
         timed = sum(config.time_us is not None for config in known if config.kernel == kernel)
-        of_table = "; none is in the catalogue: declare one of this name" if kernel in own else ""
+        own = "; it is not in the catalogue: they are for one of this name that you declare"
         echo(
             f"{kernel}: {counted(count, 'config')}, {timed} with a time; "
-            f"tuned elsewhere, toolchain unknown{of_table}"
+            f"tuned elsewhere, toolchain unknown{own * (kernel not in catalogue())}"
         )
     for reason, count in Counter(row["reason"] for row in left).most_common():
         echo(f"{count} not taken: {reason}")

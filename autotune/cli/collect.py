@@ -130,10 +130,8 @@ def _beside(problem: WorkloadProblem, folder: Path) -> WorkloadProblem:
     """As a workload in the folder names it: `autotune tune` looks for files from there."""
     place, _, name = problem.kernel.rpartition(":")
     file = Path(place).resolve()
-    if file.suffix != ".py":
-        return problem
     near = file.relative_to(folder) if file.is_relative_to(folder) else file
-    return replace(problem, kernel=f"{near}:{name}")
+    return replace(problem, kernel=f"{near}:{name}") if place.endswith(".py") else problem
 
 
 def _check_belongs(

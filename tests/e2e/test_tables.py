@@ -29,6 +29,18 @@ def test_the_next_search_starts_from_it(tmp_path):
     assert "json line 2 has no config of this kernel: the kernel has no axis 'no_axis'" in printed
 
 
+def test_rows_of_a_kernel_that_nobody_has_say_what_they_are_for(tmp_path):
+    rows = [ROW | {"config": "b=8"}, ROW | {"config": "b=8", "kernel": "vector_ad"}]
+    (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    theirs, mistyped = autotune_here("import", "theirs.jsonl", cwd=tmp_path).stdout.splitlines()[
+        1:3
+    ]
+    assert theirs.startswith("vector_add: 1 config") and "declare" not in theirs
+    assert (
+        mistyped.startswith("vector_ad: 1 config") and "for one of this name that you" in mistyped
+    )
+
+
 def test_wrong_tables(tmp_path):
     nowhere = autotune_here("import", "no_such", cwd=tmp_path)
     assert_one_sentence(nowhere, "no_such is neither a file nor a format: give one of jax-rpa")
