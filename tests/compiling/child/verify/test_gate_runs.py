@@ -641,3 +641,33 @@ def test_a_pipeline_reads_the_padding_of_the_last_tile_and_must_not_use_it(maske
         inputs=lambda p: [Array(name="x", shape=(p["rows"], columns), dtype=p.dtype)],
     )
     assert checked(made, chip=Chip.V5E).ok is masked
+
+
+@pytest.mark.parametrize("is_reshaped", [False, True])
+@pytest.mark.parametrize(("first", "size"), [(-1, 1), (-16, 8), (ROWS, 1), (ROWS - 1, 2)])
+def test_a_copy_of_rows_that_are_not_there_is_out_of_bounds(first, size, is_reshaped):
+    """NumPy counts what is negative from the end, and cuts what is past it."""
+
+    def verdict_on(first):
+        def body(x, out, spare, semaphore):
+            rows = x.reshape(2, ROWS // 2, LANES).reshape(ROWS, LANES) if is_reshaped else x
+            unknown = first + jnp.minimum(pl.program_id(0), 0)
+            copy = pltpu.make_async_copy(rows.at[pl.ds(unknown, size)], spare, semaphore)
+            copy.start()
+            copy.wait()
+            out[...] = x[...]
+
+        def build(rows):
+            return pl.pallas_call(
+                body,
+                grid=(rows // ROWS,),
+                in_specs=[BLOCK],
+                out_specs=BLOCK,
+                out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+                scratch_shapes=[pltpu.VMEM((size, LANES), jnp.float32), pltpu.SemaphoreType.DMA],
+            )
+
+        return checked(kernel(build, lambda x: x))
+
+    assert verdict_on(0).ok is True
+    assert verdict_on(first).check is FailedCheck.BOUNDS
