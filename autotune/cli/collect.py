@@ -115,8 +115,7 @@ def collect(
         shared.print_json({"problems": data, "undeclared": kernels, "error": error})
     elif output is not None:
         beside = tuple(_beside(problem, output.parent.resolve()) for problem in workload.problems)
-        workload = replace(workload, problems=beside)
-        shared.write_file(output, workload_text(workload))
+        shared.write_file(output, workload_text(replace(workload, problems=beside)))
         problems = counted(len(workload.problems), "problem")
         echo(f"{output}: {problems}, {counted(len(workload.undeclared), 'kernel')} undeclared")
     else:

@@ -102,8 +102,7 @@ def write(
     data: Mapping[str, Any],
     unfold: bool,
 ) -> None:
-    """Profiles in a format, into a file or to the terminal. ``data``: what is said as JSON;
-    ``title``: of a file, as a terminal has it above."""
+    """Profiles in a format, into a file or to the terminal. ``data``: what is said as JSON."""
     from autotune.wording import profile_files
     from autotune.wording.profile import print_profiles, profiles_text
     from autotune.wording.profile_page import page

@@ -16,7 +16,7 @@ from autotune.compiling.protocol import COMPILE, CONSTRAINT, REFUSED, Raised
 from autotune.domain import compilers as questions
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import Attempt
-from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
+from autotune.domain.errors import CompilerUnavailableError, InvalidInputError, NoDeclarationError
 from autotune.domain.evidence import Verdict
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, OutOfVmem, TimedOut
 from autotune.domain.step import CompiledStep
@@ -236,6 +236,8 @@ class Compiler:
         if not self.process.running:
             self.start()
         answer = answer_of(self.process, question, self.limit_s)
+        if isinstance(answer, Raised) and (question.kind, answer.stage) == ("step", questions.NAME):
+            raise NoDeclarationError(answer.message)
         outcome = _failure(answer) if isinstance(answer, Raised) else answer
         if isinstance(outcome, CompiledStep) and outcome.is_running:
             self.process.stop()

@@ -287,7 +287,7 @@ class CompileStep(Attempted[CompiledStep | Failure]):
     """The function at ``ref`` as its module jits it, called as its ``call`` says. ``bounds``:
     chips of a slice along its axes; none for one device. ``budget_s``: the compiler
     is stopped after so long, as soon as its scheduled module is there, and what was compiled until
-    then is simulated; that process answers no more."""
+    then is simulated; that process answers no more. Raises ``NoDeclarationError``."""
 
     kind = "step"
     form = CompiledStep

@@ -11,6 +11,7 @@ from autotune.compiling.protocol import ProfileConfig, Profiled
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import (
     CompileConfig,
+    CompileStep,
     DescribeKernel,
     DescribeToolchain,
     ListChoices,
@@ -229,3 +230,10 @@ def test_what_must_work_and_fails_is_raised_by_its_stage(reply, raised, says):
     with pytest.raises(raised, match=says) as caught:
         client(lambda _: reply)[0].ask(DescribeKernel(ref=REF))
     assert type(caught.value) is raised
+
+
+def test_a_step_of_no_function_is_wrong_input():
+    question = CompileStep(ref=REF, chip=Chip.V5E, budget_s=1.0)
+    with pytest.raises(NoDeclarationError, match="no function"):
+        client(failing("E", "no function", "name"))[0].ask(question)
+    assert isinstance(client(failing("E", "its import", "load"))[0].ask(question), CompileFailed)
