@@ -276,11 +276,11 @@ def what_to_change(e: Estimate, why: Explanation, larger: Mapping[str, int] | No
     if why.saving_us < WORTH_SHARE * e.time_us:
         return "no other config can save much of it"
     change = PART_WORDS[TimePart(why.limiting_part)].change
-    if why.limiting_part in GROWING and larger is not None:
-        if not larger:
+    if why.limiting_part in GROWING:
+        if larger is not None and not larger:
             return "no block can be larger"
-        sizes = ", ".join(f"{name} up to {size}" for name, size in larger.items())
-        change = change.replace("larger blocks", f"larger blocks ({sizes})", 1)
+        sizes = ", ".join(f"{name} up to {size}" for name, size in (larger or {}).items())
+        change = change.replace("larger blocks", f"larger blocks ({sizes or 'if any fits'})", 1)
     return f"{change} (at most {part_us(why.saving_us)} less)"
 
 

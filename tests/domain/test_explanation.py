@@ -59,3 +59,4 @@ def test_no_block_is_to_be_larger_where_none_can():
     found = explained(hbm=80, scalar=20, roofline_us=40, least_us=40)
     assert "block_m up to 512" in what_to_change(found, why(found), {"block_m": 512})
     assert what_to_change(found, why(found), {}) == "no block can be larger"
+    assert "larger blocks (if any fits), " in what_to_change(found, why(found))  # read back
