@@ -334,7 +334,7 @@ def test_pages_name_rows_and_lengths_do_not():
     assert lengths_given(inputs(whole), naming) == [256, 255, 256]
 
     def covered(small, sizes=(64,)):
-        given = [(None, size) for size in sizes]
+        given = [(None, size, False) for size in sizes]
         trace = borders(jax.make_jaxpr(lambda: ())(), inputs(small), None, given, naming)
         real = borders(jax.make_jaxpr(lambda: ())(), inputs(whole), None, given, naming)
         return all(map(CallBorders.covers, trace, real, [3]))
