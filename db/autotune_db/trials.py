@@ -16,7 +16,7 @@ from autotune_db import query, rows
 from autotune_db.damage import readable
 from autotune_db.query import MAX_ID, Query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import KERNELS, KEYS, PROFILES, TRIALS, digest
+from autotune_db.tables import KERNELS, KEYS, TRIALS, digest
 from autotune_db.transaction import Adapter, reads, writes
 
 _log = logging.getLogger("autotune.db")
@@ -83,10 +83,7 @@ class SqlTrials(Adapter):
         same = TRIALS.c.config_digest == digest(to_data(config))
         trial = TRIALS.c.key_id == query.id_of(key), same
         changed = update(TRIALS).where(*trial).values(rows.outcome_values(outcome))
-        replaced = connection.execute(changed.returning(TRIALS.c.id, TRIALS.c.key_id)).all()
-        ids = [row.key_id for row in replaced]
-        profiles = PROFILES.c.trial_id.in_([row.id for row in replaced])
-        connection.execute(delete(PROFILES).where(profiles))  # of the outcome before
+        ids = connection.scalars(changed.returning(TRIALS.c.key_id)).all()
         query.lock_keys(connection, ids)
         query.sum_up(connection, ids)
 
