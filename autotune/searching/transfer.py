@@ -92,7 +92,7 @@ class Lessons:
         self._asked = _Asked.nothing()
         self._calls: list[Pipeline] = []  # of what is asked
         self._in_vmem: tuple[int, ...] = ()  # of these
-        self._lessons: tuple[Array, Array] | None = None
+        self._core_and_call_us: tuple[Array, Array] | None = None
         self.are_sure = self._forecasts = False
         self.worth = WORTH
         self.error = inf
@@ -156,9 +156,9 @@ class Lessons:
         """None where they say nothing of this body. One that has surprised is forecast
         again: it is believed once that is right."""
         place = self._asked.places.get(config)
-        if not self._forecasts or self._lessons is None or place is None:
+        if not self._forecasts or self._core_and_call_us is None or place is None:
             return None
-        step_us, call_us = self._lessons
+        step_us, call_us = self._core_and_call_us
         return CallForecast(float(step_us[place]), float(call_us[place]), self._in_vmem)
 
     def confirmed(
@@ -233,7 +233,7 @@ class Lessons:
         new = self._asked.candidates[len(self._calls) :]
         self._calls += [pipeline(candidate.trace, self._chip, in_vmem) for candidate in new]
         times_us = self._predicted_us(self._calls, core_us)
-        self._lessons = core_us, times_us
+        self._core_and_call_us = core_us, times_us
         share = np.minimum(1.0, core_us * self._asked.steps / times_us)
         replay = _REPLAY_APART if outcomes else _REPLAY_ERROR
         return Posterior(

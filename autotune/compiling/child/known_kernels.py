@@ -289,7 +289,7 @@ def _default(kernel: Kernel, problem: Problem, chip: Chip | None = None) -> Conf
     return make_config(axes, grid_order=kernel.grid)
 
 
-def _likely(
+def _values_by_likelihood(
     axis: Axis, problem: Problem, values: Sequence[Any], sizes: Set[int], beyond: Iterable[int]
 ) -> list[Any]:
     """The values that the sizes of the blocks show first, or alone where the axis cuts."""
@@ -314,7 +314,7 @@ def _configs(
     columns = []
     for axis in ordered:
         values = list(axis.choices(problem)) or [_default(kernel, problem)[axis.name]]
-        columns.append(_likely(axis, problem, values, sizes, beyond))
+        columns.append(_values_by_likelihood(axis, problem, values, sizes, beyond))
     for chosen in product(*columns):
         of_axis = dict(zip((axis.name for axis in ordered), chosen, strict=True))
         axes = {axis.name: of_axis[axis.name] for axis in kernel.axes}

@@ -175,9 +175,9 @@ def users(inner: Computation, number: int) -> list[HloInstruction]:
     """What takes a parameter of a fused computation as its first operand, and fusions within; none
     where something else takes it as another one."""
     given = parameter(inner, number)
-    users = [instruction for instruction in inner.values() if given in instruction.operands]
-    first = all(user.operands[0] == given or user.opcode == "fusion" for user in users)
-    return users if first else []
+    readers = [instruction for instruction in inner.values() if given in instruction.operands]
+    first = all(each.operands[0] == given or each.opcode == "fusion" for each in readers)
+    return readers if first else []
 
 
 def parameter(inner: Computation, number: int) -> str:

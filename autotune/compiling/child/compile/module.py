@@ -4,6 +4,7 @@ in which the chip runs it."""
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeVar
 
 from autotune.compiling.child.compile.arithmetic import products
@@ -276,14 +277,14 @@ class _Walk:
 
     def _readers(self, name: str, number: int) -> list[HloInstruction]:
         """What takes a parameter of a fused computation, in the fusions within it too."""
-        readers = list[HloInstruction]()
-        for user in users(self.computations.get(name, {}), number):
+        inner, readers = self.computations.get(name, {}), list[HloInstruction]()
+        for user in users(inner, number):
             if user.opcode != "fusion" or not user.called:
                 readers.append(user)
                 continue
-            given = parameter(self.computations[name], number)
-            for place, operand in enumerate(user.operands):
-                readers += self._readers(user.called[0], place) if operand == given else []
+            given = parameter(inner, number)
+            places = [place for place, operand in enumerate(user.operands) if operand == given]
+            readers += chain.from_iterable(self._readers(user.called[0], at) for at in places)
         return readers
 
     def _trips(self, loop: HloInstruction, outer: Scope) -> int | None:
