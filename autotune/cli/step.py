@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from autotune.cli import shared
-from autotune.cli.tune import Duration
+from autotune.cli.duration import Duration
 from autotune.declaring.calls.text import with_contents
 from autotune.domain.compilers import CompileStep
 from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError

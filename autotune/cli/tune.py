@@ -1,6 +1,5 @@
 """``autotune tune``: all problems of a model, on all its chips; ``autotune search``: one."""
 
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.cli import shared
+from autotune.cli.duration import Duration
 from autotune.cli.problems import problem_options
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
@@ -29,21 +29,6 @@ if TYPE_CHECKING:
     from autotune.domain.store import Store
     from autotune.publishing.publish import NewCompilers
     from autotune.publishing.task import Plan, TuningResult, TuningTask
-
-_BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s?)?")
-
-
-class Duration(click.ParamType[float]):
-    """``2h``, ``1h30m``, ``45s`` or seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        match = _BUDGET.fullmatch(str(value))
-        if not match or not any(match.groups()):
-            self.fail(f"{value!r} is no time such as 2h, 90m or 30s", param, ctx)
-        hours, minutes, seconds = (int(group or 0) for group in match.groups())
-        return hours * 3600.0 + minutes * 60.0 + seconds
 
 
 @click.command()
