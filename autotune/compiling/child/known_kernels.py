@@ -69,9 +69,9 @@ class KnownKernels:
             matched = self._config(ref, problem, call, cut, given, _DEFAULTS)
             if matched is not None:
                 return problem, *matched
-        for problem in problems:
-            share = max(_DEFAULTS + 1, _MOST_TRACED // len(problems))
-            matched = self._config(ref, problem, call, cut, given, share)
+        for place, problem in enumerate(problems):  # the first says which axes cut its blocks
+            share = _MOST_TRACED // (len(problems) if place else min(2, len(problems)))
+            matched = self._config(ref, problem, call, cut, given, max(_DEFAULTS + 1, share))
             if matched is not None:
                 return problem, *matched
         return None
@@ -111,9 +111,9 @@ class KnownKernels:
         cut its blocks, once they are known: they are the same for each problem."""
         kernel, first = self._loader.kernel(ref), None
         cutting = [axis.name for axis in kernel.axes if axis.dim]
-        for config in islice(_configs(kernel, problem, call, self._chip), most):
-            if any(config[axis] != size for axis, size in cut.items()):
-                continue
+        configs = _configs(kernel, problem, call, self._chip)
+        fitting = (c for c in configs if all(c[axis] == size for axis, size in cut.items()))
+        for config in islice(fitting, most):
             made = self._made(ref, problem, config, given)
             place = next((n for n, same in enumerate(made) if same.alike(call)), None)
             if place is not None:

@@ -102,13 +102,14 @@ def attention(q, scale):
     from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
     return flash_attention(q, q, q, causal=True, sm_scale=scale)
 
-def packed(q, ids):
+def packed(q, ids, window=255):
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
     names = "q kv kv_compute q_dkv kv_dkv kv_dkv_compute q_dq kv_dq"
     sizes = kernel.BlockSizes(**{f"block_{name}": 256 for name in names.split()})
     shape = (q.shape[2],) * 2
-    mask = masks.CausalMask(shape) & masks.LocalMask(shape, (255, 256), 0)
+    mask = masks.CausalMask(shape)
+    mask = mask & masks.LocalMask(shape, (window, 256), 0) if window else mask
     attend = kernel.make_splash_mha_single_device(
         masks.MultiHeadMask([mask] * q.shape[1]), block_sizes=sizes, attn_logits_soft_cap=30.0
     )
@@ -240,9 +241,12 @@ def test_a_scale_is_no_part_of_a_problem(tmp_path):
     assert trained >= {"jax_flash_attention_dq", "jax_flash_attention_dkv"}
 
 
-def test_attention_of_packed_documents_and_its_gradient_are_problems(tmp_path):
-    found = collected(tmp_path, "packed", "q=bf16[3,2,1024,128], ids=i32[3,1024]")
-    options = "mask=local", "stored=true", "segments=true", "soft_cap=true"
+@pytest.mark.parametrize(("window", "mask"), [(255, "local"), (0, "causal")])
+def test_attention_of_packed_documents_and_its_gradient_are_problems(tmp_path, window, mask):
+    call = f"q=bf16[3,2,1024,128], ids=i32[3,1024], window={window}"
+    found = collected(tmp_path, "packed", call)
+    stored = str(mask == "local").lower()
+    options = f"mask={mask}", f"stored={stored}", "segments=true", "soft_cap=true"
     assert found.undeclared == []
     assert {one.kernel: one.weight for one in found.problems} == {
         f"jax_splash_attention{part}": 3 for part in ("", "_dkv", "_dq")
