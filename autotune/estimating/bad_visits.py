@@ -9,15 +9,17 @@ def bad_output_visits(
     trace: Trace,
 ) -> outcomes.RevisitedOutput | outcomes.UnwrittenOutput | outcomes.UnsafeAlias | None:
     """Why an output would be wrong in this grid order whatever the semantics, or None. What nobody
-    reads cannot be wrong."""
+    reads cannot be wrong; what begins as the same block of an input goes on when it comes again."""
     for call in trace.calls:
-        aliased = [call.operands[out] for _, out in call.aliases]
-        for op in (op for op in call.operands if is_read(op) and op.is_pipelined):
-            if op.fetches != op.blocks:
+        begun = {out: call.operands[given].is_pipelined for given, out in call.aliases}
+        for place, op in enumerate(call.operands):
+            if not is_read(op) or not op.is_pipelined:
+                continue
+            if op.fetches != op.blocks and not begun.get(place):
                 return outcomes.RevisitedOutput(
                     operand=op.name, visits=op.fetches, blocks=op.blocks
                 )
-            if op.blocks < op.blocks_total and all(op is not other for other in aliased):
+            if op.blocks < op.blocks_total and place not in begun:
                 total = op.blocks_total
                 return outcomes.UnwrittenOutput(
                     operand=op.name, blocks=op.blocks, blocks_total=total

@@ -16,7 +16,14 @@ from autotune.compiling.client import Compiler
 from autotune.compiling.libtpu import clear
 from autotune.compiling.process import CompilerProcess
 from autotune.declaring.discovery import find_kernel
-from autotune.domain.compilers import CheckDeclaration, DescribeKernel, DescribeToolchain, Traces
+from autotune.domain.compilers import (
+    CheckDeclaration,
+    CompileBaseline,
+    DescribeKernel,
+    DescribeToolchain,
+    Traces,
+    XlaCost,
+)
 from autotune.domain.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
 from autotune.domain.key import Chip
 from autotune.domain.outcome import CompileFailed, Illegal
@@ -163,17 +170,17 @@ import dataclasses
 import jax
 from jax.experimental.pallas import tpu as pltpu
 
-def _asking(problem, config):
-    call = _build(problem, config)
-
-    def function(*arrays):
+def _told(function):
+    def told(*arrays):
         assert pltpu.get_tpu_info().num_cores == {cores}
         assert jax.default_backend() == "tpu"
-        return call(*arrays)
+        return function(*arrays)
 
-    return function
+    return told
 
-KERNEL = dataclasses.replace(KERNEL, build=_asking)
+KERNEL = dataclasses.replace(
+    KERNEL, build=lambda *of: _told(_build(*of)), reference=lambda of: _told(_reference(of))
+)
 """
 
 
@@ -186,6 +193,8 @@ def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(compiler, tmp_pat
     assert isinstance(told, Traces), told
     assert told.traces == plain.traces
     assert (told.asks_chip, plain.asks_chip) == (True, False)
+    plain_xla = case_of(compiler, asking, *ADDED).ask(CompileBaseline, chip=chip)
+    assert isinstance(plain_xla, XlaCost), plain_xla
     untold = case_of(compiler, asking, *ADDED).trace(BLOCK)
     assert isinstance(untold, CompileFailed)
     assert untold.reason.startswith("trace raised")

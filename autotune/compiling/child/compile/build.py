@@ -112,12 +112,14 @@ def compile_baseline(
     kernel: Kernel, problem: Problem, chip: Chip, dump: Path, options: str | None
 ) -> XlaCost:
     """What the compiler made of the plain-XLA version."""
-    arrays = list(kernel.inputs(problem))
-    function = plain_xla(kernel, problem)
-    target = compile_only_target(chip, kernel.mesh_axes(problem))
-    with abstract_mesh(target):
+    axes = kernel.mesh_axes(problem)
+    with told_of(chip, axes):
+        arrays = list(kernel.inputs(problem))
+        function = plain_xla(kernel, problem)
+        target = compile_only_target(chip, axes)
         traced = _traced(in_hbm(function, arrays), arrays, target)
-        libtpu.clear(dump)
+    libtpu.clear(dump)
+    with abstract_mesh(target):
         done = compile_with(traced.lower(), options)
     text = done.as_text()
     listed = module.shared(text, listings(dump, chip))

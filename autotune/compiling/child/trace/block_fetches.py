@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 MAX_ENUMERATED_STEPS = 1 << 24
+_FETCHED_AFTER = 3  # steps: a block is waited for in the step after it is left, and fetched one ahead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,3 +156,13 @@ def same_walk(a: BlockWalk, b: BlockWalk) -> bool:
     if len(a.index) != len(b.index) or any(i is None for i in (*a.index, *b.index)):
         return False
     return all(bool(np.all(i == j)) for i, j in zip(a.index, b.index, strict=True))
+
+
+def comes_back_late(walk: BlockWalk, grid: Sequence[int]) -> bool:
+    """Whether each block that is visited again was written before it is fetched again."""
+    ids = np.broadcast_to(_block_ids(walk.index), grid).reshape(-1)
+    first = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
+    last = np.append(first[1:], ids.size) - 1
+    order = np.argsort(ids[first], kind="stable")
+    again = np.diff(ids[first][order]) == 0
+    return bool(np.all((first[order][1:] - last[order][:-1])[again] >= _FETCHED_AFTER))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.trace.block_fetches import BlockWalk, same_walk, visits
+from autotune.compiling.child.trace.block_fetches import BlockWalk, comes_back_late, same_walk, visits
 from autotune.compiling.child.trace.blocks import (
     array_of,
     block_shape,
@@ -27,6 +27,7 @@ from autotune.declaring.kernel import Array
 from autotune.domain.problem import bits
 from autotune.domain.trace import Operand, Scratch, Trace
 
+_WHOLE = "biu"  # kinds of NumPy's that hold integers or truth values
 _SMEM_BYTES = 1 << 20  # the largest ``TpuInfo.smem_capacity_bytes`` of any chip
 
 
@@ -65,10 +66,14 @@ class Call:
     def scalar_operands(self) -> dict[int, Any]:
         """Integers that the kernel can read as scalars and whose contents are known, by operand
         number, as NumPy arrays: given by the caller, constants of the function, or computed from
-        both ahead of the call."""
+        both ahead of the call. Truth values are words there."""
         known = [n for n, value in enumerate(self.known) if value is not None]
         values = {n: np.asarray(self.known[n]) for n in known if self._may_be_scalars(n)}
-        return {n: value for n, value in values.items() if np.issubdtype(value.dtype, np.integer)}
+        return {
+            n: value.astype(np.int32) if value.dtype == bool else value
+            for n, value in values.items()
+            if value.dtype.kind in _WHOLE
+        }
 
     def index_maps(self) -> dict[int, tuple[str, int]]:
         """File and line of the index map of each blocked operand, by its number among the operands
@@ -121,7 +126,7 @@ class Call:
             is_output = number >= self.mapping.num_inputs
             operand = operand_of(mapping, block_visits, self.mapping.grid, is_output)
             operands.append(self._outside(number, operand))
-        aliases, safe = self._aliases(walks)
+        aliases, safe = self._aliases(walks, grid)
         params = compiler_params(self.eqn)
         return Trace(
             grid=grid,
@@ -250,17 +255,21 @@ class Call:
             )
         return tuple(buffers)
 
-    def _aliases(self, walks: list[BlockWalk]) -> tuple[tuple[tuple[int, int], ...], bool]:
-        skipped = self.mapping.num_dynamic_grid_bounds + self.mapping.num_index_operands
+    def _aliases(
+        self, walks: list[BlockWalk], grid: tuple[int, ...]
+    ) -> tuple[tuple[tuple[int, int], ...], bool]:
+        """JAX counts them without the dynamic bounds of the grid."""
         aliases, safe = [], True
         for given, out in dict(self.eqn.params["input_output_aliases"]).items():
-            source, target = given - skipped, self.mapping.num_inputs + out
+            source = given - self.mapping.num_index_operands
+            target = self.mapping.num_inputs + out
             aliases.append((source, target))
             blocks = (self.mapping.block_mappings[source], self.mapping.block_mappings[target])
             if memory_space(blocks[0].block_aval) in ("any", "hbm"):
                 continue
             same_block = block_shape(blocks[0]) == block_shape(blocks[1])
             safe = safe and same_block and same_walk(walks[source], walks[target])
+            safe = safe and comes_back_late(walks[target], grid)
         return tuple(aliases), safe
 
 
@@ -374,7 +383,7 @@ def _without(closed: Any) -> str:
 def _known(array: Array) -> Any:
     """The integers that are given: what a kernel does does not depend on other numbers."""
     values = None if array.values is None else np.asarray(array.values())
-    return values if values is not None and np.issubdtype(values.dtype, np.integer) else None
+    return values if values is not None and values.dtype.kind in _WHOLE else None
 
 
 def abstract(arrays: Sequence[Array]) -> list[Any]:

@@ -353,6 +353,38 @@ def test_an_alias_is_safe_when_both_visit_the_same_blocks(shift, safe):
     assert found.alias_safe == safe
 
 
+@pytest.mark.parametrize(("slots", "safe"), [(2, False), (3, True)])
+def test_a_sum_that_goes_on_in_its_own_memory_is_safe_once_it_is_there(slots, safe):
+    """Attention's gradient, on a grid of so many steps as data say: it adds to what stands in one
+    of the slots, and comes back to it that many steps later."""
+
+    def body(scalars, x, out):
+        out[...] = x[...] + 1
+
+    block = pl.BlockSpec(TILE, lambda i, scalars: (i % slots, 0))
+
+    def summed(steps, scalars, x):
+        return pl.pallas_call(
+            body,
+            grid_spec=pltpu.PrefetchScalarGridSpec(
+                num_scalar_prefetch=1, grid=(steps[0],), in_specs=[block], out_specs=block
+            ),
+            input_output_aliases={1: 0},
+            out_shape=jax.ShapeDtypeStruct((8 * slots, 128), F32),
+        )(scalars, x)
+
+    arrays = [
+        Array(name="steps", shape=(1,), dtype="int32", values=lambda: np.array([7])),
+        Array(name="flags", shape=(4,), dtype="bool", values=lambda: np.array([True] * 4)),
+        Array(name="x", shape=(8 * slots, 128), dtype="float32"),
+    ]
+    (call,) = find(summed, arrays)
+    assert call.scalar_operands()[1].tolist() == [1, 1, 1, 1]  # truth values are words
+    (found,) = reader.traces([call])
+    assert found.aliases == ((0, 1),) and found.grid == (7,)
+    assert found.alias_safe == safe == (legality.violation(found, V5E) is None)
+
+
 # --- what a scratch carries
 
 
