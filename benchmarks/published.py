@@ -65,6 +65,7 @@ from benchmarks.calibration.tokamax_rows import (
     summary,
     tables,
     tokamax_folder,
+    with_present_bar,
 )
 from benchmarks.harness.documents import write_below_mark
 
@@ -90,7 +91,7 @@ def main() -> None:
     args = parser.parse_args()
     if not args.show:
         _run(args)
-    done = newest(args.done, MODEL)
+    done = [with_present_bar(row) for row in newest(args.done, MODEL)]
     sides = grouped([row for row in done if "tuned" not in row], lambda row: str(row["side"]))
     grids = list(ranks([row for row in done if "tuned" in row]))
     text, short = ("\n".join(lines) for lines in ([*tables(sides), *grids], summary(sides)))
@@ -229,6 +230,7 @@ def _plain(cost: XlaCost | Outcome, chip: ChipInfo) -> Row:
         "limited_by": "XLA",
         "unknown": len(whole.unknown),
         "operations_run": sum(o.runs for o in whole.operations),
+        "by_kind": whole.by_kind,
         "operations": [
             (o.name, o.opcode, o.runs, o.time_us, o.hbm_bytes, refusals.get(o.name, ""))
             for o in longest

@@ -90,8 +90,10 @@ class Explanation:
     @property
     def saving_us(self) -> float:
         """What the change that makes the limiting part smaller may save at most. Larger blocks make
-        several parts smaller, smaller blocks the fill alone."""
+        several parts smaller, smaller blocks the fill alone. Of XLA's part nothing is certain."""
         limiting, reducible = self.limiting_part, self.reducible_us
+        if limiting == XLA:
+            return self.part_us(XLA)
         parts = GROWING if limiting in GROWING else (limiting,)
         kernels_us = sum(us for name, us in self.parts_us if name != XLA)
         above_us = max(0.0, kernels_us - self.least_us)
@@ -152,6 +154,7 @@ class ScheduledOperation:
     run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
     it. ``is_ahead``: the run of the program before it has fetched it already.
 
+    ``kind``: the rarest of what it does, empty for arithmetic and moves;
     ``flops``: of the matrix products of a run, multiply and add apart, of elements of ``dtype``;
     ``vector_ops``: of a kernel's other arithmetic, where it is not simulated.
     ``scope``, ``line``: the model's names for it, and the line of its source. ``branches``: those
@@ -173,6 +176,7 @@ class ScheduledOperation:
     refusal: str = ""
     is_ahead: bool = False
     is_kernel: OmitDefault[bool] = False
+    kind: OmitDefault[str] = ""
     flops: OmitDefault[int] = 0
     dtype: OmitDefault[str] = ""
     vector_ops: OmitDefault[int] = 0

@@ -82,12 +82,14 @@ def physical_bound_us(
 
 def least_us(trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = ()) -> float:
     """The least that one run of a call takes with any config, on all cores of the chip: its certain
-    operations at the peak rate, and each block whose visits are known moved once. ``in_vmem`` as
-    in ``physical_bound_us``."""
+    operations at the peak rate, and each block whose visits are known moved once. Where scalars say
+    which blocks are visited, other blocks may need less arithmetic. ``in_vmem`` as in
+    ``physical_bound_us``."""
     once_bytes = sum(
         op.hbm_bytes * op.blocks / max(1, op.fetches) for op in _certain(trace, in_vmem)
     )
-    compute_s = trace.least_mxu_flops / peak_ops_per_s(trace.mxu_dtype, chip)
+    flops = 0 if trace.scalar_operands else trace.least_mxu_flops
+    compute_s = flops / peak_ops_per_s(trace.mxu_dtype, chip)
     return max(once_bytes / chip.hbm_bytes_per_s, compute_s) / chip.num_cores * 1e6
 
 

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
@@ -150,11 +151,7 @@ def _row(
     config: Config | None,
     samples: Sequence[float],
     least_us: float,
-    *,
-    program: str,
-    estimate_us: float,
-    relayout_us: float,
-    limited_by: str,
+    **estimated: Any,
 ) -> MeasuredProgram:
     """Raises ``InvalidInputError`` for a time that no such chip can reach."""
     measured_us = sorted(samples)[len(samples) // 2]
@@ -166,13 +163,10 @@ def _row(
     return MeasuredProgram(
         key=subject.key,
         config=config,
-        program=program,
         measured_us=measured_us,
         samples=len(samples),
-        estimate_us=estimate_us,
-        relayout_us=relayout_us,
-        limited_by=limited_by,
         model=MODEL,
+        **estimated,
     )
 
 

@@ -73,7 +73,7 @@ PART_WORDS: Mapping[TimePart, PartWords] = {
     TimePart.XLA: PartWords(
         meaning="What XLA does around the kernel, such as padding, transposing and copying.",
         does="leaves {} to XLA around the kernel",
-        change="",
+        change="a config around which XLA pads, transposes or copies less, if there is one",
     ),
 }
 

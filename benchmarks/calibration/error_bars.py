@@ -11,12 +11,13 @@ What the bars cover is judged on families that were left out of them.
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 from autotune.estimating.cost_model.error_bars import (
     SHARE,
@@ -47,6 +48,8 @@ _LARGEST_OVERHEAD = 0.2  # of a measured time: what the host adds is known too r
 _CAUTION = 2  # for a kind of kernel, or a chip, that was not measured
 _LEAST_ROWS = 5  # measured rows of a kind that an error bar needs
 _FEWEST_FAMILIES = 2  # of a chip, for a bar of its own
+_MORE_US = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)  # what each operation of XLA may take beside
+_TIMED_SHARE = 0.1  # of a row's time: a kind of operation that is timed by it
 _NO_CONFIG = "xla_chunked_dot_product_attention"  # which chunk was measured does not stand there
 _KERNELS, _XLA = "kernels", "XLA"
 
@@ -60,9 +63,12 @@ def main() -> None:
     args = parser.parse_args()
     pairs = load_all(args.published)
     rows = compare(args.folder)[0] if args.folder.is_dir() and pairs else []
-    errors = _errors(newest(args.rows, MODEL), pairs)
+    given = _given(newest(args.rows, MODEL))
+    more_us = min(_MORE_US, key=lambda us: _mean_bar(given, us))
+    errors = _errors(given, pairs, more_us)
     print("\n".join(coverage(errors)), file=sys.stderr)
     data = constants.bars() | (by_limit(rows, pairs) if rows else {}) | by_chip(errors)
+    data |= of_operations(given, more_us)
     text = json.dumps(data, indent=2) + "\n"
     print(text, end="")
     if args.write:
@@ -91,34 +97,56 @@ def by_limit(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, o
 
 def by_chip(errors: Errors) -> dict[str, object]:
     """Bars of kernels and of XLA by chip."""
-    return {kind: _of_kind(kind, _only(errors, kind)) for kind in (_KERNELS, _XLA)}
+    return {kind: _of_kind(_only(errors, kind)) for kind in (_KERNELS, _XLA)}
+
+
+def of_operations(given: Sequence[Row], more_us: float) -> dict[str, object]:
+    """What each operation of XLA may take beside its time, and the kinds that were timed."""
+    shares = [
+        (kind, us / row["xla_us"]) for row in given for kind, us in row.get("by_kind", {}).items()
+    ]
+    timed = sorted({kind for kind, share in shares if share >= _TIMED_SHARE})
+    timed = timed or constants.bars()["timed_kinds"]["value"]  # of rows from before they were kept
+    where = "benchmarks/calibration/error_bars.py"
+    return {
+        "operation_us": {
+            "value": more_us,
+            "source": f"with it the bars of {len(given)} rows are narrowest in the mean: {where}",
+        },
+        "timed_kinds": {
+            "value": timed,
+            "source": f"take a tenth of a given row or more, of arithmetic alone for one: {where}",
+        },
+    }
+
+
+def _mean_bar(given: Sequence[Row], more_us: float) -> float:
+    rows = [row for row in given if not row["family"].startswith(PALLAS)]
+    bars = _of_kind(_only(_errors(rows, (), more_us), _XLA))
+    return float(mean(bars[row["chip"]]["value"] + _more(row, more_us) for row in rows))
+
+
+def _more(row: Row, more_us: float) -> float:
+    return float(more_us * row["operations_run"] / row["estimate_us"])
 
 
 def _only(errors: Errors, kind: str) -> Errors:
     return {place: families for place, families in errors.items() if place[0] == kind}
 
 
-def _of_kind(kind: str, errors: Errors) -> dict[str, object]:
-    """Programs of XLA differ more by what they do than by chip: no chip has a bar of its own."""
+def _of_kind(errors: Errors) -> dict[str, dict[str, Any]]:
     factor = caution(errors)
     chips = {chip: families for (_, chip), families in errors.items()}
     everywhere = max(width(families) for families in chips.values())
-    enough = _FEWEST_FAMILIES if kind == _KERNELS else math.inf
-    return {
-        chip: _entry(chips.get(chip, {}), factor, everywhere, enough) for chip in constants.CHIPS
-    }
+    return {chip: _entry(chips.get(chip, {}), factor, everywhere) for chip in constants.CHIPS}
 
 
 def _entry(
-    families: Mapping[str, Sequence[float]],
-    factor: float,
-    everywhere: float,
-    enough: float,
-) -> dict[str, object]:
-    """Fewer families than are ``enough`` say too little of others: no narrower than the widest of
-    all chips."""
+    families: Mapping[str, Sequence[float]], factor: float, everywhere: float
+) -> dict[str, Any]:
+    """A single family says too little of others: no narrower than the widest of all chips."""
     known = width(families) if families else 0.0
-    used = max(known, everywhere) if len(families) < enough else known
+    used = max(known, everywhere) if len(families) < _FEWEST_FAMILIES else known
     return {
         "value": round(used * factor, 3),
         "source": f"nine of ten of {sum(map(len, families.values()))} times of "
@@ -141,20 +169,27 @@ def coverage(errors: Errors) -> Iterator[str]:
         yield f"| {kind} | {chip} | {name} | {len(ratios)} | {factor * wide:.1%} | {within} |"
 
 
-def _errors(rows: Sequence[Row], pairs: Sequence[Pair]) -> Errors:
-    """Of the rows that may be chosen on, of what the ``published_*`` benchmarks saved, and where
-    neither has a family, the width that the data file has of it."""
+def _given(rows: Sequence[Row]) -> list[Row]:
+    """Those that may be chosen on."""
+    given = [row for row in rows if row["side"] == GIVEN and "tuned" not in row]
+    barred = [row for row in given if row.get("bar") is not None and row["family"] != _NO_CONFIG]
+    return [row for row in barred if is_measured(row)]
+
+
+def _errors(given: Sequence[Row], pairs: Sequence[Pair], more_us: float) -> Errors:
+    """Of given rows, of what the ``published_*`` benchmarks saved, and where neither has a family,
+    the width that the data file has of it. ``more_us`` of each operation of XLA apart."""
     errors: dict[tuple[str, str], dict[str, list[float]]] = {
         (kind, chip): {name: [known] for name, known in entry["families"].items()}
         for kind in (_KERNELS, _XLA)
         for chip, entry in constants.bars()[kind].items()
     }
     new = [(_kind(pair.family), pair.chip, pair.family, _own(pair)[1]) for pair in _sure(pairs)]
-    given = [row for row in rows if row["side"] == GIVEN and "tuned" not in row]
     for row in given:
-        if row.get("bar") is not None and row["family"] != _NO_CONFIG and is_measured(row):
-            kind = _KERNELS if row["family"].startswith(PALLAS) else _XLA
-            new.append((kind, row["chip"], row["family"], error_of(row)))
+        is_kernel = row["family"].startswith(PALLAS)
+        error = error_of(row) - (0.0 if is_kernel else _more(row, more_us))
+        kind = _KERNELS if is_kernel else _XLA
+        new.append((kind, row["chip"], row["family"], max(0.0, error)))
     for (kind, chip, family), chosen in grouped(new, lambda item: item[:3]).items():
         errors.setdefault((kind, chip), {})[family] = [error for *_, error in chosen]
     return {place: families for place, families in errors.items() if families}

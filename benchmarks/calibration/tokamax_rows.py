@@ -121,6 +121,19 @@ def newest(path: Path, model: str) -> list[Row]:
     return [*{row["id"]: row for row in read_done(path) if row["model"] == model}.values()]
 
 
+def with_present_bar(row: Row) -> Row:
+    """With the error bar that the data files have now, where it has one."""
+    if row.get("bar") is None:
+        return row
+    chip, whole_us, xla_us = row["chip"], row["estimate_us"], row.get("xla_us", 0.0)
+    runs = row.get("operations_run") or sum(operation[2] for operation in row["operations"])
+    plain = constants.xla_error(chip, row.get("by_kind", {}), runs / xla_us if xla_us else 0.0)
+    kernel = plain if row["limited_by"] == "XLA" else constants.error_bar(chip, row["limited_by"])
+    if plain is None or kernel is None:
+        return row | {"bar": None}
+    return row | {"bar": (kernel * (whole_us - xla_us) + plain * xla_us) / whole_us}
+
+
 def error_of(row: Row) -> float:
     return abs(float(row["estimate_us"]) / float(row["time_us"]) - 1)
 

@@ -21,3 +21,5 @@ def test_another_config_may_use_both_cores():
         grid=(4,), dimension_semantics=("arbitrary",), mxu_dtype="bfloat16", least_mxu_flops=10**9
     )
     assert least_us(call, V4) == pytest.approx(physical_bound_us(call, V4) / 2)
+    grouped = trace(scalar_operands=1, mxu_dtype="bfloat16", least_mxu_flops=10**9)
+    assert least_us(grouped, V4) == 0.0  # blocks of another size may meet fewer groups

@@ -9,7 +9,7 @@ fetches for the next one is there. Each program takes its time to start.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -37,14 +37,16 @@ class XlaTime:
     """``time_us``: of the chip, kernels apart, the start of the program included. ``operations``:
     each that takes any of it, in order.
     ``unknown``: those that depend on data, in a loop or by themselves, where they could matter;
-    ``collectives``: what waits for other devices and is not timed. ``error``: the error bar, as a
-    share of the time; None where data decides the time or nothing is known of the chip."""
+    ``collectives``: what waits for other devices and is not timed; ``by_kind``: the time by what
+    operations do. ``error``: the error bar, as a share of the time; None where data decides the
+    time or nothing is known of the chip."""
 
     time_us: float
     hbm_bytes: int
     operations: tuple[OperationTime, ...]
     unknown: tuple[str, ...]
     collectives: tuple[str, ...]
+    by_kind: Mapping[str, float]
     error: float | None
 
 
@@ -70,9 +72,15 @@ def xla_time(
     others = [operation for operation in taken if operation.kernel is None]
     collectives = [operation for operation in others if operation.is_collective]
     timed = timeline([o for o in taken if o not in collectives], rates, kernels_us)
-    waited = [_operation_time(each) for each in timed if each.exposed_us > 0]
+    shown = [each for each in timed if each.exposed_us > 0]
+    waited = [_operation_time(each) for each in shown]
     start_us = constants.start_us() if schedule else 0.0
     time_us = start_us + sum(operation.time_us for operation in waited)
+    by_kind: dict[str, float] = {}
+    for each in shown:
+        kind = each.operation.kind
+        by_kind[kind] = by_kind.get(kind, 0.0) + each.exposed_us
+    per_us = sum(operation.runs for operation in waited) / (time_us or 1.0)
     whole_us = time_us - start_us + sum(kernels_us)
     unknown = tuple(
         operation.name
@@ -86,7 +94,8 @@ def xla_time(
         operations=tuple(waited),
         unknown=unknown,
         collectives=tuple(operation.name for operation in collectives),
-        error=None if unknown else constants.xla_error(chip.chip.value),
+        by_kind=by_kind,
+        error=None if unknown else constants.xla_error(chip.chip.value, by_kind, per_us),
     )
 
 

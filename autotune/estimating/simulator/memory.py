@@ -63,6 +63,10 @@ class ScalarMemory:
 
     def store(self, address: int, word: int | None) -> None:
         """Write one word, None where it cannot be computed."""
+        if address >> expressions.ALLOCATION_SHIFT == expressions.SHARED_ALLOCATION:
+            raise UnfitError(
+                f"it stores in more than {expressions.SHARED_ALLOCATION:,} allocations"
+            )
         unknown = UnfitError("a scalar computed from vector data decides the time")
         self.stored[address] = unknown if word is None else word
 

@@ -12,7 +12,7 @@ from autotune.estimating.simulator.bundles import Operation
 from autotune.estimating.simulator.outcome import UnfitError
 
 ALLOCATION_SHIFT = 20  # every #allocationN gets 2**20 addresses of its own
-_MOST_ALLOCATIONS = 1 << (31 - ALLOCATION_SHIFT)
+SHARED_ALLOCATION = (1 << 10) - 1  # of all others: each DMA has a null and a dummy flag of its own
 _MASK = 0xFFFFFFFF
 
 _ATTRIBUTE = re.compile(r"\[(?:thread|resolvable)[^\]]*\]")
@@ -131,9 +131,8 @@ def _term(text: str) -> Expression:
     allocation = _ALLOCATION.match(text)
     if allocation is None:
         return _expression(text)
-    if int(allocation[1]) >= _MOST_ALLOCATIONS:
-        raise UnfitError(f"it has more than {_MOST_ALLOCATIONS:,} allocations")
-    return Expression(str(int(allocation[1]) << ALLOCATION_SHIFT))
+    number = min(int(allocation[1]), SHARED_ALLOCATION)
+    return Expression(str(number << ALLOCATION_SHIFT))
 
 
 def _number(text: str) -> int:

@@ -10,7 +10,7 @@ from autotune.domain.calibration import MeasuredProgram
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import make_config
 from autotune.estimating.cost_model.error_bars import measured_bars, with_measured_bars
-from autotune.estimating.simulator import MODEL
+from autotune.estimating.simulator import MODEL, constants
 from autotune.wording.measurement import programs_of
 from autotune_db import open_store
 from tests.samples import estimates, records
@@ -100,7 +100,7 @@ def test_a_file_makes_it_only_wider_and_is_named():
 def test_an_estimate_takes_its_bar_once():
     e = estimates.estimate(estimates.parts(issue=8.0, xla=2.0), xla_us=2.0, error=0.08)
     wide = with_measured_bars(e, bars(rows(2, 3, off=0.4)), "v5e")
-    assert wide.error == pytest.approx((8 * 0.4 + 2 * 0.08 * 10 / 2) / 10, abs=0.05)
+    assert wide.error == pytest.approx((8 * 0.4 + 2 * constants.xla_error("v5e")) / 10)
     assert with_measured_bars(wide, bars(rows(2, 3, off=0.4)), "v5e") == wide
 
 

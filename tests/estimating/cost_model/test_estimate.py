@@ -142,9 +142,15 @@ def test_what_xla_does_around_the_kernel_is_in_the_time_and_named():
     assert e.explanation.part_us("operations of XLA") == pytest.approx(xla_us)
     assert [(one.name, one.time_us) for one in e.operations] == [("copy.1", 25)]
     assert e.hbm_bytes == around(KERNEL).hbm_bytes + 4096
-    kernel, xla = error_bar("v5e", e.limited_by), xla_error("v5e")
+    kernel, xla = error_bar("v5e", e.limited_by), xla_error("v5e", operations_per_us=1 / xla_us)
     assert kernel is not None and xla is not None
     assert e.error == pytest.approx((kernel * 100 + xla * xla_us) / e.time_us)
+
+
+def test_plain_xla_of_many_operations_or_of_a_kind_that_nobody_timed_is_less_sure():
+    known, kinds = xla_error("v6e"), {"reduce": 3.0, "a kind of its own": 1.0}
+    assert known < xla_error("v6e", {"reduce": 3.0}, operations_per_us=0.5)
+    assert xla_error("v6e", kinds) == pytest.approx(0.75 * known + 0.25)
 
 
 def test_a_libtpu_without_constants_of_its_own_has_a_wider_bar():

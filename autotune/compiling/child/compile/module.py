@@ -43,6 +43,10 @@ _NO_CODE = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Shar
 _ASYNC = ("-start", "-done")
 _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
 _PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
+_KINDS = (  # rare ones first
+    *("custom-call", "sort", "scatter", "gather", "reduce-window", "dynamic-update-slice"),
+    *("dynamic-slice", "convolution", "dot", "reduce"),
+)
 _SLICES = {"dynamic-slice", "dynamic-update-slice"}
 _FIRST_IS_OUTERMOST = re.compile(r"\[\d+,[\d,]+\]\{[\d,]+,0[:}]")
 _MIRRORED = {"LT": "GT", "GT": "LT", "LE": "GE", "GE": "LE", "NE": "NE"}
@@ -188,6 +192,7 @@ class _Walk:
             hbm_bytes=self._hbm_bytes(instruction, place.scope.computation) if moved else 0,
             expected_cycles=0 if expected >= _NO_IDEA else expected,
             is_kernel=PALLAS_CALL in instruction.text,
+            kind=next(filter(self._does(instruction).__contains__, _KINDS), ""),
             flops=sum(flops for flops, _ in made),
             dtype=max(made)[1] if made else "",
             transfer=crossing,
@@ -215,6 +220,11 @@ class _Walk:
                 awaits = begun.name if begun is not None and phase is Phase.DONE else ""
                 return instruction.opcode.removesuffix(f"-{phase}"), phase, awaits
         return instruction.opcode, Phase.WHOLE, ""
+
+    def _does(self, instruction: HloInstruction) -> set[str]:
+        """Opcodes of an instruction and of what it calls."""
+        inner = [self.computations.get(name, {}).values() for name in instruction.called]
+        return {instruction.opcode}.union(*(self._does(each) for each in chain(*inner)))
 
     def _texts(self, instruction: HloInstruction) -> Iterator[str]:
         """Of an instruction and, where it is a fusion, of what is fused."""

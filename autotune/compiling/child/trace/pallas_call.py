@@ -11,7 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from autotune.compiling.child.trace.block_fetches import BlockWalk, comes_back_late, same_walk, visits
+from autotune.compiling.child.trace.block_fetches import (
+    BlockWalk,
+    comes_back_late,
+    same_walk,
+    visits,
+)
 from autotune.compiling.child.trace.blocks import (
     array_of,
     block_shape,
