@@ -36,7 +36,7 @@ def create(name: str, role: str, days: int | None, database: str | None, as_json
         shared.print_json({**to_data(made), "token": secret})
     else:
         echo(secret)
-        echo(f"token {made.number} of {name}, {_state(made)}: keep it now", err=True)
+        echo(f"token {made.number} of {name}, {role}, {_state(made)}: keep it now", err=True)
 
 
 @token.command("list")
@@ -68,7 +68,6 @@ def _line(token: Token) -> str:
 def _state(token: Token) -> str:
     if token.revoked_at is not None:
         return f"revoked {token.revoked_at:%Y-%m-%d %H:%M} UTC"
-    until = (
-        "never expires" if token.expires_at is None else f"until {token.expires_at:%Y-%m-%d %H:%M}"
-    )
-    return f"{token.role}, {until}"
+    if token.expires_at is None:
+        return "never expires"
+    return f"until {token.expires_at:%Y-%m-%d %H:%M}"

@@ -143,8 +143,7 @@ def topology(chip: Chip, devices: int = 1, bounds: Sequence[int] = ()) -> dict[s
     """Arguments of ``get_topology_desc`` for a compile-only chip, v4 and v5p as megacore.
 
     Of several ``devices`` it has just as many, all of one host; ``bounds``: chips along each axis
-    of the slice, where they are given. Raises ``ValueError`` for a number that no slice of the chip
-    has.
+    of the slice, where they are given. Raises ``ValueError`` for what no slice of the chip has.
     """
     more: dict[str, Any] = {"chip_config_name": "megacore"} if chip is Chip.V4 else {}
     name = _TOPOLOGIES[chip]
@@ -157,9 +156,13 @@ def topology(chip: Chip, devices: int = 1, bounds: Sequence[int] = ()) -> dict[s
         example = name.partition(":")[2]
         raise ValueError(f"a slice of {chip} has {rank} axes, as in {example}")
     if bounds:
-        name = name.partition(":")[0] + ":" + "x".join(map(str, bounds))
+        shape = "x".join(map(str, bounds))
+        name = name.partition(":")[0] + ":" + shape
         if prod(bounds) <= _CHIPS_OF_HOST:
             more["chips_per_host_bounds"] = (*bounds, *[1] * (3 - rank))
+        elif any(size % 2 for size in bounds[:2]):
+            even = f"above {_CHIPS_OF_HOST} chips its first two axes are even, as in 2x6 and 4x4"
+            raise ValueError(f"no slice of {chip} is {shape}: {even}{'x1' * (rank - 2)}")
     return {"platform": "tpu", "topology_name": name, **more}
 
 

@@ -23,7 +23,6 @@ from autotune.estimating.space import (
     limit_named,
     orders_and_semantics,
     some_untraced,
-    widen,
 )
 from autotune.estimating.vmem import limit_bytes, limit_rungs
 from autotune.searching import one_config
@@ -68,7 +67,7 @@ def open_search(
     records = store.records(subject.spec.name)
     won = (record.config for record in records if record.key.problem == subject.key.problem)
     known = [*(trial.config for trial in earlier), *start_from, *won]
-    widen(space, [config.axes for config in known])
+    options.widen(space, [options.split(config)[1].axes for config in known], inf)
     later = [space.default.replace(vmem_limit_bytes=n or None) for n in limit_rungs(subject.chip)]
     if space.untraced:
         later += [*orders_and_semantics(space), *space.untraced.values()]
@@ -182,10 +181,10 @@ class Search:
             return "the first is not done"
         if not first_runs and (first := self._next_first(late)):
             return self._run(_Running(first, self._candidate(first), asked=False))
-        near = around(self.space, self._fastest) if self.space.untraced else []
+        near = self._near_fastest()
         if near and not late and self.begun < self.goal:
             self._widen(near)
-        if over := self._over(late):
+        if over := self._over(late, near):
             # What runs may yet speak against the prediction.
             if self.running or not self._lacks_default or self._predicted_default():
                 return over
@@ -209,9 +208,14 @@ class Search:
         fastest = min(timed, key=lambda trial: estimated_us(trial.outcome) or inf, default=None)
         return self.space.default if fastest is None else fastest.config
 
+    def _near_fastest(self) -> list[Axes]:
+        """The untraced points beside it: they may be faster."""
+        fastest = self.options.split(self._fastest)[1]
+        return around(self.space, fastest) if self.space.untraced else []
+
     def _widen(self, points: Sequence[Axes]) -> None:
         """Trace some of these, where not all was traced, for as long as others can wait."""
-        for candidate in widen(self.space, points, _TRACED_S):
+        for candidate in self.options.widen(self.space, points, _TRACED_S):
             if not self.study.add(candidate):
                 self.space.candidates.remove(candidate)
 
@@ -232,13 +236,14 @@ class Search:
             self._keep([(config, self.space.default_verdict, 0.0)])
         return None
 
-    def _over(self, late: bool) -> str:
+    def _over(self, late: bool, near: Sequence[Axes]) -> str:
         """Why no further candidate is tried, or an empty string."""
         if self.begun + self._lacks_default >= self.goal:
             return "trials"
         if late:
             return "timeout"
-        return "prediction" * (self._predict() and self._is_settled())
+        is_traced = not any(axes in self.space.untraced for axes in near)
+        return "prediction" * (self._predict() and is_traced and self._is_settled())
 
     def _run(self, run: _Running) -> str:
         run = run._replace(forecast=self.lessons.forecast(run.config) if self.lessons else None)
@@ -327,8 +332,6 @@ class Search:
         """Whether a prediction may end it, and does when it knows all trials so far."""
         if self.full or self.lessons is None or not self.lessons.are_sure:
             return False
-        if self.space.untraced and around(self.space, self._fastest):
-            return False  # they may be faster
         study, lessons = self.study, self.lessons
         return (
             study.is_settled(lessons.worth)

@@ -17,7 +17,8 @@ from autotune.domain.outcome import Outcome
 from autotune.domain.problem import Config
 from autotune.domain.record import Trial
 from autotune.domain.store import TrialStore
-from autotune.estimating.space import MAX_TRACED, Candidate, Space
+from autotune.estimating import vmem
+from autotune.estimating.space import MAX_TRACED, Axes, Candidate, Space, widen
 from autotune.searching.one_config import keep_trials
 from autotune.searching.subject import SearchResult, Subject, explore_space
 
@@ -93,6 +94,18 @@ class OptionAxes:
         return [
             replace(t, number=t.number % _APART, config=_without(t.config, options)) for t in own
         ]
+
+    def widen(self, space: Space, points: Iterable[Axes], enough_s: float) -> list[Candidate]:
+        """As ``space.widen``: candidates without options, and with each set that they fit under."""
+        new = widen(space, points, enough_s)
+        more = [
+            replace(candidate, config=_with(candidate.config, options))
+            for options, subject in self.subjects.items()
+            for candidate in new
+            if options and vmem.over_limit(candidate.trace, subject.chip) is None
+        ]
+        space.candidates += more
+        return [*new, *more]
 
     def result(self, result: SearchResult, options: Options) -> SearchResult:
         """What a search has come to with these options set."""

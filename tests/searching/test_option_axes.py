@@ -11,7 +11,7 @@ from autotune.domain.compiler_options import VMEM_LIMIT
 from autotune.domain.compilers import CompileConfig, CompileStep, DescribeChip
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.evidence import Verdict
-from autotune.domain.key import Chip
+from autotune.domain.key import Chip, Choices
 from autotune.estimating.space import PassedOn
 from autotune.publishing.publish import publish
 from autotune.publishing.task import TuningResult, TuningTask
@@ -49,8 +49,8 @@ def right(_):
     return Verdict(ok=True)
 
 
-def searched(store, trials, **more):  # noqa: F811
-    compilers, space = OptionCompilers(chip=steps.V5E), steps.space(ROWS)
+def searched(store, trials, space=None, **more):  # noqa: F811
+    compilers, space = OptionCompilers(chip=steps.V5E), space or steps.space(ROWS)
     options = axes.option_axes(compilers, steps.subject(ROWS), space, WANTED, print)
     subject, limits = steps.subject(ROWS), SearchLimits(trials=trials, full=True)
     return options, run_search(
@@ -81,6 +81,23 @@ def test_one_study_finds_the_option_and_each_trial_has_its_own_key(
     assert run_search(
         OptionCompilers(), store, asked, steps.space(ROWS), SearchLimits(trials=1), Quiet()
     ).reused == len(store.trials(asked.key))
+
+
+def test_what_is_traced_late_is_tried_under_each_set_as_well(store):  # noqa: F811
+    """The fastest so far has an option, and what is beside it is looked for without."""
+    space = steps.space(ROWS)
+    choices = Choices(axes={"block": steps.BLOCKS}, default={"block": 64}, grid=())
+    few = replace(
+        space,
+        candidates=space.candidates[2:4],
+        passed_on=PassedOn(semantics=False, limit=False),
+        untraced={c.config.axes: c.config for c in (*space.candidates[:2], *space.candidates[4:])},
+        tracing=(lambda some: ([steps.traced(ROWS, c["block"])] for c in some), steps.V5E, choices),
+    )
+    options, result = searched(store, 100, few)
+    sets = {options.set_by(trial.config) for trial in result.trials}
+    assert result.stopped_by == "exhausted" and len(sets) == len(options.subjects) == 6
+    assert len(result.trials) == len(sets) * len(steps.BLOCKS)
 
 
 def test_the_winner_is_published_for_those_who_have_its_options_alone(store):  # noqa: F811
