@@ -7,6 +7,7 @@ from rich.table import Table
 from autotune.cli.shared import database_and_json, limit_option, open_database, print_json
 from autotune.domain.browsing import Miss
 from autotune.domain.codec import to_data
+from autotune.wording.config import problem_cell
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
 
@@ -30,22 +31,18 @@ def misses(limit: int, database: str | None, as_json: bool) -> None:
 
 
 def _table(missed: list[Miss]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("times", justify="right")
-    for name in ("kernel", "problem", "chip", "jax", "libtpu", "answer", "last (UTC)", "miss"):
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in ("miss", "times"):
+        table.add_column(name, justify="right")
+    for name in ("chip", "problem and toolchain", "answer", "last (UTC)"):
         table.add_column(name, overflow="fold")
     for miss in missed:
-        key = miss.key
-        cells = (
+        table.add_row(
+            str(miss.number),
             str(miss.count),
-            key.kernel,
-            str(key.problem),
-            key.chip.value,
-            key.toolchain.jax,
-            " ".join(filter(None, key.toolchain.parts[2:])),
+            miss.key.chip.value,
+            f"{problem_cell(miss.key)}, {miss.key.toolchain}",
             miss.answer,
             f"{miss.last_at:%Y-%m-%d %H:%M}",
-            str(miss.number),
         )
-        table.add_row(*cells)
     return table

@@ -20,6 +20,7 @@ from autotune.domain.visible import visible
 from autotune.publishing.checking.fail_on import FailOn
 from autotune.publishing.task import TuningResult
 from autotune.wording import publication
+from autotune.wording.config import problem_cell
 from autotune.wording.match import (
     action,
     check_in_words,
@@ -32,7 +33,7 @@ from autotune.wording.output import echo
 from autotune.wording.screen import screen
 from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio
 
-_LOG_WIDTH = 150
+_LOG_WIDTH, _WIDE = 150, 110
 
 
 def print_workload(
@@ -59,7 +60,7 @@ def print_workload(
         return
     console = screen(_LOG_WIDTH)
     if tuned:
-        console.print(_table(tuned))
+        console.print(_table(tuned, console.width))
     for row in model_times(tuned):
         left_out = row["problems"] - row["timed"]
         predicted = row["predicted"]
@@ -163,29 +164,36 @@ def _problem_data(entry: TuningResult) -> dict[str, Any]:
     }
 
 
-def _table(tuned: Sequence[TuningResult]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD)
-    for name in ("kernel", "problem", "chip"):
-        table.add_column(name, overflow="fold")
+def _table(tuned: Sequence[TuningResult], width: int) -> Table:
+    """What is in words stands side by side where there is room, else one under the other."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("chip")
     for name in ("weight", "trials", "before", "after", "×"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("config", "evidence"):
+        table.add_column(name, justify="right")
+    words, is_wide = ("problem", "config", "evidence"), width >= _WIDE
+    for name in words if is_wide else (", ".join(words),):
         table.add_column(name, overflow="fold")
     for entry in tuned:
         key, record = entry.key, entry.record
         before = entry.predicted or Evidence(config=None, time_us=entry.before_us)
-        table.add_row(
-            key.kernel,
-            str(key.problem),
+        times = (
             key.chip.value,
             f"{entry.task.weight:g}",
             str(len(entry.trials)),
             publication.default_time(before),
             micros(entry.after_us),
             publication.times_default(before, entry.after_us),
+        )
+        cells = (
+            problem_cell(key),
             ("default" if record.is_default else str(record.config)) if record else "–",
             f"{record.method}, {publication.verified_label(record)}" if record else _why(entry),
         )
+        if is_wide:
+            table.add_row(*times, *cells)
+            continue
+        for number, cell in enumerate(cells):
+            table.add_row(*(("",) * len(times) if number else times), cell)
     return table
 
 

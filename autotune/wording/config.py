@@ -1,5 +1,6 @@
-"""A config in parts, spelled out."""
+"""A config in parts, spelled out; a problem in a column of a table."""
 
+from autotune.domain.key import Key
 from autotune.domain.problem import SEMANTICS, VMEM_LIMIT, AxisValue, Config, parts_of
 
 
@@ -11,3 +12,8 @@ def spelled_parts(config: Config) -> dict[str, AxisValue]:
     if config.vmem_limit_bytes is None:
         parts[VMEM_LIMIT] = "the compiler's own"
     return parts
+
+
+def problem_cell(key: Key) -> str:
+    """The kernel and its problem in a column: lines are broken at spaces."""
+    return f"{key.kernel} {key.problem}".replace(",", ", ")

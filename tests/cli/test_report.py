@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from autotune.cli.misses import misses
+from autotune.cli.reports import print_workload
 from autotune.declaring.discovery import find_kernel
 from autotune.declaring.fingerprint import ReadOnce, fingerprint, searched_source
 from autotune.domain.arguments import ProblemWords
@@ -93,6 +95,19 @@ def test_a_notebook_displays_nothing_beside_what_is_returned(monkeypatch):
     monkeypatch.setattr("rich.jupyter.display", lambda *_: shown_beside.append(1))
     assert "winner" in report_text(reported()) and "winner" in report_html(reported())
     assert not shown_beside
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tables_of_problems_break_no_word(width, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    key = replace(records.key(), kernel="jax_flash_attention")
+    print_workload([replace(reported(), key=key)], [], [], "here", [], as_json=False)
+    with open_store(str(tmp_path / "asked.db"), create=True) as store:
+        store.save_misses({(key, "another toolchain"): 1234})
+    misses.main(["--db", str(tmp_path / "asked.db")], standalone_mode=False)
+    parts = capsys.readouterr().out.replace(",", " ").split()
+    for word in (key.kernel, *str(key.problem).split(",")):
+        assert parts.count(word) == 2
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])
