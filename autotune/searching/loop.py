@@ -137,7 +137,6 @@ class Search:
     _first: Iterator[Config] = field(default_factory=lambda: iter(()))
     _blocked: bool = False
     _predicted: Posterior | None = None
-    _elsewhere: Sequence[Candidate] = ()  # none where others say enough
     _predicted_at: tuple[float, int] = (-inf, 0)
     _reused: int = 0
 
@@ -193,7 +192,7 @@ class Search:
         if self.lessons is not None and not self.lessons.are_sure:
             # what others teach of another body may mislead: every other trial does without
             self.study.predict(self._predicted if self.begun % 2 else None)
-        candidate = self.study.ask(self._elsewhere)
+        candidate = self.study.ask()
         if candidate is None and self.space.untraced:
             self._widen(some_untraced(self.space))
             return ""
@@ -322,8 +321,6 @@ class Search:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
             trials = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
             self._predicted = self.lessons.predict(self.space.candidates, others, trials)
-            sure, key = self.lessons.are_sure, self.subject.key
-            self._elsewhere = [] if sure else one_config.fastest_elsewhere(others, key, self.space)
             self.study.predict(self._predicted)
             self._predicted_at = done, count
         return self._predicted is not None

@@ -237,7 +237,6 @@ def _limit_bytes(text: str) -> int | None:
 
 _MOST_KNOWN = 5
 _MOST_WINNERS = 3  # they are often the same
-_FEWEST_TRIALS = 3  # with a time, before the fastest of them says something
 
 
 def tuned_elsewhere(
@@ -282,25 +281,6 @@ def winners_elsewhere(records: Sequence[Record], key: Key, space: spaces.Space) 
         for record in sorted(records, key=lambda record: record.created_at, reverse=True)
         if record.key.problem == key.problem and not record.is_default and record.key != key
     ]
-    return [candidate.config for candidate in _alike(won, space)][:_MOST_WINNERS]
-
-
-def fastest_elsewhere(
-    others: Sequence[tuple[Key, Trial]], key: Key, space: spaces.Space
-) -> list[spaces.Candidate]:
-    """The candidates with the blocks and the grid order that are the fastest so far for the same
-    problem under other toolchains and on other chips, where these are searched at the same time."""
-    timed: dict[Key, list[tuple[float, Config]]] = {}
-    for of, trial in others:
-        if of.problem == key.problem and of != key and trial.estimate:
-            timed.setdefault(of, []).append((trial.estimate.time_us, trial.config))
-    enough = [times for times in timed.values() if len(times) >= _FEWEST_TRIALS]
-    return _alike([min(times, key=lambda pair: pair[0])[1] for times in enough], space)
-
-
-def _alike(configs: Sequence[Config], space: spaces.Space) -> list[spaces.Candidate]:
-    if not configs:
-        return []
-    by_blocks = {(c.config.axes, c.config.grid_order): c for c in space.candidates[::-1]}
-    candidates = [by_blocks.get((config.axes, config.grid_order)) for config in configs]
-    return list({candidate.config: candidate for candidate in candidates if candidate}.values())
+    by_blocks = {(c.config.axes, c.config.grid_order): c.config for c in space.candidates[::-1]}
+    alike = (by_blocks.get((config.axes, config.grid_order)) for config in won)
+    return list(dict.fromkeys(filter(None, alike)))[:_MOST_WINNERS]

@@ -74,16 +74,11 @@ class CandidateStudy:
             self._listed.open.discard(number)
             self._tried_unasked.add(number)
 
-    def ask(self, hints: Iterable[Candidate] = ()) -> Candidate | None:
-        """The next candidate, the first of ``hints`` that was not given out where there is one;
-        None when the space is exhausted."""
+    def ask(self) -> Candidate | None:
+        """The next candidate; None when the space is exhausted."""
         if not self._listed.open:
             return None
-        hinted = (self._listed.number(candidate) for candidate in hints)
-        hint = next((number for number in hinted if number in self._listed.open), None)
         with _errors_only():
-            if hint is not None:
-                self._study.enqueue_trial(self._listed.values(hint))
             trial = self._study.ask(self._listed.space)
         number = self._listed.of(trial.params)
         assert number is not None, trial.params

@@ -43,6 +43,7 @@ from autotune.searching.surrogate import (
 MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
 ENOUGH_OWN = 10  # trials of the problem itself: they teach as much as others do
+ENOUGH_ELSEWHERE = 5  # of it on another chip or libtpu: beside these FEWEST_TRIALS own ones do
 WORTH = 0.02  # of the best time, what one more compile must save: two estimates tell no less
 WORTH_ALONE = 0.003  # where nothing but its own few trials has taught how wrong they are
 FEWEST_CONFIRMED = 5  # predictions, before a default is believed that is not compiled
@@ -120,8 +121,11 @@ class Lessons:
 
     def _judge(self, known: Sequence[tuple[Key, Config, StepCost, Estimated]]) -> bool:
         """Whether enough is known to predict anything; and how far that is to be believed."""
-        of_others = [_body(key) for key, *_ in known if key != self._key]
-        is_own_enough = len(known) - len(of_others) >= ENOUGH_OWN
+        others = [key for key, *_ in known if key != self._key]
+        elsewhere = sum(_asked_for(key) == _asked_for(self._key) for key in others)
+        fewest = FEWEST_TRIALS if elsewhere >= ENOUGH_ELSEWHERE else ENOUGH_OWN
+        of_others = list(map(_body, others))
+        is_own_enough = len(known) - len(others) >= fewest
         alike = [(step, outcome) for key, _, step, outcome in known if key == self._key]
         surprises = [o.surprise for _, o in alike if o.surprise is not None]
         is_other = max(surprises[-_AGAIN:], default=0.0) > _OTHER_BODY
@@ -265,6 +269,11 @@ def _nine_of_ten(surprises: Sequence[float], fewest: int) -> float:
 
 def _lanes(facts: StepFacts) -> set[str]:
     return {name for name, _ in facts if " lanes=" in name}
+
+
+def _asked_for(key: Key) -> tuple[object, ...]:
+    """What is tuned, on whatever chip and with whatever libtpu."""
+    return key.problem, key.fingerprint, key.toolchain.options
 
 
 def _body(key: Key) -> tuple[str, ...]:

@@ -7,18 +7,16 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.domain.compilers import Attempt
-from autotune.domain.key import Chip, Choices
+from autotune.domain.key import Choices
 from autotune.domain.outcome import CompileFailed, Estimated, Illegal, OutOfVmem
 from autotune.domain.problem import Config
 from autotune.estimating.space import Space, explore
 from autotune.searching.loop import open_search
-from autotune.searching.one_config import fastest_elsewhere
-from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import SearchLimits
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import SUBJECT
 from tests.samples import candidates as candidatesamples
-from tests.samples.records import estimate, record, save_trial, trial
+from tests.samples.records import record, save_trial
 from tests.samples.searching import run_search
 from tests.samples.simulations import compiled, simulation
 from tests.samples.traces import operand
@@ -124,29 +122,6 @@ def test_what_won_under_other_toolchains_is_tried_right_after_the_default():
     again.published = [there]
     search(again, 1)
     assert len(again.kept) == 1
-
-
-def test_what_is_fastest_on_another_chip_so_far_is_tried_where_nothing_is_sure():
-    """Chips that are searched at the same time have no records yet."""
-    there = replace(SUBJECT.key, chip=Chip.V7X)
-    wins, other = (c.config for c in space().candidates[7:9])
-    no_candidate = candidatesamples.candidate(3, 5).config
-
-    def after(times_us, key=there):
-        made = [(config, Estimated(estimate=estimate(us), program="x")) for config, us in times_us]
-        found = [(key, replace(trial(outcome=of), config=config)) for config, of in made]
-        return [one.config for one in fastest_elsewhere(found, SUBJECT.key, space())]
-
-    three = [(other, 3.0), (replace(wins, vmem_limit_bytes=1 << 25), 1.0), (other, 2.0)]
-    assert after(three) == [wins]
-    assert after(three[:2]) == []  # too few to say
-    assert after(three, SUBJECT.key) == []
-    assert after([*three, (no_candidate, 0.5)]) == []
-    study = CandidateStudy(space().candidates)
-    first, second = space().candidates[7:9]
-    assert study.ask([first, second]) == first
-    assert study.ask([first, second]) == second
-    assert study.ask([first, second]) not in (None, first, second)
 
 
 def test_a_refused_default_is_still_trial_0_without_compiling():

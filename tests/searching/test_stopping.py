@@ -67,7 +67,7 @@ def stopped(compilers, store, watch):
     candidates = [SimpleNamespace(config=config) for config in CONFIGS]
     waiting = iter(candidates[1:])
     study = SimpleNamespace(
-        ask=lambda _: next(waiting, None), tell=lambda *told, **more: None, predict=lambda _: None
+        ask=lambda: next(waiting, None), tell=lambda *told, **more: None, predict=lambda _: None
     )
     space = Space(candidates=candidates, default=CONFIGS[0], default_verdict=None)
     spec = SimpleNamespace(name="kernel")
