@@ -13,7 +13,6 @@ from autotune.wording.screen import screen
 from autotune.wording.units import part_us
 
 _BAR = 24
-_LOG_WIDTH = 100
 
 Explained = tuple[Estimate, Explanation]
 
@@ -25,7 +24,7 @@ def print_breakdown(
 ) -> None:
     """Where the time goes, then the facts; a column for each estimate, and of two the difference of
     the second from the first. ``first_rows`` open the facts."""
-    console = screen(_LOG_WIDTH)
+    console = screen()
     console.print(_parts_table(titles, estimates))
     console.print(_facts_table(titles, estimates, first_rows))
 

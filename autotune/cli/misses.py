@@ -11,8 +11,6 @@ from autotune.wording.config import problem_cell
 from autotune.wording.output import echo
 from autotune.wording.screen import screen
 
-_LOG_WIDTH = 160  # columns, where there is no terminal
-
 
 @click.command()
 @limit_option
@@ -24,8 +22,7 @@ def misses(limit: int, database: str | None, as_json: bool) -> None:
     if as_json:
         print_json(list(map(to_data, missed)))
     elif missed:
-        console = screen(_LOG_WIDTH)
-        console.print(_table(missed))
+        screen().print(_table(missed))
     else:
         echo("nothing was asked for in vain")
 

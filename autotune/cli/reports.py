@@ -33,7 +33,7 @@ from autotune.wording.output import echo
 from autotune.wording.screen import screen
 from autotune.wording.units import counted, error_bar, mebibytes, micros, ratio
 
-_LOG_WIDTH, _WIDE = 150, 110
+_WIDE = 110
 
 
 def print_workload(
@@ -58,7 +58,7 @@ def print_workload(
             }
         )
         return
-    console = screen(_LOG_WIDTH)
+    console = screen()
     if tuned:
         console.print(_table(tuned, console.width))
     for row in model_times(tuned):
@@ -189,19 +189,14 @@ def _table(tuned: Sequence[TuningResult], width: int) -> Table:
             ("default" if record.is_default else str(record.config)) if record else "–",
             f"{record.method}, {publication.verified_label(record)}" if record else _why(entry),
         )
-        if is_wide:
-            table.add_row(*times, *cells)
-            continue
-        for number, cell in enumerate(cells):
-            table.add_row(*(("",) * len(times) if number else times), cell)
+        table.add_row(*times, *(cells if is_wide else cells[:1]))
+        for cell in () if is_wide else cells[1:]:
+            table.add_row(*[""] * len(times), cell)
     return table
 
 
 def _why(entry: TuningResult) -> str:
     return publication.publication_reason(entry.publication) if entry.publication else ""
-
-
-_WIDTH = 160  # columns, where there is no terminal
 
 
 def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
@@ -212,7 +207,7 @@ def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
         echo("there is nothing to check: all that is published is of this toolchain and chip")
     else:
         if len({check.toolchain for check in checks}) > 1:
-            screen(_WIDTH).print(_matrix(checks))
+            screen().print(_matrix(checks))
         _print_lines(checks)
         echo(_counts(checks))
 

@@ -200,17 +200,13 @@ class Search:
             return "exhausted"
         return self._run(_Running(candidate.config, candidate, asked=True))
 
-    @property
-    def _fastest(self) -> Config:
-        """The default where nothing has a time yet."""
-        timed = [trial for trial in self.trials if trial.estimate is not None]
-        fastest = min(timed, key=lambda trial: estimated_us(trial.outcome) or inf, default=None)
-        return self.space.default if fastest is None else fastest.config
-
     def _near_fastest(self) -> list[Axes]:
-        """The untraced points beside it: they may be faster."""
-        fastest = self.options.split(self._fastest)[1]
-        return around(self.space, fastest) if self.space.untraced else []
+        """The untraced points beside it, or beside the default: they may be faster."""
+        if not self.space.untraced:
+            return []
+        timed = [(t.estimate.time_us, t.config) for t in self.trials if t.estimate]
+        _, fastest = min(timed, key=lambda pair: pair[0], default=(inf, self.space.default))
+        return around(self.space, self.options.split(fastest)[1])
 
     def _widen(self, points: Sequence[Axes]) -> None:
         """Trace some of these, where not all was traced, for as long as others can wait."""

@@ -42,8 +42,8 @@ from autotune.searching.surrogate import (
 
 MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
-ENOUGH_OWN = 10  # trials of the problem itself: they teach as much as others do
-ENOUGH_ELSEWHERE = 5  # of it on another chip or libtpu: beside these FEWEST_TRIALS own ones do
+# trials of the problem itself teach as much as others do; half of them may be of another chip
+ENOUGH_OWN = 10
 WORTH = 0.02  # of the best time, what one more compile must save: two estimates tell no less
 WORTH_ALONE = 0.003  # where nothing but its own few trials has taught how wrong they are
 FEWEST_CONFIRMED = 5  # predictions, before a default is believed that is not compiled
@@ -65,7 +65,7 @@ def lessons_of(key: Key, chip: ChipInfo, space: Space) -> "Lessons | None":
     """None where nothing can be predicted: a function of several calls, a grid without a step, a
     chip that is not simulated."""
     one_call = not any(c.trace.more or not c.trace.steps for c in space.candidates)
-    return Lessons(key, chip, space.default) if one_call and chip.chip.value in CHIPS else None
+    return Lessons(key, chip) if one_call and chip.chip.value in CHIPS else None
 
 
 _Known = tuple[Key, Config, StepCost, Estimated]
@@ -88,8 +88,8 @@ class Lessons:
     save. ``error``: the share that nine of ten of their predictions were within
     once they were compiled; infinite where too few were."""
 
-    def __init__(self, key: Key, chip: ChipInfo, default: Config) -> None:
-        self._key, self._chip, self._default = key, chip, default
+    def __init__(self, key: Key, chip: ChipInfo) -> None:
+        self._key, self._chip = key, chip
         self._asked = _Asked.nothing()
         self._calls: list[Pipeline] = []  # of what is asked
         self._in_vmem: tuple[int, ...] = ()  # of these
@@ -123,9 +123,8 @@ class Lessons:
         """Whether enough is known to predict anything; and how far that is to be believed."""
         others = [key for key, *_ in known if key != self._key]
         elsewhere = sum(_asked_for(key) == _asked_for(self._key) for key in others)
-        fewest = FEWEST_TRIALS if elsewhere >= ENOUGH_ELSEWHERE else ENOUGH_OWN
-        of_others = list(map(_body, others))
-        is_own_enough = len(known) - len(others) >= fewest
+        own, of_others = len(known) - len(others), list(map(_body, others))
+        is_own_enough = own + min(own, elsewhere) >= ENOUGH_OWN
         alike = [(step, outcome) for key, _, step, outcome in known if key == self._key]
         surprises = [o.surprise for _, o in alike if o.surprise is not None]
         is_other = max(surprises[-_AGAIN:], default=0.0) > _OTHER_BODY

@@ -32,9 +32,9 @@ class PipedConsole(PlainConsole):
             click.echo(line.rstrip())
 
 
-def screen(log_width: int = LOG_WIDTH) -> Console:
-    """The terminal; ``log_width``: columns where there is none and ``COLUMNS`` says nothing."""
+def screen() -> Console:
+    """The terminal; of ``LOG_WIDTH`` columns where there is none and ``COLUMNS`` says nothing."""
     console = PlainConsole()
     if console.is_terminal:
         return console
-    return PipedConsole(width=None if "COLUMNS" in os.environ else log_width)
+    return PipedConsole(width=None if "COLUMNS" in os.environ else LOG_WIDTH)
