@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.compiling import libtpu
+from autotune.domain.key import Chip
 
 
 @pytest.fixture
@@ -88,3 +89,10 @@ def test_a_schedule_is_read_before_any_code_is_there_and_when_it_is_whole(tmp_pa
     assert libtpu.scheduled_module(tmp_path) == ""
     written.write_text(whole := "HloModule jit_f\n\nENTRY %main () -> f32[] {\n}\n")
     assert libtpu.scheduled_module(tmp_path) == whole
+
+
+@pytest.mark.parametrize(("chip", "bounds"), [(Chip.V5E, (3, 3)), (Chip.V5P, (4, 3, 1))])
+def test_a_slice_that_no_chip_has_is_named_with_those_that_it_has(chip, bounds):
+    assert libtpu.topology(chip, bounds=(2, 6, *bounds[2:]))
+    with pytest.raises(ValueError, match=f"{'x'.join(map(str, bounds))}.* even, as in .*4x4"):
+        libtpu.topology(chip, bounds=bounds)

@@ -95,6 +95,7 @@ def test_tokens(tmp_path):
         ["1", "writer", "ci"],
         ["2", "admin", "b"],
     ]
+    assert done.stdout.count("writer") == 1
     assert secret not in done.stdout
     assert "is revoked" in autotune_here("token", "revoke", "1", cwd=tmp_path).stdout
     assert "revoked 2" in autotune_here("token", "list", cwd=tmp_path).stdout
