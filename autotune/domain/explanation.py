@@ -152,7 +152,8 @@ class ScheduledOperation:
     ``hbm_bytes``: what a run reads and writes in HBM, the padding of tiles among it.
     ``expected_cycles``: XLA's own ``estimated_cycles``; 0 where it has none. ``simulated_us``: of a
     run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
-    it. ``is_ahead``: the run of the program before it has fetched it already.
+    it. ``is_ahead``: the run of the program before it has fetched it already; ``is_write``: a copy
+    that is started goes to HBM from elsewhere. ``hbm_share``: of HBM's rate, as XLA expects it.
 
     ``kind``: the rarest of what it does, empty for arithmetic and moves;
     ``flops``: of the matrix products of a run, multiply and add apart, of elements of ``dtype``;
@@ -175,6 +176,8 @@ class ScheduledOperation:
     simulated_us: float | None = None
     refusal: str = ""
     is_ahead: bool = False
+    is_write: OmitDefault[bool] = False
+    hbm_share: OmitDefault[float] = 1.0
     is_kernel: OmitDefault[bool] = False
     kind: OmitDefault[str] = ""
     flops: OmitDefault[int] = 0

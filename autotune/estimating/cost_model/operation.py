@@ -4,8 +4,8 @@ An operation takes what its own instruction schedule says (simulated as kernels 
 such as a copy by the DMA engine, what its bytes take at the chip's HBM rate; one whose schedule
 depends on data the longer of that and what XLA itself expects of it, a product at least its FLOPs
 at the rate of large ones. None is faster than its arithmetic at the chip's peak. What was
-started ahead is waited for only as far as nothing else has hidden it; what the program before
-fetches for the next one is there. Each program takes its time to start.
+started ahead is waited for, with its latency, only as far as nothing else has hidden it; what the
+program before fetches for the next one is there. Each program takes its time to start.
 """
 
 import re
@@ -86,7 +86,7 @@ def xla_time(
         operation.name
         for operation in others
         if (operation.runs is None or operation.refusal or operation.branches)
-        and rates.once(operation)[1] >= _MATTERS_SHARE * whole_us
+        and rates.once(operation)[1] * (operation.runs or 1) >= _MATTERS_SHARE * whole_us
     )
     return XlaTime(
         time_us=time_us,
@@ -131,17 +131,21 @@ def hbm_bytes_per_us(chip: ChipInfo) -> float:
 
 
 class Rates:
-    """Of a device, and of the ``links`` that it has; without them a device is alone."""
+    """Of a device, and of the ``links`` that it has; without them a device is alone.
+    ``latency_us``: of a DMA that reads HBM, and of one that writes it."""
 
     def __init__(self, chip: ChipInfo, links: Links | None = None) -> None:
         self.chip, self.links = chip, links
         self.bytes_per_us = hbm_bytes_per_us(chip)
-        known = chip.chip.value in constants.CHIPS
-        self._us_per_cycle = 1e6 / constants.load(chip.chip.value).clock_hz if known else 0.0
-        clock_hz = constants.load(chip.chip.value).clock_hz if known else 1e9
+        core = constants.load(chip.chip.value) if chip.chip.value in constants.CHIPS else None
+        clock_hz = core.clock_hz if core else 1e9
+        self._us_per_cycle = 1e6 / clock_hz if core else 0.0
+        cycles = (core.real_read_latency_cycles, core.write_latency_cycles) if core else (0, 0)
+        self.latency_us = [self._us_per_cycle * latency for latency in cycles]
         lanes = chip.num_lanes * chip.num_sublanes * chip.num_cores
         self._vector_ops_per_us = _VECTOR_SLOTS * lanes * clock_hz / 1e6
-        self._matrix_share = constants.matrix_share(chip.chip.value) if known else 1.0
+        self._matrix_share = constants.matrix_share(chip.chip.value) if core else 1.0
+        self._barrier_us = core.barrier_us if core else 0.0
 
     def least_us(self, operation: ScheduledOperation) -> float:
         """Of its arithmetic at the peak of all cores."""
@@ -156,13 +160,14 @@ class Rates:
                 return Basis.LINKS, max(across_us, operation.hbm_bytes / self.bytes_per_us)
         least_us = self.least_us(operation)
         if operation.simulated_us is not None:
-            return Basis.SIMULATED, max(operation.simulated_us, least_us)
-        moved_us = operation.hbm_bytes / self.bytes_per_us
+            return Basis.SIMULATED, max(operation.simulated_us, least_us) + self._barrier_us
+        expected_us = operation.expected_cycles * self._us_per_cycle if operation.refusal else 0.0
+        moved_us = operation.hbm_bytes / self.bytes_per_us / operation.hbm_share
+        moved_us = max(moved_us, expected_us)
         if least_us or operation.vector_ops:
             made_us = least_us / self._matrix_share + operation.vector_ops / self._vector_ops_per_us
             return Basis.FLOPS, max(moved_us, made_us)
-        expected_us = operation.expected_cycles * self._us_per_cycle
-        return Basis.BYTES, max(moved_us, expected_us) if operation.refusal else moved_us
+        return Basis.BYTES, moved_us
 
 
 def longest_branches(
@@ -212,7 +217,8 @@ class _Clock:
         if operation.phase is Phase.START:
             way = _way(operation.transfer)
             self.free[way] = max(self.free.get(way, 0.0), self.now) + takes
-            self.ends[operation.name] = timed, way, self.free[way]
+            late_us = self.rates.latency_us[operation.is_write] if operation.hbm_bytes else 0.0
+            self.ends[operation.name] = timed, way, self.free[way] + late_us * timed.runs
             return
         if operation.phase is Phase.DONE:
             if operation.awaits not in self.ends:

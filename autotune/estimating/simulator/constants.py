@@ -71,6 +71,7 @@ class ChipConstants:
     matrix_rate: float  # of their own clock, in cycles of the core's
     link_bytes_per_cycle: float  # of one link to a neighbour, one way
     hop_cycles: float  # from neighbour to neighbour
+    barrier_us: float  # after each operation of XLA, until all cores of a device have ended it
     stalls: StallModel | None  # None: bundles only, a lower bound
 
     def without_links(self) -> ChipConstants:
@@ -275,5 +276,6 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         matrix_rate=real.get("matrix_rate", 1.0),
         link_bytes_per_cycle=link_bytes_per_us(name) * 1e6 / clock_hz,
         hop_cycles=real["link_hop_us"] * clock_hz / 1e6,
+        barrier_us=real.get("barrier_us", 0.0),
         stalls=StallModel(**{k: e["value"] for k, e in stalls.items()}) if stalls else None,
     )

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain.explanation import Phase
+from autotune.domain.key import Chip
 from autotune.estimating.cost_model.operation import hbm_bytes_per_us, xla_time
 from autotune.estimating.simulator.constants import start_us
 from tests.samples.operations import KERNEL, SUM, operation
 from tests.samples.traces import V5E
 
 RATE = hbm_bytes_per_us(V5E)
+READ_US, WRITE_US = 645 / 1500, 436 / 1500  # latencies of v5e
 
 
 def moved(us):
@@ -37,12 +39,15 @@ def test_by_its_own_schedule_or_else_by_its_bytes():
     assert time_us(operation("a", simulated_us=7.0, hbm_bytes=moved(500))) == pytest.approx(7)
     assert time_us(operation("a", hbm_bytes=moved(500))) == pytest.approx(500)
     assert time_us(operation("a", simulated_us=7.0, runs=3), KERNEL) == pytest.approx(21)
+    assert time_us(operation("a", hbm_bytes=moved(8), hbm_share=0.8)) == pytest.approx(10)
 
 
 def test_what_was_started_ahead_hides_behind_the_kernel():
     assert time_us(START, KERNEL, DONE) == pytest.approx(0)
-    assert time_us(START, DONE, KERNEL) == pytest.approx(30)
-    assert time_us(START, KERNEL, DONE, kernel_us=10) == pytest.approx(20)
+    assert time_us(START, DONE, KERNEL) == pytest.approx(30 + READ_US)
+    assert time_us(replace(START, is_write=True), DONE) == pytest.approx(30 + WRITE_US)
+    assert time_us(START, KERNEL, DONE, kernel_us=10) == pytest.approx(20 + READ_US)
+    assert time_us(replace(START, runs=3), DONE) == pytest.approx(3 * (30 + READ_US))
 
 
 def test_what_the_program_before_fetches_is_there():
@@ -53,13 +58,20 @@ def test_what_the_program_before_fetches_is_there():
 def test_a_copy_on_its_way_waits_for_what_an_operation_moves(its_bytes_us, waited_us):
     """30 us of bytes beside an operation of 20 us, which leaves HBM for the rest of them."""
     other = operation("a", simulated_us=20.0, hbm_bytes=moved(its_bytes_us))
-    assert time_us(START, other, DONE) == pytest.approx(20 + waited_us)
+    assert time_us(START, other, DONE) == pytest.approx(20 + waited_us + READ_US)
 
 
 def test_copies_ahead_follow_each_other():
     more = operation("more-start", opcode="copy", phase=Phase.START, hbm_bytes=moved(30))
     both = (START, more, DONE, operation("d", phase=Phase.DONE, awaits="more-start"))
-    assert time_us(*both) == pytest.approx(60)
+    assert time_us(*both) == pytest.approx(60 + READ_US)
+
+
+def test_both_cores_of_a_chip_wait_for_each_other_after_each_operation():
+    schedule = [operation(name, simulated_us=7.0, runs=5) for name in "ab"]
+    v5p = replace(V5E, chip=Chip.V5P, num_cores=2)
+    assert xla_time(schedule, [], v5p).time_us == pytest.approx(start_us() + 2 * 5 * 7.1)
+    assert time_us(*schedule) == pytest.approx(2 * 5 * 7)
 
 
 def test_only_what_matters_is_unknown():
@@ -68,11 +80,13 @@ def test_only_what_matters_is_unknown():
     assert xla_time([KERNEL, large, small], [100.0], V5E).unknown == ("large",)
     refused = operation("refused", refusal="a scalar decides", hbm_bytes=moved(5))
     assert xla_time([KERNEL, refused], [100.0], V5E).unknown == ("refused",)
+    often = replace(small, runs=20)
+    assert xla_time([KERNEL, often], [100.0], V5E).unknown == ("small",)
 
 
 def test_what_cannot_be_simulated_takes_the_longer_of_its_bytes_and_what_xla_expects():
     refused = operation("r", refusal="a scalar decides", hbm_bytes=moved(5), expected_cycles=10**6)
-    assert time_us(refused) > 100
+    assert time_us(refused) == time_us(replace(refused, flops=1, dtype="bfloat16")) > 100
     assert time_us(operation("r", hbm_bytes=moved(5), expected_cycles=10**6)) == pytest.approx(5)
 
 

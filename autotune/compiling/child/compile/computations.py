@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"^-?\d+")
 _REMARKS = re.compile(r", (?:metadata|backend_config|sharding|frontend_attributes)=")
 _METADATA = re.compile(r', metadata=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}')
 _INDEX = re.compile(r"index=(\d+)")
-_SAME = ("copy", "bitcast", "convert")
+SAME = ("copy", "bitcast", "convert")
 HOST = "5"  # the memory space of arrays that lie with the host
 
 
@@ -103,7 +103,7 @@ def root(computation: Computation) -> HloInstruction | None:
 
 def copied(instruction: HloInstruction | None, computation: Computation) -> HloInstruction | None:
     """What an instruction is a copy of, or itself."""
-    while instruction is not None and instruction.opcode in _SAME:
+    while instruction is not None and instruction.opcode in SAME:
         instruction = computation.get(instruction.operands[0])
     return instruction
 
@@ -171,10 +171,9 @@ def _is_handed_on(body: Computation, place: int) -> bool:
     return given is not None and is_parameter and given.element == place
 
 
-def users(inner: Computation, number: int) -> list[HloInstruction]:
-    """What takes a parameter of a fused computation as its first operand, and fusions within; none
+def users(inner: Computation, given: str) -> list[HloInstruction]:
+    """What takes a value of a fused computation as its first operand, and fusions within; none
     where something else takes it as another one."""
-    given = parameter(inner, number)
     readers = [instruction for instruction in inner.values() if given in instruction.operands]
     first = all(each.operands[0] == given or each.opcode == "fusion" for each in readers)
     return readers if first else []

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from autotune.compiling.child.compile.arithmetic import products
 from autotune.compiling.child.compile.computations import (
+    ARRAY,
+    SAME,
     Computation,
     HloInstruction,
     Scope,
@@ -39,6 +41,7 @@ _FREE = (
     *("partition-id", "replica-id", "opt-barrier", "domain", "async-update"),
 )
 _UPDATE = "call-update"  # hands a SparseCore, started before, its operand: from here on it works
+_GATHERS = re.compile(r'"OFFLOAD_GATHER",.*?"hbm_bandwidth_adjustment_factor":([\d.]+)')
 _NO_CODE = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast|Sharding)"')
 _ASYNC = ("-start", "-done")
 _FUSED = re.compile(r"(async-collective)-(start|done)(.*)")
@@ -145,7 +148,8 @@ class _Walk:
         parts = set[str]()
         whole = {made.result.partition("{")[0] for made in self._made_whole(fusion.called[0])}
         for number, text in enumerate(given):
-            readers = self._readers(fusion.called[0], number)
+            inner = self.computations.get(fusion.called[0], {})
+            readers = self._readers(inner, parameter(inner, number))
             is_sliced = _FIRST_IS_OUTERMOST.search(text) and {r.opcode for r in readers} <= _SLICES
             (parts if readers and is_sliced else whole).add(text.partition("{")[0])
         return parts - whole
@@ -182,6 +186,9 @@ class _Walk:
         made = list(products(instruction, place.scope.computation, self.computations))
         origin = self.origins.origin(self._texts(instruction))
         moved = phase is not Phase.DONE and (crossing is None or phase is Phase.WHOLE)
+        first = place.scope.computation.get(next(iter(instruction.operands), ""))
+        source = ARRAY.search(first.result) if first and opcode == "copy" else None
+        share = first and _GATHERS.search(first.text)
         return ScheduledOperation(
             name=instruction.name,
             opcode=opcode,
@@ -189,6 +196,8 @@ class _Walk:
             phase=phase,
             awaits=awaits,
             is_ahead="cross_program_prefetch_index" in instruction.text,
+            is_write=source is not None and space(source) != "0",
+            hbm_share=float(share[1]) if share else 1.0,
             hbm_bytes=self._hbm_bytes(instruction, place.scope.computation) if moved else 0,
             expected_cycles=0 if expected >= _NO_IDEA else expected,
             is_kernel=PALLAS_CALL in instruction.text,
@@ -242,7 +251,10 @@ class _Walk:
             return moved * sum(space(array) == "0" for array in arrays)
         written = sum(arrays_bytes(instruction.result))
         if instruction.opcode == _UPDATE:  # its result names the operand beside what is written
-            return written
+            *_, made = ARRAY.finditer(instruction.result)
+            read = 32 // int(made[2] or 32)  # rows of 16 bits share their words, and both are read
+            gathers = _GATHERS.search(computation[instruction.operands[0]].text)
+            return padded_bytes(made) * (1 + read) if gathers else written
         operands = [
             computation[name].result for name in instruction.operands if name in computation
         ]
@@ -269,7 +281,8 @@ class _Walk:
         for number, text in enumerate(operands):
             if self._is_handed_on(inner, number, handed):
                 continue
-            using, readers = users(inner, number), self._readers(name, number)
+            value = parameter(inner, number)
+            using, readers = users(inner, value), self._readers(inner, value)
             whole = sum(arrays_bytes(text))
             if readers and all(reader.opcode in _PARTIAL for reader in readers):
                 total += min(whole, sum(sum(arrays_bytes(r.result, text)) for r in readers))
@@ -285,16 +298,22 @@ class _Walk:
         using = [i for i in inner.values() if given in i.operands and not i.is_root]
         return given in handed and all(transfer(i, {}) for i in using)
 
-    def _readers(self, name: str, number: int) -> list[HloInstruction]:
-        """What takes a parameter of a fused computation, in the fusions within it too."""
-        inner, readers = self.computations.get(name, {}), list[HloInstruction]()
-        for user in users(inner, number):
-            if user.opcode != "fusion" or not user.called:
+    def _readers(self, inner: Computation, given: str) -> list[HloInstruction]:
+        """What takes a value of a fused computation, or the like in another layout or type, in the
+        fusions within it too."""
+        readers = list[HloInstruction]()
+        for user in users(inner, given):
+            called = self.computations.get(next(iter(user.called), ""), {})
+            made = copied(root(called), called)
+            is_same = user.opcode in SAME or (made is not None and made.opcode == "parameter")
+            if is_same and not user.is_root:
+                readers += self._readers(inner, user.name)
+            elif user.opcode != "fusion" or not called:
                 readers.append(user)
-                continue
-            given = parameter(inner, number)
-            places = [place for place, operand in enumerate(user.operands) if operand == given]
-            readers += chain.from_iterable(self._readers(user.called[0], at) for at in places)
+            else:
+                places = [at for at, operand in enumerate(user.operands) if operand == given]
+                taken = (self._readers(called, parameter(called, at)) for at in places)
+                readers += chain.from_iterable(taken)
         return readers
 
     def _trips(self, loop: HloInstruction, outer: Scope) -> int | None:

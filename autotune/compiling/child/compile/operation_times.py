@@ -65,7 +65,8 @@ class OperationTimes:
             if made is None or isinstance(made, AssemblyError):
                 self._learn(key, str(made or _NO_CODE))
             else:
-                self._learn(key, simulated(made.listing, self._calls.get(name), self._chip))
+                call, is_fused = self._calls.get(name), not made.is_kernel
+                self._learn(key, simulated(made.listing, call, self._chip, is_fused=is_fused))
 
     def end(self) -> None:
         """The compiler has made all the code that there is of the module."""

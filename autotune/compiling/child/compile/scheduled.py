@@ -15,7 +15,7 @@ from autotune.compiling.child.trace.pallas_call import Call
 from autotune.domain.explanation import ScheduledOperation
 from autotune.domain.key import Chip
 from autotune.estimating.simulator import NotSimulated, Simulation, simulate
-from autotune.estimating.simulator.bundles import Listing, parse
+from autotune.estimating.simulator.bundles import NO_MEMORY, Listing, parse
 from autotune.estimating.simulator.outcome import UnfitError
 from autotune.estimating.simulator.slicing import SEMAPHORES
 
@@ -51,14 +51,17 @@ def scheduled(
             continue
         final = listed.get(operation.name)
         if kernels is None or not (final and final.is_kernel):
-            outcome = None if final is None else simulated(final.listing, None, chip)
+            outcome = final and simulated(final.listing, None, chip, is_fused=not final.is_kernel)
             operations.append(timed(operation, outcome))
     return operations
 
 
-def simulated(listing: str | Listing, call: Call | None, chip: Chip) -> Outcome:
-    """A kernel with the scalars that are known of it."""
-    result = _of_xla(listing, chip)
+def simulated(
+    listing: str | Listing, call: Call | None, chip: Chip, *, is_fused: bool = False
+) -> Outcome:
+    """A kernel with the scalars that are known of it. ``is_fused``: it is none, but what XLA makes
+    the code of itself."""
+    result = _of_xla(listing, chip, is_fused)
     if call is not None and isinstance(result, NotSimulated):
         version, known = libtpu.version(), flat(call.scalar_operands())
         result = simulate(listing, chip=chip.value, libtpu=version, scalars=known)
@@ -94,10 +97,11 @@ def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
 
 
 @lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
-def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
+def _of_xla(listing: str | Listing, chip: Chip, is_fused: bool) -> Simulation | NotSimulated:
     """An operation of XLA, by its own schedule. Of a collective that goes on in it a step is taken
     where a semaphore asks for one. None does here, so nothing depends on how far it is, or
-    on who takes part; what it sends takes no time here: a collective has one of its own."""
+    on who takes part; what it sends takes no time here: a collective has one of its own.
+    A scalar that a fusion is given says where a slice of an array begins, or that a loop does."""
     nothing = dict[int, list[int]]()
     try:
         parsed = parse(listing)
@@ -113,10 +117,12 @@ def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
             links=not goes_on,
         )
         number = result.operand if isinstance(result, NotSimulated) else None
-        if number is None or number in nothing or not goes_on:
+        if number is None or number in nothing:
             return result
         (asked,) = (operand for operand in parsed.operands if operand.number == number)
-        if asked.kind != "const" and asked.memory != "smem":
+        is_place = is_fused and asked.memory == NO_MEMORY
+        is_progress = goes_on and (asked.kind == "const" or asked.memory == "smem")
+        if not (is_place or is_progress):
             return result
         nothing[number] = [0] * prod(asked.shape)
 

@@ -101,8 +101,13 @@ ENTRY %main (x: f32[1000,300], y: f32[8,300]) -> f32[8,300] {{
   ROOT %all = f32[8,300]{{1,0:T(8,128)}} fusion(%x, %y), kind=kOutput, calls=%outer
 }}
 """
-    (found,) = schedule(within.format(tiled=TILED))
-    assert found.hbm_bytes == 3 * 8 * 384 * 4  # the slice, the other operand, the result
+    relaid = "  %r = {tiled} fusion(%a.1), kind=kLoop, calls=%relaid\n  ROOT %f = "
+    as_other = within.replace("  ROOT %f = ", relaid).replace("%b.1, %a.1)", "%b.1, %r)")
+    copying = "%relaid (p: f32[1000,300]) -> f32[1000,300] {{\n  %p = {tiled} parameter(0)\n"
+    copying += "  ROOT %c = {tiled} copy(%p)\n}}\n"
+    for text in (within, copying + as_other):
+        (found,) = schedule(text.format(tiled=TILED))
+        assert found.hbm_bytes == 3 * 8 * 384 * 4  # the slice, the other operand, the result
 
 
 LOOP = """HloModule m, is_scheduled=true
@@ -232,6 +237,8 @@ def test_what_is_fetched_by_the_program_before_is_marked():
         schedule(start.format(how))[0].is_ahead for how in ("", ", cross_program_prefetch_index=0")
     ]
     assert found == [False, True]
+    assert not schedule(start.format(""))[0].is_write
+    assert schedule(start.format("").replace("(8,128)} par", "(8,128)S(1)} par"))[0].is_write
 
 
 def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end():
@@ -246,3 +253,17 @@ def test_a_call_of_a_sparsecore_is_under_way_from_its_operand_to_its_end():
     )
     assert (made.hbm_bytes, begun.phase, done.phase) == (0, Phase.START, Phase.DONE)
     assert begun.hbm_bytes == 2 * 256 * 256 * 4 and done.awaits == begun.name
+
+
+def test_a_sparsecore_that_gathers_reads_a_row_for_each_of_its_result():
+    """As libtpu 0.0.50 writes it: rows of 16 bits lie in pairs, both of which are read."""
+    table, result = "bf16[512,256]{1,0:T(8,128)(2,1)}", "bf16[64,256]{1,0:T(8,128)(2,1)}"
+    config = '"offload":"OFFLOAD_GATHER","m":true,"hbm_bandwidth_adjustment_factor":0.8'
+    _, begun, done = schedule(
+        f"ENTRY %main (x: bf16[512,256]) -> bf16[64,256] {{\n  %x = {table} parameter(0)\n"
+        f"  %g = ((), (), (s32[1]{{0:T(128)S(2)}})) call-start(), to_apply=%c, {{{config}}}\n"
+        f"  %u = (({table}), {result}) call-update(%g, %x)\n"
+        f"  ROOT %d = {result} call-done(%u)\n}}\n"
+    )
+    assert (begun.hbm_bytes, begun.hbm_share) == ((1 + 2) * 64 * 256 * 2, 0.8)
+    assert not done.hbm_bytes

@@ -29,7 +29,7 @@ class Compiler:
 def _alone(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(
-        operation_times, "simulated", lambda text, *_: 1.5 if text == "code" else f"no {text}"
+        operation_times, "simulated", lambda text, *_, **__: 1.5 if text == "code" else f"no {text}"
     )
 
 

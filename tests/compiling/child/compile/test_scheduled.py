@@ -11,7 +11,7 @@ from tests.samples.operations import KERNEL, operation
 _STATE = SCALAR.replace("<no memory space> [shape: s32[]", "smem [shape: s32[2]")
 
 
-def _time(*operands):
+def _time(*operands, **options):
     text = listing(
         "%s1_s1 = sld [smem:[%s9_s9]]",
         "%p1_p1 = scmp.gt.s32.totalorder %s1_s1, 0",
@@ -23,7 +23,7 @@ def _time(*operands):
         read(2, guard="(%p3_p3),"),
         wait(3),
     )
-    return simulated(text.replace(SCALAR, "  ;;  ".join(operands)), None, Chip.V5E)
+    return simulated(text.replace(SCALAR, "  ;;  ".join(operands)), None, Chip.V5E, **options)
 
 
 def test_how_far_a_collective_is_that_goes_on_decides_nothing():
@@ -33,6 +33,10 @@ def test_how_far_a_collective_is_that_goes_on_decides_nothing():
 def test_other_scalars_are_not_guessed():
     assert "semaphore" in str(_time(_STATE))
     assert "operand 3" in str(_time(SCALAR, SEMAPHORE))
+
+
+def test_a_scalar_of_a_fusion_says_where_a_slice_begins():
+    assert isinstance(_time(SCALAR, SEMAPHORE, is_fused=True), float)
 
 
 def test_what_a_product_sends_for_a_collective_takes_no_time_in_it():
