@@ -99,7 +99,10 @@ def collect(
     """
     if sum(map(bool, (model, from_misses, from_hlo))) != 1:
         raise InvalidInputError("give one of MODULE:FUNCTION, --from-misses and --from-hlo FILE")
-    _check_belongs(model, from_misses, url, declarations)
+    if url is not None and not from_misses:
+        raise InvalidInputError("--url belongs to --from-misses")
+    if declarations is not None and (model is None or declarations.suffix != ".py"):
+        raise InvalidInputError("--declare writes a FILE.py, of the kernels of a model")
     error = ""
     if model is not None:
         workload, error = _of_model(model, words, chips, python, declarations)
@@ -131,15 +134,6 @@ def _beside(problem: WorkloadProblem, folder: Path) -> WorkloadProblem:
     file = Path(place).resolve()
     near = file.relative_to(folder) if file.is_relative_to(folder) else file
     return replace(problem, kernel=f"{near}:{name}") if place.endswith(".py") else problem
-
-
-def _check_belongs(
-    model: str | None, from_misses: bool, url: str | None, declarations: Path | None
-) -> None:
-    if url is not None and not from_misses:
-        raise InvalidInputError("--url belongs to --from-misses")
-    if declarations is not None and (model is None or declarations.suffix != ".py"):
-        raise InvalidInputError("--declare writes a FILE.py, of the kernels of a model")
 
 
 def _of_model(

@@ -233,7 +233,9 @@ def doctor(url: str | None, quick: bool, python: str, database: str | None, as_j
     for finding in _look(url, quick, python, database):
         findings.append(finding)
         if not as_json:
-            _print(finding)
+            echo(f"{finding.condition:<4} {finding.subject:<10} {finding.says}")
+            if finding.remedy:
+                echo(f"{'':<15} {finding.remedy}")
     if as_json:
         print_json([asdict(finding) for finding in findings])
     if any(finding.condition == Condition.BAD for finding in findings):
@@ -251,12 +253,6 @@ def _look(url: str | None, quick: bool, python: str, db: str | None) -> Iterator
     yield database(db)
     if url is not None:
         yield service(url)
-
-
-def _print(finding: Finding) -> None:
-    echo(f"{finding.condition:<4} {finding.subject:<10} {finding.says}")
-    if finding.remedy:
-        echo(f"{'':<15} {finding.remedy}")
 
 
 @click.command()

@@ -103,7 +103,11 @@ def explain(
     problem stands for what is published for it, else for its fastest trial. Exit code 1 when a
     trial has no estimate, or one without parts.
     """
-    _check_trial(trial, words)
+    if not words and not (trial.isdecimal() and int(trial)):
+        raise InvalidInputError(
+            f"{trial!r} is neither: the number of a trial is a whole number from 1, and a kernel "
+            "needs --shape or --args"
+        )
     by_line = any((by_line, keep, form.is_file, output))
     trace = trace and check_writable(trace)
     output = checked(form, output)
@@ -135,14 +139,6 @@ def explain(
     if by_line or form is Format.JSON:
         write(form, output, named, title=title, data=data, unfold=unfold)
     sys.exit(1 if sentences else 0)
-
-
-def _check_trial(trial: str, words: ProblemWords) -> None:
-    if not words and not (trial.isdecimal() and int(trial)):
-        raise InvalidInputError(
-            f"{trial!r} is neither: the number of a trial is a whole number from 1, and a kernel "
-            "needs --shape or --args"
-        )
 
 
 def _stored(

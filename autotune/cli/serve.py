@@ -43,7 +43,7 @@ def serve(database: str | None, **given: Any) -> None:
             from autotune.compiling.environments.packages import pip_install
 
             raise AutotuneError(f"{name} is not installed: {pip_install('serve')}")
-    from autotune_service.settings import from_environment, to_environment
+    from autotune_service.settings import from_environment, options, to_environment
 
     settings = from_environment(**given)
     if settings.migrate:
@@ -62,7 +62,15 @@ def serve(database: str | None, **given: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="autotune-metrics-", dir=_memory()) as folder:
         if settings.workers > 1:  # before the library is imported
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
-        _run(settings)
+        import uvicorn
+
+        uvicorn.run(
+            "autotune_service.process:app_of_process",
+            factory=True,
+            workers=settings.workers,
+            log_config=None,
+            **options(settings),
+        )
 
 
 def _check_port(host: str, port: int) -> None:
@@ -82,17 +90,3 @@ def _memory() -> str | None:
     mapped files: where the disk is full, a process that touches a new page of one is killed."""
     place = Path("/dev/shm")  # noqa: S108 (a folder of our own is made in it)
     return str(place) if place.is_dir() and os.access(place, os.W_OK) else None
-
-
-def _run(settings: Any) -> None:
-    import uvicorn
-
-    from autotune_service.settings import options
-
-    uvicorn.run(
-        "autotune_service.process:app_of_process",
-        factory=True,
-        workers=settings.workers,
-        log_config=None,
-        **options(settings),
-    )

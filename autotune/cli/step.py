@@ -2,7 +2,7 @@
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -113,7 +113,7 @@ def step(
     """
     from autotune.cli.bisect import bisect as bisected
     from autotune.cli.checks import find_interpreters
-    from autotune.wording.step import step_data
+    from autotune.wording.step import print_chips, print_step, step_data
 
     pythons = list(dict.fromkeys(find_interpreters(releases, interpreters, None)))
     question = _question(function, workload, call, chips, topology)
@@ -127,7 +127,12 @@ def step(
     costs = _prices(prices)
     steps, before, failed = question.ask(ways, silent=as_json, **pool)
     if not as_json:
-        _print(function, steps, before, failed, costs)
+        for each in steps:
+            print_step(function, each, costs, before.get(each.chip))
+        if len(steps) > 1:
+            print_chips(steps, costs)
+        for name, reason in failed.items():
+            echo(f"{function} on {name}: {reason}", err=True)
     cause = None
     try:
         if bisect and steps and before:
@@ -155,23 +160,6 @@ def _ways(pythons: Sequence[str], tuned: str | None) -> list[tuple[str, str]]:
     if len(pythons) > 1:
         raise InvalidInputError("--tuned compares under one JAX: give one --jax or --python")
     return list(product(pythons, ["", tuned]))
-
-
-def _print(
-    function: str,
-    steps: Sequence[Step],
-    before: Mapping[str, Step],
-    failed: Mapping[str, str],
-    costs: Mapping[Chip, float],
-) -> None:
-    from autotune.wording.step import print_chips, print_step
-
-    for step in steps:
-        print_step(function, step, costs, before.get(step.chip))
-    if len(steps) > 1:
-        print_chips(steps, costs)
-    for name, reason in failed.items():
-        echo(f"{function} on {name}: {reason}", err=True)
 
 
 def _question(

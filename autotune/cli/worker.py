@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -117,7 +116,13 @@ def worker(
             answered=alive.touch if alive else lambda: None,
             recheck=_recheck if url is None else None,
         )
-        _stop_gently(worker.stop)
+
+        def first(number: int, _: FrameType | None) -> None:
+            signal.signal(number, signal.default_int_handler)
+            worker.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, first)
         done = worker.run(drain=drain)
     shared.print_result(
         {"worker": own_name, "jobs": done}, f"ran {counted(done, 'job')}", as_json=as_json
@@ -130,12 +135,3 @@ def _recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> R
     from autotune.wording.publication import rechecked_in_words
 
     return rechecked_in_words(recheck(compilers, record, ref, by))
-
-
-def _stop_gently(stop: Callable[[], None]) -> None:
-    def first(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.default_int_handler)
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, first)

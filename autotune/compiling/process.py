@@ -158,7 +158,8 @@ class CompilerProcess:
         except BaseException:
             self.stop()
             raise
-        stage = _stage(answer)
+        error = answer.get("error")
+        stage = error.get("stage") if isinstance(error, dict) else None
         if stage in _PRINTING and _PRINTING[stage] not in self._printing:
             self._printing.add(_PRINTING[stage])  # libtpu reads its switches once
         elif stage == protocol.READ_ONCE and answer["error"]["message"] not in self._read_once:
@@ -281,12 +282,6 @@ class CompilerProcess:
                     text = log.read()
         lines = _NOTES.sub("", text.decode(errors="replace")).splitlines()
         return ChildDiedError(reason, "\n".join(lines[-_LOG_TAIL_LINES:]))
-
-
-def _stage(answer: Mapping[str, Any]) -> str | None:
-    """At which stage a question failed, if it did."""
-    error = answer.get("error")
-    return error.get("stage") if isinstance(error, dict) else None
 
 
 def _cause_of_death(what: str, code: int | None) -> str:

@@ -52,7 +52,8 @@ class _Adviser:
     def advice(self) -> Advice:
         (base,) = self._compiled([()])
         before = base if isinstance(base, Estimated) else None
-        all_changes = self._changes()
+        listed = self.compilers.ask(self.subject.question(ListChanges, config=self.config))
+        all_changes = listed.changes if isinstance(listed, PossibleChanges) else ()
         traced = trace_one(self.compilers, self.subject, self.config)
         trace = traced if isinstance(traced, Trace) else None
         changes = list(self._worth_trying(all_changes, trace, before))
@@ -71,14 +72,10 @@ class _Adviser:
             together=together or self._together(changes_that_pass, before),
             wrong=tuple(wrong),
             tried=len(changes),
-            reason="" if before else _why_not(base),
+            reason="" if before else str(getattr(base, "reason", "") or base.kind),
             observations=tuple(self._observed(trace)) if before and trace else (),
             costs=tuple(self._costs(all_changes, before)),
         )
-
-    def _changes(self) -> Sequence[SourceChange]:
-        listed = self.compilers.ask(self.subject.question(ListChanges, config=self.config))
-        return listed.changes if isinstance(listed, PossibleChanges) else ()
 
     def _fastest(
         self, changes: Sequence[SourceChange], before: Estimated | None
@@ -234,10 +231,6 @@ def _is_faster(after: Estimated, before: Estimated | None) -> bool:
 def _saved(after: Estimated, before: Estimated | None) -> float:
     """The share of the time; all of it where there was none."""
     return 1.0 - after.estimate.time_us / before.estimate.time_us if before else 1.0
-
-
-def _why_not(outcome: Outcome) -> str:
-    return str(getattr(outcome, "reason", "") or outcome.kind)
 
 
 def _line(place: Place) -> SourceLine:

@@ -249,7 +249,9 @@ def _answer(match: Match, key: Key) -> str:
     if match.kind is MatchKind.TOOLCHAIN:
         unknown = f"not checked again with {key.toolchain}"
         known = checked(match.check) if match.check else unknown
-        options = _other_options(record.key.toolchain, key.toolchain)
+        names = differing(record.key.toolchain.options, key.toolchain.options)
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        options = f"; other compiler options: {', '.join(names[:_SHOWN])}{more}" if names else ""
         return f"tuned with {record.key.toolchain}, {known}{options}"
     if match.kind is MatchKind.RULE and record.rule:
         return by_rule(record.rule)
@@ -277,12 +279,6 @@ def _nothing(match: Match, key: Key) -> str:
             "from that config on"
         )
     return f"nothing is published for {key}, nor anything that is known to be legal for it"
-
-
-def _other_options(tuned: Toolchain, asked: Toolchain) -> str:
-    names = differing(tuned.options, asked.options)
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"; other compiler options: {', '.join(names[:_SHOWN])}{more}" if names else ""
 
 
 def checked(check: RecordCheck) -> str:

@@ -21,25 +21,15 @@ def stand_guard(folder: Path) -> None:
     if os.fork() == 0:
         try:
             os.setsid()
-            _silence()
-            _wait_for_hangup()
+            null = os.open(os.devnull, os.O_RDWR)  # the parent waits for the end of its pipes
+            for number in (1, 2):
+                os.dup2(null, number)
+            poll = select.poll()
+            poll.register(0, 0)  # hears a hangup only: the requests are the worker's
+            poll.poll()
             _clean_up(worker, folder)
         finally:
             os._exit(0)
-
-
-def _silence() -> None:
-    """Hold none of the parent's pipes but stdin: the parent waits for their end."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in (1, 2):
-        os.dup2(null, number)
-
-
-def _wait_for_hangup() -> None:
-    """Nothing is read: the requests are the worker's."""
-    poll = select.poll()
-    poll.register(0, 0)
-    poll.poll()
 
 
 def _clean_up(worker: int, folder: Path) -> None:

@@ -151,14 +151,10 @@ def _plain(value: Any) -> Plain:
     return int(value) if isinstance(value, int) or hasattr(value, "__index__") else str(value)
 
 
-def _main() -> None:
+if __name__ == "__main__":
     try:
         with redirect_stdout(sys.stderr):  # what a library prints is no answer
             reply: Plain = {"rows": answer(json.load(sys.stdin))}
     except Exception as error:
         reply = {"error": f"{type(error).__name__}: {error}"[:500]}
     json.dump(reply, sys.stdout)
-
-
-if __name__ == "__main__":
-    _main()

@@ -39,7 +39,8 @@ def _read(file: Named) -> Named:
                 entries[keys[bound]]["why"] = "a later entry is for the same call, and counts"
             keys[bound] = text
             (data,) = adapter.validate_json(json.dumps({text: configs})).values()
-            taken = _config_of(data)
+            best = data.fastest_config if data else None
+            taken = best and {field.name: getattr(best, field.name) for field in fields(best)}
         except Exception as error:  # whatever it has against the entry
             why, taken = _said(error), None
         entries[text] = {"why": why, "taken": taken}
@@ -48,12 +49,6 @@ def _read(file: Named) -> Named:
     except Exception as error:
         return {"whole": f"tokamax drops the whole file: {_said(error)}", "entries": entries}
     return {"whole": "", "entries": entries}
-
-
-def _config_of(data: Any) -> Any:
-    """The fields of the fastest config; None where the entry has none."""
-    best = data.fastest_config if data else None
-    return best and {field.name: getattr(best, field.name) for field in fields(best)}
 
 
 def op_named(name: str) -> Any:
@@ -78,14 +73,10 @@ def _said(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def _main() -> None:
+if __name__ == "__main__":
     try:
         with redirect_stdout(sys.stderr):  # what a library prints is no answer
             reply = answer(json.load(sys.stdin))
     except Exception as error:
         reply = {"error": _said(error)}
     json.dump(reply, sys.stdout, default=str)
-
-
-if __name__ == "__main__":
-    _main()

@@ -67,7 +67,10 @@ def checked_out(tree: Path, name: str) -> Iterator[Revision]:
     commit = _commit(tree, name)
     with tempfile.TemporaryDirectory(prefix="autotune-revision-") as place:
         folder = Path(place).resolve() / "tree"
-        _write(tree, commit, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        index = {"GIT_INDEX_FILE": str(folder.with_name(f"{folder.name}.index"))}
+        _git(tree, "read-tree", commit, **index)
+        _git(tree, "checkout-index", "--all", "--force", f"--prefix={folder}/", **index)
         yield Revision(tree=tree, folder=folder, commit=commit[:_SHORT])
 
 
@@ -87,14 +90,6 @@ def _commit(tree: Path, name: str) -> str:
         f"{name!r} is no revision of {tree}, no bundle file and no address of a service: a clone "
         f"with little history gets it with `git fetch --depth=1 origin {name}:{name}`"
     )
-
-
-def _write(tree: Path, commit: str, folder: Path) -> None:
-    """The files of a commit, by an index of its own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    index = {"GIT_INDEX_FILE": str(folder.with_name(f"{folder.name}.index"))}
-    _git(tree, "read-tree", commit, **index)
-    _git(tree, "checkout-index", "--all", "--force", f"--prefix={folder}/", **index)
 
 
 def _asked(folder: Path, *command: str) -> str | None:

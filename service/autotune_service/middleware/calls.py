@@ -98,7 +98,8 @@ class CallsMiddleware:
         finally:
             seconds, status = time.perf_counter() - begun, scope.get(STATUS, 500)
             counted = self._meter.streamed if STREAMED in scope else self._meter.called
-            counted(_route_of(scope), status, seconds)
+            # By the template of its route: paths themselves are as many as callers like.
+            counted(getattr(scope.get("route"), "path", None) or "other", status, seconds)
             if status >= 400 or writes(scope):
                 _write(scope, status, seconds)
 
@@ -123,11 +124,6 @@ def _write(scope: Scope, status: int, seconds: float) -> None:
         "by": token.name if token else None,
     }
     _call_log.info("call", extra=call)
-
-
-def _route_of(scope: Scope) -> str:
-    """Its template: paths themselves are as many as callers like."""
-    return getattr(scope.get("route"), "path", None) or "other"
 
 
 class HeadMiddleware:

@@ -91,10 +91,6 @@ class ShownTrial:
         return "<br>".join(lines)
 
 
-def group_of(kind: str) -> str:
-    return _GROUP_OF.get(kind, FAILED)
-
-
 def outcome_line(c: ShownTrial) -> str:
     """What became of it, in words."""
     if c.estimate is not None and c.group == ESTIMATED:
@@ -126,7 +122,7 @@ def candidate(numbered: NumberedTrial, record: Record | None) -> ShownTrial:
     used, allowed = _vmem(trial.outcome)
     is_winner = record is not None and trial.config == record.config
     estimate = getattr(trial.outcome, "estimate", None)
-    group = group_of(trial.outcome.kind)
+    group = _GROUP_OF.get(trial.outcome.kind, FAILED)
     if estimate is not None and estimate.time_us < LEAST_US:
         estimate, group = None, UNTIMED
     return ShownTrial(

@@ -11,8 +11,6 @@ from typing import Any
 
 from autotune.domain.browsing import SILENT, RunningSearch
 from autotune.domain.job import Job, State
-from autotune.domain.key import Chip, Toolchain
-from autotune.domain.workload import WeightedTimes
 from autotune_db.browse import SqlBrowse
 from autotune_service.pages.call import PageCall, once_for_each_snapshot
 from autotune_service.pages.filters import newest_first
@@ -48,7 +46,12 @@ def show(call: PageCall) -> dict[str, Any]:
         "shown": shown,
         "only": only,
         "cards": cards(searched, published, described, drawn, shown),
-        "models": _models(call),
+        "models": [
+            (name, chip, toolchain, sums)
+            for name, _ in call.store.workloads.names()[:_MOST_MODELS]
+            if (tuned := call.store.workloads.find(name))
+            for chip, toolchain, _, sums in model_times(lines(tuned[0].entries, call.snapshot))
+        ],
         "latest": rows(call, browse.latest(_LATEST)),
         "scale": everything.scale,
         **everything.average,
@@ -66,16 +69,6 @@ def show(call: PageCall) -> dict[str, Any]:
 def _all_lanes(snapshot: IndexedSnapshot, browse: SqlBrowse) -> Lanes:
     tuned = list(gains(snapshot, browse).values())
     return lanes_of(tuned, scale_of(tuned))
-
-
-def _models(call: PageCall) -> list[tuple[str, Chip, Toolchain, WeightedTimes]]:
-    """The time of all kernels of a step, before and after, of the models tuned last."""
-    return [
-        (name, chip, toolchain, sums)
-        for name, _ in call.store.workloads.names()[:_MOST_MODELS]
-        if (tuned := call.store.workloads.find(name))
-        for chip, toolchain, _, sums in model_times(lines(tuned[0].entries, call.snapshot))
-    ]
 
 
 def running(call: PageCall) -> dict[str, Any]:

@@ -94,11 +94,7 @@ def place_of(eqn: Any) -> Place | None:
             return _place(
                 code.co_filename, *next(islice(code.co_positions(), offset // 2, None), nowhere)
             )
-    return _body_place(eqn)
-
-
-def _body_place(eqn: Any) -> Place | None:
-    """The body of a ``pallas_call`` that is the whole function: nobody's expression calls it."""
+    # The body of a ``pallas_call`` that is the whole function: nobody's expression calls it.
     inner = eqn.params.get("jaxpr") if eqn.primitive.name == "pallas_call" else None
     file, line = source_of(inner) or ("", None)
     return _place(file, line, line, 0, 0)

@@ -78,11 +78,6 @@ def timed(
         operation = replace(operation, simulated_us=outcome)
     if call is None:
         return replace(operation, is_unsized=operation.is_kernel)
-    return _counted(operation, call)
-
-
-def _counted(operation: ScheduledOperation, call: Call) -> ScheduledOperation:
-    """A kernel with its products: of one that was simulated those that run for certain."""
     (trace,) = call.traces(None)
     certain = operation.simulated_us is not None
     return replace(

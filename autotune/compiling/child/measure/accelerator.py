@@ -32,11 +32,6 @@ from autotune.domain.key import Chip
 from autotune.domain.problem import Config, Problem
 
 
-def module_name(name: str) -> str:
-    """What the profile calls the program of a candidate."""
-    return f"jit_measured_{name}"
-
-
 def compiled(
     kernel: Kernel,
     problem: Problem,
@@ -237,7 +232,7 @@ def read(order: Sequence[str], planes: Sequence[Plane] | NotMeasured) -> list[in
     if isinstance(planes, NotMeasured):
         return [planes] * len(order)
     by_name = {
-        name: call_times_ps(planes, module_name(name), calls)
+        name: call_times_ps(planes, f"jit_measured_{name}", calls)
         for name, calls in Counter(order).items()
     }
     seen: Counter[str] = Counter()

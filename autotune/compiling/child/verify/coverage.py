@@ -48,10 +48,6 @@ class CallBorders:
     ends: Ends = ()
     rows: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def is_idle(self) -> bool:
-        return 0 in self.grid
-
     def covers(self, real: "CallBorders", count: int) -> bool:
         """Whether this walks ``count`` blocks and turns, fewer only where the real call does, a
         ragged block wherever that does, and leaves no array in which that stays, nor reaches the
@@ -233,7 +229,7 @@ class Coverage:
         """Whether the kernel can be built for a small problem, and each of its calls walks as many
         blocks as that, or as the real one."""
         small = self.of(problem)
-        if small is None or any(call.is_idle for call in small):
+        if small is None or any(0 in call.grid for call in small):
             return False
         if self.real is None:
             return True

@@ -86,7 +86,7 @@ def _check(
         together=lambda: cases(together=True),
         real=lambda: ReducedCase(kernel, problem, config, chip),
     )
-    if stages.draws_random_numbers:
+    if any(eqn.primitive.name.startswith("prng_") for eqn in walked(stages.short[0].jaxpr)):
         return Verdict(
             ok=None,
             reason="it draws random numbers inside the kernel (pltpu.prng_*): its results cannot "
@@ -147,10 +147,6 @@ class _Stages:
         both = _work(short, _RUNS) + _work(whole, _RUNS)
         self.run = [short] if self._is_same or both > _MOST_WORK else [short, whole]
         self.remedy = "give the declaration a `reduced` that makes it smaller, or smaller blocks"
-
-    @property
-    def draws_random_numbers(self) -> bool:
-        return any(eqn.primitive.name.startswith("prng_") for eqn in walked(self.short[0].jaxpr))
 
     def verdict(self, meter: WorkMeter) -> Verdict:
         """Raises ``OverBudgetError``: those of ``short`` are too much."""
