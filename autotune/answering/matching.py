@@ -109,7 +109,6 @@ class Index:
         return self._exact.values()
 
     def exact(self, key: Key) -> Record | None:
-        """The record of exactly this key."""
         return self._exact.get(identity_of(key))
 
     def has_claim(self, key: Key) -> bool:
@@ -353,7 +352,6 @@ def _match(kind: MatchKind, record: Record, check: RecordCheck | None = None) ->
 def default_match(
     *, why: str = "", not_accepted: MatchKind | None = None, earlier: Record | None = None
 ) -> Match:
-    """The kernel's own default."""
     return Match(
         kind=DEFAULT, config=None, record=None, why=why, not_accepted=not_accepted, earlier=earlier
     )

@@ -21,12 +21,10 @@ _ALIGNED = 128  # elements: as part of a dimension legal for every dtype, wherev
 
 
 def size_of(problem: Problem) -> float:
-    """The sum of the logarithms of all dimensions."""
     return sum(log2(size) for _, size in problem.dims)
 
 
 def distance_of(asked: Problem, tuned: Problem) -> float:
-    """The sum of |log2 ratio| over the dimensions."""
     sizes = dict(tuned.dims)
     return round(sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims)), 9)
 

@@ -8,6 +8,7 @@ import click
 
 from autotune.cli import shared
 from autotune.cli.problems import problem_options
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError, NoDeclarationError
@@ -54,7 +55,6 @@ def advise(
     function. Each change is made, compiled, simulated and verified; none is listed that is not
     faster. Exit code 1 when there is none.
     """
-    from autotune.declaring.discovery import find_kernel
     from autotune.searching.advice import advise as advice_of
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import describe_subject

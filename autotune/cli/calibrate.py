@@ -6,21 +6,23 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from autotune.cli import shared
+from autotune.domain.calibration import (
+    MeasuredBars,
+    MeasuredProgram,
+    calibration_data,
+    calibration_rows,
+)
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeToolchain
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Chip
 from autotune.wording.measurement import programs_of
 from autotune.wording.output import echo
 from autotune.wording.units import counted, error_bar
-
-if TYPE_CHECKING:
-    from autotune.domain.calibration import MeasuredBars, MeasuredProgram
-    from autotune.domain.key import Chip
 
 _MOST_BYTES = 16 << 20
 _UNTRIED = "calibrating was never tried on a real TPU: please tell us what you see"
@@ -129,8 +131,6 @@ def _attached() -> "Chip":
 
 
 def _read(file: Path) -> "list[MeasuredProgram]":
-    from autotune.domain.calibration import calibration_rows
-
     try:
         with file.open("rb") as opened:
             text = opened.read(_MOST_BYTES + 1)
@@ -143,13 +143,10 @@ def _read(file: Path) -> "list[MeasuredProgram]":
 
 
 def _write(file: Path, rows: "list[MeasuredProgram]") -> None:
-    from autotune.domain.calibration import calibration_data
-
     shared.write_file(file, json.dumps(calibration_data(rows), indent=1) + "\n")
 
 
 def _lines(bars: "MeasuredBars | None", chip: "Chip") -> Iterator[str]:
-    """What this database says from now on."""
     if bars is None:
         yield "nothing was compared"
         return

@@ -5,6 +5,7 @@ import click
 from autotune.cli.shared import json_option, one_compiler, print_json
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeKernel
+from autotune.domain.key import Chip, aliases
 from autotune.wording.output import echo
 
 
@@ -50,7 +51,6 @@ def _describe(name: str, as_json: bool) -> None:
 @json_option
 def chips(as_json: bool) -> None:
     """List the TPU generations, their core mode, and the names they are known by."""
-    from autotune.domain.key import Chip, aliases
     from autotune.estimating.simulator.constants import CHIPS
 
     if as_json:

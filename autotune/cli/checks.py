@@ -268,7 +268,6 @@ def _named_problems(compilers: Compilers, path: Path) -> Iterator[tuple[str, Ker
 
 
 def progress_lines(total: int) -> Callable[[Check], None]:
-    """Says each verdict when it is there."""
     done: list[Check] = []
 
     def say(check: Check) -> None:

@@ -15,6 +15,7 @@ import click
 from autotune.answering.http import Remote
 from autotune.cli import shared
 from autotune.cli.problems import problem_options
+from autotune.declaring.discovery import installed_kernels
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compilers import CollectKernels, DeclaredCall, ReadCall
@@ -139,8 +140,6 @@ def _beside(problem: WorkloadProblem, folder: Path) -> WorkloadProblem:
 def _of_model(
     model: str, words: ProblemWords, chips: Sequence[str], python: str, declare: Path | None
 ) -> tuple[Workload, str]:
-    from autotune.declaring.discovery import installed_kernels
-
     place, _, function = model.rpartition(":")
     if not place or not function:
         raise InvalidInputError(f"{model!r} is not MODULE:FUNCTION or path/to/file.py:FUNCTION")
@@ -215,7 +214,6 @@ def _missed(database: str | None) -> tuple[WorkloadProblem, ...]:
 
 
 def _missed_of(url: str) -> tuple[WorkloadProblem, ...]:
-    """The same of a service."""
     problems: list[WorkloadProblem] = []
     cursor, remote = "", Remote(url, _SERVICE_S)
     try:

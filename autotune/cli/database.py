@@ -5,6 +5,7 @@ import sys
 import click
 
 from autotune.cli import shared
+from autotune.domain.errors import StoreError
 
 
 @click.group()
@@ -45,7 +46,6 @@ _GO_ON = {  # what others name stays; in SQL that is shown and never run
 def check(database: str | None, as_json: bool) -> None:
     """List the rows that cannot be read, which all else leaves out, and the SQL to go on without
     each, where no backup has it. Exit code 1 where there are some."""
-    from autotune.domain.errors import StoreError
     from autotune_db.damage_list import MOST_ROWS
 
     with shared.open_database(database, create=False) as store:

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError
 import click
 
 from autotune.cli.shared import database_and_json, interpreter_options, print_json
+from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.compiling.environments.packages import pip_install, unmet
 from autotune.compiling.environments.probe import CannotCompile, probe
 from autotune.domain.compilers import CompileConfig, DescribeKernel, ListChoices
@@ -106,9 +107,6 @@ def _extra(extra: str, purpose: str, *, is_wanted: bool) -> Finding:
 
 
 def interpreters(python: str) -> Iterator[Finding]:
-    """That interpreter, and those of ``autotune env``."""
-    from autotune.compiling.environments.environment import environments, environments_folder
-
     made = {
         environment.python: f"jax {environment.name}"
         for environment in environments(environments_folder())
@@ -139,7 +137,6 @@ def _interpreter(python: str, subject: str) -> Finding:
 
 
 def chips(python: str) -> Iterator[Finding]:
-    """A small kernel is compiled for each."""
     from autotune.compiling.pool import CompilerPool
     from autotune.declaring.discovery import find_kernel
     from autotune.estimating.space import default_config

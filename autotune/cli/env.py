@@ -5,6 +5,12 @@ from dataclasses import asdict
 import click
 
 from autotune.cli.shared import json_option, print_list, print_result
+from autotune.compiling.environments import environment
+from autotune.compiling.environments.environment import (
+    Environment,
+    environments,
+    environments_folder,
+)
 from autotune.domain.errors import UnknownNameError
 from autotune.wording.output import echo
 
@@ -28,7 +34,6 @@ def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bo
     The same command again does nothing, or goes on where it was killed.
     """
     from autotune.compiling.environments.create import create_environment
-    from autotune.compiling.environments.environment import environments_folder
 
     made = create_environment(
         environments_folder(),
@@ -45,11 +50,6 @@ def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bo
 @json_option
 def list_environments(as_json: bool) -> None:
     """List the environments."""
-    from autotune.compiling.environments.environment import (
-        Environment,
-        environments,
-        environments_folder,
-    )
 
     def line(made: Environment) -> str:
         beside = f"  with {', '.join(made.extra)}" if made.extra else ""
@@ -65,8 +65,6 @@ def list_environments(as_json: bool) -> None:
 @click.argument("version")
 def remove(version: str) -> None:
     """Delete an environment."""
-    from autotune.compiling.environments import environment
-
     place = environment.environments_folder()
     try:
         unwanted = environment.find_environment(place, version.removeprefix("jax=="))

@@ -8,6 +8,7 @@ import click
 from autotune.cli import shared
 from autotune.cli.breakdown import differing_rows, print_breakdown
 from autotune.cli.problems import configs_option, problem_options
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate, compare
@@ -40,7 +41,6 @@ def estimate(
     KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. Nothing is kept or published.
     Exit code 1 when a config has no estimate.
     """
-    from autotune.declaring.discovery import find_kernel
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import describe_subject
 

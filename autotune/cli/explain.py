@@ -190,7 +190,6 @@ def _number(store: Store, trial: str, words: ProblemWords, chip: Chip | None) ->
 
 
 def _missing(trials: list[StoredTrial]) -> list[str]:
-    """Why trials cannot be explained."""
     sentences = []
     for stored in trials:
         outcome = stored.trial.outcome

@@ -64,7 +64,6 @@ def history(
 
 
 def _trials(store: "SqlStore", key: Key) -> list[tuple[int, Trial, GateState]]:
-    """Each with its number in the database."""
     ids, record = store.trial_ids(key), store.record(key)
     return [(ids[t.number], t, gate_state(t, record)) for t in store.trials(key, pushed=True)]
 

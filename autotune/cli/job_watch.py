@@ -26,7 +26,6 @@ class JobWatch(JobObserver, Lines):
         return self.lease.is_stopped()
 
     def may_publish(self) -> bool:
-        """Only while the job is this worker's."""
         return not self.is_stopped() and self.lease.holds()
 
     def tracing(self, done: int, total: int) -> None:

@@ -10,6 +10,8 @@ import click
 from autotune.cli.searched_source import places
 from autotune.cli.shared import one_compiler
 from autotune.declaring.calls.text import call_of, with_contents
+from autotune.declaring.discovery import catalogue, find_kernel
+from autotune.declaring.fingerprint import fingerprint
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.errors import AutotuneError, InvalidInputError, UnknownNameError
 from autotune.domain.key import KernelRef, KernelSpec
@@ -106,8 +108,6 @@ def called_problem(
     kernel: str, words: ProblemWords, ref: KernelRef | None = None
 ) -> tuple[KernelSpec, Problem]:
     """Only a process that imports the kernel knows what its call leaves to defaults."""
-    from autotune.declaring.discovery import find_kernel
-
     with one_compiler() as pool:
         return read_problem(pool, ref or find_kernel(kernel), words)
 
@@ -125,9 +125,6 @@ def read_problem(
 
 def _spec(store: Store, name: str) -> KernelSpec:
     """The kernel as it is here if it was ever searched, else as last searched."""
-    from autotune.declaring.discovery import catalogue, find_kernel
-    from autotune.declaring.fingerprint import fingerprint
-
     specs = store.kernels()
     try:
         ref = find_kernel(name)

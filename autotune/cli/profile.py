@@ -8,6 +8,7 @@ import click
 from autotune.cli import shared
 from autotune.cli.problems import configs_option, problem_options
 from autotune.cli.profile_output import Format, checked, output_options, profile_data, write
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.compilers import DescribeChip, DescribeToolchain
@@ -38,7 +39,6 @@ def profile(
     KERNEL is a name from `autotune kernels` or path/to/file.py:NAME, of a declaration or of a
     function. Each config is compiled once more, with the lines of its source. Nothing is kept.
     """
-    from autotune.declaring.discovery import find_kernel
     from autotune.searching.profiles import STEPS, ask_profiles
     from autotune.wording.profile import config_profile
 

@@ -88,7 +88,6 @@ def tuned_workload(
     invalid: Sequence[workloads.InvalidProblem],
     undeclared: Sequence[workloads.UndeclaredKernel],
 ) -> workloads.TunedWorkload:
-    """What is kept of it."""
     entries = [
         workloads.TunedEntry(
             key=entry.key,
@@ -213,7 +212,6 @@ def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
 
 
 def write_markdown(path: str, checks: Sequence[Check]) -> None:
-    """For a comment on a pull request."""
     write_file(Path(path), f"{markdown(checks)}\n{_counts(checks) or 'nothing was checked'}\n")
 
 
@@ -252,7 +250,6 @@ def _data(check: Check) -> dict[str, Any]:
 
 
 def _print_lines(checks: Sequence[Check]) -> None:
-    """Under each what to do."""
     for check in checks:
         echo(f"{check.verdict.value:<13}{subject_line(check)}: {finding(check)}")
         todo = action(check)
@@ -261,7 +258,6 @@ def _print_lines(checks: Sequence[Check]) -> None:
 
 
 def _matrix(checks: Sequence[Check]) -> Table:
-    """Verdicts by record and toolchain."""
     columns = sorted({check.toolchain for check in checks})
     rows: dict[str, dict[Toolchain, str]] = {}
     for check in checks:

@@ -15,12 +15,10 @@ from autotune.cli.shared import database_option, open_database
 from autotune.domain.errors import AutotuneError
 from autotune.wording.output import echo
 from autotune.wording.publication import claims_wait
+from autotune_service.settings import Settings, flag_of, from_environment, options, to_environment
 
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for each setting of the service."""
-    from autotune_service.settings import Settings, flag_of
-
     for setting in reversed(fields(Settings)):
         kind, flag = type(setting.default), flag_of(setting)
         flag += f"/--no-{flag[2:]}" if kind is bool else ""
@@ -43,8 +41,6 @@ def serve(database: str | None, **given: Any) -> None:
             from autotune.compiling.environments.packages import pip_install
 
             raise AutotuneError(f"{name} is not installed: {pip_install('serve')}")
-    from autotune_service.settings import from_environment, options, to_environment
-
     settings = from_environment(**given)
     if settings.migrate:
         from autotune_db import upgrade

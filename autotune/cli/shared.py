@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 
-from autotune.compiling.environments.environment import environments, environments_folder
+from autotune.compiling.environments.environment import (
+    checked,
+    environments,
+    environments_folder,
+    find_environment,
+)
 from autotune.compiling.limits import CANDIDATE_LIMIT_S, CANDIDATE_MEMORY_GIB
 from autotune.domain.arguments import NODES_JAX
 from autotune.domain.compiler_options import canonical, given_options, process_options
@@ -36,8 +41,6 @@ T = TypeVar("T")
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Several options as one decorator."""
-
     def add(command: F) -> F:
         for option in options:
             command = option(command)
@@ -164,8 +167,6 @@ ray_option = click.option(
 
 def interpreter_of(jax: str, ray: str | None = None) -> str:
     """That of an environment of this machine; of a cluster the version stands for it."""
-    from autotune.compiling.environments.environment import checked, find_environment
-
     given = click.get_current_context().get_parameter_source("python")
     if given is click.core.ParameterSource.COMMANDLINE:
         raise InvalidInputError("--jax and --python both name an interpreter: give one of them")
@@ -287,7 +288,6 @@ def new_pool(
 
 
 def one_compiler(python: str = sys.executable) -> "PooledCompilers":
-    """For a question or two."""
     return new_pool(1, CANDIDATE_LIMIT_S, CANDIDATE_MEMORY_GIB, python)
 
 
@@ -333,7 +333,6 @@ def say_interrupted(count: int, place: str, what: str = "trial") -> NoReturn:
 
 
 def open_database(url: str | None, *, create: bool) -> Any:
-    """The store at a URL."""
     from autotune_db import open_store
 
     return open_store(url, create=create)

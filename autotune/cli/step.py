@@ -261,7 +261,6 @@ def step_of(workload: Workload, folder: Path, chips: Sequence[Chip] = ()) -> Ste
 
 
 def _of_workload(file: Path) -> StepQuestion:
-    """Raises ``InvalidInputError``."""
     workload = load_workload(file)
     question = step_of(workload, file.parent, [parse_chip(chip) for chip in workload.chips])
     if question is None:
@@ -299,7 +298,6 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def _prices(file: Path | None) -> dict[Chip, float]:
-    """Raises ``InvalidInputError``."""
     if file is None:
         return {}
     try:

@@ -14,19 +14,20 @@ import click
 from autotune.cli import shared
 from autotune.cli.duration import Duration
 from autotune.cli.problems import problem_options
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.codec import to_data
 from autotune.domain.compiler_options import over
 from autotune.domain.compilers import ReadCall
 from autotune.domain.errors import InvalidInputError, NoDeclarationError
+from autotune.domain.step import Step, tuned_step
+from autotune.domain.store import Store
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem, load_workload
 from autotune.measuring.attached import attached_chip, attached_chips, chip_or_attached
 from autotune.wording.output import echo
 
 if TYPE_CHECKING:
     from autotune.cli.step import StepQuestion
-    from autotune.domain.step import Step
-    from autotune.domain.store import Store
     from autotune.publishing.publish import NewCompilers
     from autotune.publishing.task import Plan, TuningResult, TuningTask
 
@@ -105,7 +106,6 @@ def tune_workload(
     the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.cli.reports import print_workload, tuned_workload
     from autotune.cli.step import step_of
-    from autotune.domain.step import tuned_step
     from autotune.wording.step import step_data, tuned_line
 
     step = step_of(workload, folder)
@@ -207,7 +207,6 @@ def _share(plan: "Plan", spent_s: float, left: int) -> "Plan":
 
 
 def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[str, Workload]:
-    """What each compiles."""
     if python is not None:
         return {python: given}
 
@@ -328,7 +327,6 @@ def search(
         chips = chips or (attached_chip().value,)
         workload = Workload(problems=problems, chips=chips)
         tune_workload(workload, Path(), plan, database, as_json=as_json, **compilers)
-    from autotune.declaring.discovery import find_kernel
     from autotune.publishing.task import TuningTask
     from autotune.searching.option_axes import tuned_options
     from autotune.searching.subject import wanted_values

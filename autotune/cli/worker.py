@@ -130,7 +130,6 @@ def worker(
 
 
 def _recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Rechecked:
-    """With the finding in words."""
     from autotune.publishing.checking.record_check import recheck
     from autotune.wording.publication import rechecked_in_words
 

@@ -309,7 +309,6 @@ class KernelSpec:
     form: Local[OmitDefault[str]] = ""
 
     def key(self, problem: Problem, chip: Chip, toolchain: Toolchain) -> Key:
-        """The key of one of its problems."""
         return Key(
             kernel=self.name,
             fingerprint=self.fingerprint,

@@ -83,7 +83,6 @@ def memory_bits(dtype: str) -> int:
 
 
 def round_up(size: int, multiple: int) -> int:
-    """The next multiple."""
     return -(-size // multiple) * multiple
 
 

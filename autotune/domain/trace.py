@@ -136,7 +136,6 @@ class Trace:
         return replace(self, dimension_semantics=semantics if own else (), more=more)
 
     def with_each(self, **changes: Any) -> "Trace":
-        """The same with fields of every call replaced."""
         more = tuple(replace(call, **changes) for call in self.more)
         return replace(self, **changes, more=more)
 

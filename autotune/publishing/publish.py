@@ -224,7 +224,6 @@ class _Gate:
         return verdict_on(self.compilers, subject.question(VerifyConfig, **more), self.announce)
 
     def is_out(self, trial: Trial) -> bool:
-        """Whether it is out of the question."""
         allowed = (True, None) if self.allow_unverified else (True,)
         return trial.number in self.verdicts and self.verdicts[trial.number].ok not in allowed
 
@@ -299,7 +298,6 @@ def _by_estimate(draft: _Draft) -> Publication:
 
 
 def _published(draft: _Draft, trial: Trial, verdict: Verdict, method: Method) -> Publication:
-    """The winner with its record."""
     return Publication(
         record=_record(draft, trial, verdict, method),
         winner=trial,

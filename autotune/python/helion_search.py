@@ -22,6 +22,7 @@ from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.key import Chip, KernelRef
 from autotune.measuring.attached import chip_or_attached
 from autotune.python.notebook import _options, _pool
+from autotune.wording.outcome import ConfigEstimate
 
 _SOURCE = """
 import autotune
@@ -64,7 +65,6 @@ def _provider() -> Any:
 
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import describe_subject
-    from autotune.wording.outcome import ConfigEstimate
 
     class Estimates(BenchmarkProvider):  # type: ignore[misc]
         mutated_arg_indices = ()

@@ -15,25 +15,27 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from autotune.answering.sources import Source, open_source
 from autotune.compiling.limits import CANDIDATE_LIMIT_S
+from autotune.declaring.calls.function import abstract
+from autotune.declaring.calls.place import place_of
+from autotune.declaring.calls.text import arguments_text
 from autotune.domain.arguments import ProblemWords
 from autotune.domain.compiler_options import canonical, over, process_options, value_text
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.key import KernelRef
-from autotune.domain.problem import AxisValue, Config, OptionValue
+from autotune.domain.problem import AxisValue, Config, OptionValue, Problem
 from autotune.domain.record import Record
 from autotune.python.decorator import Tunable
+from autotune.python.tuned import TunedConfig, dtype_name
+from autotune.wording.outcome import ConfigEstimate, ConfigEstimates, reason_of
 
 if TYPE_CHECKING:
-    from autotune.answering.sources import Source
     from autotune.compiling.pool import CompilerPool
-    from autotune.domain.problem import Problem
     from autotune.domain.step import Step
     from autotune.publishing.publish import Publication
     from autotune.publishing.task import TuningResult
-    from autotune.python.tuned import TunedConfig
-    from autotune.wording.outcome import ConfigEstimate
     from autotune.wording.profile import Profiles
 
 P = ParamSpec("P")
@@ -205,7 +207,6 @@ def estimate(
     from autotune.measuring.attached import chip_or_attached
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import describe_subject
-    from autotune.wording.outcome import ConfigEstimate, ConfigEstimates
 
     target = chip_or_attached(chip)
     ref, problem = _problem(kernel, args, arguments, shape, dtype, options)
@@ -288,8 +289,6 @@ def lookup(
 ) -> "TunedConfig":
     """What a call of a decorated function takes, and where it comes from. ``source``: as in
     ``autotune.configure``. Raises nothing for a config that is missing."""
-    from autotune.answering.sources import open_source
-
     opened = None if source is None else open_source(source)
     return kernel.asking(opened).answer(*args, **arguments)
 
@@ -317,7 +316,6 @@ def step(
     from autotune.domain.step import Step, slice_bounds
     from autotune.measuring.attached import chip_or_attached
     from autotune.publishing.step import LIMIT_AFTER_S, timed_step
-    from autotune.wording.outcome import reason_of
 
     question = CompileStep(
         ref=_called(function, args, arguments),
@@ -342,9 +340,6 @@ def _called(
 ) -> KernelRef:
     """Where a function is, and such a call of it, with the ``contents`` of its integers. Raises
     ``InvalidInputError`` where nobody else can find it."""
-    from autotune.declaring.calls.function import abstract
-    from autotune.declaring.calls.place import place_of
-    from autotune.declaring.calls.text import arguments_text
     from autotune.declaring.discovery import find_kernel
 
     if isinstance(function, str):
@@ -389,9 +384,7 @@ def _problem(
     options: Mapping[str, OptionValue] | None,
 ) -> "tuple[KernelRef, Problem | ProblemWords]":
     """Where the kernel is, and its problem. Raises ``InvalidInputError``."""
-    from autotune.declaring.calls.function import abstract
     from autotune.declaring.discovery import find_kernel
-    from autotune.python.tuned import dtype_name
 
     if isinstance(kernel, Tunable):
         described = {"shape": shape, "dtype": dtype, "options": options}  # it may have such

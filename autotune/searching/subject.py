@@ -79,7 +79,6 @@ class Subject:
         return self.spec.key(self.problem, self.chip.chip, self.toolchain)
 
     def question(self, kind: Callable[..., Asked], **more: Any) -> Asked:
-        """One about this problem on this chip."""
         if "options" in getattr(kind, "__dataclass_fields__", ()):
             more.setdefault("options", self.toolchain.options)
         return kind(ref=self.ref, problem=self.problem, chip=self.chip.chip, **more)

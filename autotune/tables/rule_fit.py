@@ -111,7 +111,6 @@ def make_rule(
 
 
 def _ranges(problems: Sequence[Mapping[str, int]]) -> tuple[dict[str, int], dict[str, int]]:
-    """The least and the most of each dimension."""
     least = {name: min(dims[name] for dims in problems) for name in problems[0]}
     return least, {name: max(dims[name] for dims in problems) for name in problems[0]}
 

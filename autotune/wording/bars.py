@@ -259,7 +259,6 @@ class WorkloadBars(_Live, WorkloadLines):
         self._progress.update(self._all, note=note)
 
     def begin_problem(self, name: str, done: int, goal: int) -> progress.TaskID:
-        """Count the trials of a problem among all."""
         total = (self._progress.tasks[0].total or 0) + goal
         self._progress.update(self._all, total=total, advance=done, note="")
         return self._progress.add_task(name, total=goal, completed=done, note="", visible=False)

@@ -84,7 +84,6 @@ _WORTH_SHARE = 0.1  # a part that got slower is named from this share of the dif
 
 
 def why(comparison: Comparison) -> str:
-    """The answer in words."""
     c = comparison
     if not c.gained_us:
         return f"{_verdict(c)} The parts of one of them are not known."

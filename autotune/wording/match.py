@@ -47,7 +47,6 @@ _Line = Callable[[Check], str]
 
 
 def subject_line(check: Check) -> str:
-    """What was checked, where."""
     return f"{place_line(check)}, {check.toolchain.label}"
 
 

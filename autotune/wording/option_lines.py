@@ -63,7 +63,6 @@ def _best(tuned: TuningResult, of: WithOptions) -> str:
 
 
 def _without(tuned: TuningResult, best: Trial) -> Trial | None:
-    """The same config, without the options."""
     return next((trial for trial in tuned.trials if trial.config == best.config), None)
 
 

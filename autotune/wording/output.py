@@ -13,7 +13,6 @@ STARTING = "starting the compilers"  # on a busy machine for ten seconds and mor
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print one line."""
     click.echo(visible(text), err=err)
 
 

@@ -40,7 +40,6 @@ class _Step(NamedTuple):
 
 
 def page(title: str, named: Sequence[ConfigProfile]) -> str:
-    """A whole file."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
@@ -51,7 +50,6 @@ def page(title: str, named: Sequence[ConfigProfile]) -> str:
 
 
 def fragment(named: Sequence[ConfigProfile], title: str = "") -> str:
-    """A part of a page."""
     head = f"<h1>{_text(title)}</h1>" * bool(title)
     parts = "".join(_call(named, table) for table in tables(named))
     around = "".join(f"<p>{_text(line)}</p>" for c in named for line in around_lines(c.around))

@@ -153,7 +153,6 @@ def _measured_reason(run: Measurement, record: Record) -> str:
 
 
 def _undecided(run: Measurement, default: Config | None) -> str:
-    """Why a measurement decided nothing."""
     if run.void:
         return run.void
     if run.winner is None:

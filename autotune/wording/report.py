@@ -147,7 +147,6 @@ def _recorded(tuned: TuningResult) -> Console:
 
 
 def print_report(tuned: TuningResult, console: Console | None = None) -> None:
-    """The table for people."""
     console = console or screen()
     key, record = tuned.key, _publication(tuned).record
     console.print(f"{key.kernel} {key.problem} on {key.chip}", style="bold")
@@ -353,7 +352,6 @@ def _count_lines(tuned: TuningResult) -> list[str]:
 
 
 def _tried(result: SearchResult) -> str:
-    """How many of the candidates, and what else."""
     candidates = {candidate.config for candidate in result.space.candidates}
     others = sum(trial.config not in candidates for trial in result.trials)
     text = f"{len(result.trials) - others} of {len(candidates)} candidates"

@@ -70,7 +70,6 @@ def print_step(name: str, step: Step, prices: Prices, before: Step | None = None
 
 
 def print_chips(steps: Sequence[Step], prices: Prices) -> None:
-    """Side by side."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for head in ("chip", "step", "", "tokens/s", "per 1M tokens", "of peak", "HBM", "most of it"):
         table.add_column(head, justify="left" if head in ("chip", "most of it") else "right")
@@ -175,7 +174,6 @@ def _facts(name: str, step: Step, prices: Prices, before: Step | None) -> Iterat
 
 
 def _toolchains(before: Step, after: Step) -> str:
-    """Where they differ."""
     if not before.toolchain or not after.toolchain or before.toolchain == after.toolchain:
         return ""
     return f", {before.toolchain.label} → {after.toolchain.label}"

@@ -60,7 +60,6 @@ class SqlMisses(Adapter):
         return self._rows(statement, rows.miss_from_row)
 
     def miss(self, number: int) -> Miss | None:
-        """One by its number."""
         statement = query.with_keys(MISSES).where(MISSES.c.id == number)
         return self._first(statement, rows.miss_from_row) if 0 < number <= MAX_ID else None
 

@@ -24,7 +24,6 @@ class SqlProfiles(Adapter):
         query.upsert(connection, PROFILES, {"trial_id": trial_id}, values)
 
     def find(self, trial_ids: Sequence[int]) -> Mapping[int, "ConfigProfile"]:
-        """Those that there are."""
         wanted = select(PROFILES).where(PROFILES.c.trial_id.in_(trial_ids))
         return dict(self._rows(wanted, lambda row: (int(row.trial_id), profile_from_row(row))))
 

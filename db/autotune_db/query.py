@@ -153,7 +153,6 @@ def in_parts(ids: Iterable[int]) -> Iterator[Sequence[int]]:
 
 
 def kernel_names(connection: Connection) -> set[tuple[str, str]]:
-    """Name and fingerprint of all that are described."""
     described = connection.execute(select(KERNELS.c.name, KERNELS.c.fingerprint))
     return {(name, fingerprint) for name, fingerprint in described}
 

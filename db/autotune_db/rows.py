@@ -78,7 +78,6 @@ def toolchain_values(toolchain: Toolchain) -> dict[str, str]:
 
 
 def toolchain_from_columns(jax: str, jaxlib: str, libtpu: str, options: str) -> Toolchain:
-    """Of these columns and that of the options."""
     return Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu.partition(" ")[0], options=options)
 
 

@@ -142,7 +142,6 @@ def _newest_kernels() -> Query:
 
 
 def _of_key(key: Key) -> Query:
-    """All trials of a key, by number."""
     return select(TRIALS).where(TRIALS.c.key_id == query.id_of(key)).order_by(TRIALS.c.number)
 
 

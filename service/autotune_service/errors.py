@@ -204,7 +204,6 @@ class DatabaseThreads:
         self.is_up = self.takes_writes = self.is_whole = True
 
     async def read(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Raises ``HttpError``."""
         return await self._within(self._readers, partial(work, *arguments))
 
     async def write(self, work: Callable[..., T], *arguments: Any) -> T:

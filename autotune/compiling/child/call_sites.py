@@ -128,7 +128,6 @@ def _sizes(frame: FrameType) -> tuple[int, ...]:
 
 
 def _records(values: Iterable[Any]) -> Iterator[Any]:
-    """And those that are fields of one."""
     for value in list(values):
         if texts.is_named_tuple(value) or texts.is_record(value):
             yield value

@@ -340,7 +340,6 @@ def _paged(path: str, arrays: dict[str, texts.AbstractArray]) -> str | None:
 
 
 def _by_name(path: str, arrays: dict[str, texts.AbstractArray]) -> str | None:
-    """An expression."""
     floats = {name: array for name, array in arrays.items() if "float" in array.dtype}
     if not floats:
         return None

@@ -208,7 +208,6 @@ def _scratch(body: Any, declared: int) -> Iterator[BlockedArray]:
 
 
 def _scope(stack: str) -> str:
-    """Without what JAX has made of it."""
     return "/".join(filter(None, _TRANSFORM.sub("", stack).split("/")))
 
 

@@ -100,7 +100,6 @@ class Slots:
             raise CompilerInterruptedError
 
     def give(self, slot: RaySlot) -> None:
-        """It has answered."""
         with self._changed:
             if self._slots.get((slot.node.id, slot.number)) is slot:
                 self._free.append(slot)
@@ -203,7 +202,6 @@ class Slots:
         return self._cluster.slot(node, number, name, self._memory_bytes, self._worker)
 
     def _take_in(self) -> None:
-        """What is ready can be asked."""
         with self._changed:
             for place, slot in list(self._opening.items()):
                 try:

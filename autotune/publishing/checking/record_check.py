@@ -143,7 +143,6 @@ class RecordChecker:
         return judged(check, self.prior)
 
     def _xla_us(self) -> float | None:
-        """The estimate of the plain version."""
         cost = self.compilers.ask(self.subject.question(CompileBaseline))
         return expected_us(cost, self.subject.chip) if isinstance(cost, XlaCost) else None
 

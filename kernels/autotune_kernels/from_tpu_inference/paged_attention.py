@@ -213,6 +213,10 @@ def _choices(name: str) -> Callable[[Problem], list[int]]:
     return choices
 
 
+def _least(name: str, problem: Problem) -> int:
+    return 1 if "bq" in name else problem["page_size"]
+
+
 _AXES = tuple(f"{case}_{name}" for case in "dm" for name in _PARTS)
 
 
@@ -283,7 +287,7 @@ KERNEL = Kernel(
     dtypes=("bfloat16", "float32"),
     options=(BATCH, *SEEN),
     axes=tuple(block_axis(name, _choices(name), of_keys="bkv" in name) for name in _AXES),
-    default=lambda problem: {name: 1 if "bq" in name else problem["page_size"] for name in _AXES},
+    default=lambda problem: {name: _least(name, problem) for name in _AXES},
     default_on=_heuristics,
     inputs=lambda problem: paged_inputs(_KERNEL, problem, problem["head_dim"]),
     build=_build,

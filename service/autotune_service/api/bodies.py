@@ -36,7 +36,6 @@ class BodyRoute(APIRoute):
 
 
 async def _read_aside(request: Request, model: TypeAdapter[Any]) -> Any:
-    """Raises ``HttpError``."""
     body = await request.body()
     if len(body) <= _LARGE_BYTES:
         return _read(model, body)
@@ -51,7 +50,6 @@ def _is_json(request: Request) -> bool:
 
 
 def _read(model: TypeAdapter[Any], body: bytes) -> Any:
-    """Raises ``HttpError``."""
     try:
         sent = from_json(body)
     except ValueError as error:

@@ -127,7 +127,6 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _reply_to(scope: Scope, body: bytes) -> Reply:
-    """Raises ``HttpError``."""
     if len(body) <= _LARGE_BYTES:
         known = await _known(scope, body)
     else:
@@ -196,7 +195,6 @@ def _read(body: bytes, answers: Sequence[bytes | None]) -> LookupRequest:
 
 
 def _split(questions: bytes) -> list[Raw]:
-    """Raises ``HttpError``."""
     is_long = questions.count(b",") >= _MOST_VALUES
     try:
         parts = [] if is_long else _questions.decode(questions)
@@ -280,7 +278,6 @@ def _look_for(
 
 
 def _configs(given: Iterable[dict[str, Any]]) -> frozenset[Config]:
-    """Raises ``HttpError``."""
     try:
         return frozenset(from_data(Config, config) for config in given)
     except (ValueError, TypeError) as error:

@@ -107,7 +107,6 @@ class Unread:
     text: Raw
 
     def read(self) -> Question:
-        """Raises ``HttpError``."""
         return checked(_question, bytes(self.text), _types)
 
 
@@ -177,7 +176,6 @@ def key_of(
 
 
 def toolchain_of(**parts: str) -> Toolchain:
-    """Raises ``HttpError``."""
     try:
         return Toolchain(**parts)
     except InvalidInputError as error:
@@ -196,7 +194,6 @@ def fingerprint_of(name: str, given: str | None, snapshot: IndexedSnapshot) -> s
 
 
 def chip_of(text: str | None) -> Chip:
-    """Raises ``HttpError``."""
     if text is None:
         raise HttpError(422, "missing_field", "chip is missing", "chip")
     try:

@@ -162,7 +162,6 @@ async def job_log(request: Request, number: Number) -> schema.JobLogs:
 
 
 async def known_job(request: Request, number: int) -> Job:
-    """Raises ``HttpError``."""
     job = await ask(request, store(request).jobs.get, number)
     if job is None:
         raise HttpError(404, "unknown_job", f"there is no job {number}", "number")

@@ -249,5 +249,4 @@ async def _problem(
 
 
 def _declared(given: Problem, spec: KernelSpec) -> Problem:
-    """Raises ``InvalidInputError``."""
     return spec.problems.problem(dict(given.dims), given.dtype, dict(given.options))

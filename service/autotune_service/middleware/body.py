@@ -79,7 +79,6 @@ class BodyMiddleware:
 
 
 def _check_head(scope: Scope, limit: int) -> None:
-    """As far as it tells."""
     headers = headers_of(scope)
     if b"upgrade" in headers and _changes_protocol(scope):  # Java's client does at first
         message = "the body was not read, for the call has Upgrade: use plain HTTP/1.1"

@@ -43,7 +43,6 @@ async def events(request: Request) -> StreamingResponse:
 
 
 def _refuse_too_many(request: Request) -> None:
-    """Raises ``HttpError``."""
     streams: Counter[str] = request.state.streams
     if streams[address_of(request.scope)] >= MOST_OF_ADDRESS or streams.total() >= MOST_STREAMS:
         raise HttpError(429, "too_many_streams", "too many pages follow a search: try again")

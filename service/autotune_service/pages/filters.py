@@ -45,7 +45,6 @@ class Query:
         return self.choice("order", [sign + name for name in names for sign in ("", "-")]) or ""
 
     def text(self, name: str) -> str:
-        """Whatever it is."""
         value = self.given.pop(name, "").strip()[:_MOST_TEXT]
         if value:
             self.chosen[name] = value
@@ -143,7 +142,6 @@ def pages(query: Query, total: int) -> Pagination:
 
 
 def number_of(text: str, what: str) -> int:
-    """Raises ``HttpError``."""
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise HttpError(404, f"unknown_{what}", f"There is no {what} {text[:40]}.")
     return int(text)

@@ -72,7 +72,6 @@ def show_one(call: PageCall) -> dict[str, Any]:
 
 
 def lines(call: PageCall, jobs: Sequence[Job]) -> list[JobLine]:
-    """Of jobs in their order."""
     heard_from = datetime.now(UTC) - timedelta(seconds=LEASE_S)
     running = call.store.jobs.list(State.RUNNING, PAGE_ROWS)
     alive = {job.worker for job in running if job.heard_at and job.heard_at > heard_from}

@@ -182,7 +182,6 @@ def _again(kind: str, key: Key, number: int, why: str, saves_us: float = 0.0) ->
 
 @once_for_each_snapshot
 def stale(snapshot: IndexedSnapshot) -> list[Key]:
-    """All keys of such records."""
     newest_of = dict(iter(snapshot.index.kernels))  # the one described last
     keys = []
     for record in snapshot.index:

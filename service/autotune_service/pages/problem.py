@@ -188,7 +188,6 @@ class TrialTable:
             self.total = counts.get(counted, 0) if counted else searched.trials
 
     def read(self, offset: int, limit: int) -> Sequence[ShownTrial]:
-        """Some of them."""
         if self._fitting is not None:
             return self._fitting[offset : offset + limit]
         trials = self._call.browse.trials(

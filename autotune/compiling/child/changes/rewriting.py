@@ -36,7 +36,6 @@ class ChangedBuild:
 
 
 def original_build(kernel: Kernel) -> Callable[[Problem, Config], Callable[..., Any]]:
-    """Without changes."""
     build = kernel.build
     return build.original if isinstance(build, ChangedBuild) else build
 

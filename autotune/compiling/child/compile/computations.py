@@ -97,7 +97,6 @@ def closing(text: str) -> int:
 
 
 def root(computation: Computation) -> HloInstruction | None:
-    """What a computation returns."""
     return next((instruction for instruction in computation.values() if instruction.is_root), None)
 
 

@@ -52,7 +52,6 @@ class OperationTimes:
 
     @property
     def left(self) -> int:
-        """Those that are not known."""
         return len({*self._keys.values()} - self._known.keys())
 
     def hear(self, arriving: Arriving, *, is_last: bool = False, is_running: bool = True) -> None:

@@ -154,7 +154,6 @@ def _scheduled_module(outcome: Future[Any], dump: Path) -> str:
 
 
 def _result(outcome: Future[Any]) -> Any:
-    """Raises ``StageError``."""
     try:
         return outcome.result()
     except Exception as error:

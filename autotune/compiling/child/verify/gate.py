@@ -244,7 +244,6 @@ def _work(cases: Sequence[ReducedCase], runs: int) -> float:
 
 
 def _runs(cases: Sequence[ReducedCase]) -> Iterable[ReducedCase]:
-    """What is run in turn."""
     is_much = _MOST_WORK < _work(cases, _RUNS) < inf
     return islice(cycle(cases), _FEWEST_RUNS if is_much else _RUNS)
 

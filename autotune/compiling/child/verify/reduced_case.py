@@ -127,7 +127,6 @@ class ReducedCase:
 
     @cached_property
     def _primitives(self) -> set[str]:
-        """Of the reference, or of the kernel."""
         import jax
 
         plain = self.jaxpr
