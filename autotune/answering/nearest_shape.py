@@ -24,11 +24,6 @@ def size_of(problem: Problem) -> float:
     return sum(log2(size) for _, size in problem.dims)
 
 
-def distance_of(asked: Problem, tuned: Problem) -> float:
-    sizes = dict(tuned.dims)
-    return round(sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims)), 9)
-
-
 def by_size(records: Iterable[Record]) -> BySize:
     """Ready to be asked by ``nearest``."""
     entries = ((record.key.problem, record) for record in records)
@@ -47,7 +42,10 @@ def nearest(
     for other, dims, record in islice(_outward(entries, size), _MOST_LOOKED_AT):
         if abs(other - size) > least[False][0] + _ROUNDING:
             break
-        gap: tuple[float, Any] = (distance_of(asked, record.key.problem), dims)
+        # The sum of |log2 ratio| over the dimensions.
+        sizes = dict(record.key.problem.dims)
+        ratios = (log2(sizes[name] / size) for name, size in sorted(asked.dims))
+        gap: tuple[float, Any] = (round(sum(map(abs, ratios)), 9), dims)
         if not gap[0] or gap >= least[False] or record.config in broken:
             continue
         config = safe_config(record, asked, cuts)

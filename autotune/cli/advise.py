@@ -69,7 +69,12 @@ def advise(
                 raise InvalidInputError(sentence) from error
             subject = describe_subject(pool, replace(ref, plain=True), target, words)
         config = config_judge(pool, subject).read(text)
-        advice = advice_of(pool, subject, config, lambda what, n: _announce(what, n, as_json))
+
+        def announce(what: str, count: int) -> None:
+            if not as_json and count:
+                echo(f"{what} {counted(count, 'change')}", err=True)
+
+        advice = advice_of(pool, subject, config, announce)
     if as_json:
         about = {"kernel": kernel, "key": to_data(subject.key), "config": to_data(config)}
         shared.print_json({**about, "advice": to_data(advice)})
@@ -80,11 +85,6 @@ def advise(
     if patch:
         _write(patch, advice)
     raise SystemExit(0 if advice.findings or advice.together else 1)
-
-
-def _announce(what: str, count: int, as_json: bool) -> None:
-    if not as_json and count:
-        echo(f"{what} {counted(count, 'change')}", err=True)
 
 
 def _write(patch: str, advice: Advice) -> None:

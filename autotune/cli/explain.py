@@ -116,7 +116,8 @@ def explain(
     with open_database(database, create=False) as store:
         stored = _stored(store, trial, other, words, chip_named(chip))
         measured_lines = [_measured(store, each) for each in stored]
-        changed = _changes(store, stored)
+        changes = (source_change(store, each.key) for each in stored)
+        changed = list(dict.fromkeys(filter(None, changes)))
         tried = _tried_lines(store, stored[0]) if len(stored) == 1 else []
         refs = _refs(store, stored, kernel) if again else []
     sentences = _missing(stored)
@@ -126,7 +127,9 @@ def explain(
     is_drawn = bool(trace or keep or form.is_drawn)
     named = _profiles(stored, refs, python, silent, is_drawn) if again else []
     if keep:
-        _keep(database, stored, named)
+        with open_database(database, create=False) as store:
+            for each, config in zip(stored, named, strict=True):
+                store.profiles.save(each.id, config)
     data = {
         **_data(stored, comparison, sentences, trace),
         "source": profile_data(named) if by_line else None,
@@ -155,18 +158,6 @@ def _stored(
             f" {first.key.kernel} {first.key.problem} and {second.key.kernel} {second.key.problem}"
         )
     return [first, second]
-
-
-def _changes(store: Store, trials: list[StoredTrial]) -> list[str]:
-    """What says that the source of a trial is another by now."""
-    lines = (source_change(store, trial.key) for trial in trials)
-    return list(dict.fromkeys(line for line in lines if line))
-
-
-def _keep(database: str | None, trials: list[StoredTrial], named: "list[ConfigProfile]") -> None:
-    with open_database(database, create=False) as store:
-        for trial, config in zip(trials, named, strict=True):
-            store.profiles.save(trial.id, config)
 
 
 def _measured(store: Store, stored: StoredTrial) -> str:

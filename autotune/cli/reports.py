@@ -201,7 +201,8 @@ def _why(entry: TuningResult) -> str:
 def print_checks(checks: Sequence[Check], *, as_json: bool) -> None:
     """One line for each, the worst first; a table where there are several toolchains."""
     if as_json:
-        print_json([_data(check) for check in checks])
+        words = ((c, {"finding": finding(c), "action": action(c)}) for c in checks)
+        print_json([to_data(check_in_words(check)) | said for check, said in words])
     elif not checks:
         echo("there is nothing to check: all that is published is of this toolchain and chip")
     else:
@@ -243,10 +244,6 @@ def write_junit(path: str, checks: Sequence[Check], fail_on: FailOn) -> None:
     ElementTree.indent(suites)
     text = ElementTree.tostring(suites, encoding="unicode", xml_declaration=True)
     write_file(Path(path), f"{text}\n")
-
-
-def _data(check: Check) -> dict[str, Any]:
-    return {**to_data(check_in_words(check)), "finding": finding(check), "action": action(check)}
 
 
 def _print_lines(checks: Sequence[Check]) -> None:

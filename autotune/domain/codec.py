@@ -130,7 +130,11 @@ def _class(cls: type[Any], way: str) -> _Part:
         return cls.from_data if to_value else cls.to_data  # type: ignore[no-any-return]
     if is_dataclass(cls):
         return (_decoder_of if to_value else _encoder_of)(cls, _fields(cls, way))
-    return _named_tuple(cls, way) if hasattr(cls, "_fields") else None
+    if not hasattr(cls, "_fields"):
+        return None
+    hints = get_type_hints(cls, include_extras=True)
+    make = (lambda values: cls(*values)) if way == _DECODE else list
+    return _row(make, [_part(hints[name], way) for name in cls._fields])
 
 
 def _number_to_data(number: float) -> float | str:
@@ -165,12 +169,6 @@ def _sequence(kind: type[Any], args: tuple[Any, ...], way: str) -> _Part:
         return _row(make, [_part(arg, way) for arg in args])
     part = _when_met(args[0], way)
     return make if part is None else lambda given: make([part(item) for item in given])
-
-
-def _named_tuple(cls: type[Any], way: str) -> _Part:
-    hints = get_type_hints(cls, include_extras=True)
-    make = (lambda values: cls(*values)) if way == _DECODE else list
-    return _row(make, [_part(hints[name], way) for name in cls._fields])
 
 
 def _row(make: Callable[[Any], Any], parts: list[_Part]) -> _Part:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from autotune.domain.compilers import CompileBaseline, Compilers, VerifyConfig, XlaCost
 from autotune.domain.evidence import FailedCheck, Measurement, NotMeasured, Verdict
-from autotune.domain.key import ChipInfo, Key
+from autotune.domain.key import ChipInfo
 from autotune.domain.outcome import Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import Config
 from autotune.domain.record import (
@@ -149,7 +149,9 @@ def publish(
     passed over unless ``allow_unverified``; it then carries the label.
     """
     default = default_trial(result.trials)
-    before = _verified_before(store, result.subject.key)
+    key = result.subject.key
+    earlier = (r for r in store.records(key.kernel, key.chip) if r.key == key and r.verified)
+    before = next((record for record in earlier if not record.pushed_by), None)
     gate = _Gate(
         compilers, store, result, announce, allow_unverified=allow_unverified, before=before
     )
@@ -174,12 +176,6 @@ def unpublished(result: "SearchResult", failure: str) -> Publication:
         default=default_trial(result.trials),
         baseline=NO_DEFAULT,
     )
-
-
-def _verified_before(store: Store, key: Key) -> Record | None:
-    """What an earlier run with this database has published for the key."""
-    earlier = (r for r in store.records(key.kernel, key.chip) if r.key == key and not r.pushed_by)
-    return next((record for record in earlier if record.verified), None)
 
 
 @dataclass(slots=True)

@@ -64,7 +64,9 @@ class Meaning:
         wrong += [
             f"{name}={value}"
             for name, value in key.items()
-            if name not in used and value not in _EMPTY and not self._may_be_anything(name)
+            if name not in used
+            and value not in _EMPTY
+            and not any(fnmatch(name, pattern) for pattern in self.anything.split())
         ]
         wrong += [
             " with ".join(f"{name}={key[name]}" for name in fields)
@@ -74,9 +76,6 @@ class Meaning:
         if wrong:
             raise NotInCatalogueError(f"{', '.join(wrong)} is not in the catalogue")
         return {part: key[fields[0]] for part, fields in names.items()} | self.options
-
-    def _may_be_anything(self, name: str) -> bool:
-        return any(fnmatch(name, pattern) for pattern in self.anything.split())
 
     def axes_of(self, key: Named, value: Named) -> Named:
         """Raises ``NotInCatalogueError``."""

@@ -115,7 +115,8 @@ def _with_row(text: str, variable: str, path: tuple[Any, ...], value: Any) -> st
             return _inserted(text, node, path[depth:], value)
         node = place
     is_same = _plain_or_dots(node, classes) == value
-    return text if is_same else _replaced(text, node, repr(value))
+    start, end = _offsets(text, node)
+    return text if is_same else text[:start] + repr(value) + text[end:]
 
 
 def _pairs(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Iterator[tuple[Any, ast.expr]]:
@@ -128,11 +129,6 @@ def _pairs(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Iterator[tuple
         plain = ... if key is None else _plain_or_dots(key, classes)
         if plain is not ...:
             yield plain, value
-
-
-def _replaced(text: str, node: ast.expr, new: str) -> str:
-    start, end = _offsets(text, node)
-    return text[:start] + new + text[end:]
 
 
 def _inserted(text: str, node: ast.expr, path: Sequence[Any], value: Any) -> str:

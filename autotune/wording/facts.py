@@ -100,8 +100,8 @@ def _verdict(c: Comparison) -> str:
     fast, slow = c.faster, c.slower
     if not c.tie:
         return (
-            f"{_capital(fast.name)} is {c.times_as_fast:.2f} times as fast as {slow.name}, "
-            "by estimate."
+            f"{fast.name[:1].upper()}{fast.name[1:]} is {c.times_as_fast:.2f} times as fast as "
+            f"{slow.name}, by estimate."
         )
     if slow.estimate.time_us == fast.estimate.time_us:
         return f"A tie: {fast.name} and {slow.name} are estimated equally fast."
@@ -128,7 +128,8 @@ def _reasons(c: Comparison) -> list[str]:
     """A clause for each, with what it comes from where that has not been said yet."""
     clauses, before = [], {""}
     for name, us in _largest(c):
-        hint = _hint(name, c)
+        hints = (hint(c.faster.estimate, c.slower.estimate) for hint in _HINTS.get(name, ()))
+        hint = next(filter(None, hints), "")
         clauses.append(_said(name, us, "less") + ("" if hint in before else f" ({hint})"))
         before.add(hint)
     return clauses
@@ -139,11 +140,6 @@ def _loss(c: Comparison) -> tuple[str, float] | None:
     name, gained = min(c.gained_us, key=lambda g: g[1])
     difference = c.slower.estimate.time_us - c.faster.estimate.time_us
     return (name, -gained) if gained < 0 and -gained >= _WORTH_SHARE * difference else None
-
-
-def _hint(name: str, c: Comparison) -> str:
-    fast, slow = c.faster.estimate, c.slower.estimate
-    return next(filter(None, (hint(fast, slow) for hint in _HINTS.get(name, ()))), "")
 
 
 def _said(name: str, us: float, more_or_less: str) -> str:
@@ -189,10 +185,6 @@ _HINTS: dict[str, tuple[Callable[[Estimate, Estimate], str], ...]] = {
 
 def _listed(clauses: list[str]) -> str:
     return clauses[0] if len(clauses) == 1 else f"{', '.join(clauses[:-1])} and {clauses[-1]}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 Fact = tuple[str, Callable[[Estimate, Explanation], str]]
@@ -328,10 +320,6 @@ def _steps(e: Estimate, why: Explanation) -> str:
     return f"{why.steps:,}, {part_us(e.time_us / why.steps)} each" if why.steps > 1 else "1"
 
 
-def _rate(e: Estimate, why: Explanation) -> str:
-    return f"{e.hbm_bytes / e.time_us / 1e3:,.0f} GB/s, mean burst {size(why.burst_bytes)}"
-
-
 def _vmem(e: Estimate, _: Explanation) -> str:
     share = f", {e.vmem_used_bytes / e.vmem_allowed_bytes:.0%}" if e.vmem_allowed_bytes else ""
     return f"{mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}{share}"
@@ -359,7 +347,12 @@ FACTS: tuple[Fact, ...] = (
     ("roofline", _roofline),
     ("matrix units", _matrix),
     ("HBM traffic", _traffic),
-    ("HBM rate", _rate),
+    (
+        "HBM rate",
+        lambda e, why: (
+            f"{e.hbm_bytes / e.time_us / 1e3:,.0f} GB/s, mean burst {size(why.burst_bytes)}"
+        ),
+    ),
     ("grid steps", _steps),
     ("DMAs", lambda _, why: f"{why.dma_count:,}"),
     ("VMEM used", _vmem),

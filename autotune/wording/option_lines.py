@@ -23,7 +23,8 @@ def option_lines(tuned: TuningResult) -> Iterator[str]:
         return
     yield f"With compiler options (without them {micros(tuned.after_us)}):"
     for of in tried[:_MOST]:
-        yield f"  {_options(tuned, of)}: {_best(tuned, of)}"
+        options = differing(of.key.toolchain.options, tuned.key.toolchain.options)
+        yield f"  {', '.join(options)}: {_best(tuned, of)}"
     if len(tried) > _MOST:
         yield f"  and {len(tried) - _MOST} others"
     yield from _to_set(tried[0])
@@ -47,23 +48,15 @@ def function_lines(name: str, chip: Chip, tried: Sequence[FunctionTrial]) -> Ite
         yield f"or jax.jit(…, compiler_options={for_executable(timed[0].options)})."
 
 
-def _options(tuned: TuningResult, of: WithOptions) -> str:
-    return ", ".join(differing(of.key.toolchain.options, tuned.key.toolchain.options))
-
-
 def _best(tuned: TuningResult, of: WithOptions) -> str:
     best = of.best
     if best is None or best.estimate is None:
         return f"no time of {counted(len(of.trials), 'trial')}"
-    e, same = best.estimate, _without(tuned, best)
+    e, same = best.estimate, next((t for t in tuned.trials if t.config == best.config), None)
     if same is not None and _program(same) == _program(best):
         return f"the same program as without, {best.config}"
     times = f"{micros(e.time_us)} {error_bar(e.error)}, {ratio(tuned.after_us, e.time_us)}"
     return f"{times} of {counted(len(of.trials), 'trial')}, {best.config}"
-
-
-def _without(tuned: TuningResult, best: Trial) -> Trial | None:
-    return next((trial for trial in tuned.trials if trial.config == best.config), None)
 
 
 def _program(trial: Trial) -> str | None:

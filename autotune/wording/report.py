@@ -86,6 +86,8 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
 
     assert search is not None
     space, chip = search.space, search.subject.chip
+    winner = published.winner and published.winner.estimate
+    note = baseline_note(winner, published.baseline) if winner else ""
     return {
         "key": to_data(tuned.key),
         "stopped_by": search.stopped_by,
@@ -104,7 +106,7 @@ def as_data(tuned: TuningResult) -> dict[str, Any]:
         "default": data(published.default),
         "default_predicted": search.default
         and to_data(replace(search.default, note=default_note(search.default))),
-        "baseline": to_data(_with_note(published)),
+        "baseline": to_data(replace(published.baseline, note=note)),
         "top": [data(t) for t in _top(tuned)],
         "given": [data(t) for t in tuned.given],
         "compared_with_given": _against_given(tuned),
@@ -358,12 +360,6 @@ def _tried(result: SearchResult) -> str:
     if result.space.climbed:
         text += f" ({result.space.climbed} added with a higher VMEM limit)"
     return text + f" and {others} other config{'s' * (others > 1)}" * bool(others)
-
-
-def _with_note(published: Publication) -> Evidence:
-    winner = published.winner and published.winner.estimate
-    note = baseline_note(winner, published.baseline) if winner else ""
-    return replace(published.baseline, note=note)
 
 
 def measured_table(measurement: Measurement, trials: Sequence[Trial]) -> Table:

@@ -46,7 +46,12 @@ class SqlRecords(Adapter):
         query.one_publisher(connection)
         ids = query.find_keys(connection, keys).values()
         records = in_force.records_of(connection, ids)
-        carrier = max(records, key=lambda n: _rank(records[n])) if records and rule else None
+
+        def rank(number: int) -> tuple[bool, int, list[int]]:
+            sizes = [size for _, size in records[number].key.problem.dims]
+            return not records[number].pushed_by, sum(sizes), sizes
+
+        carrier = max(records, key=rank) if records and rule else None
         changed = {
             n: replace(record, rule=rule if n == carrier else None)
             for n, record in records.items()
@@ -148,7 +153,9 @@ class SqlSnapshots(Adapter):
         said = f"{done} record {record}"
         snapshot = pin(connection, row, now, by=by, note=said)
         made = renew(connection, snapshot, [row.key_id], now, by=by)
-        audit.note(connection, now, "snapshot", f"{said}, {_key(connection, row)}: {made}")
+        of = connection.execute(select(KEYS).where(KEYS.c.id == row.key_id)).one()
+        key = rows.key_from_row(of)
+        audit.note(connection, now, "snapshot", f"{said}, {key}: {made}")
         return made
 
     @writes
@@ -161,14 +168,3 @@ class SqlSnapshots(Adapter):
             change = f"forgot snapshots before {before:%Y-%m-%d}: {count}"
             audit.note(connection, self._clock(), "snapshot", change)
         return count
-
-
-def _rank(record: Record) -> tuple[bool, int, list[int]]:
-    sizes = [size for _, size in record.key.problem.dims]
-    return not record.pushed_by, sum(sizes), sizes
-
-
-def _key(connection: Connection, record: AnyRow) -> Key:
-    return rows.key_from_row(
-        connection.execute(select(KEYS).where(KEYS.c.id == record.key_id)).one()
-    )

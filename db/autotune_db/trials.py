@@ -68,7 +68,9 @@ class SqlTrials(Adapter):
                 if not is_new and _make_room(connection, key_id, columns):
                     is_new = query.insert(connection, TRIALS, row) is not None
                 # The connection may have broken after the commit of the first attempt.
-                if not (is_new or (again and _is_there(connection, key, trial))):
+                there = _of_key(key).where(TRIALS.c.number == trial.number)
+                known = readable(connection, there, rows.trial_from_row) if again else ()
+                if not (is_new or trial in known):
                     break
                 taken += 1
             query.sum_up(connection, [key_id])
@@ -167,8 +169,3 @@ def _add_at_once(connection: Connection, key_id: int, values: Sequence[dict[str,
         return False
     connection.execute(insert(TRIALS), [{**each, "key_id": key_id} for each in values])
     return True
-
-
-def _is_there(connection: Connection, key: Key, trial: Trial) -> bool:
-    same_number = _of_key(key).where(TRIALS.c.number == trial.number)
-    return trial in readable(connection, same_number, rows.trial_from_row)

@@ -286,14 +286,9 @@ def _api(closed: bool) -> FastAPI:
         needs_token = closed and router is not reading.unversioned
         api.include_router(router, dependencies=[BEARER] if needs_token else [])
     api.state.routes = [r for router in (lookup.router, *_ROUTERS) for r in router.routes]
-    _build_routes(api)
-    return api
-
-
-def _build_routes(api: FastAPI) -> None:
-    """FastAPI would do it at the first call, which all others would wait for."""
-    for route in api.routes:
+    for route in api.routes:  # FastAPI builds it at the first call, which all others would wait for
         route.matches({"type": "http", "method": "GET", "path": "", "headers": []})
+    return api
 
 
 def _middleware(meter: CallMeter, settings: Settings) -> list[Middleware]:

@@ -149,7 +149,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _is_one_too_many(self) -> bool:
-        if len(self.connections) > _most_connections():
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if len(self.connections) > max(descriptors - _SPARE_DESCRIPTORS, 1):
             return True
         limit: int = self.app_state.get("connections_per_address", 0)
         if not limit or self._address in getattr(self.app, "trusted_hosts", ()):
@@ -172,8 +173,3 @@ class _Counting:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-def _most_connections() -> int:
-    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(descriptors - _SPARE_DESCRIPTORS, 1)

@@ -112,7 +112,11 @@ class IndexedSnapshot:
             take=map(identity_of, removed),
         )
         newest = {r.key.kernel: r.key.fingerprint for r in reversed(light)}
-        own = {r.key.kernel: r.key.fingerprint for r in reversed(light) if _is_proven(r)}
+        own = {
+            r.key.kernel: r.key.fingerprint
+            for r in reversed(light)
+            if r.standing is Standing.PROVEN
+        }
         claimed = {name: newest[name] for name in newest.keys() - self.proven}
         index = self.index.changed(replace(change, records=light, removed=removed), kernels)
         published, proven = self.published | claimed | own, self.proven | own.keys()
@@ -166,10 +170,6 @@ def encode(match: Match, key: Key) -> bytes:
     if match.expected_regret is not None:
         data["expected_regret"] = match.expected_regret
     return json.dumps(data, separators=(",", ":")).encode()
-
-
-def _is_proven(record: Record) -> bool:
-    return record.standing is Standing.PROVEN
 
 
 EMPTY = IndexedSnapshot(0, Index(), Layered(), {})

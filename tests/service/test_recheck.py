@@ -166,7 +166,7 @@ def test_claimed_and_proven_are_told_apart_wherever_records_are_shown(
 @pytest.mark.parametrize("trusts", [False, True])
 def test_serve_says_how_many_claims_nobody_is_answered_with(store, database, tmp_path, trusts):
     store.save_record(replace(record(question(512)), pushed_by="ci"))
-    with mock.patch("autotune.cli.serve._run"):
+    with mock.patch("uvicorn.run"):
         flags = ["--trust-writers"] * trusts
         done = autotune_here("serve", "--db", database, *flags, cwd=tmp_path)
     said = "1 key with claimed" in done.stderr and "--trust-writers" in done.stderr

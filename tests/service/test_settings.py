@@ -30,11 +30,12 @@ def _served(database, variables, *flags):
     """The settings that the command hands to the server."""
     with (
         mock.patch.dict(os.environ, {f"AUTOTUNE_SERVICE_{n.upper()}": v for n, v in variables}),
-        mock.patch.object(serve, "_run") as run,
+        mock.patch("uvicorn.run"),
+        mock.patch.object(serve, "options", return_value={}) as options,
     ):
         done = CliRunner().invoke(serve.serve, [*flags, "--port", "0", "--db", str(database)])
     assert done.exit_code == 0, done.output
-    return run.call_args.args[0]
+    return options.call_args.args[0]
 
 
 def test_the_command_leaves_what_no_flag_says_to_the_environment_and_the_defaults(tmp_path):
@@ -48,7 +49,7 @@ def test_the_command_leaves_what_no_flag_says_to_the_environment_and_the_default
 
 
 def test_a_server_that_is_interrupted_keeps_nothing(tmp_path):
-    with mock.patch.object(serve, "_run", side_effect=KeyboardInterrupt):
+    with mock.patch("uvicorn.run", side_effect=KeyboardInterrupt):
         done = autotune_here("serve", "--migrate", "--port", "0", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (130, "\ninterrupted\n")
 

@@ -52,13 +52,19 @@ def chip_info(chip: Chip, dump: Path, options: str) -> ChipInfo:
         raise StageError(OPTION, ValueError(f"the TPU compiler refuses its options: {line}"))
     asked = vmem_limit_bytes(options)
     limit = min(asked, capacity) if asked else _scoped_limit(chip, device, capacity)
+
+    def whole_tiles(bits: int) -> bool:
+        # Blocks of eight rows; it takes those of 16 bits on every chip and version seen.
+        refusal = _try(device, _copy_kernel(128, 8, dtype=f"int{bits}"))
+        return bool(_TILED.search(refusal or ""))
+
     return ChipInfo(
         chip=chip,
         device_kind=device.device_kind,
         num_cores=getattr(device, "num_cores", 1),
         scoped_vmem_bytes=limit,
         single_buffer_fallback=_drops_double_buffering(device, limit),
-        whole_tiles_up_to_bits=_whole_tiles_up_to_bits(device),
+        whole_tiles_up_to_bits=next(filter(whole_tiles, (8, 4)), 0),
         places_operands_in_vmem=_places_operands(chip, device, dump),
         **info,
     )
@@ -184,16 +190,6 @@ def _drops_double_buffering(device: Any, limit: int) -> bool:
     """A copy whose blocks fit once but not twice: does the compiler accept it?"""
     rows = limit // 3 // (128 * 4) // 8 * 8
     return _try(device, _copy_kernel(rows * 4, rows)) is None
-
-
-def _whole_tiles_up_to_bits(device: Any) -> int:
-    """Of the widest dtype whose blocks of eight rows the compiler refuses; it takes those of 16
-    bits on every chip and version seen."""
-    return next((bits for bits in (8, 4) if _wants_whole_tiles(device, f"int{bits}")), 0)
-
-
-def _wants_whole_tiles(device: Any, dtype: str) -> bool:
-    return bool(_TILED.search(_try(device, _copy_kernel(128, 8, dtype=dtype)) or ""))
 
 
 def _places_operands(chip: Chip, device: Any, dump: Path) -> bool:

@@ -177,12 +177,12 @@ def _first_cut(
     """The first call that is cut otherwise now, and what it was, where each could be what it was.
     Raises ``ValueError``: there are not as many."""
     pairs = list(zip(changed, calls, strict=True))
-    cut = (pair for pair in pairs if not _as_cut(*pair))
+    cut = (
+        (call, other)
+        for call, other in pairs
+        if (call.grid, call.blocks, call.scratch) != (other.grid, other.blocks, other.scratch)
+    )
     return next(cut, None) if all(new.could_be(old) for new, old in pairs) else None
-
-
-def _as_cut(call: PallasCall, other: PallasCall) -> bool:
-    return (call.grid, call.blocks, call.scratch) == (other.grid, other.blocks, other.scratch)
 
 
 def _numbers(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
@@ -251,7 +251,7 @@ def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> Decla
     arrays = {name: value for name, value in given.items() if texts.has_arrays(value)}
     if not arrays:
         raise InvalidInputError(f"{site.name} is called without an array")
-    names = {size.path: _unused(size.name, arrays) for size in sizes}
+    names = {size.path: size.name + "_size" * (size.name in arrays) for size in sizes}
     words = [f"{name}={name}" for name in arrays]
     for name, value in given.items():
         inside = {n: size for n, size in enumerate(sizes) if size.path[0] == name}
@@ -278,10 +278,6 @@ def _written(site: Site, given: dict[str, Any], sizes: Sequence[_Size]) -> Decla
 
 def _lines(words: Sequence[str]) -> str:
     return indent("".join(f"{word},\n" for word in words), "    ")
-
-
-def _unused(name: str, taken: dict[str, Any]) -> str:
-    return f"{name}_size" if name in taken else name
 
 
 def _imports(code: str) -> tuple[str, ...]:

@@ -207,10 +207,6 @@ def _scratch(body: Any, declared: int) -> Iterator[BlockedArray]:
             )
 
 
-def _scope(stack: str) -> str:
-    return "/".join(filter(None, _TRANSFORM.sub("", stack).split("/")))
-
-
 def _source(eqn: Any) -> str:
     """The file and line that make a call: the innermost that are no machinery."""
     traceback = eqn.source_info.traceback
@@ -325,7 +321,8 @@ class ModelCalls:
             call = as_any_kernel(eqn)
             if call is not None:
                 if not (counted or mark):
-                    scope = _scope(f"{around}{stack}")
+                    parts = _TRANSFORM.sub("", f"{around}{stack}").split("/")
+                    scope = "/".join(filter(None, parts))
                     self.runs_by_call[_read(call, scope, given, self._texts)] += times
                 continue
             is_jitted = eqn.primitive.name in _JITTED

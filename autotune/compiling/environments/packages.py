@@ -11,7 +11,12 @@ from autotune.domain.version import NAME, installed_version
 
 def unmet(extra: str = "") -> list[str]:
     """What ``extra`` (empty: the base) asks for and is not there in a version that will do."""
-    return [_written(requirement) for requirement in _asked(extra) if not _is_met(requirement)]
+    return [
+        _written(asked)
+        for asked in _asked(extra)
+        if (installed := installed_version(asked.name)) is None
+        or not asked.specifier.contains(installed, prereleases=True)
+    ]
 
 
 def extra_of(module: str) -> str | None:
@@ -43,8 +48,3 @@ def _asked(extra: str) -> Iterator[Requirement]:
             requirement.marker is None or requirement.marker.evaluate({"extra": extra})
         ):
             yield requirement
-
-
-def _is_met(requirement: Requirement) -> bool:
-    installed = installed_version(requirement.name)
-    return installed is not None and requirement.specifier.contains(installed, prereleases=True)

@@ -66,7 +66,10 @@ class RaySlot:
         """Also while it is busy for another driver. Raises ``SlotLostError``."""
         if self._ready.done():
             answer_of(self._ready)
-        return self._ready.done() or self._actor._get_local_state() == _alive()
+        from ray.core.generated.gcs_pb2 import ActorTableData
+
+        alive = int(ActorTableData.ALIVE)
+        return self._ready.done() or self._actor._get_local_state() == alive
 
     def ask(self, *asked: Any) -> Future[bytes]:
         """``CompilerSlot.ask``; ``answer_of`` gives the pickled answer."""
@@ -195,12 +198,6 @@ def _has_left(driver: str) -> bool:
 def _is_given_up() -> bool:
     """Whether the driver has cancelled what this actor does just now."""
     return bool(_ray().get_runtime_context().is_canceled())
-
-
-def _alive() -> int:
-    from ray.core.generated.gcs_pb2 import ActorTableData
-
-    return int(ActorTableData.ALIVE)
 
 
 def _facts(asked: Any) -> NodeFacts | None:

@@ -9,7 +9,13 @@ from datetime import UTC, datetime
 
 from autotune.declaring.calls.text import call_of
 from autotune.domain.comparison import margin
-from autotune.domain.compilers import CompileBaseline, Compilers, ListChoices, VerifyConfig, XlaCost
+from autotune.domain.compilers import (
+    CompileBaseline,
+    Compilers,
+    ListChoices,
+    VerifyConfig,
+    XlaCost,
+)
 from autotune.domain.evidence import Verdict
 from autotune.domain.key import KernelRef, KernelSpec, Key
 from autotune.domain.outcome import (
@@ -111,7 +117,9 @@ class RecordChecker:
         """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
         today = default_config(self.compilers.ask(self.subject.question(ListChoices)))
         self._trials = list(self.store.trials(self.subject.key))
-        self._default = self._as_known(today)
+        # As the record's search had it: with the semantics that it found legal.
+        known = self.prior.default
+        self._default = known if known is not None and known.axes == today.axes else today
         config = self.prior.config or today
         blank = self.blank or Check(
             key=self.prior.key,
@@ -124,6 +132,8 @@ class RecordChecker:
         # Sources are compared config by config.
         default = None if blank.against else self._outcome(self._default)
         winner = (self._is_default(today) and default) or self._outcome(config)
+        asked = self.subject.question(CompileBaseline)
+        cost = self.compilers.ask(asked) if self.xla else None
         check = replace(
             blank,
             config=config,
@@ -132,7 +142,7 @@ class RecordChecker:
             before_us=estimated_us(self.prior.outcome),
             after_us=estimated_us(winner),
             default_us=estimated_us(default),
-            xla_us=self._xla_us() if self.xla else None,
+            xla_us=expected_us(cost, self.subject.chip) if isinstance(cost, XlaCost) else None,
             before_vmem_bytes=vmem_bytes(self.prior.outcome),
             vmem_bytes=vmem_bytes(winner),
         )
@@ -142,19 +152,10 @@ class RecordChecker:
             return self._with_limit(check, winner)
         return judged(check, self.prior)
 
-    def _xla_us(self) -> float | None:
-        cost = self.compilers.ask(self.subject.question(CompileBaseline))
-        return expected_us(cost, self.subject.chip) if isinstance(cost, XlaCost) else None
-
     def _is_default(self, default: Config) -> bool:
         """A record whose default won has the default's blocks under any toolchain."""
         known = self.prior.config
         return self.prior.is_default and known is not None and known.axes == default.axes
-
-    def _as_known(self, default: Config) -> Config:
-        """The default as the record's search had it: with the semantics that it found legal."""
-        known = self.prior.default
-        return known if known is not None and known.axes == default.axes else default
 
     def _outcome(self, config: Config) -> Outcome:
         """What became of a config; kept as a trial. One that was given up on is tried again, and

@@ -28,10 +28,6 @@ def _flash(call: Named) -> Problems:
     return with_gradients("jax_flash_attention", problem)
 
 
-def _flash_blocks(_: Named, axes: Named, default: Callable[[], Any]) -> Any:
-    return dataclasses.replace(default(), **axes)
-
-
 def _ragged(call: Named) -> Problems:
     """Queries [tokens, heads, head_dim] of sequences one after another. Where there are as many
     as sequences all of them decode; else nobody knows while it is traced."""
@@ -141,7 +137,7 @@ JAX = Package(
             module=f"{_OPS}flash_attention",
             callers=("flash_attention",),
             problems=_flash,
-            result=_flash_blocks,
+            result=lambda _call, axes, default: dataclasses.replace(default(), **axes),
         ),
         _default_of_sizes(
             module=_SPLASH,

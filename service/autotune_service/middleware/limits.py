@@ -38,7 +38,9 @@ class LimitsMiddleware:
     def _allows(self, scope: Scope, caller: int | str) -> bool:
         if scope["path"] == LOOKUP:  # the busiest first
             scope[_READS] = self._reads
-            return self._reads.allows(caller, _lookups(scope))
+            length = headers_of(scope).get(b"content-length", b"")
+            size = int(length) if length.isdigit() else MAX_BYTES
+            return self._reads.allows(caller, 1 + size // _BYTES)
         if writes(scope):
             return self._writes.allows(caller)
         path: str = scope["path"]
@@ -57,9 +59,3 @@ def count_wrong(scope: Scope, size: int) -> None:
 def caller_of(scope: Scope) -> int | str:
     token = scope["state"].get("token")
     return token.number if token else address_of(scope)
-
-
-def _lookups(scope: Scope) -> int:
-    """As how many of one question the lookup counts."""
-    length = headers_of(scope).get(b"content-length", b"")
-    return 1 + (int(length) if length.isdigit() else MAX_BYTES) // _BYTES

@@ -143,8 +143,15 @@ def _can_gain(snapshot: IndexedSnapshot, store: SqlStore) -> list[NextStep]:
     run.sort(key=lambda record: -record.estimate.time_us * weights[_place(record.key)])
     bounds = bounds_us(run[:_MOST_BOUNDS], store.browse)
     numbers = store.browse.numbers(list(bounds))
+    far = "{} the time that no config can beat: more trials may help"
     return [
-        _again("can gain", record.key, numbers[record.key], _far(us, bound_us), us - bound_us)
+        _again(
+            "can gain",
+            record.key,
+            numbers[record.key],
+            far.format(ratio(us, bound_us)),
+            us - bound_us,
+        )
         for record in run[:_MOST_BOUNDS]
         if (us := record.estimate.time_us) > WORTH * (bound_us := bounds.get(record.key, inf))
     ]
@@ -162,10 +169,6 @@ def bounds_us(records: Sequence[Record], browse: SqlBrowse) -> Mapping[Key, floa
         if e and e.explanation:
             bounds[of_key[number]] = e.explanation.least_us or e.explanation.roofline_us
     return bounds
-
-
-def _far(us: float, bound_us: float) -> str:
-    return f"{ratio(us, bound_us)} the time that no config can beat: more trials may help"
 
 
 def _again(kind: str, key: Key, number: int, why: str, saves_us: float = 0.0) -> NextStep:

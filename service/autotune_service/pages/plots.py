@@ -193,10 +193,12 @@ def vmem(shown: Sequence[candidates.ShownTrial]) -> Figure | None:
     limits = sorted({c.allowed_bytes / _MIB for c in known if c.allowed_bytes})
     times = [c.time_us for c in known if c.time_us]
     widest = max([*map(_used_mib, known), *limits])
+    line = {"type": "line", "y0": 0, "y1": 1, "yref": "paper"}  # over the whole height
+    line |= {"line": {"color": "@vmem", "width": 2, "dash": "dash"}}
     layout = {
         "xaxis": axis("VMEM used (MiB)", range=[-widest * 0.03, widest * 1.08]),
         "yaxis": time_axis(times),
-        "shapes": list(map(_limit_line, limits)),
+        "shapes": [{**line, "x0": mib, "x1": mib} for mib in limits],
         "annotations": list(map(_limit_note, limits)),
     }
     return {"data": traces, "layout": layout}
@@ -213,16 +215,6 @@ def _beyond_limits(over: Sequence[candidates.ShownTrial]) -> Iterator[Figure]:
 
 def _used_mib(c: candidates.ShownTrial) -> float:
     return (c.used_bytes or 0) / _MIB
-
-
-def _limit_line(limit_mib: float) -> Figure:
-    line = {"color": "@vmem", "width": 2, "dash": "dash"}
-    return {**vertical(limit_mib), "yref": "paper", "line": line}
-
-
-def vertical(x: float) -> Figure:
-    """A line over the whole height of an axis from 0 to 1."""
-    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1}
 
 
 def _limit_note(limit_mib: float) -> Figure:

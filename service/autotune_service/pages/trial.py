@@ -7,8 +7,6 @@ from markupsafe import Markup
 
 from autotune.domain import outcome as outcomes
 from autotune.domain.browsing import NumberedTrial, SearchedKey
-from autotune.domain.problem import Config
-from autotune.domain.record import Record
 from autotune.wording.config import spelled_parts
 from autotune.wording.match import reproduce
 from autotune.wording.profile import estimate_change
@@ -37,13 +35,15 @@ def show(call: PageCall) -> dict[str, Any]:
     before, after = (
         call.browse.by_number(searched.id, trial.trial.number + step) for step in (-1, 1)
     )
+    is_proven = record is not None and record.proves(trial.trial.config)
+    proof = [("verified", record_verification(record))] if record and is_proven else []
     return {
         "candidate": shown,
         "searched": searched,
         "record": record,
         "message": getattr(outcome, "message", "") or getattr(outcome, "log_tail", ""),
         "config": spelled_parts(trial.trial.config),
-        "details": _details(outcome) + _proof(record, trial.trial.config),
+        "details": _details(outcome) + proof,
         "facts": _facts(e),
         "measured": measured_facts(shown.measured, record, shown.time_us),
         "parts_of_time": [(name, share) for name, (share,) in parts([e])],
@@ -94,11 +94,6 @@ def _details(outcome: outcomes.Outcome) -> Facts:
         rows.append(("the last lines of its log", "below"))
     rows.append(("hash of the program", getattr(outcome, "program", "")))
     return [(name, value) for name, value in rows if value]
-
-
-def _proof(record: Record | None, config: Config) -> Facts:
-    is_proven = record is not None and record.proves(config)
-    return [("verified", record_verification(record))] if record and is_proven else []
 
 
 def _facts(e: outcomes.Estimate | None) -> Facts:

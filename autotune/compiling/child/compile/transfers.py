@@ -43,7 +43,8 @@ def transfer(
     if plain in _ROUTES:
         return _collective(instruction, _ROUTES[plain])
     if plain in _HOSTS:
-        return LinkTransfer(route=Route.HOST, size_bytes=_all_bytes(instruction.result))
+        moved = sum(map(padded_bytes, ARRAY.finditer(instruction.result)))
+        return LinkTransfer(route=Route.HOST, size_bytes=moved)
     if plain in ("fusion", "async"):
         for name in instruction.called:
             for inner in computations.get(name, {}).values():
@@ -85,7 +86,3 @@ def _to_host(instruction: HloInstruction) -> LinkTransfer | None:
         return None
     moved = padded_bytes(arrays[0]) if is_update else min(map(padded_bytes, arrays))
     return LinkTransfer(route=Route.HOST, size_bytes=moved)
-
-
-def _all_bytes(types: str) -> int:
-    return sum(padded_bytes(array) for array in ARRAY.finditer(types))

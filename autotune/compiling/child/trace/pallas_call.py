@@ -339,7 +339,8 @@ def calls(closed: Any, arrays: Sequence[Array], bound: int | None = None) -> lis
     if all(call.runs == 0 for call in calls):
         raise NoPallasCallError(_without(closed))
     alone = len(calls) == 1 and all(eqn.primitive.name != "shard_map" for eqn in walked(closed))
-    whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars]) if alone else None
+    given = sum(prod(a.shape) * bits(a.dtype) // 8 for a in arrays)
+    whole = given + sum(value_bytes(v.aval) for v in closed.jaxpr.outvars) if alone else None
     names = [array.name for array in arrays]
     readable = []
     for call in calls:
@@ -395,20 +396,12 @@ def abstract(arrays: Sequence[Array]) -> list[Any]:
     """Shapes and dtypes, for tracing."""
     import jax
 
-    return [jax.ShapeDtypeStruct(a.shape, np.dtype(_dtype(a.dtype))) for a in arrays]
+    return [
+        jax.ShapeDtypeStruct(a.shape, np.dtype(getattr(jax.numpy, a.dtype, a.dtype)))
+        for a in arrays
+    ]
 
 
 def all_orders(rank: int) -> list[tuple[int, ...]]:
     """Every permutation of ``rank`` grid axes, the identity first."""
     return list(permutations(range(rank)))
-
-
-def _io_bytes(arrays: Sequence[Array], outputs: Sequence[Any]) -> int:
-    given = sum(prod(a.shape) * bits(a.dtype) // 8 for a in arrays)
-    return given + sum(value_bytes(o) for o in outputs)
-
-
-def _dtype(name: str) -> Any:
-    import jax.numpy as jnp
-
-    return getattr(jnp, name) if hasattr(jnp, name) else name

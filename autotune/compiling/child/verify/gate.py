@@ -159,7 +159,9 @@ class _Stages:
             verdict = _verdict(self._whole, meter)
         elif verdict.ok and len(self.run) > 1:
             self.short, verdict = self._whole, _verdict(self._whole, meter)
-        if self._is_alike(self.short) or (verdict.ok and self._is_same_program(self.short)):
+        if self._is_alike(self.short) or (
+            verdict.ok and all(case.operations == self._real().operations for case in self.short)
+        ):
             return verdict
         # It may be no problem at all, or another program: one that asks what is as long.
         self.short, self.run = self._alike, [self._alike]
@@ -169,10 +171,6 @@ class _Stages:
 
     def _is_alike(self, cases: Iterable[ReducedCase]) -> bool:
         return all(keeps_lengths(case.problem, self._problem) for case in cases)
-
-    def _is_same_program(self, cases: Iterable[ReducedCase]) -> bool:
-        real = self._real().operations
-        return all(case.operations == real for case in cases)
 
 
 def _no_lengths(kernel: Kernel, problem: Problem, naming: Set[str]) -> Axis | None:
